@@ -13,14 +13,14 @@
 //! record was replaced by another's. *Witness*: what a host remembers of the last record it saw ([`Witness`]).
 //!
 //! ## Invariants
-//! (I1) Everything reachable from an anchored root was durable before the swap that anchored it.    `pool::commit`, step 6
-//! (I2) Nothing reachable from the anchored root, or from one whose swap is under way, is overwritten or discarded:
+//! [anchor.1] Everything reachable from an anchored root was durable before the swap that anchored it.    `pool::commit`, step 6
+//! [anchor.2] Nothing reachable from the anchored root, or from one whose swap is under way, is overwritten or discarded:
 //!      space is released after [`Anchor::advance`] has returned, never before.                  assert: `pool::commit`, step 9
-//! (I3) The only acceptable root is the anchored one: no roll-forward to a newer root that was not anchored, no fallback to
+//! [anchor.3] The only acceptable root is the anchored one: no roll-forward to a newer root that was not anchored, no fallback to
 //!      an older one.                                                                        assert: `pool::import`
-//! (I4) Records form a chain: `seq` grows by one, `prev` is the hash of the record before, `epoch` never falls; a root
+//! [anchor.4] Records form a chain: `seq` grows by one, `prev` is the hash of the record before, `epoch` never falls; a root
 //!      that is advanced to names the one before as its parent.                                    assert: `Anchor::swap`
-//! (I5) A fenced writer never swaps again.                                                  assert: `Anchor::swap`
+//! [anchor.5] A fenced writer never swaps again.                                                  assert: `Anchor::swap`
 //!
 //! ## What an unknown outcome does
 //! A swap may fail after it took effect (a sync that reports an error, a network that loses the answer). It is then sent
@@ -29,8 +29,8 @@
 //! nothing answers after some attempts the pool stops writing, and goes on neither with the old root nor the new.
 //!
 //! ## What a crash does
-//! Before the swap: the register holds T-1, and all of T-1 is still there (I2). What T wrote is garbage in free space,
-//! though its uberblock may be on the devices; it is not opened (I3). During: the slot is torn, and the other one holds
+//! Before the swap: the register holds T-1, and all of T-1 is still there [anchor.2]. What T wrote is garbage in free space,
+//! though its uberblock may be on the devices; it is not opened [anchor.3]. During: the slot is torn, and the other one holds
 //! T-1; or it is whole, and T is opened. After: T.
 //!
 //! ## What it does not do

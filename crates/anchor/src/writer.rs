@@ -292,7 +292,7 @@ impl Anchor {
         self.state.lock().held.as_ref().map_or(1, |held| held.record.seq + 1)
     }
 
-    /// Makes `root` the only acceptable one. Everything reachable from it is durable (I1), and it replaces the one that was
+    /// Makes `root` the only acceptable one. Everything reachable from it is durable [anchor.1], and it replaces the one that was
     /// acceptable until now. How far the log is promised stays, or becomes `log`. Durable when it returns; if it fails, nothing
     /// more may be written.
     pub fn advance(&self, root: Root, log: Option<LogHead>) -> Result<(), Error> {
@@ -332,8 +332,8 @@ impl Anchor {
             state.held = Some(Holding { record: Box::new(first), bytes });
             return Ok(());
         };
-        assert!(root.uberblock.txg > held.record.txg(), "a commit moves the register forward (I4)");
-        assert_eq!(root.uberblock.parent, held.record.root_tag, "a root names the one it replaces (I4)");
+        assert!(root.uberblock.txg > held.record.txg(), "a commit moves the register forward [anchor.4]");
+        assert_eq!(root.uberblock.parent, held.record.root_tag, "a root names the one it replaces [anchor.4]");
         let log = log.unwrap_or(held.record.log);
         let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(held, root, log) };
         self.swap(&mut state, next, false)
@@ -429,12 +429,12 @@ impl Anchor {
 
     fn swap(&self, state: &mut State, next: AnchorRecord, durable: bool) -> Result<(), Error> {
         if let Some(fenced) = &state.fenced {
-            // (I5)
+            // [anchor.5]
             return Err(fenced.clone());
         }
         let held = state.held.as_ref().expect("a swap replaces a record");
-        assert_eq!(next.seq, held.record.seq + 1, "records count up by one (I4)");
-        assert!(next.epoch >= held.record.epoch && next.pool == self.pool, "(I4)");
+        assert_eq!(next.seq, held.record.seq + 1, "records count up by one [anchor.4]");
+        assert!(next.epoch >= held.record.epoch && next.pool == self.pool, "[anchor.4]");
         let bytes = Box::new(next.encode(|bound| mac_of(self.key.as_ref(), bound)));
         let mut pauses = RETRY_PAUSES.iter();
         loop {

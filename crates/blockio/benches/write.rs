@@ -2,11 +2,10 @@
 //!
 //! `cargo bench -p steadfast-blockio`. Prints MB/s of logical bytes on all cores (memory device, 128 KiB blocks).
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use steadfast_blockio::{BlockIo, CompressionSetting, ReadContext, WriteRequest};
+use steadfast_blockio::{BlockIo, BlockWrite, CompressionSetting, ReadContext, WriteContext};
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::{MemoryDevice, SharedDevice};
 use steadfast_env::Env;
@@ -46,21 +45,18 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
     let geometry = Geometry { slot_size: 2 << 20, unit: 4096 };
     let space = Arc::new(Space::new(geometry, vec![(DeviceId(1), 255, device)], env.clone()));
     let io = BlockIo::new(Arc::clone(&space), env, PoolGuid(1), 0);
-    let request = |block: &'_ [u8]| WriteRequest {
+    let context = WriteContext {
         small_bytes_max: 0,
-        kind: BlockKind::Data,
-        level: 0,
         family: DatasetId(1),
         owner: DatasetId(0),
         txg: Txg(1),
         compression: setting,
         keys,
-        data: Cow::Owned(block.to_vec()),
-        packed: None,
     };
-    let requests = data.chunks(BLOCK).map(request).collect();
+    let block = |block: &[u8]| BlockWrite::new(BlockKind::Data, 0, block.to_vec());
+    let blocks = data.chunks(BLOCK).map(block).collect();
     let start = Instant::now();
-    let pointers = io.write_many(requests).expect("there is room");
+    let pointers = io.write_many(&context, blocks).expect("there is room");
     let write = start.elapsed();
     space.flush_open().expect("memory takes bytes");
     let context = ReadContext { dataset: DatasetId(1), family: DatasetId(1), keys, cache: false };

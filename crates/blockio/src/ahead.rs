@@ -1,4 +1,4 @@
-//! Reading ahead: blocks that a reader will want soon are brought into the cache by threads of their own.
+//! Read-ahead (ZFS: prefetch, `dmu_zfetch`): background threads bring blocks into the cache that a reader will want soon.
 //!
 //! A stored block is read, hashed, opened and decompressed in one go by one thread. A reader who asks for one block after
 //! another therefore has one transfer under way, and the device or the processor always waits for the other. Blocks
@@ -28,7 +28,8 @@ use steadfast_crypto::BlockKeys;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{BlockPointer, DatasetId};
 
-use crate::io::{BlockIo, ReadContext};
+use crate::io::BlockIo;
+use crate::read::ReadContext;
 use steadfast_segment::READ_GAP_MAX;
 
 /// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are in ten pieces.

@@ -1,6 +1,8 @@
 //! What can be wrong with a block, with the evidence.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DeviceId, Txg};
 
@@ -32,6 +34,16 @@ pub enum Error {
         /// Its bytes.
         bytes: usize,
     },
+    /// A layer above refused: the dataset is read only, say.
+    #[error(transparent)]
+    Layer(Arc<dyn StdError + Send + Sync>),
+}
+
+impl Error {
+    /// An error of a layer between datasets and blocks.
+    pub fn layer(source: impl StdError + Send + Sync + 'static) -> Error {
+        Error::Layer(Arc::new(source))
+    }
 }
 
 /// Kinds of badness, mildest first.

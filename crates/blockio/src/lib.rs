@@ -11,19 +11,19 @@
 //! ```
 //!
 //! ## Invariants
-//! (K1) A [`Block`] comes from bytes whose BLAKE3 is the one in their pointer, opened with the pointer's identity as
+//! [block.1] A [`Block`] comes from bytes whose BLAKE3 is the one in their pointer, opened with the pointer's identity as
 //!      associated data; there is no other constructor.             type: `Verified`; test: `every_flipped_byte_is_noticed`
-//! (K2) A block of one place never passes for another: the hash lies beside the parent, and the seal binds pool, dataset,
+//! [block.2] A block of one place never passes for another: the hash lies beside the parent, and the seal binds pool, dataset,
 //!      kind, level, compression, size and birth ([`seal`]).           test: `swapped_blocks_are_noticed`
-//! (K3) Decompression writes at most `lsize` bytes whatever it is fed.         test: `foreign_bytes_never_panic`
-//! (K4) The cache holds opened bytes of file content only, by address; as an address never names a second block, an entry is
+//! [block.3] Decompression writes at most `lsize` bytes whatever it is fed.         test: `foreign_bytes_never_panic`
+//! [block.4] The cache holds opened bytes of file content only, by address; as an address never names a second block, an entry is
 //!      never wrong, only useless. A reader without the key gets nothing from it.   test: `the_cache_asks_for_the_key`
-//! (K6) A block that many want at once is read once; nobody holds a lock while it is read.
+//! [block.6] A block that many want at once is read once; nobody holds a lock while it is read.
 //!                                                                test: `a_block_that_many_want_is_read_once`
-//! (K7) What comes from a cache device is judged like what comes from the pool's own ([`second`](SecondCache)).
-//! (K8) What was compressed elsewhere is stored as it came only if it saves a unit, as here; whoever gives it has seen that it becomes
+//! [block.7] What comes from a cache device is judged like what comes from the pool's own ([`l2arc`](L2Arc)).
+//! [block.8] What was compressed elsewhere is stored as it came only if it saves a unit, as here; whoever gives it has seen that it becomes
 //!      the bytes beside it ([`BlockIo::unpack`]).       test: `what_was_compressed_before_is_stored_and_read_so`
-//! (K5) Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
+//! [block.5] Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost
 //! `benches/write.rs` on two busy cores, 128 KiB blocks into memory: 500 to 900 MB/s unsealed, 650 to 750 MB/s sealed, with or
@@ -35,19 +35,24 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod blocks;
 mod cache;
 mod compress;
 mod error;
 mod io;
+mod l2arc;
+mod read;
 pub mod seal;
-mod second;
 mod stats;
+mod write;
 pub mod zle;
 
 pub use ahead::ReadAhead;
+pub use blocks::{BlockBytes, BlockWrite, Blocks, WriteContext};
 pub use cache::Block;
 pub use compress::{CompressionSetting, fuzz as fuzz_decompress};
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};
-pub use io::{BlockIo, PackedPart, ReadContext, WriteRequest};
-pub use second::{SecondCache, SecondCounts};
+pub use io::BlockIo;
+pub use l2arc::{L2Arc, L2ArcCounts};
+pub use read::{PackedPart, ReadContext};
 pub use stats::Statistics;

@@ -27,7 +27,7 @@ pub struct Statistics {
     /// Blocks read ahead of their reader.
     pub blocks_read_ahead: u64,
     /// Blocks that a cache device had.
-    pub second_hits: u64,
+    pub l2arc_hits: u64,
     /// Bytes in the cache now.
     pub cache_bytes: u64,
     /// Bytes it may hold.
@@ -44,7 +44,7 @@ impl Statistics {
     /// Blocks that were asked for, wherever they were found: on devices, on cache devices, in memory.
     #[must_use]
     pub fn blocks_asked(&self) -> u64 {
-        [self.cache_hits, self.cache_waits, self.second_hits]
+        [self.cache_hits, self.cache_waits, self.l2arc_hits]
             .iter()
             .fold(self.blocks_read, |all, found| all.wrapping_add(*found))
     }
@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     pub cache_misses: AtomicU64,
     pub cache_waits: AtomicU64,
     pub blocks_read_ahead: AtomicU64,
-    pub second_hits: AtomicU64,
+    pub l2arc_hits: AtomicU64,
     pub blocks_healed: AtomicU64,
     pub blocks_bad: AtomicU64,
     pub frees_refused: AtomicU64,
@@ -87,7 +87,7 @@ impl Counters {
             cache_misses: get(&self.cache_misses),
             cache_waits: get(&self.cache_waits),
             blocks_read_ahead: get(&self.blocks_read_ahead),
-            second_hits: get(&self.second_hits),
+            l2arc_hits: get(&self.l2arc_hits),
             cache_bytes,
             cache_bytes_max,
             blocks_healed: get(&self.blocks_healed),

@@ -1,10 +1,10 @@
 //! Blocks over devices of both characters: what is written comes back, and nothing else ever does.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 use steadfast_blockio::{
-    Badness, BlockFault, BlockIo, CompressionSetting, Error, ErrorLog, ReadAhead, ReadContext, WriteRequest,
+    Badness, BlockFault, BlockIo, BlockWrite, CompressionSetting, Error, ErrorLog, ReadAhead, ReadContext,
+    WriteContext,
 };
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::objects::ObjectDevice;
@@ -68,18 +68,18 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> WriteRequest<'a> {
-    WriteRequest {
+fn block(kind: BlockKind, data: Vec<u8>) -> BlockWrite<'static> {
+    BlockWrite::new(kind, 0, data)
+}
+
+fn writer(keys: Option<&BlockKeys>) -> WriteContext<'_> {
+    WriteContext {
         small_bytes_max: 0,
-        kind,
-        level: 0,
         family: DatasetId(3),
         owner: DatasetId(0),
         txg: Txg(9),
         compression: CompressionSetting::Lz4,
         keys,
-        data: Cow::Owned(data),
-        packed: None,
     }
 }
 
@@ -132,9 +132,8 @@ fn everything_comes_back(space: &Space, io: &BlockIo) {
             for len in [1, 511, 4096, 4097, 40_000, 131_072] {
                 for key in [None, Some(&secret)] {
                     for data in [mixed(seed, len), noise(seed, len), vec![0; len]] {
-                        let request =
-                            WriteRequest { compression: setting, ..request(kind, data.clone(), key) };
-                        let pointer = io.write(request).unwrap();
+                        let context = WriteContext { compression: setting, ..writer(key) };
+                        let pointer = io.write(&context, block(kind, data.clone())).unwrap();
                         assert_eq!(pointer.copy_count(), if kind == BlockKind::Data { 1 } else { 2 });
                         assert!(pointer.asize(4096) as usize <= (len + 16).next_multiple_of(4096));
                         written.push((pointer, key, data));
@@ -187,7 +186,7 @@ fn everything_comes_back_from_a_directory_of_objects() {
 #[test]
 fn compression_is_kept_only_where_it_saves_a_unit() {
     let Fixture { io, .. } = fixture(true);
-    let written = |len, key| io.write(request(BlockKind::Data, mixed(1, len), key)).unwrap();
+    let written = |len, key| io.write(&writer(key), block(BlockKind::Data, mixed(1, len))).unwrap();
     assert_eq!(written(4096, None).compression, Compression::Off, "one unit cannot become less");
     assert_eq!(written(8192, None).compression, Compression::Off, "half of two units and a bit is two units");
     assert_eq!(written(16_384, None).compression, Compression::Lz4);
@@ -203,8 +202,8 @@ fn many_blocks_come_back_in_their_order() {
     let secret = keys(1);
     // More than two windows, of blocks of very different sizes.
     let data: Vec<Vec<u8>> = (0..260_u64).map(|at| mixed(at, 1 + (at * 7919 % 200_000) as usize)).collect();
-    let requests = data.iter().map(|data| request(BlockKind::Data, data.clone(), Some(&secret)));
-    let pointers = io.write_many(requests.collect()).unwrap();
+    let blocks = data.iter().map(|data| block(BlockKind::Data, data.clone()));
+    let pointers = io.write_many(&writer(Some(&secret)), blocks.collect()).unwrap();
     assert_eq!(pointers.len(), data.len());
     for (pointer, data) in pointers.iter().zip(&data) {
         assert_eq!(&*io.read(pointer, &reader(Some(&secret))).unwrap(), data);
@@ -215,15 +214,15 @@ fn many_blocks_come_back_in_their_order() {
     let places: Vec<_> = pointers.iter().map(|pointer| pointer.copies[0]).collect();
     assert!(places.is_sorted(), "blocks lie in the order they were asked for");
     space.check().unwrap();
-    assert!(io.write_many(Vec::new()).unwrap().is_empty());
+    assert!(io.write_many(&writer(None), Vec::new()).unwrap().is_empty());
 }
 
 #[test]
 fn a_write_that_finds_no_room_leaves_nothing_allocated() {
     let Fixture { io, space, .. } = fixture(true);
     let before = space.accounting().live_bytes;
-    let requests = (0..500).map(|at| request(BlockKind::Names, noise(at, 128 << 10), None));
-    let result = io.write_many(requests.collect());
+    let blocks = (0..500).map(|at| block(BlockKind::Names, noise(at, 128 << 10)));
+    let result = io.write_many(&writer(None), blocks.collect());
     assert!(matches!(result, Err(Error::Space(steadfast_segment::Error::NoSpace))));
     assert_eq!(space.accounting().live_bytes, before);
     space.check().unwrap();
@@ -235,7 +234,7 @@ fn every_flipped_byte_is_noticed() {
         // Whole objects are closed by a flush, so that reads come from the device.
         let fixture = fixture(false);
         let data = noise(5, 700);
-        let pointer = fixture.io.write(request(BlockKind::Data, data.clone(), key)).unwrap();
+        let pointer = fixture.io.write(&writer(key), block(BlockKind::Data, data.clone())).unwrap();
         fixture.flush();
         let at = fixture.place(&pointer, 0);
         let context = ReadContext { cache: false, ..reader(key) };
@@ -264,7 +263,7 @@ fn a_bad_copy_is_healed_by_the_other_and_told_of() {
     let log = Arc::new(Log::default());
     assert!(fixture.io.set_error_log(Arc::clone(&log) as Arc<dyn ErrorLog>));
     let data = mixed(5, 9000);
-    let pointer = fixture.io.write(request(BlockKind::Names, data.clone(), None)).unwrap();
+    let pointer = fixture.io.write(&writer(None), block(BlockKind::Names, data.clone())).unwrap();
     fixture.flush();
     fixture.devices[0].flip_bit(fixture.place(&pointer, 0) + 17, 3);
     assert_eq!(&*fixture.io.read(&pointer, &reader(None)).unwrap(), &data);
@@ -286,7 +285,7 @@ fn a_bad_copy_is_healed_by_the_other_and_told_of() {
 fn a_block_opens_only_as_what_it_was_written_as() {
     let Fixture { io, space, .. } = fixture(true);
     let secret = keys(1);
-    let pointer = io.write(request(BlockKind::Names, mixed(5, 9000), Some(&secret))).unwrap();
+    let pointer = io.write(&writer(Some(&secret)), block(BlockKind::Names, mixed(5, 9000))).unwrap();
     let context = reader(Some(&secret));
     assert!(io.read(&pointer, &context).is_ok());
     assert_eq!(space.device_counts()[&DeviceId(1)].checksum_errors, 0);
@@ -309,7 +308,7 @@ fn a_block_opens_only_as_what_it_was_written_as() {
     assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
     assert_eq!(badness(io.read(&pointer, &reader(Some(&keys(2))))), Badness::Authentication);
     assert!(matches!(io.read(&pointer, &reader(None)), Err(Error::KeyNotLoaded { .. })));
-    let open = io.write(request(BlockKind::Names, mixed(5, 9000), None)).unwrap();
+    let open = io.write(&writer(None), block(BlockKind::Names, mixed(5, 9000))).unwrap();
     assert_eq!(badness(io.read(&open, &context)), Badness::Authentication, "unsealed where all is sealed");
 }
 
@@ -317,7 +316,7 @@ fn a_block_opens_only_as_what_it_was_written_as() {
 fn swapped_blocks_are_noticed() {
     let Fixture { io, .. } = fixture(true);
     let [first, second] =
-        [1, 2].map(|seed| io.write(request(BlockKind::Data, noise(seed, 5000), None)).unwrap());
+        [1, 2].map(|seed| io.write(&writer(None), block(BlockKind::Data, noise(seed, 5000))).unwrap());
     let swapped = BlockPointer { copies: second.copies, ..first };
     assert_eq!(badness(io.read(&swapped, &reader(None))), Badness::Checksum);
 }
@@ -325,12 +324,8 @@ fn swapped_blocks_are_noticed() {
 #[test]
 fn right_bytes_that_do_not_decompress_are_malformed() {
     let Fixture { io, .. } = fixture(true);
-    let off = WriteRequest {
-        small_bytes_max: 0,
-        compression: CompressionSetting::Off,
-        ..request(BlockKind::Data, noise(1, 5000), None)
-    };
-    let pointer = io.write(off).unwrap();
+    let off = WriteContext { compression: CompressionSetting::Off, ..writer(None) };
+    let pointer = io.write(&off, block(BlockKind::Data, noise(1, 5000))).unwrap();
     for compression in [Compression::Lz4, Compression::Zstd, Compression::Zle] {
         let lie = BlockPointer { compression, ..pointer };
         assert_eq!(badness(io.read(&lie, &reader(None))), Badness::Malformed, "{compression:?}");
@@ -346,11 +341,9 @@ fn what_was_compressed_before_is_stored_and_read_so() {
     let plain: Vec<Vec<u8>> = (0..40).map(|at| mixed(at, 3_000 + at as usize * 3_333)).collect();
     for key in [None, Some(&secret)] {
         for setting in [CompressionSetting::Lz4, CompressionSetting::Zstd(3), CompressionSetting::Zle] {
-            let requests = plain.iter().map(|data| WriteRequest {
-                compression: setting,
-                ..request(BlockKind::Data, data.clone(), key)
-            });
-            let first = io.write_many(requests.collect()).unwrap();
+            let blocks = plain.iter().map(|data| block(BlockKind::Data, data.clone()));
+            let context = WriteContext { compression: setting, ..writer(key) };
+            let first = io.write_many(&context, blocks.collect()).unwrap();
             let stored = io.read_packed(&first, &reader(key));
             let stored: Vec<_> = stored.into_iter().map(Result::unwrap).collect();
             let parts: Vec<(Compression, &[u8], u32)> = first
@@ -361,12 +354,12 @@ fn what_was_compressed_before_is_stored_and_read_so() {
             let unpacked = io.unpack(&parts);
             assert!(unpacked.iter().zip(&plain).all(|(made, plain)| made.as_deref() == Some(&plain[..])));
             // Nobody compresses here, and it is as it was.
-            let requests = plain.iter().zip(&parts).map(|(data, &(how, bytes, _))| WriteRequest {
-                compression: CompressionSetting::Off,
+            let blocks = plain.iter().zip(&parts).map(|(data, &(how, bytes, _))| BlockWrite {
                 packed: (how != Compression::Off).then_some((how, bytes)),
-                ..request(BlockKind::Data, data.clone(), key)
+                ..block(BlockKind::Data, data.clone())
             });
-            let again = io.write_many(requests.collect()).unwrap();
+            let context = WriteContext { compression: CompressionSetting::Off, ..writer(key) };
+            let again = io.write_many(&context, blocks.collect()).unwrap();
             for ((first, again), plain) in first.iter().zip(&again).zip(&plain) {
                 assert_eq!((first.compression, first.psize), (again.compression, again.psize));
                 assert_eq!(*io.read(again, &reader(key)).unwrap(), plain[..]);
@@ -376,21 +369,21 @@ fn what_was_compressed_before_is_stored_and_read_so() {
     }
     // What saves nothing is not kept.
     let data = noise(5, 8_000);
-    let useless = WriteRequest {
-        compression: CompressionSetting::Off,
+    let off = WriteContext { compression: CompressionSetting::Off, ..writer(None) };
+    let useless = BlockWrite {
         packed: Some((Compression::Zle, &data[..5_000])),
-        ..request(BlockKind::Data, data.clone(), None)
+        ..block(BlockKind::Data, data.clone())
     };
-    assert_eq!(io.write(useless).unwrap().compression, Compression::Off);
+    assert_eq!(io.write(&off, useless).unwrap().compression, Compression::Off);
     // What becomes more, or less, or nothing is told from the rest.
-    let packed = io.write(request(BlockKind::Data, mixed(7, 50_000), None)).unwrap();
+    let packed = io.write(&writer(None), block(BlockKind::Data, mixed(7, 50_000))).unwrap();
     let bytes = io.read_packed(&[packed], &reader(None)).remove(0).unwrap();
     let (how, right) = (packed.compression, packed.lsize);
     let parts = [(how, &bytes[..], right - 1), (how, &bytes[..], right), (how, &bytes[..], right + 1)];
     let made: Vec<bool> = io.unpack(&parts).iter().map(Option::is_some).collect();
     assert_eq!(made, [false, true, false]);
     // Without the key, and of another block's place, it is what reading gives.
-    let sealed = io.write(request(BlockKind::Data, mixed(8, 50_000), Some(&secret))).unwrap();
+    let sealed = io.write(&writer(Some(&secret)), block(BlockKind::Data, mixed(8, 50_000))).unwrap();
     assert!(matches!(io.read_packed(&[sealed], &reader(None))[0], Err(Error::KeyNotLoaded { .. })));
     let misplaced = BlockPointer { copies: packed.copies, ..sealed };
     let read = io.read_packed(&[misplaced, sealed, misplaced], &reader(Some(&secret)));
@@ -401,7 +394,7 @@ fn what_was_compressed_before_is_stored_and_read_so() {
 fn the_cache_asks_for_the_key() {
     let Fixture { io, .. } = fixture(true);
     let secret = keys(1);
-    let pointer = io.write(request(BlockKind::Data, mixed(5, 9000), Some(&secret))).unwrap();
+    let pointer = io.write(&writer(Some(&secret)), block(BlockKind::Data, mixed(5, 9000))).unwrap();
     assert!(io.read(&pointer, &reader(Some(&secret))).is_ok());
     assert!(io.read(&pointer, &reader(Some(&secret))).is_ok());
     assert_eq!(io.statistics().cache_hits, 1);
@@ -412,7 +405,7 @@ fn the_cache_asks_for_the_key() {
     assert_eq!(io.statistics().cache_bytes, 0);
     assert!(io.read(&pointer, &ReadContext { cache: false, ..reader(Some(&secret)) }).is_ok());
     assert_eq!(io.statistics().cache_bytes, 0, "asked not to keep it");
-    let node = io.write(request(BlockKind::Names, mixed(5, 9000), None)).unwrap();
+    let node = io.write(&writer(None), block(BlockKind::Names, mixed(5, 9000))).unwrap();
     assert!(io.read(&node, &reader(None)).is_ok());
     assert_eq!(io.statistics().cache_bytes, 0, "nodes are the trees' to keep");
 }
@@ -421,8 +414,8 @@ fn the_cache_asks_for_the_key() {
 fn a_freed_block_is_gone_for_good() {
     for appendable in [true, false] {
         let fixture = fixture(appendable);
-        let pointer = fixture.io.write(request(BlockKind::Data, noise(1, 900 << 10), None)).unwrap();
-        let keep = fixture.io.write(request(BlockKind::Data, noise(2, 900 << 10), None)).unwrap();
+        let pointer = fixture.io.write(&writer(None), block(BlockKind::Data, noise(1, 900 << 10))).unwrap();
+        let keep = fixture.io.write(&writer(None), block(BlockKind::Data, noise(2, 900 << 10))).unwrap();
         fixture.commit();
         assert!(fixture.io.read(&pointer, &reader(None)).is_ok());
         fixture.io.free(&pointer);
@@ -440,7 +433,7 @@ fn copies_of_metadata_lie_on_different_devices() {
     let devices = [1, 2].map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)) as SharedDevice);
     let (space, io) = over(devices.to_vec(), Env::real());
     for at in 0..100 {
-        let pointer = io.write(request(BlockKind::Extents, noise(at, 100_000), None)).unwrap();
+        let pointer = io.write(&writer(None), block(BlockKind::Extents, noise(at, 100_000))).unwrap();
         let [first, second] = pointer.copies.map(|copy| only_column(&space, copy.segment).device);
         assert_ne!(first, second);
     }
@@ -450,13 +443,13 @@ fn copies_of_metadata_lie_on_different_devices() {
 fn sizes_that_no_block_has_are_refused() {
     let Fixture { io, .. } = fixture(true);
     for len in [0, BlockPointer::LSIZE_MAX as usize + 1] {
-        let result = io.write(request(BlockKind::Data, vec![0; len], None));
+        let result = io.write(&writer(None), block(BlockKind::Data, vec![0; len]));
         assert!(matches!(result, Err(Error::Size { bytes }) if bytes == len));
     }
-    let result = io.write(request(BlockKind::Data, noise(1, 2 << 20), None));
+    let result = io.write(&writer(None), block(BlockKind::Data, noise(1, 2 << 20)));
     assert!(matches!(result, Err(Error::Space(steadfast_segment::Error::TooLarge { .. }))));
     let largest = io.block_bytes_max() as usize;
-    assert!(io.write(request(BlockKind::Data, noise(1, largest), Some(&keys(1)))).is_ok());
+    assert!(io.write(&writer(Some(&keys(1))), block(BlockKind::Data, noise(1, largest))).is_ok());
 }
 
 /// What is stored for a fixed block, key and salt. It must never change: old pools are made of it.
@@ -465,7 +458,7 @@ fn a_sealed_block_has_the_golden_bytes() {
     let fixture = fixture(false);
     let secret = keys(7);
     let data: Vec<u8> = (0..32).collect();
-    let pointer = fixture.io.write(request(BlockKind::Data, data.clone(), Some(&secret))).unwrap();
+    let pointer = fixture.io.write(&writer(Some(&secret)), block(BlockKind::Data, data.clone())).unwrap();
     let stored = fixture.space.read(pointer.copies[0], pointer.psize as usize, Ok::<_, ()>).unwrap();
     let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, GOLDEN);
@@ -497,8 +490,8 @@ fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
         let io = Arc::new(io);
         // Ten blocks to a segment; the third segment stays open and is not of interest.
         let content: Vec<Vec<u8>> = (0..21).map(|seed| noise(seed, 100_000)).collect();
-        let requests = content.iter().map(|data| request(BlockKind::Data, data.clone(), sealed.as_deref()));
-        let mut pointers = io.write_many(requests.collect()).expect("written");
+        let blocks = content.iter().map(|data| block(BlockKind::Data, data.clone()));
+        let mut pointers = io.write_many(&writer(sealed.as_deref()), blocks.collect()).expect("written");
         space.flush_open().expect("on the device");
         pointers.truncate(20);
         let bad = 13;

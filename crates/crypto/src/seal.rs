@@ -10,11 +10,11 @@
 //! *Stamp*: salt and counter; every pointer to a sealed block carries one.
 //!
 //! ## Invariants
-//! (S1) A counter is drawn once per epoch, by an atomic add.                  test: `nonces_never_repeat_across_threads`
-//! (S2) A `BlockKeys` draws its own salt, so two epochs have different block keys (but for a 2^-64 chance after 2^32
+//! [seal.1] A counter is drawn once per epoch, by an atomic add.                  test: `nonces_never_repeat_across_threads`
+//! [seal.2] A `BlockKeys` draws its own salt, so two epochs have different block keys (but for a 2^-64 chance after 2^32
 //!      epochs), whatever a crash, a copied machine or a restored disk makes of everything else.  test: `epochs_differ`
-//! (S3) Counters end before they wrap; 2^64 blocks of an epoch take longer than any machine lasts.  assert: `seal`
-//! (S4) Opening never returns bytes that failed authentication: the buffer is emptied.  test: `a_changed_bit_is_noticed`
+//! [seal.3] Counters end before they wrap; 2^64 blocks of an epoch take longer than any machine lasts.  assert: `seal`
+//! [seal.4] Opening never returns bytes that failed authentication: the buffer is emptied.  test: `a_changed_bit_is_noticed`
 //!
 //! ## Cost
 //! Sealing takes no lock: one atomic add, then AES-GCM over the bytes. Opening a block of the current epoch takes none

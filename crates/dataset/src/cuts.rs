@@ -11,28 +11,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use steadfast_format::InodeId;
-use steadfast_format::extent::{self, Extent};
-use steadfast_format::file_keys::{ExtentsKey, NamesKey};
-use steadfast_tree::Change;
 
-use crate::dataset::{Dataset, extent_key};
-use crate::inode::Inode;
-use crate::sync::Growth;
-use crate::{Error, RangeSet, Result};
-
-/// Extents freed in one batch of the tree.
-const FREE_BATCH: usize = 4_096;
+use crate::RangeSet;
 
 /// Ranges whose extents are not all freed, by file.
 #[derive(Default)]
 pub(crate) struct Cuts {
-    by_inode: BTreeMap<InodeId, RangeSet>,
+    pub(crate) by_inode: BTreeMap<InodeId, RangeSet>,
     /// What the extents tree lists.
-    listed: BTreeSet<(InodeId, u64, u64)>,
+    pub(crate) listed: BTreeSet<(InodeId, u64, u64)>,
 }
 
 impl Cuts {
@@ -44,7 +33,7 @@ impl Cuts {
         self.by_inode.get(&inode)
     }
 
-    fn add(&mut self, inode: InodeId, range: Range<u64>) {
+    pub(crate) fn add(&mut self, inode: InodeId, range: Range<u64>) {
         if !range.is_empty() {
             self.by_inode.entry(inode).or_default().insert(range);
         }
@@ -60,162 +49,10 @@ impl Cuts {
         }
     }
 
-    fn items(&self) -> BTreeSet<(InodeId, u64, u64)> {
+    pub(crate) fn items(&self) -> BTreeSet<(InodeId, u64, u64)> {
         let of = |(&inode, ranges): (&InodeId, &RangeSet)| -> Vec<(InodeId, u64, u64)> {
             ranges.iter().map(|range| (inode, range.start, range.end)).collect()
         };
         self.by_inode.iter().flat_map(of).collect()
-    }
-}
-
-impl Dataset {
-    /// Reads the list of cuts.
-    pub(crate) fn load_cuts(&self) -> Result<()> {
-        let mut cuts = self.cuts.write();
-        let decode = |source| Error::Item { dataset: self.id, source };
-        for item in self.extents.range(ExtentsKey::cuts()..NamesKey::all_of(InodeId(1))) {
-            let (key, value) = item?;
-            if let ExtentsKey::Cut { inode, start } = ExtentsKey::decode(&key).map_err(decode)? {
-                cuts.add(inode, start..extent::decode_cut(start, &value).map_err(decode)?);
-            }
-        }
-        cuts.listed = cuts.items();
-        Ok(())
-    }
-
-    /// Frees extents of earlier txgs' cuts, as far as `budget` goes.
-    /// Gives the inodes that are left with less.
-    pub(crate) fn work_off_cuts(
-        &self,
-        budget: &mut usize,
-        grown: &mut Growth,
-    ) -> Result<Vec<(Arc<Inode>, i64)>> {
-        let mut shrunk_inodes = Vec::new();
-        let owed: Vec<InodeId> = self.cuts.read().by_inode.keys().copied().collect();
-        for id in owed {
-            // Loaded before anything is freed: if what it occupies must be counted, then with what is counted off below.
-            let inode = match self.inode(id) {
-                Ok(inode) => Some(inode),
-                Err(Error::NoInode(_)) => None, // it is removed, and only its content is left
-                Err(error) => return Err(error),
-            };
-            let ranges: Vec<Range<u64>> =
-                self.cuts.read().of(id).map(|ranges| ranges.iter().collect()).unwrap_or_default();
-            for range in ranges {
-                let reached = self.free_extents(id, range.clone(), budget, grown)?;
-                self.cuts.write().remove(id, range.start..reached);
-            }
-            let shrunk = grown.allocated.remove(&id).unwrap_or(0);
-            if let Some(inode) = inode {
-                self.note_allocated(&inode, shrunk);
-                self.tell_resized(std::iter::once(id).filter(|_| shrunk != 0));
-                self.evict(&inode);
-                shrunk_inodes.push((inode, shrunk));
-            }
-        }
-        Ok(shrunk_inodes)
-    }
-
-    /// Frees the extents that begin in `range` and end in it, as far as `budget` goes, and keeps the rest as a cut.
-    pub(crate) fn free_cut(
-        &self,
-        inode: InodeId,
-        range: Range<u64>,
-        budget: &mut usize,
-        grown: &mut Growth,
-    ) -> Result<()> {
-        let reached = self.free_extents(inode, range.clone(), budget, grown)?;
-        if reached < range.end {
-            self.cuts.write().add(inode, reached..range.end);
-        }
-        Ok(())
-    }
-
-    /// Up to where the extents of `range` are freed.
-    fn free_extents(
-        &self,
-        inode: InodeId,
-        range: Range<u64>,
-        budget: &mut usize,
-        grown: &mut Growth,
-    ) -> Result<u64> {
-        let end = match range.end {
-            u64::MAX => extent_key(InodeId(inode.0 + 1), 0),
-            end => extent_key(inode, end),
-        };
-        let mut at = range.start;
-        while at < range.end {
-            if *budget == 0 {
-                return Ok(at);
-            }
-            let step = FREE_BATCH.min(*budget);
-            let mut found: Vec<(Vec<u8>, Extent)> = Vec::new();
-            let mut seen = 0;
-            for item in self.extents.range(extent_key(inode, at)..end.clone()).take(step) {
-                let (key, value) = item?;
-                let decoded = ExtentsKey::decode(&key);
-                let key_of = |source| Error::Item { dataset: self.id, source };
-                let ExtentsKey::Extent { offset, .. } = decoded.map_err(key_of)? else { continue };
-                let extent = self.decode_extent(&value)?;
-                seen += 1;
-                at = offset + u64::from(extent.length());
-                // One that reaches beyond the cut is rebuilt instead.
-                if offset + u64::from(extent.length()) <= range.end {
-                    found.push((key, extent));
-                }
-            }
-            let removed: Vec<Change<'_>> = found.iter().map(|(key, _)| Change::Remove(key)).collect();
-            self.extents.batch(&removed)?;
-            for (_, extent) in &found {
-                self.drop_extent(inode, extent, grown);
-            }
-            *budget -= seen;
-            if seen < step {
-                return Ok(range.end);
-            }
-        }
-        Ok(range.end)
-    }
-
-    /// Makes the extents tree list exactly the cuts that are left.
-    pub(crate) fn list_cuts(&self) -> Result<()> {
-        let mut cuts = self.cuts.write();
-        let items = cuts.items();
-        let key = |inode, start| ExtentsKey::Cut { inode, start }.encode();
-        let mut changes: BTreeMap<Vec<u8>, Option<[u8; extent::CUT_SIZE]>> = BTreeMap::new();
-        changes.extend(cuts.listed.difference(&items).map(|&(inode, start, _)| (key(inode, start), None)));
-        let new = items.difference(&cuts.listed);
-        changes.extend(new.map(|&(inode, start, end)| (key(inode, start), Some(extent::encode_cut(end)))));
-        let changes: Vec<Change<'_>> = changes
-            .iter()
-            .map(|(key, value)| match value {
-                Some(value) => Change::Insert(key, value),
-                None => Change::Remove(key),
-            })
-            .collect();
-        self.extents.batch(&changes)?;
-        cuts.listed = items;
-        Ok(())
-    }
-
-    /// True while cuts of earlier txgs are left, which the next syncs free part by part.
-    pub fn owes_frees(&self) -> bool {
-        !self.cuts.read().is_empty()
-    }
-
-    /// Extents that cuts may free in this sync.
-    pub(crate) fn free_budget(&self) -> usize {
-        self.frees_per_sync.load(Ordering::Relaxed).min(self.frees_room.load(Ordering::Relaxed))
-    }
-
-    /// Takes records that were stored anew out of the cuts.
-    pub(crate) fn uncut(&self, records: impl Iterator<Item = (InodeId, Range<u64>)>) {
-        if self.cuts.read().is_empty() {
-            return;
-        }
-        let mut cuts = self.cuts.write();
-        for (inode, range) in records {
-            cuts.remove(inode, range);
-        }
     }
 }

@@ -1,8 +1,15 @@
-//! Content: reading through the layers, writing and cutting in the open one.
+//! Content: reading through the layers, writing and cutting in the open one (ZFS: `dmu_read`, `dmu_write`, `dmu_free_long_range`).
 
+use crate::ahead::Advice;
+use crate::cost::{ITEM_SPACE, METADATA_SPACE};
+use crate::dataset::Dataset;
+use crate::extents::extent_key;
+use crate::inode::{Inode, InodeState};
+use crate::layer::{Grain, Packed, Shared, Terms, index, len, pieces, record_space};
+use crate::owners::owned_by;
+use crate::{BlockBytes, Error, Result, overlaid};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-
 use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
@@ -10,20 +17,8 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::{BlockPointer, InodeId};
 use steadfast_txg::{AdmitKind, Cost, Operation, Refusal};
 
-use crate::ahead::Advice;
-use crate::dataset::{Dataset, extent_key};
-use crate::inode::{Inode, InodeState};
-use crate::layer::{Grain, Packed, Shared, Terms, index, len, pieces, record_space};
-use crate::owners::owned_by;
-use crate::{BlockBytes, Error, Result, overlaid};
-
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
-/// Nodes of both trees that a write of content may add, all copies.
-pub(crate) const METADATA_SPACE: u64 = 16 << 10;
-/// By what the item of a record makes its tree larger at most, both copies, in leaves that are half full. That its leaf is
-/// written again is counted as a block ([`Cost::blocks`]).
-pub(crate) const ITEM_SPACE: u64 = 1 << 10;
 
 impl Dataset {
     /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
@@ -191,7 +186,8 @@ impl Dataset {
         out: &mut [u8],
     ) -> Result<()> {
         let read = |pointer: &BlockPointer, shown: Range<u64>| {
-            let failed = |source| Error::Read { dataset: self.id, inode, range: shown, source };
+            let failed =
+                |source| Error::Read { dataset: self.id, inode, range: shown, source: Arc::new(source) };
             self.blocks.read(pointer).map_err(failed)
         };
         let count = index(range.end.min(at + u64::from(extent.length())).saturating_sub(range.start));
@@ -417,7 +413,7 @@ impl Dataset {
         let mut state = inode.state.lock();
         if size < state.record.size && state.record_is_final() && !self.has_bug(Bug::TailKept) {
             let record_size = state.record_size();
-            // To the end of everything, not of the file: (D1) must hold for whatever was ever written behind.
+            // To the end of everything, not of the file: [dataset.1] must hold for whatever was ever written behind.
             self.note_cut(&mut state, size..u64::MAX);
             state.open.cut(record_size, size..u64::MAX);
             self.owners.note_freed(op.txg(), owned_by(&state.record));

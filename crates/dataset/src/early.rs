@@ -16,74 +16,31 @@
 //! what the sync of T appends. A crash before T commits leaves no trace of it.
 //!
 //! ## Invariants
-//! (E1) A pointer is kept only with the very bytes that were stored: the writer shares the record's chunk, and any change
+//! [early.1] A pointer is kept only with the very bytes that were stored: the writer shares the record's chunk, and any change
 //!      (`Record::spoil`) parts the record from its pointer first, and from how its bytes came compressed, if they did.
 //!                                                                            assert: `Layer::end_early`
-//! (E2) A block that was stored early is referenced by the extents of its txg or freed by the sync of its txg, once: its pointer
+//! [early.2] A block that was stored early is referenced by the extents of its txg or freed by the sync of its txg, once: its pointer
 //!      lies in the record, or in the layer's list of stale ones.               test: `what_changes_after_it_was_stored_is_freed`
-//! (E3) Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
-//! (E4) A record is stored early at most once a txg, so rewriting the same bytes costs at most one block more a txg; what a
+//! [early.3] Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
+//! [early.4] A record is stored early at most once a txg, so rewriting the same bytes costs at most one block more a txg; what a
 //!      change after that has to place again is reserved again (`Record::charged`).
-//! (E5) What is stored early in a txg is at most a quarter of what there is room for, and nothing in a pool of which less than an
+//! [early.5] What is stored early in a txg is at most a quarter of what there is room for, and nothing in a pool of which less than an
 //!      eighth is free. Room for reserved content is never more than half of it, so a sync finds a place for all it has to write
 //!      beside what became stale.
 
+use crate::dataset::Dataset;
+use crate::early_list::Listed;
+use crate::inode::Inode;
+use crate::layer::Packed;
+use crate::{Error, Result};
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
-
+use steadfast_blockio::BlockWrite;
 use steadfast_format::extent::Extent;
 use steadfast_format::{BlockKind, Txg};
 
-use crate::dataset::Dataset;
-use crate::inode::Inode;
-use crate::layer::Packed;
-use crate::store::BlockWrite;
-use crate::{Error, Result};
-
-/// The latest records of a txg are left to its sync: who writes the same place again does so soon.
-const LAG_BYTES: u64 = 2 << 20;
-/// What is worth a turn.
-const STEP_BYTES_MIN: u64 = 4 << 20;
 /// What is stored in one turn at most: a commit that is wanted meanwhile waits for it.
 const STEP_BYTES_MAX: u64 = 16 << 20;
-
-/// Complete records of the open txg that are not stored.
-pub(crate) struct EarlyList {
-    /// Oldest first. What has changed since is told by its record.
-    records: VecDeque<Listed>,
-    /// Sum of their sizes.
-    bytes: u64,
-    /// Bytes stored early in the open txg.
-    stored: u64,
-    lag_bytes: u64,
-    step_bytes_min: u64,
-}
-
-struct Listed {
-    inode: Arc<Inode>,
-    start: u64,
-    size: u64,
-}
-
-impl Default for EarlyList {
-    fn default() -> EarlyList {
-        let (lag_bytes, step_bytes_min) = (LAG_BYTES, STEP_BYTES_MIN);
-        EarlyList { records: VecDeque::new(), bytes: 0, stored: 0, lag_bytes, step_bytes_min }
-    }
-}
-
-impl EarlyList {
-    /// Another txg opens: what was listed is in the layers of the one before.
-    pub(crate) fn clear(&mut self) {
-        self.records.clear();
-        (self.bytes, self.stored) = (0, 0);
-    }
-
-    fn is_due(&self) -> bool {
-        self.bytes >= self.lag_bytes + self.step_bytes_min
-    }
-}
 
 impl Dataset {
     /// Lists records that became complete. Inside an operation.
@@ -140,7 +97,10 @@ impl Dataset {
         });
         let (pointers, error) = match self.blocks.write_many(txg, blocks.collect()) {
             Ok(pointers) => (pointers, None),
-            Err(source) => (Vec::new(), Some(Error::Write { dataset: self.id, source })),
+            Err(source) => {
+                let source = Arc::new(source);
+                (Vec::new(), Some(Error::Write { dataset: self.id, source }))
+            }
         };
         let mut pointers = pointers.into_iter();
         for (inode, start, chunk, length, _) in &begun {
@@ -161,7 +121,7 @@ impl Dataset {
         (list.lag_bytes, list.step_bytes_min) = (lag, step_min.max(1));
     }
 
-    /// Bytes that may be stored early in one txg. (E5)
+    /// Bytes that may be stored early in one txg. [early.5]
     fn early_bytes_max(&self) -> u64 {
         let room = self.txgs.budget.room();
         if room.free < room.capacity / 8 { 0 } else { room.placeable / 4 }

@@ -1,8 +1,8 @@
 //! What can go wrong in a dataset.
 
 use std::ops::Range;
+use std::sync::Arc;
 use steadfast_format::{DatasetId, DecodeError, InodeId};
-use steadfast_tree::StoreError;
 use steadfast_txg::{Refusal, Suspended};
 
 /// Errors of a dataset.
@@ -30,16 +30,16 @@ pub enum Error {
         inode: InodeId,
         /// Bytes of the file that the unreadable block holds.
         range: Range<u64>,
-        /// What the store said.
-        source: StoreError,
+        /// The error of the layer below.
+        source: Arc<steadfast_blockio::Error>,
     },
     /// Content could not be written.
     #[error("file content of dataset {dataset} cannot be written: {source}")]
     Write {
         /// Dataset.
         dataset: DatasetId,
-        /// What the store said.
-        source: StoreError,
+        /// The error of the layer below.
+        source: Arc<steadfast_blockio::Error>,
     },
     /// An authentic item of a tree is not what it should be.
     #[error("dataset {dataset} holds an item that cannot be understood: {source}")]

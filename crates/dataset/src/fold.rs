@@ -10,57 +10,41 @@
 //! the pool free or more that does not matter. Below, the waste that a record may have falls with what is free, to nothing at a
 //! 64th; and from a 16th on writes reserve whole records, as if there were no overlays, so that sync can fold each.
 
+use crate::dataset::Dataset;
+use crate::extents::extent_key;
+use crate::inode::Inode;
+use crate::layer::{index, record_space};
+use crate::overlaid::{self, ROOMY};
+use crate::plan::{Content, Plan, Planned};
+use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
 use steadfast_format::InodeId;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 
-use crate::dataset::{Dataset, extent_key};
-use crate::inode::Inode;
-use crate::layer::{index, record_space};
-use crate::overlaid;
-use crate::plan::{Content, Plan, Planned};
-use crate::{Error, Result};
-
 /// Bytes of records folded in the background by one sync, at most.
 const BYTES_MAX: u64 = 64 << 20;
+
 /// Records to be folded whose blocks are fetched side by side.
 const FETCHED_AT_ONCE: usize = 16;
+
 /// Records waiting to be folded, at most.
 const WAITING_MAX: usize = 4_096;
+
 /// Items of the extents tree looked at by one sync.
 const WALK_ITEMS: usize = 16_384;
+
 /// Blocks from which one read of (most of) a record took its bytes, so that the record is worth folding.
 const PIECES: usize = 4;
+
 /// Share of the dirty budget from which on readers' wishes wait.
 const QUIET_SHARE: u64 = 8;
-/// A threshold that nothing lowers.
-pub(crate) const ROOMY: u64 = 32;
+
 /// The threshold below which writes reserve whole records: a 16th of the pool is free.
 const TIGHT: u64 = 14;
-
-/// Records to be folded.
-#[derive(Default)]
-pub(crate) struct Folding {
-    /// Found in many pieces by readers.
-    read: BTreeSet<(InodeId, u64)>,
-    /// Found wasteful in a pool that gets full.
-    wasteful: BTreeSet<(InodeId, u64)>,
-    /// Could not be read to be folded: nobody tries again until errors are cleared, or the pool would commit for ever.
-    unreadable: BTreeSet<(InodeId, u64)>,
-    /// Where the walk for wasteful ones goes on.
-    cursor: Option<Vec<u8>>,
-    /// The walk has found something since it began.
-    found: bool,
-    /// The last walk found nothing, and no overlay was written since.
-    clean: bool,
-    /// For the txg that closes next.
-    picked: Vec<(Arc<Inode>, u64)>,
-}
 
 impl Dataset {
     /// How much waste is allowed, in 32nds of what is allowed in a roomy pool.
@@ -108,7 +92,7 @@ impl Dataset {
     /// Picks what the txg that closes next folds. Loads inodes, so not in the exclusive moment.
     pub(crate) fn pick_folds(&self) -> Result<()> {
         let mut budget = self.unreserved_for_folds();
-        // What its metadata may come to depends on what else the commit changes. (C2)
+        // What its metadata may come to depends on what else the commit changes. [commit_room.2]
         let mut blocks = self.txgs.budget.reserved().blocks;
         let waiting: BTreeSet<(InodeId, u64)> = {
             let folding = self.folding.lock();

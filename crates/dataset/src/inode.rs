@@ -1,18 +1,16 @@
 //! Inodes in memory.
 
+use crate::ahead::Reading;
+use crate::layer::Layer;
+use crate::owners::{OwnedBy, owned_by};
+use crate::unlogged::InodeJournal;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use parking_lot::Mutex;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
-
-use crate::ahead::Reading;
-use crate::journal::InodeJournal;
-use crate::layer::Layer;
-use crate::owners::{OwnedBy, owned_by};
 
 /// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that collide, and one
 /// multiplication spreads them: `HashMap`'s own hash was the dearest step of finding an inode.

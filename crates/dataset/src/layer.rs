@@ -67,7 +67,7 @@ pub(crate) struct Record {
     /// An overlay of it fits into its extent, whatever the sync under way does.
     overlay: bool,
     early: Early,
-    /// Its bytes as they came compressed: they are one chunk, from its beginning. Gone with any change. (E1)
+    /// Its bytes as they came compressed: they are one chunk, from its beginning. Gone with any change. [early.1]
     packed: Option<Arc<Packed>>,
 }
 
@@ -353,7 +353,7 @@ impl Layer {
         match (record, stored) {
             (Some(record), Some((length, pointer))) => {
                 let same = record.chunks.values().all(|now| Arc::ptr_eq(now, chunk));
-                assert!(same, "(E1) a record that is being written early changes by `spoil` only");
+                assert!(same, "[early.1] a record that is being written early changes by `spoil` only");
                 record.early = Early::Stored(length, pointer);
             }
             (Some(record), None) => record.early = Early::Spent,

@@ -20,14 +20,14 @@
 //! a punched hole is one range in the open layer, whatever the size of the file.
 //!
 //! ## Invariants
-//! (D1) Bytes at and above a file's size read as zeros in the layers taken together: shrinking cuts to the end.
+//! [dataset.1] Bytes at and above a file's size read as zeros in the layers taken together: shrinking cuts to the end.
 //!                                                                  test: `a_file_that_grows_again_shows_zeros`
-//! (D2) Only sync changes the extents tree and the cuts, and only one sync runs at a time.        assert: `sync`
-//! (D3) Freeze hands exactly the changes of operations that entered the txg to its sync.
-//! (D4) Every inode with nlink 0 is listed as an orphan until its content is cut and its names items go, in one txg.
+//! [dataset.2] Only sync changes the extents tree and the cuts, and only one sync runs at a time.        assert: `sync`
+//! [dataset.3] Freeze hands exactly the changes of operations that entered the txg to its sync.
+//! [dataset.4] Every inode with nlink 0 is listed as an orphan until its content is cut and its names items go, in one txg.
 //!                                                                              test: `orphans_are_reclaimed_at_open`
-//! (D5) Extents of one file do not overlap, and begin at multiples of its record size.    `check`
-//! (D6) An operation's changes to the names tree are one batch of the tree: others see all or none, and a refusal or a
+//! [dataset.5] Extents of one file do not overlap, and begin at multiples of its record size.    `check`
+//! [dataset.6] An operation's changes to the names tree are one batch of the tree: others see all or none, and a refusal or a
 //!      read error leaves none.
 //!
 //! ## What sync does
@@ -52,45 +52,60 @@
 
 mod ahead;
 mod check;
+mod cost;
 mod cuts;
 mod data;
 mod dataset;
+mod draft;
+mod durable;
 mod early;
+mod early_list;
 mod error;
+mod extents;
 mod fold;
+mod fold_queue;
+mod frees;
+mod freeze;
+mod frozen;
+mod growth;
 mod inode;
+mod inode_cache;
+mod inodes;
 mod journal;
 mod layer;
 mod memory;
 mod overlaid;
+mod owner_rows;
 mod owners;
 mod plan;
-mod promise;
 mod ranges;
 mod replay;
-mod resting;
 mod share;
 mod store;
+mod sweep;
 mod sync;
+mod sync_mode;
+mod unlogged;
 
 pub use check::Problem;
 pub use data::blocks_of;
 pub use dataset::{Counters, Dataset, DatasetParts, Resized, Settings};
+pub use draft::{Draft, Drafted};
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};
-pub use journal::{Answer, Draft, Drafted, Durable, Journal, JournalMode};
+pub use inode_cache::{InodeRoom, InodesInMemory};
+pub use journal::{Answer, Durable, Journal, JournalMode};
 pub use memory::{MemoryBlocks, MemoryImage};
 pub use owners::OwnerQuota;
 pub use plan::OverlayCounts;
-pub use promise::SyncMode;
 pub use ranges::RangeSet;
-pub use replay::{Arrived, Doomed};
-pub use resting::{InodeRoom, InodesInMemory};
+pub use replay::{ReceivedContent, Removal};
 pub use share::{ShareRange, Sharing, Unshared};
+pub use steadfast_blockio::{BlockBytes, BlockWrite, Blocks};
 pub use steadfast_format::inode::{InodeRecord, Time};
-pub use steadfast_tree::{NodeCache, StoreError};
-pub use store::{BlockBytes, BlockWrite, Blocks};
+pub use steadfast_tree::NodeCache;
 pub use sync::SyncResult;
+pub use sync_mode::SyncMode;
 
 /// What this room returns.
 pub type Result<T> = std::result::Result<T, Error>;

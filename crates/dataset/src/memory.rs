@@ -1,11 +1,10 @@
 //! Blocks in memory: for tests of this room and those above it, and for simulations.
 
-use crate::{BlockBytes, BlockWrite, Blocks};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use steadfast_blockio::{BlockBytes, BlockWrite, Blocks, Error as BlockError};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg};
-use steadfast_tree::StoreError;
 
 /// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read after they were
 /// dropped. What was freed stays readable until [`MemoryBlocks::drop_freed`], as on devices until the commit.
@@ -157,13 +156,13 @@ pub struct MemoryImage {
 }
 
 impl Blocks for MemoryBlocks {
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, BlockError> {
         if let (Some(watcher), Some(first)) = (&*self.watcher.lock(), blocks.first()) {
             watcher(first.kind);
         }
         let mut state = self.state.lock();
         if !blocks.is_empty() && fails(&mut state.writes_left) {
-            return Err(StoreError::new(Injected));
+            return Err(BlockError::layer(Injected));
         }
         let place = |write: BlockWrite<'_>| {
             state.next += 1;
@@ -187,16 +186,16 @@ impl Blocks for MemoryBlocks {
         Ok(blocks.into_iter().map(place).collect())
     }
 
-    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, BlockError> {
         let mut state = self.state.lock();
         state.reads += 1;
         if fails(&mut state.reads_left) {
-            return Err(StoreError::new(Injected));
+            return Err(BlockError::layer(Injected));
         }
         let segment = pointer.copies[0].segment.0;
         let bytes = match state.blocks.get(&segment) {
             Some(bytes) if !state.bad.contains(&segment) => Arc::clone(bytes),
-            _ => return Err(StoreError::new(Absent(segment))),
+            _ => return Err(BlockError::layer(Absent(segment))),
         };
         drop(state);
         let watcher = self.read_watcher.lock().clone();

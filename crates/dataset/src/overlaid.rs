@@ -10,34 +10,41 @@
 //! *Waste* of an extent: what its blocks store, or occupy, beyond what its visible bytes would in one block.
 //!
 //! ## Invariants
-//! (O1) A stored extent is settled: each of its blocks has a visible byte, at most one of its overlays is zeros (the last),
+//! [overlay.1] A stored extent is settled: each of its blocks has a visible byte, at most one of its overlays is zeros (the last),
 //!      and its length is the end of its last visible byte.                                  `check`
-//! (O2) An overlay for which an operation reserved nothing but an overlay fits into its extent, whatever the sync under
+//! [overlay.2] An overlay for which an operation reserved nothing but an overlay fits into its extent, whatever the sync under
 //!      way adds before it ([`has_room`]). So sync never has to fold a record whose fold nobody reserved.
-//! (O3) A fold is written from what operations of its txg reserved: that of its record (as a rewrite of the whole), or
+//! [overlay.3] A fold is written from what operations of its txg reserved: that of its record (as a rewrite of the whole), or
 //!      what is spare of the others; or from a share of what nobody has reserved (`plan`, `fold`).
-//! (O4) Each block of an extent is freed once: when an extent without it replaces the extent.
-use std::ops::Range;
+//! [overlay.4] Each block of an extent is freed once: when an extent without it replaces the extent.
 
+use crate::RangeSet;
+use crate::store::occupied;
+use std::ops::Range;
+use steadfast_blockio::Blocks;
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
 use steadfast_format::{BlockPointer, InodeId, node};
 
-use crate::RangeSet;
-use crate::fold::ROOMY;
-use crate::store::{Blocks, occupied};
-
 /// Ranges of one overlay, at most: a record that was written in more pieces is folded.
 pub(crate) const RANGES_MAX: usize = 16;
+
+/// A threshold that nothing lowers.
+pub(crate) const ROOMY: u64 = 32;
+
 /// Bytes that one txg adds to an extent, at most: an overlay of bytes and one of zeros.
 const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_bytes_max(RANGES_MAX);
+
 /// What an extent takes besides its overlays, at most: its head, and its base.
 const EXTENT_BYTES_MAX: usize = 32 + BlockPointer::ENCODED_SIZE;
+
 /// By how much numbers in a pointer that is not known yet may be longer than those of a made-up one.
 const UNKNOWN_POINTER: usize = 64;
+
 /// Bytes stored beyond what the record would be folded, in 32nds of that, at which it is folded: least and greatest. Which
 /// one counts differs by record, so that records written at the same rate are not all folded in the same txg.
 const FOLD_STORED: Range<u64> = 16..41;
+
 /// The same of bytes occupied, over the one of bytes stored: seals and small overlays fill units badly, and that alone should
 /// not hasten folds until it is this much.
 const FOLD_OCCUPIED: (u64, u64) = (5, 3);
@@ -86,7 +93,7 @@ pub(crate) fn parts(overlaid: &Overlaid, window: &Range<u64>) -> Vec<(BlockPoint
     found
 }
 
-/// The same content without what nobody sees; `None` if nothing is left but zeros. (O1)
+/// The same content without what nobody sees; `None` if nothing is left but zeros. [overlay.1]
 pub(crate) fn settled(overlaid: Overlaid) -> Option<Extent> {
     let Overlaid { base, overlays, .. } = overlaid;
     let mut covered = RangeSet::default();
@@ -137,7 +144,7 @@ pub(crate) fn settled(overlaid: Overlaid) -> Option<Extent> {
     }
 }
 
-/// True if whatever the sync under way and the next one add to this extent fits into a leaf value. (O2)
+/// True if whatever the sync under way and the next one add to this extent fits into a leaf value. [overlay.2]
 pub(crate) fn has_room(value: &[u8]) -> bool {
     value.len() + 2 * TXG_BYTES_MAX <= node::VALUE_BYTES_MAX
 }
@@ -267,9 +274,7 @@ mod tests {
                 let ranges: Vec<Range<u32>> = ranges.iter().map(|range| slim(&range)).collect();
                 let count: u32 = ranges.iter().map(|range| range.end - range.start).sum();
                 let block = (!zeros).then(|| {
-                    let data = vec![byte; count as usize].into();
-                    let write =
-                        BlockWrite { kind: BlockKind::Data, level: 0, record: false, data, packed: None };
+                    let write = BlockWrite::new(BlockKind::Data, 0, vec![byte; count as usize]);
                     blocks.write_many(Txg(1), vec![write]).expect("written")[0]
                 });
                 overlaid.overlays.push(Overlay { ranges, block });
@@ -287,9 +292,9 @@ mod tests {
                 );
                 if let Some(Extent::Overlaid(overlaid)) = &extent {
                     let again = settled(overlaid.clone());
-                    assert_eq!(again.as_ref(), extent.as_ref(), "(O1) settled is settled");
+                    assert_eq!(again.as_ref(), extent.as_ref(), "[overlay.1] settled is settled");
                     let shown = parts(overlaid, &(0..LENGTH as u64)).len();
-                    assert_eq!(shown, overlaid.pointers().count(), "(O1) each block shows something");
+                    assert_eq!(shown, overlaid.pointers().count(), "[overlay.1] each block shows something");
                     let encoded = extent.as_ref().expect("some").encode();
                     assert_eq!(Extent::decode(&encoded).as_ref(), Ok(extent.as_ref().expect("some")));
                 }

@@ -5,34 +5,28 @@
 //! and as one object. Directories, links and orphans are objects too.
 //!
 //! ## Invariants
-//! (W1) What the extents tree of a txg says of an owner is the sum over the inodes in the names tree of that txg: bytes change
+//! [owners.1] What the extents tree of a txg says of an owner is the sum over the inodes in the names tree of that txg: bytes change
 //!      in sync, together with the extents; objects as they were at freeze.            `check_owners`; test: `owners`
-//! (W2) `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what that owner is charged for it. A change of
+//! [owners.2] `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what that owner is charged for it. A change of
 //!      owner moves just these, in the sync of its txg, before that sync's own growth.
-//! (W3) A write is admitted only if bytes + promised + its worst case are within the quota; and refused while anything is
+//! [owners.3] A write is admitted only if bytes + promised + its worst case are within the quota; and refused while anything is
 //!      promised or was given up only after a commit (as `txg` does with space).
-//! (W4) Objects are counted as operations go, under the lock of names: an object quota is reached to the object.
+//! [owners.4] Objects are counted as operations go, under the lock of names: an object quota is reached to the object.
 //!
 //! ## Old datasets
 //! A dataset of a pool that did not count is counted once, by the sync of its first txg after the pool may: it walks both
 //! trees as that txg leaves them. The next txg writes the rows, and the key `Owners`, which says that it was done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_format::extent::Extent;
-use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::{BlockPointer, InodeId, Owner, OwnerRow, Txg};
-use steadfast_tree::{Change, Options, Tree};
+use steadfast_format::{Owner, OwnerRow, Txg};
 use steadfast_txg::{Account, AdmitKind, Verdict};
 
-use crate::data::METADATA_SPACE;
-use crate::dataset::Dataset;
-use crate::inode::{Inode, InodeState};
-use crate::{Error, Problem, Result};
+use crate::cost::METADATA_SPACE;
 
 /// Txgs that can hold promises at once, as in the budget.
 const TXG_SLOTS: usize = 4;
@@ -41,7 +35,7 @@ const TXG_SLOTS: usize = 4;
 pub(crate) type OwnedBy = (u32, u32);
 
 /// User and group.
-fn both((uid, gid): OwnedBy) -> [Owner; 2] {
+pub(crate) fn both((uid, gid): OwnedBy) -> [Owner; 2] {
     [Owner::user(uid), Owner::group(gid)]
 }
 
@@ -50,7 +44,7 @@ pub(crate) fn owned_by(record: &InodeRecord) -> OwnedBy {
     (record.uid, record.gid)
 }
 
-fn slot(txg: Txg) -> usize {
+pub(crate) fn slot(txg: Txg) -> usize {
     usize::try_from(txg.0 % TXG_SLOTS as u64).expect("small")
 }
 
@@ -65,25 +59,25 @@ pub struct OwnerQuota {
 
 /// What one owner has.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     /// Bytes as of the last sync.
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// Objects now, and when the last txg closed.
-    objects: i64,
-    objects_frozen: i64,
+    pub(crate) objects: i64,
+    pub(crate) objects_frozen: i64,
     /// Bytes promised to operations without a txg, and by txg.
-    promised: u64,
-    promised_in: [u64; TXG_SLOTS],
+    pub(crate) promised: u64,
+    pub(crate) promised_in: [u64; TXG_SLOTS],
     /// Something of it was given up in that txg.
-    freed_in: [bool; TXG_SLOTS],
+    pub(crate) freed_in: [bool; TXG_SLOTS],
 }
 
 impl Entry {
-    fn all_promised(&self) -> u64 {
+    pub(crate) fn all_promised(&self) -> u64 {
         self.promised + self.promised_in.iter().sum::<u64>()
     }
 
-    fn row(&self) -> Option<OwnerRow> {
+    pub(crate) fn row(&self) -> Option<OwnerRow> {
         let row = OwnerRow { bytes: self.bytes, objects: u64::try_from(self.objects_frozen).unwrap_or(0) };
         (row != OwnerRow::default()).then_some(row)
     }
@@ -91,7 +85,7 @@ impl Entry {
 
 /// How far counting is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Stage {
+pub(crate) enum Stage {
     /// The pool's format does not allow it, or nobody asked.
     #[default]
     Off,
@@ -106,29 +100,29 @@ enum Stage {
 }
 
 #[derive(Default)]
-struct State {
-    stage: Stage,
-    entries: HashMap<Owner, Entry>,
+pub(crate) struct State {
+    pub(crate) stage: Stage,
+    pub(crate) entries: HashMap<Owner, Entry>,
     /// Owners whose objects changed since the last freeze, and in the txg being synced.
-    touched: BTreeSet<Owner>,
-    touched_frozen: BTreeSet<Owner>,
-    quotas: HashMap<Owner, OwnerQuota>,
+    pub(crate) touched: BTreeSet<Owner>,
+    pub(crate) touched_frozen: BTreeSet<Owner>,
+    pub(crate) quotas: HashMap<Owner, OwnerQuota>,
     /// Cuts go on from txg to txg.
-    owing: bool,
+    pub(crate) owing: bool,
 }
 
 /// What owners take up of a dataset.
 #[derive(Default)]
 pub(crate) struct Owners {
-    state: Mutex<State>,
-    limited: AtomicBool,
+    pub(crate) state: Mutex<State>,
+    pub(crate) limited: AtomicBool,
     /// A txg is wanted, for counting or for writing what was counted.
-    wanting: AtomicBool,
+    pub(crate) wanting: AtomicBool,
 }
 
 impl Stage {
     /// What owners have is known.
-    fn is_known(self) -> bool {
+    pub(crate) fn is_known(self) -> bool {
         matches!(self, Stage::Unwritten | Stage::Counted)
     }
 }
@@ -181,7 +175,7 @@ impl Owners {
     }
 
     /// What stands in the way of so many bytes more for these owners.
-    fn judge(&self, owner: OwnedBy, space: u64) -> Verdict {
+    pub(crate) fn judge(&self, owner: OwnedBy, space: u64) -> Verdict {
         let state = self.state.lock();
         for owner in both(owner) {
             let Some(limit) = state.quotas.get(&owner).and_then(|quota| quota.bytes) else { continue };
@@ -199,22 +193,22 @@ impl Owners {
         Verdict::Admit
     }
 
-    fn each(&self, owner: OwnedBy, change: impl Fn(&mut Entry)) {
+    pub(crate) fn each(&self, owner: OwnedBy, change: impl Fn(&mut Entry)) {
         let mut state = self.state.lock();
         both(owner).into_iter().for_each(|owner| change(state.entries.entry(owner).or_default()));
     }
 }
 
 /// The account of a write: the dataset's limits, and its owners'.
-struct OwnerAccount {
-    above: Option<Arc<dyn Account>>,
-    owners: Arc<Owners>,
-    owner: OwnedBy,
+pub(crate) struct OwnerAccount {
+    pub(crate) above: Option<Arc<dyn Account>>,
+    pub(crate) owners: Arc<Owners>,
+    pub(crate) owner: OwnedBy,
 }
 
 impl OwnerAccount {
     /// Owners are charged with content only, so nodes count for no more than content does.
-    fn content(space: u64) -> u64 {
+    pub(crate) fn content(space: u64) -> u64 {
         space.saturating_sub(METADATA_SPACE)
     }
 }
@@ -263,297 +257,5 @@ impl Account for OwnerAccount {
     fn give_back(&self, space: u64) {
         self.above.iter().for_each(|above| above.give_back(space));
         self.owners.each(self.owner, |entry| entry.promised -= Self::content(space));
-    }
-}
-
-impl Dataset {
-    /// From now on owners are counted, as the pool's format allows: at once, if the trees hold it, else with the next txg.
-    pub fn count_owners(&self) {
-        let mut state = self.owners.state.lock();
-        if state.stage == Stage::Off {
-            state.stage = Stage::Wanted;
-            self.owners.wanting.store(true, Ordering::Release);
-        }
-    }
-
-    /// Quotas of all owners that have any.
-    pub fn set_owner_quotas(&self, quotas: HashMap<Owner, OwnerQuota>) {
-        self.owners.limited.store(!quotas.is_empty(), Ordering::Relaxed);
-        self.owners.state.lock().quotas = quotas;
-    }
-
-    /// What owners take up as of the last sync, in the order of their numbers; `None` if it is not counted yet.
-    #[must_use]
-    pub fn owners(&self) -> Option<Vec<(Owner, OwnerRow)>> {
-        let state = self.owners.state.lock();
-        if !state.stage.is_known() {
-            return None;
-        }
-        let rows = state.entries.iter().filter_map(|(owner, entry)| Some((*owner, entry.row()?)));
-        let mut rows: Vec<(Owner, OwnerRow)> = rows.collect();
-        rows.sort_unstable_by_key(|(owner, _)| *owner);
-        Some(rows)
-    }
-
-    /// Whose limits a write to an inode is held to.
-    pub(crate) fn account_of(&self, inode: &Inode) -> Option<Arc<dyn Account>> {
-        let above = self.account();
-        if !self.owners.limited.load(Ordering::Relaxed) {
-            return above;
-        }
-        let owner = owned_by(&inode.record());
-        Some(Arc::new(OwnerAccount { above, owners: Arc::clone(&self.owners), owner }))
-    }
-
-    /// Refuses one object more for owners who have as many as they may. Under the lock of names. (W4)
-    pub fn check_object_quota(&self, uid: u32, gid: u32) -> Result<()> {
-        if !self.owners.limited.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let state = self.owners.state.lock();
-        for owner in both((uid, gid)) {
-            let Some(limit) = state.quotas.get(&owner).and_then(|quota| quota.objects) else { continue };
-            let has = state.entries.get(&owner).map_or(0, |entry| entry.objects);
-            if u64::try_from(has).unwrap_or(0) >= limit {
-                return Err(Error::Refused(steadfast_txg::Refusal::OverQuota));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses to give an inode to owners whose quotas would not hold it. Waits for commits that may make room, so without a
-    /// gate or lock held.
-    pub fn check_new_owner(&self, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        if !self.owners.limited.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let (record, pending) = inode.record_and_pending();
-        let bytes = record.allocated + pending.unwrap_or(0);
-        let users = uid.filter(|uid| *uid != record.uid).map(Owner::user);
-        let groups = gid.filter(|gid| *gid != record.gid).map(Owner::group);
-        for owner in users.into_iter().chain(groups) {
-            for attempt in 0.. {
-                let waits = {
-                    let state = self.owners.state.lock();
-                    let quota = state.quotas.get(&owner).copied().unwrap_or_default();
-                    let entry = state.entries.get(&owner).copied().unwrap_or_default();
-                    let objects = u64::try_from(entry.objects).unwrap_or(0);
-                    if quota.objects.is_some_and(|limit| objects >= limit) {
-                        return Err(Error::Refused(steadfast_txg::Refusal::OverQuota));
-                    }
-                    let promised = entry.all_promised();
-                    if quota.bytes.is_none_or(|limit| entry.bytes + promised + bytes <= limit) {
-                        break;
-                    }
-                    promised > 0 || entry.freed_in.contains(&true)
-                };
-                if !waits || attempt == 2 {
-                    return Err(Error::Refused(steadfast_txg::Refusal::OverQuota));
-                }
-                let open = self.txgs.gate.open_txg();
-                self.txgs.commits.request_sync(open);
-                self.txgs.commits.wait_committed(open)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads what the extents tree says of owners.
-    pub(crate) fn load_owners(&self) -> Result<()> {
-        let mut state = self.owners.state.lock();
-        for item in self.extents.range(ExtentsKey::cuts()..NamesKey::all_of(InodeId(1))) {
-            let (key, value) = item?;
-            let bad = |source| Error::Item { dataset: self.id, source };
-            match ExtentsKey::decode(&key).map_err(bad)? {
-                ExtentsKey::Owners => state.stage = Stage::Counted,
-                ExtentsKey::Owner(owner) => {
-                    let row = OwnerRow::decode(&value).map_err(bad)?;
-                    let objects = i64::try_from(row.objects).unwrap_or(i64::MAX);
-                    let entry =
-                        Entry { bytes: row.bytes, objects, objects_frozen: objects, ..Entry::default() };
-                    state.entries.insert(owner, entry);
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Who is charged for an inode changes with this freeze, if its owner did or it is gone: who was charged before. (W2)
-    pub(crate) fn freeze_owner(&self, state: &mut InodeState) -> Option<OwnedBy> {
-        let now = (!state.gone).then(|| owned_by(&state.record));
-        if state.charged == now {
-            return None;
-        }
-        std::mem::replace(&mut state.charged, now)
-    }
-
-    /// Notes under an inode's lock that its owner may have changed.
-    pub(crate) fn note_owner(&self, txg: Txg, state: &mut InodeState) {
-        let now = owned_by(&state.record);
-        if state.object_of != Some(now)
-            && !state.gone
-            && let Some(before) = state.object_of.replace(now)
-        {
-            self.owners.add_object(before, -1);
-            self.owners.add_object(now, 1);
-            self.owners.note_freed(txg, before);
-        }
-    }
-
-    /// An inode is gone: no object of anybody's any more.
-    pub(crate) fn note_gone(&self, txg: Txg, state: &mut InodeState) {
-        if let Some(owner) = state.object_of.take() {
-            self.owners.add_object(owner, -1);
-            self.owners.note_freed(txg, owner);
-        }
-    }
-
-    /// Charges what a sync changed of bytes, moves what changed its owner, and writes rows into the extents tree.
-    pub(crate) fn sync_owners(
-        &self,
-        txg: Txg,
-        moved: &[(Arc<Inode>, OwnedBy)],
-        grown: &[(Arc<Inode>, i64)],
-    ) -> Result<()> {
-        let mut changes: HashMap<Owner, i64> = HashMap::new();
-        let mut charge = |owner: OwnedBy, bytes: i64| {
-            both(owner).into_iter().for_each(|owner| *changes.entry(owner).or_default() += bytes);
-        };
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        for (inode, before) in moved {
-            let mut state = inode.state.lock();
-            charge(*before, -signed(state.charged_bytes));
-            match state.charged {
-                Some(now) => charge(now, signed(state.charged_bytes)),
-                None => state.charged_bytes = 0,
-            }
-        }
-        for (inode, bytes) in grown {
-            let mut state = inode.state.lock();
-            // Content of an inode that is gone was taken off with it.
-            if let Some(owner) = state.charged {
-                charge(owner, *bytes);
-                state.charged_bytes = state.charged_bytes.saturating_add_signed(*bytes);
-            }
-        }
-        let owing = !self.cuts.read().is_empty();
-        let mut state = self.owners.state.lock();
-        let state = &mut *state;
-        state.owing = owing;
-        for entry in state.entries.values_mut() {
-            entry.promised_in[slot(txg)] = 0;
-            entry.freed_in[slot(txg)] = false;
-        }
-        let mut rows: BTreeSet<Owner> = std::mem::take(&mut state.touched_frozen);
-        if !state.stage.is_known() {
-            return Ok(());
-        }
-        for (owner, bytes) in changes.into_iter().filter(|(_, bytes)| *bytes != 0) {
-            let entry = state.entries.entry(owner).or_default();
-            entry.bytes = entry.bytes.saturating_add_signed(bytes);
-            rows.insert(owner);
-        }
-        if state.stage == Stage::Unwritten {
-            rows.extend(state.entries.keys());
-            self.extents.insert(&ExtentsKey::Owners.encode(), &[])?;
-            state.stage = Stage::Counted;
-            self.owners.wanting.store(false, Ordering::Release);
-        }
-        let row_of = |owner: Owner| state.entries.get(&owner).and_then(Entry::row).map(|row| row.encode());
-        let items: Vec<(Vec<u8>, Option<[u8; OwnerRow::ENCODED_SIZE]>)> =
-            rows.into_iter().map(|owner| (owner.key(), row_of(owner))).collect();
-        let changes: Vec<Change<'_>> = items
-            .iter()
-            .map(|(key, row)| match row {
-                Some(row) => Change::Insert(key, row),
-                None => Change::Remove(key),
-            })
-            .collect();
-        self.extents.batch(&changes)?;
-        // Who has nothing and is promised nothing is forgotten.
-        state.entries.retain(|_, entry| {
-            let waits = entry.all_promised() > 0 || entry.freed_in.contains(&true);
-            entry.row().is_some() || entry.objects != 0 || waits
-        });
-        Ok(())
-    }
-
-    /// Counts all owners, if this sync is to, in the trees that it leaves.
-    pub(crate) fn count_if_wanted(&self, names: Option<BlockPointer>) -> Result<()> {
-        if self.owners.state.lock().stage != Stage::Counting {
-            return Ok(());
-        }
-        let counted = self.count_all_owners(names)?;
-        let mut state = self.owners.state.lock();
-        for (owner, row) in counted {
-            let entry = state.entries.entry(owner).or_default();
-            entry.bytes = row.bytes;
-            // What operations of the open txg did meanwhile stands beside it.
-            entry.objects_frozen = i64::try_from(row.objects).unwrap_or(i64::MAX);
-            entry.objects += entry.objects_frozen;
-        }
-        state.stage = Stage::Unwritten;
-        Ok(())
-    }
-
-    /// Counts what each owner has in a names tree, with the extents as they are. Both trees are walked side by side.
-    fn count_all_owners(&self, names: Option<BlockPointer>) -> Result<HashMap<Owner, OwnerRow>> {
-        let store = Arc::clone(&self.names_store) as _;
-        let names = Tree::open(store, Arc::clone(&self.cache), names, Options::DATASET);
-        let mut rows: HashMap<Owner, OwnerRow> = HashMap::new();
-        let mut extents = self.extents.range(NamesKey::all_of(InodeId(1))..).peekable();
-        let bad = |source| Error::Item { dataset: self.id, source };
-        for item in names.range(NamesKey::all_of(InodeId(1))..) {
-            let (key, value) = item?;
-            let Ok(NamesKey::Inode(id)) = NamesKey::decode(&key) else { continue };
-            let record = InodeRecord::decode(&value).map_err(bad)?;
-            let mut bytes = 0;
-            let end = NamesKey::all_of(InodeId(id.0 + 1));
-            // Extents of inodes that are gone lie between.
-            while let Some(item) = extents.next_if(|item| item.as_ref().map_or(true, |(key, _)| *key < end)) {
-                let (key, value) = item?;
-                if let Ok(ExtentsKey::Extent { inode, .. }) = ExtentsKey::decode(&key)
-                    && inode == id
-                {
-                    bytes += self.extent_bytes(&Extent::decode(&value).map_err(bad)?);
-                }
-            }
-            for owner in both(owned_by(&record)) {
-                let row = rows.entry(owner).or_default();
-                row.bytes += bytes;
-                row.objects += 1;
-            }
-        }
-        Ok(rows)
-    }
-
-    /// (W1), for who holds the dataset still.
-    pub(crate) fn check_owners(
-        &self,
-        inodes: &BTreeMap<InodeId, InodeRecord>,
-        occupied: &HashMap<InodeId, u64>,
-        problems: &mut Vec<Problem>,
-    ) {
-        let Some(noted) = self.owners() else { return };
-        let mut counted: HashMap<Owner, OwnerRow> = HashMap::new();
-        for (id, record) in inodes {
-            for owner in both(owned_by(record)) {
-                let row = counted.entry(owner).or_default();
-                row.bytes += occupied.get(id).copied().unwrap_or(0);
-                row.objects += 1;
-            }
-        }
-        for (owner, noted) in noted {
-            let counted = counted.remove(&owner).unwrap_or_default();
-            if noted != counted {
-                problems.push(Problem::Owner { owner, noted, counted });
-            }
-        }
-        problems.extend(counted.into_iter().map(|(owner, counted)| Problem::Owner {
-            owner,
-            noted: OwnerRow::default(),
-            counted,
-        }));
     }
 }

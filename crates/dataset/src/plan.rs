@@ -9,7 +9,8 @@ use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, InodeId, SegmentId, Stamp, Txg};
 
-use crate::dataset::{Dataset, extent_key};
+use crate::dataset::Dataset;
+use crate::extents::extent_key;
 use crate::inode::{Frozen, Inode};
 use crate::layer::{Packed, Record, Reserve, index, len};
 use crate::overlaid::{self, RANGES_MAX};
@@ -47,7 +48,7 @@ pub(crate) enum Plan {
     /// It refers to a block that was there.
     Shared(Extent),
     /// Written parts go over what stays of it.
-    Over(Over),
+    Over(NewOverlay),
 }
 
 /// The bytes of a record, and how many of them count.
@@ -85,14 +86,14 @@ impl std::ops::Deref for Content {
 }
 
 /// An overlay to be written.
-pub(crate) struct Over {
+pub(crate) struct NewOverlay {
     under: Overlaid,
     ranges: Vec<Range<u32>>,
     /// Bytes of the ranges, one after the other. Empty: nothing is written, `under` has changed.
     pub content: Vec<u8>,
 }
 
-impl Over {
+impl NewOverlay {
     /// True if the extent stays what it is.
     fn changes_nothing(&self, below: Option<&Extent>) -> bool {
         let inline = matches!(below, Some(Extent::Inline(_)));
@@ -231,7 +232,7 @@ impl Dataset {
         Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer, packed }))
     }
 
-    fn plan_over(&self, over: Over) -> Plan {
+    fn plan_over(&self, over: NewOverlay) -> Plan {
         if !over.content.is_empty() {
             self.overlays_written.fetch_add(1, Ordering::Relaxed);
             self.note_overlays();
@@ -260,7 +261,7 @@ impl Dataset {
         changes: &Frozen,
         offset: u64,
         below: Option<&Extent>,
-    ) -> Option<(Over, Option<Extent>)> {
+    ) -> Option<(NewOverlay, Option<Extent>)> {
         if !self.takes_overlays(changes.record_size) {
             return None;
         }
@@ -295,7 +296,7 @@ impl Dataset {
             under.overlays.push(Overlay { ranges: zeros, block: None });
         }
         let content = pieces.iter().map(|&(_, bytes)| bytes).collect::<Vec<_>>().concat();
-        let over = Over { under, ranges, content };
+        let over = NewOverlay { under, ranges, content };
         let extent = over.extent(made_up(&over.content, txg));
         let fits = match &extent {
             // Small files are kept in the tree.
@@ -308,7 +309,7 @@ impl Dataset {
 
     /// A record that should be written whole, and of which not all can be read: what can be read of its overlays, and what was
     /// written, becomes one overlay above what cannot. `None` where the pool or the form of an extent does not allow it.
-    fn salvage(&self, txg: Txg, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Option<Over> {
+    fn salvage(&self, txg: Txg, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Option<NewOverlay> {
         if !self.overlays.load(Ordering::Relaxed) {
             return None;
         }
@@ -358,7 +359,7 @@ impl Dataset {
         pieces.sort_by_key(|&(at, _)| at);
         let ranges: Vec<Range<u32>> = written.iter().map(|range| overlaid::slim(&range)).collect();
         let content = pieces.iter().map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>().concat();
-        let over = Over { under, ranges, content };
+        let over = NewOverlay { under, ranges, content };
         let is_valid = over.ranges.len() <= RANGES_MAX
             && over.under.overlays.iter().all(|overlay| overlay.ranges.len() <= RANGES_MAX)
             && over.extent(made_up(&over.content, txg)).is_none_or(|extent| overlaid::fits(&extent));
@@ -367,7 +368,7 @@ impl Dataset {
 
     /// The last resort: the record stays what it was, but for an end that was cut off. What was written of it is lost, and all
     /// of it is noted as damaged.
-    fn left(&self, inode: InodeId, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Over {
+    fn left(&self, inode: InodeId, changes: &Frozen, offset: u64, below: Option<&Extent>) -> NewOverlay {
         self.note_damage(inode, offset..offset + changes.length_of(offset));
         let mut under = under_of(below);
         let end = offset.saturating_add(under.end().into());
@@ -378,10 +379,10 @@ impl Dataset {
             }
             under.base = under.base.filter(|base| base.length > 0);
         }
-        Over { under, ranges: Vec::new(), content: Vec::new() }
+        NewOverlay { under, ranges: Vec::new(), content: Vec::new() }
     }
 
-    /// True if a record is folded instead of becoming `extent`. (O3)
+    /// True if a record is folded instead of becoming `extent`. [overlay.3]
     fn folds(
         &self,
         inode: InodeId,

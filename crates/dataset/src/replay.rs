@@ -1,8 +1,9 @@
-//! Replay of the intent log: groups bring an opened dataset to the state in which they were drafted. And of streams, which are made
-//! of the same records: they come from anybody, so each is held against the dataset before anything of its frame is done.
+//! Replay (ZFS: `zil_replay`): groups of the intent log bring an opened dataset to the state in which they were drafted. Streams
+//! consist of the same records. A stream comes from anybody, so each record of a frame is checked against the dataset before
+//! any of them is applied.
 //!
-//! Records say what is there now, so replaying a group twice, or over a newer root, changes nothing (J3); and since all that
-//! a replay does is part of an open txg, a crash inside it leaves the root and the log as they were.
+//! A record is a state, so replaying a group twice, or over a newer root, changes nothing [journal.3]. All changes of a replay
+//! belong to an open txg, so a crash inside it leaves the root and the log as they were.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ const RECORD_SPACE: u64 = 4 << 10;
 
 /// What a span of a stream takes away.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Doomed {
+pub enum Removal {
     /// An item of the names tree.
     Item(Vec<u8>),
     /// An inode.
@@ -40,14 +41,14 @@ pub enum Doomed {
     Content(InodeId, u64, u64),
 }
 
-impl Doomed {
+impl Removal {
     /// As a record.
     #[must_use]
     pub fn record(&self) -> LogRecord<'_> {
         match self {
-            Doomed::Item(key) => LogRecord::Removed { key },
-            Doomed::Inode(inode) => LogRecord::Gone { inode: *inode },
-            Doomed::Content(inode, start, end) => {
+            Removal::Item(key) => LogRecord::Removed { key },
+            Removal::Inode(inode) => LogRecord::Gone { inode: *inode },
+            Removal::Content(inode, start, end) => {
                 LogRecord::Cut { inode: *inode, start: *start, end: *end, until: Txg(0) }
             }
         }
@@ -56,7 +57,7 @@ impl Doomed {
 
 /// Content that came compressed, or with what did.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrived<'b> {
+pub struct ReceivedContent<'b> {
     /// File.
     pub inode: InodeId,
     /// Where it begins.
@@ -70,7 +71,7 @@ pub struct Arrived<'b> {
 impl Dataset {
     /// What the names tree, or the stored extents, have from one key up to another (empty: to the end) that is not among `keys`,
     /// which ascend. Items of inodes that are gone are left out.
-    pub fn not_in(&self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<Vec<Doomed>> {
+    pub fn not_in(&self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<Vec<Removal>> {
         let tree = if extents { &self.extents } else { &self.names };
         let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
         let mut doomed = Vec::new();
@@ -83,14 +84,14 @@ impl Dataset {
             }
             if !extents {
                 doomed.push(match NamesKey::decode(&key) {
-                    Ok(NamesKey::Inode(inode)) => Doomed::Inode(inode),
-                    _ => Doomed::Item(key),
+                    Ok(NamesKey::Inode(inode)) => Removal::Inode(inode),
+                    _ => Removal::Item(key),
                 });
             } else if let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(&key) {
                 let length = self.decode_extent(&value)?.length();
                 match self.inode(inode) {
                     Ok(_) => {
-                        doomed.push(Doomed::Content(inode, offset, offset.saturating_add(length.into())))
+                        doomed.push(Removal::Content(inode, offset, offset.saturating_add(length.into())))
                     }
                     Err(Error::NoInode(_)) => {}
                     Err(error) => return Err(error),
@@ -112,7 +113,7 @@ impl Dataset {
     }
 
     /// The same of content that came compressed.
-    pub fn receive_packed(&self, content: &[Arrived<'_>]) -> Result<()> {
+    pub fn receive_packed(&self, content: &[ReceivedContent<'_>]) -> Result<()> {
         for arrived in content {
             let inode = self.inode(arrived.inode)?;
             self.replay_data(&inode, *arrived, Room::Asked)?;
@@ -164,7 +165,7 @@ impl Dataset {
                     self.cut(&op, &inode, *start..*end);
                 }
                 &LogRecord::Data { inode, offset, bytes } => {
-                    let arrived = Arrived { inode, offset, bytes, packed: None };
+                    let arrived = ReceivedContent { inode, offset, bytes, packed: None };
                     self.replay_data(&self.inode(inode)?, arrived, room)?;
                 }
                 _ => {}
@@ -210,8 +211,8 @@ impl Dataset {
         Ok(())
     }
 
-    fn replay_data(&self, inode: &Arc<Inode>, arrived: Arrived<'_>, room: Room) -> Result<()> {
-        let Arrived { offset, bytes, packed, .. } = arrived;
+    fn replay_data(&self, inode: &Arc<Inode>, arrived: ReceivedContent<'_>, room: Room) -> Result<()> {
+        let ReceivedContent { offset, bytes, packed, .. } = arrived;
         let record_size = inode.state.lock().record_size();
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;

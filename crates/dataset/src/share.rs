@@ -11,11 +11,11 @@
 //! is not shared, since a fold of the frozen txg may be replacing it.
 //!
 //! ## Invariants
-//! (H1) A pointer in an extent, and a pointer that is shared in a frozen layer, are references that are each freed once.
+//! [share.1] A pointer in an extent, and a pointer that is shared in a frozen layer, are references that are each freed once.
 //!                                                  test: `posix`, `sharing.rs`; `inspect check` counts them
-//! (H2) What a shared record shows is what the source showed when the operation looked, whatever happens to the source.
-//! (H3) A file whose record sizes differ from the source's is copied: records are shared as wholes.
-//! (H4) What is shared between datasets is of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
+//! [share.2] What a shared record shows is what the source showed when the operation looked, whatever happens to the source.
+//! [share.3] A file whose record sizes differ from the source's is copied: records are shared as wholes.
+//! [share.4] What is shared between datasets is of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
 //!      what it refers to is freed by no sync before the one that counts the reference.    test: `pool`, `repeats.rs`
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::Result;
-use crate::data::{ITEM_SPACE, METADATA_SPACE};
+use crate::cost::{ITEM_SPACE, METADATA_SPACE};
 use crate::dataset::Dataset;
 use crate::inode::Inode;
 use crate::layer::{Shared, index};
@@ -106,7 +106,7 @@ impl Dataset {
         self.share_from(self, source, target, range, also)
     }
 
-    /// The same from a file of another dataset of the pool: a snapshot that its caller keeps until this is committed. (H4)
+    /// The same from a file of another dataset of the pool: a snapshot that its caller keeps until this is committed. [share.4]
     pub fn share_from(
         &self,
         from: &Dataset,

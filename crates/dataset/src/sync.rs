@@ -1,25 +1,27 @@
-//! Sync: frozen content to blocks and extents, then both trees.
+//! Sync of one dataset (ZFS: `dmu_objset_sync`, `dnode_sync`): frozen content becomes blocks and extents, then both trees are
+//! written. The pool's commit (ZFS: `spa_sync`) calls it for each dataset.
 
+use crate::dataset::{Counters, Dataset};
+use crate::extents::extent_key;
+use crate::growth::Growth;
+use crate::inode::{Frozen, Inode};
+use crate::layer::Packed;
+use crate::plan::{NewOverlay, Plan, Planned};
+use crate::{Error, Result};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
+use steadfast_blockio::BlockWrite;
 use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::{BlockKind, BlockPointer, InodeId, Txg};
 use steadfast_tree::Change;
 
-use crate::dataset::{Counters, Dataset, extent_key};
-use crate::inode::{Frozen, Inode};
-use crate::layer::Packed;
-use crate::plan::{Over, Plan, Planned};
-use crate::store::BlockWrite;
-use crate::{Error, Result};
-
 /// Bytes of content handed to the room below at once.
 const BATCH_BYTES: u64 = 16 << 20;
+
 /// Extents freed by one step of destroying a dataset.
 const DESTROY_STEP: usize = 50_000;
 
@@ -34,34 +36,13 @@ pub struct SyncResult {
     pub counters: Counters,
 }
 
-/// What a sync changes of sums.
-#[derive(Default)]
-pub(crate) struct Growth {
-    /// Bytes that files occupy, as `stat` tells it.
-    pub allocated: BTreeMap<InodeId, i64>,
-    /// Bytes of content on devices.
-    data: i64,
-    /// Bytes of content before compression.
-    logical: i64,
-}
-
-impl Growth {
-    /// Counts an extent that came (`sign` 1) or went (-1).
-    fn count(&mut self, dataset: &Dataset, inode: InodeId, extent: &Extent, sign: i64) {
-        let signed = |bytes: u64| sign * i64::try_from(bytes).expect("extents are small");
-        *self.allocated.entry(inode).or_default() += signed(dataset.extent_bytes(extent));
-        self.logical += signed(extent.length().into());
-        self.data += signed(dataset.extent_data(extent));
-    }
-}
-
 /// True if two pointers are one reference.
 fn is_same(one: &BlockPointer, other: &BlockPointer) -> bool {
     (one.copies, one.birth) == (other.copies, other.birth)
 }
 
 /// What a record's extent becomes.
-enum Next<'a> {
+enum NextExtent<'a> {
     /// This, or nothing. Its pointers are those it had, or one that it was made to share.
     Is(Option<Extent>),
     /// This, which it was made to share: a reference of its own.
@@ -71,7 +52,7 @@ enum Next<'a> {
     /// A block that is being written, of so many bytes.
     Block(u32),
     /// What it is under an overlay that is being written.
-    Over(&'a Over),
+    Over(&'a NewOverlay),
 }
 
 /// A block of content. What is as long as what came compressed is what came.
@@ -84,11 +65,11 @@ impl Dataset {
     /// Writes what `freeze` handed over. An error leaves the dataset unusable for further syncs: the pool is suspended.
     pub fn sync(&self, txg: Txg) -> Result<SyncResult> {
         let running = self.syncing.swap(true, Ordering::AcqRel);
-        assert!(!running, "(D2) one sync at a time");
+        assert!(!running, "[dataset.2] one sync at a time");
         // Where other datasets share blocks with this one, whoever commits did so before.
         self.share_frozen();
         let frozen = self.frozen.lock().take().expect("freeze came before");
-        assert_eq!(frozen.txg, txg, "(D3) the txg that was frozen is synced");
+        assert_eq!(frozen.txg, txg, "[dataset.3] the txg that was frozen is synced");
         self.names_store.begin(txg);
         self.extents_store.begin(txg);
 
@@ -185,7 +166,7 @@ impl Dataset {
         self.replace_extent(inode, extent, &[], grown);
     }
 
-    /// Frees what an extent that goes has and the one that replaces it does not have. (O4)
+    /// Frees what an extent that goes has and the one that replaces it does not have. [overlay.4]
     fn replace_extent(&self, inode: InodeId, old: &Extent, kept: &[BlockPointer], grown: &mut Growth) {
         grown.count(self, inode, old, -1);
         for pointer in old.pointers() {
@@ -221,26 +202,27 @@ impl Dataset {
             let (inode, offset) = (planned.inode, planned.offset);
             stored.push((inode, offset..offset.saturating_add(planned.record_size)));
             let next = match &planned.plan {
-                Plan::Whole(content) if content.is_empty() => Next::Is(None),
+                Plan::Whole(content) if content.is_empty() => NextExtent::Is(None),
                 Plan::Whole(content) if offset == 0 && content.len() <= Extent::INLINE_MAX => {
-                    Next::Is(Some(Extent::Inline(content.to_vec())))
+                    NextExtent::Is(Some(Extent::Inline(content.to_vec())))
                 }
                 Plan::Whole(content) => {
                     blocks.push(block(content, true, planned.packed.as_ref()));
-                    Next::Block(u32::try_from(content.len()).expect("records are small"))
+                    NextExtent::Block(u32::try_from(content.len()).expect("records are small"))
                 }
-                &Plan::Early(length, pointer) => Next::Early(Extent::Block { length, pointer }),
-                Plan::Shared(extent) => Next::Shared(extent.clone()),
-                Plan::Over(over) if over.content.is_empty() => Next::Is(over.extent(None)),
+                &Plan::Early(length, pointer) => NextExtent::Early(Extent::Block { length, pointer }),
+                Plan::Shared(extent) => NextExtent::Shared(extent.clone()),
+                Plan::Over(over) if over.content.is_empty() => NextExtent::Is(over.extent(None)),
                 Plan::Over(over) => {
                     blocks.push(block(&over.content, false, planned.packed.as_ref()));
-                    Next::Over(over)
+                    NextExtent::Over(over)
                 }
             };
             plans.push((inode, offset, next, planned.old.take(), planned.shared));
         }
         let written = self.blocks.write_many(txg, blocks);
-        let pointers = written.map_err(|source| Error::Write { dataset: self.id, source })?;
+        let pointers =
+            written.map_err(|source| Error::Write { dataset: self.id, source: Arc::new(source) })?;
         let mut pointers = pointers.into_iter();
 
         let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::with_capacity(plans.len());
@@ -249,14 +231,16 @@ impl Dataset {
         for (inode, offset, next, old, shared) in plans {
             let mut pointer = || pointers.next().expect("one pointer a block");
             // A new pointer is a reference of its own, even to a block that the old extent referred to.
-            let carries = matches!(next, Next::Is(_) | Next::Over(_));
+            let carries = matches!(next, NextExtent::Is(_) | NextExtent::Over(_));
             // Of what was stored equal content may have found the very block that the record was made to share: one reference more.
-            let refers = !matches!(next, Next::Block(_) | Next::Early(_));
+            let refers = !matches!(next, NextExtent::Block(_) | NextExtent::Early(_));
             let new = match next {
-                Next::Is(extent) => extent,
-                Next::Shared(extent) | Next::Early(extent) => Some(extent),
-                Next::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
-                Next::Over(over) => over.extent(Some(pointer()).filter(|_| !self.has_bug(Bug::OverlayStale))),
+                NextExtent::Is(extent) => extent,
+                NextExtent::Shared(extent) | NextExtent::Early(extent) => Some(extent),
+                NextExtent::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
+                NextExtent::Over(over) => {
+                    over.extent(Some(pointer()).filter(|_| !self.has_bug(Bug::OverlayStale)))
+                }
             };
             let mut kept = Vec::new();
             if let Some(extent) = &new {

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use steadfast_device::{Access, Device, FileDevice, OpenOptions, Place};
+use steadfast_device::{Access, Device, FileDevice, OpenOptions, SegmentPlace};
 use steadfast_format::SegmentId;
 
 const SLOT: u32 = 8 << 20;
@@ -23,7 +23,7 @@ fn main() {
             let options = OpenOptions { access: Access::Write, direct };
             let device = FileDevice::open(&path, &options).expect("the scratch file opens");
             let slots = u32::try_from(mib / 8).expect("few slots");
-            let place = |slot| Place { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT };
+            let place = |slot| SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT };
             let mut piece = vec![0x5a; 1 << 20];
 
             let start = Instant::now();

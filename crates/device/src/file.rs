@@ -21,7 +21,7 @@ use steadfast_format::medium::{
 };
 
 use crate::buffer::ALIGNMENT;
-use crate::{Buffer, Character, Device, Error, Kind, Operation, Place, Presence, Result};
+use crate::{Buffer, Character, Device, Error, Kind, Operation, Presence, Result, SegmentPlace};
 
 /// What a device is opened for, and what others may do meanwhile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -201,7 +201,7 @@ impl FileDevice {
     }
 
     /// The byte of the device at `offset` of `place`, if `length` bytes from there are in the slot and on the device.
-    fn locate(&self, operation: Operation, place: Place, offset: u32, length: usize) -> Result<u64> {
+    fn locate(&self, operation: Operation, place: SegmentPlace, offset: u32, length: usize) -> Result<u64> {
         let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
         let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
         if !in_slot || place.slot >= slot_count(self.size(), place.slot_size) {
@@ -355,34 +355,34 @@ impl Device for FileDevice {
         }
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.append_segment(place, 0, bytes)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes)
     }
 
-    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         let at = self.locate(Operation::Write, place, offset, bytes.len())?;
         self.write_directly(at, bytes, ALIGNMENT)
     }
 
-    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+    fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         let length = parts.iter().map(|part| part.len()).sum();
         self.write_parts(self.locate(Operation::Write, place, offset, length)?, parts)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
     }
 
-    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let length = parts.iter().map(|part| part.len()).sum();
         self.read_parts(self.locate(Operation::Read, place, offset, length)?, parts)
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });

@@ -44,8 +44,8 @@ impl Drop for Scratch {
     }
 }
 
-fn place(slot: u32) -> Place {
-    Place { segment: SegmentId(u64::from(slot) + 100), slot, slot_size: SLOT }
+fn place(slot: u32) -> SegmentPlace {
+    SegmentPlace { segment: SegmentId(u64::from(slot) + 100), slot, slot_size: SLOT }
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn large_and_small_transfers_see_each_other() {
     const LARGE: u32 = 8 << 20;
     let scratch = Scratch::new(64 << 20);
     let device = FileDevice::open(&scratch.0, &OpenOptions::WRITE).unwrap();
-    let place = Place { segment: SegmentId(7), slot: 2, slot_size: LARGE };
+    let place = SegmentPlace { segment: SegmentId(7), slot: 2, slot_size: LARGE };
     let mut expected = vec![0; LARGE as usize];
     let mut state = 5_u64;
     let mut draw = |limit: usize| {
@@ -174,7 +174,7 @@ fn a_released_device_is_free_for_others_and_takes_no_writes_though_someone_holds
     next.write_label(0, b"theirs").unwrap();
     assert!(matches!(held.write_label(0, b"late"), Err(Error::Released { .. })));
     assert!(matches!(
-        held.discard_segment(Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 }),
+        held.discard_segment(SegmentPlace { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 }),
         Err(Error::Released { .. })
     ));
     assert_eq!(&next.read_label(0).unwrap()[..6], b"theirs");

@@ -11,8 +11,8 @@
 //! costs nothing more.
 //!
 //! ## Invariants
-//! (I1) With nothing injected a call costs one look at a flag.                                     `Injector::pass`
-//! (I2) Nobody sleeps with the injector's lock held.                                               `Injector::pass`
+//! [inject.1] With nothing injected a call costs one look at a flag.                                     `Injector::pass`
+//! [inject.2] Nobody sleeps with the injector's lock held.                                               `Injector::pass`
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use steadfast_env::Clock;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Operation, Place, Presence, Result, SharedDevice};
+use crate::{Character, Device, Error, Operation, Presence, Result, SegmentPlace, SharedDevice};
 
 /// A gap ahead that a hard disk passes over without a seek.
 pub const SKIP_BYTES: u64 = 1 << 20;
@@ -282,13 +282,13 @@ impl Injected {
     }
 
     /// A write of a segment: gives where it really goes.
-    fn pass_write(&self, place: Place, offset: u32, bytes: usize) -> Result<Place> {
+    fn pass_write(&self, place: SegmentPlace, offset: u32, bytes: usize) -> Result<SegmentPlace> {
         let astray = self.pass(Operation::Write, byte_of(place, offset), bytes, true)?;
         let slot = place.slot.checked_sub(1).unwrap_or(1);
-        Ok(if astray { Place { slot, ..place } } else { place })
+        Ok(if astray { SegmentPlace { slot, ..place } } else { place })
     }
 
-    fn pass_read(&self, place: Place, offset: u32, bytes: usize) -> Result<()> {
+    fn pass_read(&self, place: SegmentPlace, offset: u32, bytes: usize) -> Result<()> {
         self.pass(Operation::Read, byte_of(place, offset), bytes, false).map(drop)
     }
 
@@ -300,7 +300,7 @@ impl Injected {
 }
 
 /// Where a place's byte lies on a device.
-fn byte_of(place: Place, offset: u32) -> u64 {
+fn byte_of(place: SegmentPlace, offset: u32) -> u64 {
     steadfast_format::medium::slot_offset(place.slot, place.slot_size) + u64::from(offset)
 }
 
@@ -309,37 +309,37 @@ impl Device for Injected {
         self.device.character()
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         let place = self.pass_write(place, 0, bytes.len())?;
         self.device.put_segment(place, bytes)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         let place = self.pass_write(place, offset, bytes.len())?;
         self.device.append_segment(place, offset, bytes)
     }
 
-    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         let place = self.pass_write(place, offset, bytes.len())?;
         self.device.append_segment_directly(place, offset, bytes)
     }
 
-    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+    fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         let place = self.pass_write(place, offset, parts.iter().map(|part| part.len()).sum())?;
         self.device.append_segment_parts(place, offset, parts)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         self.pass_read(place, offset, out.len())?;
         self.device.read_segment(place, offset, out)
     }
 
-    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         self.pass_read(place, offset, parts.iter().map(|part| part.len()).sum())?;
         self.device.read_segment_parts(place, offset, parts)
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         self.pass(Operation::Discard, byte_of(place, 0), 0, false)?;
         self.device.discard_segment(place)
     }
@@ -418,8 +418,8 @@ mod tests {
         }
     }
 
-    fn place(slot: u32) -> Place {
-        Place { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: 1 << 20 }
+    fn place(slot: u32) -> SegmentPlace {
+        SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: 1 << 20 }
     }
 
     fn device() -> (Injected, Arc<Injector>, Arc<Sleeper>) {

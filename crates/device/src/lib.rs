@@ -5,13 +5,13 @@
 //! place and the system's own number.
 //!
 //! ## What a device promises
-//! (V1) What was written before a [`Device::flush`] that succeeded survives a crash; what was written since may survive
+//! [device.1] What was written before a [`Device::flush`] that succeeded survives a crash; what was written since may survive
 //!      whole, in part, in any order, or not at all.                        `MemoryDevice` plays all of these
-//! (V2) After a flush that failed, nothing more is accepted until the device is opened again: the kernel may have
+//! [device.2] After a flush that failed, nothing more is accepted until the device is opened again: the kernel may have
 //!      dropped what it could not write and would call the next flush a success.      test: `after_a_failed_flush_*`
-//! (V3) A segment is written where nothing that a commit needs lies. On devices of whole objects this is enforced: a
+//! [device.3] A segment is written where nothing that a commit needs lies. On devices of whole objects this is enforced: a
 //!      segment id is created once.                                         test: `an_object_is_created_once`
-//! (V4) Reading gives the bytes of the last write, from memory or from the medium; it does not check them. Who reads
+//! [device.4] Reading gives the bytes of the last write, from memory or from the medium; it does not check them. Who reads
 //!      verifies.
 //! ## Memory
 //! Buffers of content come from [`pages`], the one module here that is unsafe.
@@ -89,7 +89,7 @@ pub enum Presence {
 
 /// Where a segment lies. A device of slots uses the slot, a store of objects the id.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Place {
+pub struct SegmentPlace {
     /// Name of the segment.
     pub segment: SegmentId,
     /// Slot on the device.
@@ -108,19 +108,19 @@ pub trait Device: Send + Sync {
 
     /// Writes a segment from its beginning, at most `slot_size` bytes at once. The id is fresh for ever, the slot is
     /// free as of the last commit.
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()>;
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()>;
 
     /// Writes the next piece of an open segment. Only on a device that is `appendable`.
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()>;
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()>;
 
     /// The same, for bytes that are flushed at once and hardly ever read: past the page cache however few they are, where the
     /// device can.
-    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         self.append_segment(place, offset, bytes)
     }
 
     /// Writes several buffers side by side, the next piece of an open segment together, in one transfer.
-    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+    fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         match parts {
             [bytes] => self.append_segment(place, offset, bytes),
             _ => self.append_segment(place, offset, &Buffer::gather(parts)),
@@ -128,10 +128,10 @@ pub trait Device: Send + Sync {
     }
 
     /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()>;
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()>;
 
     /// Reads bytes that lie side by side in a segment into several buffers, in one transfer where the device can.
-    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let mut at = offset;
         for part in parts {
             self.read_segment(place, at, part)?;
@@ -142,7 +142,7 @@ pub trait Device: Send + Sync {
 
     /// The place's bytes are needed no more (nor by any root that import may choose): punches a hole, deletes the
     /// object. A device that cannot does nothing.
-    fn discard_segment(&self, place: Place) -> Result<()>;
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()>;
 
     /// Whether discarding gives anything back here, as far as is known: a device may learn that it does not.
     fn can_discard(&self) -> bool {

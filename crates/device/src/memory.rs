@@ -22,7 +22,7 @@ use steadfast_format::medium::{
     slot_count, slot_offset,
 };
 
-use crate::{Character, Device, Error, Kind, Operation, Place, Result};
+use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
@@ -222,7 +222,7 @@ impl MemoryDevice {
     }
 
     /// Changes one bit of the byte at `offset` of a segment.
-    pub fn flip_bit_in(&self, place: Place, offset: u32, bit: u8) {
+    pub fn flip_bit_in(&self, place: SegmentPlace, offset: u32, bit: u8) {
         self.flip_bit(slot_offset(place.slot, place.slot_size) + u64::from(offset), bit);
     }
 
@@ -287,7 +287,7 @@ impl MemoryDevice {
         Ok(state)
     }
 
-    fn locate(&self, operation: Operation, place: Place, offset: u32, length: usize) -> Result<u64> {
+    fn locate(&self, operation: Operation, place: SegmentPlace, offset: u32, length: usize) -> Result<u64> {
         let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
         let size_bytes = self.lock().size_bytes;
         let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
@@ -327,23 +327,23 @@ impl Device for MemoryDevice {
         }
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         if !self.appendable {
             return Err(Error::NotAppendable { device: self.identity.clone(), segment: place.segment.0 });
         }
         self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
     }
 
     /// Whole pages of the slot read as zeros at once, and a crash does not bring them back.
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
         let state = &mut *self.begin(Operation::Discard, at, 0)?;
         let end = at + u64::from(place.slot_size);
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
     use steadfast_format::SegmentId;
 
-    const PLACE: Place = Place { segment: SegmentId(1), slot: 5, slot_size: 1 << 20 };
+    const PLACE: SegmentPlace = SegmentPlace { segment: SegmentId(1), slot: 5, slot_size: 1 << 20 };
 
     fn device() -> MemoryDevice {
         MemoryDevice::new("memory", 64 << 20)
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn discarded_slots_are_blank_and_neighbours_are_not() {
         let device = device();
-        let next = Place { slot: 6, ..PLACE };
+        let next = SegmentPlace { slot: 6, ..PLACE };
         device.put_segment(PLACE, &[1; 10_000]).unwrap();
         device.put_segment(next, &[2; 10]).unwrap();
         device.discard_segment(PLACE).unwrap();
@@ -516,7 +516,7 @@ mod tests {
         assert!(!device.character().appendable);
         device.put_segment(PLACE, &[1; 10]).unwrap();
         assert!(matches!(device.append_segment(PLACE, 10, &[1]), Err(Error::NotAppendable { .. })));
-        let outside = Place { slot: 1000, ..PLACE };
+        let outside = SegmentPlace { slot: 1000, ..PLACE };
         assert!(matches!(device.put_segment(outside, &[1]), Err(Error::Outside { .. })));
     }
 }

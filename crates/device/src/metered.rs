@@ -15,7 +15,7 @@ use steadfast_env::Clock;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Place, Presence, Result, SharedDevice};
+use crate::{Character, Device, Error, Presence, Result, SegmentPlace, SharedDevice};
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
 pub const BUCKETS: usize = 40;
@@ -172,34 +172,34 @@ impl Device for Metered {
         self.device.character()
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.meter.measure(Call::Write, bytes.len(), || self.device.put_segment(place, bytes))
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         self.meter.measure(Call::Write, bytes.len(), || self.device.append_segment(place, offset, bytes))
     }
 
-    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         let write = || self.device.append_segment_directly(place, offset, bytes);
         self.meter.measure(Call::Write, bytes.len(), write)
     }
 
-    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+    fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.meter.measure(Call::Write, bytes, || self.device.append_segment_parts(place, offset, parts))
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
     }
 
-    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.meter.measure(Call::Read, bytes, || self.device.read_segment_parts(place, offset, parts))
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         let bytes = place.slot_size as usize;
         self.meter.measure(Call::Trim, bytes, || self.device.discard_segment(place))
     }
@@ -311,7 +311,7 @@ mod tests {
         let on_error: OnError = Box::new(move |error| ear.lock().unwrap().push(error.to_string()));
         let clock = Env::seeded(1).clock;
         let (device, meter) = Metered::new(Arc::clone(&memory) as SharedDevice, clock, on_error);
-        let place = Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 };
+        let place = SegmentPlace { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 };
         device.put_segment(place, &[7; 8192]).unwrap();
         device.append_segment(place, 8192, &[8; 4096]).unwrap();
         let mut out = [0; 4096];

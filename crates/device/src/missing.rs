@@ -3,7 +3,7 @@
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
-use crate::{Character, Device, Error, Kind, Place, Presence, Result};
+use crate::{Character, Device, Error, Kind, Presence, Result, SegmentPlace};
 
 /// In place of a device that was not found.
 #[derive(Debug)]
@@ -29,19 +29,19 @@ impl Device for MissingDevice {
         Character { kind: Kind::Missing, size_bytes: 0, appendable: true, writable: false, identity }
     }
 
-    fn put_segment(&self, _: Place, _: &[u8]) -> Result<()> {
+    fn put_segment(&self, _: SegmentPlace, _: &[u8]) -> Result<()> {
         self.refuse()
     }
 
-    fn append_segment(&self, _: Place, _: u32, _: &[u8]) -> Result<()> {
+    fn append_segment(&self, _: SegmentPlace, _: u32, _: &[u8]) -> Result<()> {
         self.refuse()
     }
 
-    fn read_segment(&self, _: Place, _: u32, _: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, _: SegmentPlace, _: u32, _: &mut [u8]) -> Result<()> {
         self.refuse()
     }
 
-    fn discard_segment(&self, _: Place) -> Result<()> {
+    fn discard_segment(&self, _: SegmentPlace) -> Result<()> {
         self.refuse()
     }
 

@@ -26,7 +26,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload}
 use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, RING_SLOTS, UBERBLOCK_SIZE, slot_count};
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Kind, Operation, Place, Result};
+use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
 
 /// Labels kept: as many as a disk has copies, so that one botched label is not the end.
 const LABELS_KEPT: usize = 4;
@@ -181,7 +181,7 @@ impl ObjectDevice {
         }
     }
 
-    fn check(&self, operation: Operation, place: Place, end: u64) -> Result<()> {
+    fn check(&self, operation: Operation, place: SegmentPlace, end: u64) -> Result<()> {
         let slots = slot_count(self.capacity_bytes, place.slot_size);
         if place.slot < slots && end <= u64::from(place.slot_size) {
             return Ok(());
@@ -203,16 +203,16 @@ impl Device for ObjectDevice {
         }
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.check(Operation::Write, place, bytes.len() as u64)?;
         self.create(&segment_name(place.segment), bytes)
     }
 
-    fn append_segment(&self, place: Place, _offset: u32, _bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, _offset: u32, _bytes: &[u8]) -> Result<()> {
         Err(Error::NotAppendable { device: self.identity.clone(), segment: place.segment.0 })
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         let end = u64::from(offset) + out.len() as u64;
         self.check(Operation::Read, place, end)?;
         if out.is_empty() {
@@ -240,7 +240,7 @@ impl Device for ObjectDevice {
         Ok(())
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         self.delete(&segment_name(place.segment))
     }
 
@@ -309,7 +309,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    const PLACE: Place = Place { segment: SegmentId(0x2a), slot: 0, slot_size: 1 << 20 };
+    const PLACE: SegmentPlace = SegmentPlace { segment: SegmentId(0x2a), slot: 0, slot_size: 1 << 20 };
 
     struct Scratch(PathBuf);
 
@@ -386,7 +386,7 @@ mod tests {
         assert!(matches!(ObjectDevice::open(&scratch.0, Some(1000)), Err(Error::TooSmall { .. })));
         let device = scratch.open();
         assert!(matches!(ObjectDevice::open(&scratch.0, None), Err(Error::Busy { .. })));
-        let outside = Place { slot: 1000, ..PLACE };
+        let outside = SegmentPlace { slot: 1000, ..PLACE };
         assert!(matches!(device.put_segment(outside, b"x"), Err(Error::Outside { .. })));
         drop(device);
         let larger = ObjectDevice::open(&scratch.0, Some(128 << 20)).unwrap();
@@ -405,7 +405,7 @@ mod tests {
                 scope.spawn(move || {
                     for n in 0..8 {
                         let id = u64::from(thread * 100 + n + 1);
-                        let place = Place { segment: SegmentId(id), slot: n, slot_size: 1 << 20 };
+                        let place = SegmentPlace { segment: SegmentId(id), slot: n, slot_size: 1 << 20 };
                         device.put_segment(place, &id.to_le_bytes()).unwrap();
                         let mut out = [0; 8];
                         device.read_segment(place, 0, &mut out).unwrap();

@@ -24,9 +24,9 @@
 //! ones; and long buffers that wait. Blocks of a cache come and go in about the same order, so regions empty as a whole.
 //!
 //! ## Invariants
-//! (P1) A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
-//! (P2) Memory of a region stays mapped while a span of it is out.                                          assert: `Region::drop`
-//! (P3) Every byte that can be read was written before, by the kernel (zeros) or by an earlier owner: no memory is uninitialised.
+//! [pages.1] A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
+//! [pages.2] Memory of a region stays mapped while a span of it is out.                                          assert: `Region::drop`
+//! [pages.3] Every byte that can be read was written before, by the kernel (zeros) or by an earlier owner: no memory is uninitialised.
 //!      What an earlier owner left is not secret from a later one, as both are this process; who hands bytes out fills them first.
 #![allow(unsafe_code, reason = "mapping memory; see the invariants")]
 
@@ -66,7 +66,7 @@ pub(crate) const LONG_BYTES_MIN: usize = REGION_BYTES;
 
 /// Long buffers that wait.
 struct Long {
-    /// Each all of it written before (P3), the latest last.
+    /// Each all of it written before [pages.3], the latest last.
     spare: Vec<Vec<u8>>,
     bytes: usize,
     bytes_max: usize,
@@ -233,12 +233,12 @@ impl Span {
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped (P2), initialised (P3), and only read while this is borrowed.
+        // SAFETY: mapped [pages.2], initialised [pages.3], and only read while this is borrowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else owns it (P1).
+        // SAFETY: as above, and nobody else owns it [pages.1].
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -246,10 +246,11 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         let mut pool = pool();
-        let region = pool.regions[self.region].as_mut().expect("(P2) a region stays while a span is out");
+        let region =
+            pool.regions[self.region].as_mut().expect("[pages.2] a region stays while a span is out");
         let class = region.class;
         let bit = 1 << ((self.start.addr().get() - region.start.addr().get()) / CLASSES[class]);
-        assert!(region.free & bit == 0, "(P1) a span is given back once");
+        assert!(region.free & bit == 0, "[pages.1] a span is given back once");
         region.free |= bit;
         if region.free != Region::all(class) {
             pool.partial[class].insert(self.region);
@@ -316,7 +317,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        assert!(self.free == Region::all(self.class), "(P2) a region goes when all its spans are back");
+        assert!(self.free == Region::all(self.class), "[pages.2] a region goes when all its spans are back");
         // SAFETY: mapped in `map` with this size, and no span of it is out.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), REGION_BYTES) };
         debug_assert!(unmapped.is_ok());

@@ -1,7 +1,10 @@
-//! Cells: what a dataset let go and its snapshots still hold. FORMAT.md, "Cell", and `docs/decisions/0090-snapshots.md`.
+//! Cells of the deadlist: blocks that a dataset has freed and its snapshots still hold. FORMAT.md, "Cell", and
+//! `docs/decisions/0090-snapshots.md`.
 //!
-//! A cell is named by two txgs: that of the youngest snapshot when its blocks were let go, and that of the youngest one older than
-//! their birth. A snapshot whose txg lies above the second and not above the first holds them.
+//! Like ZFS's deadlist, but one for a dataset instead of one for each snapshot. Its cells (ZFS: the bpobjs of a deadlist) are
+//! keyed by two txgs, *died* and *born*: those of the youngest snapshot when the blocks were freed, and of the youngest one older than
+//! the blocks. A snapshot holds the blocks of a cell if its txg lies above *born* and not above *died*. So destroying a
+//! snapshot moves whole cells, and reads no block pointer.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{Address, DecodeError, SegmentId, Txg};

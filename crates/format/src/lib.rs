@@ -39,6 +39,7 @@ pub mod scan_row;
 mod segment_row;
 pub mod snapshot_row;
 pub mod stream;
+pub mod structures;
 pub mod uberblock;
 pub mod wrapped_key;
 pub mod xattr;

@@ -1,7 +1,7 @@
-//! Groups of the intent log. FORMAT.md, "Log group" and "Log record".
+//! Groups of the intent log (ZFS: log blocks `zil_chain` and records `lr_t`). FORMAT.md, "Log group" and "Log record".
 //!
-//! A group is what one flush of the log makes durable: a header, then records, sealed if their dataset is. Whoever holds the
-//! keys hashes, seals and opens; this room lays bytes out.
+//! One flush of the log makes one group durable: a header, then records, sealed if their dataset is. This module lays the bytes
+//! out; the intent log hashes, seals and opens them.
 
 use crate::inode::InodeRecord;
 use crate::layout::{Decoder, Encoder, Layout};

@@ -1,8 +1,8 @@
-//! The reference table: blocks of file content that more than one pointer leads to, and blocks that are known by their content.
+//! The reference table: blocks of file content with more than one pointer, and blocks that are known by their content.
 //! FORMAT.md, "Reference row", and `docs/decisions/0092-one-reference-table.md`.
 //!
-//! Rows are keyed by place, not by content: what is written together stands together, and who frees a block finds its row without
-//! knowing what it holds.
+//! Like ZFS's DDT (dedup table) and BRT (block cloning) in one. Unlike the DDT, rows are keyed by the block's address: blocks that
+//! were written together have rows side by side, and a free finds the row without a hash of the content.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{Compression, DatasetId, DecodeError, Stamp, Txg};

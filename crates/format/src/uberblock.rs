@@ -1,4 +1,5 @@
-//! Uberblock: root of a pool as of one transaction group. FORMAT.md, "Uberblock".
+//! Uberblock: root of a pool as of one transaction group. FORMAT.md, "Uberblock". Like ZFS's, in a ring of each label; it also
+//! names the places of the commit tail, and the head of the intent log.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::segment_row::{Column, Placement, Shape};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use steadfast_format::layout::{ALL, Layout};
+use steadfast_format::layout::Layout;
+use steadfast_format::structures::ALL;
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg, medium, node};
 
 /// Tables of bytes that other rooms make and compare.
@@ -106,15 +107,21 @@ fn every_table_of_the_document_is_the_table_of_the_code() {
         by_heading.remove(*heading);
     }
     let left: Vec<_> = by_heading.keys().collect();
-    assert!(left.is_empty(), "tables of nothing: {left:?}; is the structure listed in layout::ALL?");
+    assert!(left.is_empty(), "tables of nothing: {left:?}; is the structure listed in structures::ALL?");
+}
+
+/// All source files in a folder and its folders.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
 #[test]
 fn every_layout_stands_as_a_table_above_its_code() {
     let source = root().join("crates/format/src");
     let (mut in_comments, mut layouts) = (Vec::new(), 0);
-    for entry in fs::read_dir(source).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+    for file in sources(&source) {
+        let text = fs::read_to_string(file).unwrap();
         layouts += text.matches("Layout = Layout::new(").count() + text.matches("Layout =\n").count();
         let comments: Vec<&str> =
             text.lines().map(|line| line.trim().strip_prefix("///").map_or("", str::trim)).collect();
@@ -123,7 +130,7 @@ fn every_layout_stands_as_a_table_above_its_code() {
     for (heading, layout) in ALL {
         assert!(in_comments.contains(&of_code(layout)), "\"{heading}\" differs from its comment");
     }
-    assert_eq!(layouts, ALL.len(), "every layout of the source is listed in layout::ALL");
+    assert_eq!(layouts, ALL.len(), "every layout of the source is listed in structures::ALL");
 }
 
 #[test]

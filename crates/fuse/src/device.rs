@@ -76,7 +76,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// To wake a thread takes its waker 5 µs of processor time and the request up to 20 µs, where the processor of the sleeper had
 /// nothing to do and is a virtual one; a request that the kernel answers from memory takes less. Who looks about gives way
 /// to others each time (`sched_yield`), and stops for a while if they took long.
-pub(crate) struct Ear {
+pub(crate) struct RequestPoller {
     poll: Duration,
     /// The last request came soon.
     is_awake: bool,
@@ -90,10 +90,10 @@ pub(crate) struct Ear {
     sleeps_until: Instant,
 }
 
-impl Ear {
+impl RequestPoller {
     /// Of a thread that looks about for `poll`; not at all if that is zero. Then its descriptor may be shared.
-    pub fn new(poll: Duration) -> Ear {
-        Ear {
+    pub fn new(poll: Duration) -> RequestPoller {
+        RequestPoller {
             poll,
             is_awake: false,
             is_blocking: true,

@@ -6,9 +6,9 @@
 //! over by it, and worked off by a thread of their own; up to a bound, beyond which who brings more does the work itself.
 //!
 //! ## Invariants
-//! (O1) Nothing is forgotten that was not handed over, and nothing twice: a message is in the queue or with one thread.
-//! (O2) When [`Forgets::end`] has returned nothing is forgotten any more. What still lies in the queue then never is: the
-//!      session's end forgets everything (S1).                                        test: `nothing_is_forgotten_after_the_end`
+//! [forgets.1] Nothing is forgotten that was not handed over, and nothing twice: a message is in the queue or with one thread.
+//! [forgets.2] When [`Forgets::end`] has returned nothing is forgotten any more. What still lies in the queue then never is: the
+//!      session's end forgets everything [session.1].                                        test: `nothing_is_forgotten_after_the_end`
 //!
 //! Requests and messages overtake each other here. That changes nothing: what is forgotten is a number of lookups that the kernel
 //! was told of before, and an inode's count comes to the same in any order.
@@ -72,7 +72,7 @@ impl Forgets {
         }
     }
 
-    /// Ends the worker, and waits for what it is at (O2).
+    /// Ends the worker, and waits for what it is at [forgets.2].
     pub fn end(&self) {
         let mut state = self.lock();
         state.ended = true;

@@ -38,6 +38,7 @@ pub mod dispatch;
 mod error;
 mod forgets;
 mod handler;
+mod idle_poll;
 mod later;
 mod mount;
 mod notify;
@@ -48,7 +49,7 @@ mod switches;
 mod threads;
 mod types;
 mod uring;
-mod vigil;
+
 pub mod wire;
 
 pub use error::Error;

@@ -18,10 +18,10 @@
 //! - The session notices an unmount from outside: the kernel ends every read of the device.
 //!
 //! ## Invariants
-//! (S1) `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
-//! (S2) A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
+//! [session.1] `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
+//! [session.2] A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
 //!      connection. So a process that dies in any way leaves a mount that answers `ENOTCONN`, never one that hangs.
-//! (S3) Copies of the mount do not keep it. Whoever makes a mount namespace (a container, a service, a sandbox) gets a
+//! [session.3] Copies of the mount do not keep it. Whoever makes a mount namespace (a container, a service, a sandbox) gets a
 //!      copy of every mount, used or not, and the kernel ends a connection with the last copy only. So `unmount` cuts the
 //!      connection once the mount is gone here and no file of it is open anywhere (`open_handles`): nothing is lost,
 //!      since the kernel has handed over what was written to a file before it lets go of the last handle.
@@ -31,6 +31,7 @@ use crate::dispatch::{self, Outcome, Served, panic_message};
 use crate::error::Error;
 use crate::forgets::{Forgets, LARGE_BYTES};
 use crate::handler::Handler;
+use crate::idle_poll::IdlePolling;
 use crate::later::Later;
 use crate::mount::{self, Mounted, UnmountMode};
 use crate::notify::Notifier;
@@ -38,7 +39,6 @@ use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{Crew, Seat};
 use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
-use crate::vigil::Vigil;
 use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
 use crate::wire::request::{Dialect, Operation, decode, decode_parts};
@@ -90,7 +90,7 @@ pub struct Session {
 
 struct Shared {
     handler: Arc<dyn Handler>,
-    /// From which further descriptors are cloned; closed with the session, see (S2).
+    /// From which further descriptors are cloned; closed with the session, see [session.2].
     fd: Mutex<Option<Arc<OwnedFd>>>,
     dialect: Dialect,
     negotiated: Negotiated,
@@ -99,7 +99,7 @@ struct Shared {
     /// See [`MountOptions::poll_us`].
     poll: Duration,
     /// See [`MountOptions::idle_poll`].
-    vigil: Option<Arc<Vigil>>,
+    idle_poll: Option<Arc<IdlePolling>>,
     crew: Crew,
     /// Runs what the queues' threads must not.
     pool: Arc<Pool>,
@@ -109,7 +109,7 @@ struct Shared {
     /// What the kernel forgot by the ten thousand.
     forgets: Forgets,
     log: Option<LogSink>,
-    /// Files the kernel has open, wherever (S3).
+    /// Files the kernel has open, wherever [session.3].
     open_handles: AtomicI64,
     end: Mutex<End>,
     ended: Condvar,
@@ -206,7 +206,7 @@ impl Session {
             let message = format!("the handler's init panicked: {}", panic_message(panic.as_ref()));
             return Err(Error::Handshake { message });
         }
-        let vigil = Vigil::begin(options.idle_poll).unwrap_or_else(|message| {
+        let idle_poll = IdlePolling::begin(options.idle_poll).unwrap_or_else(|message| {
             told(LogEvent::IdleNotPolled { message });
             None
         });
@@ -221,7 +221,7 @@ impl Session {
                 Ok(processors) if processors.get() > 1 => Duration::from_micros(options.poll_us.into()),
                 _ => Duration::ZERO,
             },
-            vigil,
+            idle_poll,
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
             pool: Pool::new(options.threads_max),
             serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
@@ -285,7 +285,7 @@ impl Session {
 
     /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when the handler's
     /// `destroy` has returned; with [`UnmountMode::Lazy`] at once, and the session goes on for files that are open.
-    /// Copies of the mount in other mount namespaces answer `ENOTCONN` from then on (S3); files that are open there are
+    /// Copies of the mount in other mount namespaces answer `ENOTCONN` from then on [session.3]; files that are open there are
     /// waited for some seconds, and with [`UnmountMode::Force`] not at all. A mount that is gone already is no error.
     /// Never call it from a handler.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Error> {
@@ -532,7 +532,7 @@ impl Shared {
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
         // Who looks about changes the descriptor's flags, so it must be his.
-        let mut ear = device::Ear::new(if self.clone_device { self.poll } else { Duration::ZERO });
+        let mut ear = device::RequestPoller::new(if self.clone_device { self.poll } else { Duration::ZERO });
         let mut put_off = PutOff::default();
         let reason = loop {
             // What waits by now is served before what asks to be durable, and shares its flush.
@@ -606,8 +606,8 @@ impl Shared {
         self.pool.end();
         self.notifier.end();
         self.forgets.end();
-        if let Some(vigil) = &self.vigil {
-            vigil.end();
+        if let Some(idle_poll) = &self.idle_poll {
+            idle_poll.end();
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.handler.destroy())) {
             let message = panic_message(panic.as_ref());
@@ -636,8 +636,8 @@ impl Shared {
         out: &mut ReplyBuffer,
         put_off: Option<&mut PutOff>,
     ) -> bool {
-        if let Some(vigil) = &self.vigil {
-            vigil.count();
+        if let Some(idle_poll) = &self.idle_poll {
+            idle_poll.count();
         }
         let incoming = match decode(message, self.dialect) {
             Ok(incoming) => incoming,
@@ -723,8 +723,8 @@ impl Shared {
 /// What the queues' threads and their workers do with a request.
 impl Server for Shared {
     fn serve(&self, entry: &mut uring::Entry, may_wait: bool, scratch: &mut Vec<u8>) -> bool {
-        if let Some(vigil) = &self.vigil {
-            vigil.count();
+        if let Some(idle_poll) = &self.idle_poll {
+            idle_poll.count();
         }
         let (header, fixed) = (entry.header(), entry.fixed());
         let (payload, size) = entry.payload();

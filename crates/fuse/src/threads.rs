@@ -11,19 +11,19 @@
 //! request for a whole [`TICK`]. There may be *base + blocked* threads, up to a maximum. A supervisor counts; it
 //! sleeps for ever while some thread is idle, so a mount at rest costs nothing.
 //!
-//! ## Rest
+//! ## RestingThreads
 //! While one thread is enough, the others *rest*: the kernel hands a request to a thread that sleeps in `read(2)` even if
 //! another one is awake and takes it, so whoever sleeps there costs a wake-up for each request. A thread rests after it
 //! looked for requests in vain some times while others *attend* (live, neither resting nor blocked); it is called when another one finds requests that
 //! wait, or when nobody attends any more.
 //!
 //! ## Invariants
-//! (F1) While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
+//! [threads.1] While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
 //!      request has completed or a thread is added.                                test: `blocked_threads_are_replaced`
-//! (F2) `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
+//! [threads.2] `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
 //!      exactly once by the thread itself.                                          guard: `Seat`
-//! (F3) The last thread to leave ends the session.                                  guard: `Crew::leave` says so once
-//! (F4) A thread rests only while another one attends; when the last one that attends leaves or is found to be blocked, one that rests
+//! [threads.3] The last thread to leave ends the session.                                  guard: `Crew::leave` says so once
+//! [threads.4] A thread rests only while another one attends; when the last one that attends leaves or is found to be blocked, one that rests
 //!      is called.                        `Crew::rest`, `Crew::relieve`; test: `who_rests_is_called_when_nobody_attends`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -45,14 +45,14 @@ pub(crate) struct Crew {
     ended: AtomicBool,
     slots: Box<[Slot]>,
     supervisor: OnceLock<Thread>,
-    rest: Mutex<Rest>,
+    rest: Mutex<RestingThreads>,
     bell: Condvar,
-    /// As `Rest::resting`, for a glance.
+    /// As `RestingThreads::resting`, for a glance.
     resting: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Rest {
+struct RestingThreads {
     /// Threads that rest and were not called.
     resting: usize,
     /// Called, and still asleep.
@@ -127,7 +127,7 @@ impl Crew {
         is_last
     }
 
-    fn lock_rest(&self) -> MutexGuard<'_, Rest> {
+    fn lock_rest(&self) -> MutexGuard<'_, RestingThreads> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +141,7 @@ impl Crew {
         self.attending(self.resting.load(SeqCst)) > 1
     }
 
-    /// Sleeps until called, if others attend (F4).
+    /// Sleeps until called, if others attend [threads.4].
     pub fn rest(&self) {
         let mut rest = self.lock_rest();
         if rest.dismissed || self.attending(rest.resting) <= 1 {
@@ -160,7 +160,7 @@ impl Crew {
         self.resting.load(SeqCst) > 0 && self.call_one(&mut self.lock_rest())
     }
 
-    fn call_one(&self, rest: &mut Rest) -> bool {
+    fn call_one(&self, rest: &mut RestingThreads) -> bool {
         if rest.resting == 0 {
             return false;
         }
@@ -171,7 +171,7 @@ impl Crew {
         true
     }
 
-    /// Calls a thread that rests if nobody attends (F4). After whatever made those who attend fewer.
+    /// Calls a thread that rests if nobody attends [threads.4]. After whatever made those who attend fewer.
     fn relieve(&self) -> bool {
         let mut rest = self.lock_rest();
         self.attending(rest.resting) == 0 && self.call_one(&mut rest)
@@ -330,7 +330,7 @@ mod tests {
         let mut seen = vec![0; crew.slots.len()];
         crew.count_blocked(&mut seen);
         crew.count_blocked(&mut seen);
-        assert!(crew.relieve(), "(F4)");
+        assert!(crew.relieve(), "[threads.4]");
         assert!(!crew.relieve(), "who was called attends");
         until_resting(1);
         // Nor does one that leaves: the blocked one remains, and the one that was called goes.
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// (F1): every thread blocks; each time one more is started, until the maximum, which is reported once.
+    /// [threads.1]: every thread blocks; each time one more is started, until the maximum, which is reported once.
     #[test]
     fn blocked_threads_are_replaced() {
         let crew = Arc::new(Crew::new(2, 5));

@@ -24,12 +24,12 @@
 //! from the start as `/dev/fuse` may have threads. Those never used cost no memory: the kernel takes the one used last.
 //!
 //! ## Invariants
-//! (U1) Only a queue's own thread submits to its ring, and it runs no handler that may wait for a commit, for another
+//! [uring.1] Only a queue's own thread submits to its ring, and it runs no handler that may wait for a commit, for another
 //!      request, or for the mount itself.                       test: `blocked_handlers_do_not_use_up_a_queue`
-//! (U2) An entry's memory is the kernel's from submission to completion, and one thread's otherwise: it is a value that
+//! [uring.2] An entry's memory is the kernel's from submission to completion, and one thread's otherwise: it is a value that
 //!      moves (`Entry`), and while the kernel has it nobody holds it but `Slot::Kernel`, which is not looked into.
-//! (U3) A queue has [`ENTRIES`] entries: as long as fewer handlers of one queue block, it serves others.
-//! (U4) A queue's thread leaves only when the kernel has given every entry back for good.
+//! [uring.3] A queue has [`ENTRIES`] entries: as long as fewer handlers of one queue block, it serves others.
+//! [uring.4] A queue's thread leaves only when the kernel has given every entry back for good.
 //!
 //! The protocol's constants and layouts are those of the kernel's `linux/fuse.h`, 7.42 and later.
 
@@ -47,7 +47,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Entries of a queue (U3).
+/// Entries of a queue [uring.3].
 const ENTRIES: usize = 64;
 /// How long a worker waits for work before it leaves.
 const WORKER_PATIENCE: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ const BELL: u64 = u64::MAX;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Memory of one entry (U2).
+/// Memory of one entry [uring.2].
 pub(crate) struct Entry {
     headers: Pages,
     payload: Pages,
@@ -238,7 +238,7 @@ impl Home {
 /// Who has an entry.
 enum Slot {
     /// The kernel: the memory must stay where it is and not be looked at.
-    Kernel(#[allow(dead_code, reason = "kept alive, not looked at (U2)")] Box<Entry>),
+    Kernel(#[allow(dead_code, reason = "kept alive, not looked at [uring.2]")] Box<Entry>),
     /// A worker.
     Worker,
     /// Nobody: the kernel gave it back for good.
@@ -314,7 +314,7 @@ impl Queue {
                 }
                 let slot = usize::try_from(user_data).expect("a slot's number");
                 let Slot::Kernel(entry) = std::mem::replace(&mut self.slots[slot], Slot::Gone) else {
-                    unreachable!("(U2) the kernel completes what it has");
+                    unreachable!("[uring.2] the kernel completes what it has");
                 };
                 if result == 0 {
                     self.serve(slot, entry, &*server, &fd, &pool, &mut scratch);
@@ -385,7 +385,7 @@ impl Queue {
         }
         self.slots[slot] = Slot::Kernel(entry);
         // SAFETY: `fd` lives as long as this thread serves. The entry's memory is in `slots` until its completion has been
-        // seen (U2); if the thread cannot go on, it is leaked.
+        // seen [uring.2]; if the thread cannot go on, it is leaked.
         unsafe { self.push(&submission) }
     }
 

@@ -122,8 +122,8 @@ impl Handler for Blocking {
     }
 }
 
-/// (U3) More handlers block than a queue begins with entries, on every queue; meanwhile others are served, and handlers
-/// that use their own mount (U1).
+/// [uring.3] More handlers block than a queue begins with entries, on every queue; meanwhile others are served, and handlers
+/// that use their own mount [uring.1].
 #[test]
 fn blocked_handlers_do_not_use_up_a_queue() {
     const BLOCKED: usize = 24;

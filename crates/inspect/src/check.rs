@@ -1,17 +1,17 @@
 //! The check: everything that can be reached is read, and the table is held against what was reached.
 //!
 //! ## What is claimed when nothing is found
-//! (I1) Every copy of every block reachable from the newest uberblock has the hash its parent carries and, where the key
+//! [inspect.1] Every copy of every block reachable from the newest uberblock has the hash its parent carries and, where the key
 //!      is at hand, opens and decompresses to what its pointer says.
-//! (I2) Every unit a pointer leads to lives in the table, in a segment of the right owner and class, and belongs to one
+//! [inspect.2] Every unit a pointer leads to lives in the table, in a segment of the right owner and class, and belongs to one
 //!      block only, which one pointer leads to, or as many as its reference row says.
-//! (I3) Every unit that lives in the table belongs to a block, so that no space is lost.
-//! (I4) Rows, relocations, datasets and counts agree with each other and with what import demands.
-//! (I5) Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
-//! (I6) What a snapshot needs is kept by its dataset or by a cell, and what a cell keeps is needed by a snapshot, to the byte.
-//! (I7) A block has as many references as its row says, one if it has none, and sums are those of the rows.
+//! [inspect.3] Every unit that lives in the table belongs to a block, so that no space is lost.
+//! [inspect.4] Rows, relocations, datasets and counts agree with each other and with what import demands.
+//! [inspect.5] Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
+//! [inspect.6] What a snapshot needs is kept by its dataset or by a cell, and what a cell keeps is needed by a snapshot, to the byte.
+//! [inspect.7] A block has as many references as its row says, one if it has none, and sums are those of the rows.
 //!
-//! Without a key, (I1) ends at the roots of encrypted datasets, and (I3) says nothing of their segments.
+//! Without a key, [inspect.1] ends at the roots of encrypted datasets, and [inspect.3] says nothing of their segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 

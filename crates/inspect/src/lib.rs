@@ -3,11 +3,13 @@
 //! Prints and checks any stored structure of a pool's devices, offline: nothing is mounted, nothing is written, no
 //! daemon is asked.
 //!
-//! ## What a hostile image can do
-//! Be told of. (H1) No byte of a device panics this room. (H2) Memory is bounded by the devices' real sizes: numbers in
-//! labels and rows are believed only as far as they fit. (H3) Every walk ends: levels fall, no address is entered twice, no
-//! unit is read for two blocks. (H4) What is printed is escaped; a stranger's name moves no cursor. (H5) Without a key file
-//! no passphrase is stretched; with one, sixteen times at most.                  test: `a_mutated_image_*`
+//! ## Hostile images
+//! A hostile image is reported, and does no harm.                               test: `a_mutated_image_*`
+//! [inspect.8] No byte of a device makes this crate panic.
+//! [inspect.9] Memory is bounded by the real sizes of the devices: numbers in labels and rows count only as far as they fit.
+//! [inspect.10] Every walk ends: levels fall, no address is entered twice, no unit is read for two blocks.
+//! [inspect.11] Printed text is escaped, so a name on the device moves no cursor.
+//! [inspect.12] No passphrase is stretched without a key file, and at most sixteen times with one.
 //!
 //! ## Reading order
 //! [`leaf`] (labels and rings), `view` (from there to a readable pool), `walk` (trees), `meta` (the pool's own tree),

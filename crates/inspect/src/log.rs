@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_device::Place;
+use steadfast_device::SegmentPlace;
 use steadfast_format::{AuxClass, AuxConfig, DatasetId, LogRecord, LogStart, SegmentId, medium};
 use steadfast_intent_log::{
     Damage, Group, Lack, Listed, Medium, MediumError, Survey, Wanted, list_groups, open_group, survey,
@@ -150,7 +150,7 @@ impl Medium for Places {
             Part::Segment(at) => Ok(self.space.read_log(at, copy, offset, out)?),
             Part::Slot(sides, slot) => {
                 let segment = SegmentId(u64::from(*slot) + 1);
-                let place = Place { segment, slot: *slot, slot_size: self.slot_size };
+                let place = SegmentPlace { segment, slot: *slot, slot_size: self.slot_size };
                 Ok(sides[copy].device.read_segment(place, offset, out)?)
             }
         }

@@ -145,7 +145,7 @@ impl Front {
         Some(front)
     }
 
-    /// The anchored root counts, wherever it is among those that were seen (I3 of `steadfast_anchor`).
+    /// The anchored root counts, wherever it is among those that were seen ([anchor.3]).
     fn choose_anchored(&mut self, record: Option<&AnchorRecord>) {
         let Some(record) = record.filter(|record| record.pool == self.config.pool) else { return };
         let is_it =

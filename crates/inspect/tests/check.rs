@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fixture, check, codes, leaves};
-use steadfast_device::{Device, Place};
+use steadfast_device::{Device, SegmentPlace};
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
 use steadfast_format::{Address, Checksums, DatasetId, MetaKey, SegmentId, SnapshotRow, Txg, Uberblock};
@@ -15,10 +15,10 @@ const VAULT: usize = 1;
 /// A txg beyond those the fixture has committed.
 const NEXT: u64 = 4;
 
-fn place(fixture: &Fixture, address: Address) -> (usize, Place) {
+fn place(fixture: &Fixture, address: Address) -> (usize, SegmentPlace) {
     let place = fixture.space.place_of(address.segment).unwrap();
     let (_, column) = place.present().next().unwrap();
-    let place = Place { segment: address.segment, slot: column.slot, slot_size: 1 << 20 };
+    let place = SegmentPlace { segment: address.segment, slot: column.slot, slot_size: 1 << 20 };
     (column.device.0 as usize - 1, place)
 }
 

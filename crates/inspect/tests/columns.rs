@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Device, MemoryDevice, Operation, Place};
+use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, SegmentId};
 use steadfast_inspect::{Finding, Leaf, Request, Severity, Summary};
@@ -76,7 +76,7 @@ impl Machine {
         let device = &self.devices[at];
         for slot in 0..u32::try_from((device.character().size_bytes - (1 << 20)) / u64::from(CHUNK)).unwrap()
         {
-            let place = Place { segment: SegmentId(1), slot, slot_size: CHUNK };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: CHUNK };
             device.append_segment(place, 0, &vec![byte; CHUNK as usize]).unwrap();
         }
     }
@@ -195,7 +195,7 @@ fn a_row_with_more_wrong_chunks_than_parity_is_lost_and_the_rest_is_not() {
     for slot in (0..120).step_by(4) {
         let machine = Machine::new(Redundancy::Raidz(1), 4);
         for device in &machine.devices[..2] {
-            let place = Place { segment: SegmentId(1), slot, slot_size: CHUNK };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: CHUNK };
             device.append_segment(place, 0, &vec![9; CHUNK as usize]).unwrap();
         }
         let (codes, found, summary) = machine.check(&machine.all());

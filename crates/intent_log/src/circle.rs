@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn circle() {
-        // (L3), against a plain picture of what lies where.
+        // [intent_log.3], against a plain picture of what lies where.
         const SEGMENTS: usize = 3;
         const BYTES: u32 = 64;
         let mut circle = Circle::new(SEGMENTS, BYTES);
@@ -108,7 +108,7 @@ mod tests {
                     assert!(spot.offset as usize + bytes <= BYTES as usize, "a group crosses no end");
                     let at = spot.segment * BYTES as usize + spot.offset as usize;
                     for place in &mut picture[at..at + bytes] {
-                        assert!(place.is_none_or(|txg| txg <= committed), "(L3)");
+                        assert!(place.is_none_or(|txg| txg <= committed), "[intent_log.3]");
                         *place = Some(open);
                     }
                 }

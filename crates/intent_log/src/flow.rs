@@ -52,7 +52,7 @@ impl Flow {
             return true;
         }
         if state.broken > committed || state.under_way > 0 {
-            return false; // (L5)
+            return false; // [intent_log.5]
         }
         // Roots hold all that was begun before.
         *state = State { written: next - 1, durable: next - 1, ..State::default() };

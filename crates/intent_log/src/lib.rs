@@ -1,8 +1,12 @@
-//! # Intent log
+//! # Intent log (ZFS: ZIL)
 //!
 //! Keeps promises made to `fsync` between two commits, and replays them after a crash. A commit makes a whole txg durable by
-//! some fifteen blocks and three flushes; a *group* of the log makes what one dataset changed since its last group durable by one
-//! write and one flush. The group is of use only until its txg is committed; a pool that is exported has an empty log.
+//! some fifteen blocks and three flushes. A *group* of the log makes the changes of one dataset since its last group durable
+//! by one write and one flush. A group is needed only until its txg is committed; the log of an exported pool is empty.
+//!
+//! Like ZFS's ZIL (`zil_commit`, `zil_replay`), but one log serves a pool, its segments are written round and round instead of
+//! as a chain of blocks, and its records are states, not operations: replaying one twice changes nothing. Log devices are
+//! ZFS's SLOG.
 //!
 //! ## Definitions
 //! *Group*: records under one header and one hash, written in one piece. It is its own commit mark: what is torn does not
@@ -20,20 +24,20 @@
 //! | resting | commits a txg             | *ready*, perhaps elsewhere, by the commit of the txg that was open when it stood down |
 //!
 //! ## Invariants
-//! (L1) Groups are written side by side and flushed one flush after the other; a promise is given when all groups up to it are written
+//! [intent_log.1] Groups are written side by side and flushed one flush after the other; a promise is given when all groups up to it are written
 //!      *and then* flushed. So if a group was promised, it and all before it down to the head can be read, or the medium lost what
 //!      it had flushed; each group says how many before it were not flushed when it was drafted, so that a gap of
 //!      the one kind is told from one of the other.            `Flow::reach`; test: `a_gap_is_told_from_an_end`
-//! (L2) A group's number, its txg and its content are fixed in one still moment of the gate, and so is the head of a root: a
+//! [intent_log.2] A group's number, its txg and its content are fixed in one still moment of the gate, and so is the head of a root: a
 //!      root of txg T holds exactly the groups before its head.                       `Log::write`, `Log::next`
-//! (L3) A group is overwritten only after the commit of its txg, and not while it is being written.
+//! [intent_log.3] A group is overwritten only after the commit of its txg, and not while it is being written.
 //!                                                                                assert: `Circle::place`; test: `circle`
-//! (L4) Groups are written only after an uberblock with their epoch is durable.          `Log::ready`
-//! (L5) A group that was drafted and not written leaves a hole in the promises, so nothing is logged until its txg is
+//! [intent_log.4] Groups are written only after an uberblock with their epoch is durable.          `Log::ready`
+//! [intent_log.5] A group that was drafted and not written leaves a hole in the promises, so nothing is logged until its txg is
 //!      committed. Nor are groups behind one that failed promised.                    `Flow::is_open`
-//! (L6) No (key, nonce) pair is used twice: bodies are sealed by the same counters as blocks (S1, S2 of `crypto`), and a
+//! [intent_log.6] No (key, nonce) pair is used twice: bodies are sealed by the same counters as blocks ([seal.1], [seal.2]), and a
 //!      group that is written again is sealed again.
-//! (L7) In a pool with an anchor a group is promised only after the register holds its number and hash, which binds in all groups
+//! [intent_log.7] In a pool with an anchor a group is promised only after the register holds its number and hash, which binds in all groups
 //!      before it ([`Vouch`]); and a replay ends exactly there: a log that does not reach so far was put back or is damaged, and
 //!      what lies behind was promised to nobody.        `Log::vouch`, [`Survey::hold_to`]; test: `pool`, `tests/anchored.rs`
 //!

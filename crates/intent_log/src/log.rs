@@ -125,14 +125,14 @@ impl Log {
     }
 
     /// What the uberblock of the txg that is just being frozen says of the log, if it has segments. In the still moment of the
-    /// freeze (L2).
+    /// freeze [intent_log.2].
     #[must_use]
     pub fn head(&self) -> LogStart {
         LogStart { epoch: self.epoch, next: self.next.load(Ordering::Acquire) }
     }
 
     /// From now on nothing is promised that this does not vouch for; or with `None`, nobody is asked. Nobody is being asked when
-    /// it returns (L7).
+    /// it returns [intent_log.7].
     pub fn set_vouch(&self, vouch: Option<Arc<dyn Vouch>>) {
         *self.vouch.write() = vouch;
     }
@@ -173,7 +173,7 @@ impl Log {
         }
     }
 
-    /// There are segments, and the uberblock of `durable`, which names this log, is durable (L4).
+    /// There are segments, and the uberblock of `durable`, which names this log, is durable [intent_log.4].
     pub fn ready(&self, medium: Arc<dyn Medium>, durable: Txg) {
         let mut writer = self.circle.lock();
         let rested = self.resting.load(Ordering::Acquire) <= durable.0;
@@ -284,7 +284,7 @@ impl Log {
         is_flushed
     }
 
-    /// Makes what is on these segments durable, and all groups up to `last` something that can be missed (L7).
+    /// Makes what is on these segments durable, and all groups up to `last` something that can be missed [intent_log.7].
     fn secure(&self, medium: &dyn Medium, segments: &[usize], last: Mark) -> bool {
         segments.iter().all(|segment| self.flush(medium, *segment)) && self.vouch(last)
     }
@@ -317,11 +317,11 @@ impl Log {
         };
         let committed = self.txgs.commits.committed();
         if !self.flow.is_open(committed, self.next.load(Ordering::Acquire)) {
-            return Err((Written::CommitInstead, None)); // (L5)
+            return Err((Written::CommitInstead, None)); // [intent_log.5]
         }
         writer.circle.release(committed, self.flow.written_to());
         let limit = BODY_MAX.min(writer.medium.segment_bytes() as usize / 4);
-        // (L2): number, txg, content and place are settled while nothing moves.
+        // [intent_log.2]: number, txg, content and place are settled while nothing moves.
         let settled = self.txgs.gate.still(|txg| {
             let mut draft = match dataset.draft(asked, limit) {
                 Ok(Drafted::Group(draft)) => draft,

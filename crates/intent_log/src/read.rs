@@ -1,4 +1,5 @@
-//! Reading the log back: at import, and for inspection. Writes nothing.
+//! Reading the log back, at import and for inspection (ZFS: `zil_parse`, `zil_claim`). Writes nothing. The records that are
+//! found are replayed by `dataset::replay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +70,7 @@ pub enum Damage {
         /// What it said.
         source: MediumError,
     },
-    /// Groups are missing before others that are there: they had been durable (L1).
+    /// Groups are missing before others that are there: they had been durable [intent_log.1].
     #[error("group {missing} of the intent log is damaged, and group {found} behind it is not")]
     Gap {
         /// First one missing.
@@ -150,7 +151,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Holds what was found against how far the anchor says that the log, whose head is `next`, was promised (L7).
+    /// Holds what was found against how far the anchor says that the log, whose head is `next`, was promised [intent_log.7].
     pub fn hold_to(&mut self, next: u64, promised: LogHead) {
         if promised.seq < next {
             // A root holds all that was promised.
@@ -186,7 +187,7 @@ pub struct Listed {
 }
 
 /// All groups from the head on, in order. What is torn or of another epoch does not exist. The end is where nothing follows
-/// that says of what is missing that it had been durable (L1).
+/// that says of what is missing that it had been durable [intent_log.1].
 pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, Damage> {
     let Survey { groups, damage, .. } = survey(medium, wanted);
     damage.into_iter().next().map_or(Ok(groups), Err)

@@ -14,7 +14,7 @@ const SHORT: usize = 64 << 10;
 const HOLE: u32 = 3;
 
 impl Request {
-    /// What is wrong with a request, before the export hears of it. (N2)
+    /// What is wrong with a request, before the export hears of it. [nbd.2]
     fn check(&self, export: &dyn Export) -> Result<Command, Fault> {
         let command = self.command.ok_or(Fault::Invalid)?;
         if !self.has_fitting_flags() {
@@ -87,7 +87,7 @@ pub(crate) fn transmit(stream: &mut (impl Read + Write), agreed: Agreed) -> Resu
     }
 }
 
-/// With FUA a request is answered when it is durable. (N3)
+/// With FUA a request is answered when it is durable. [nbd.3]
 fn settle(export: &mut dyn Export, request: &Request) -> Result<(), Fault> {
     if request.flags & flag::FUA != 0 { export.flush() } else { Ok(()) }
 }

@@ -218,7 +218,7 @@ fn a_crash_at_each_step_between_blocks_uberblock_and_register_opens_the_anchored
                 assert_eq!(
                     fs.lookup(ROOT, name.as_bytes()).is_ok(),
                     done,
-                    "{name}: no roll-forward, no fallback (I3)"
+                    "{name}: no roll-forward, no fallback [anchor.3]"
                 );
                 drop((fs, _handle));
                 pool.export().expect("exported");

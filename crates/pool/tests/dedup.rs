@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{MIB, ROOT, handles, import, mount, noise, spec, write_file};
-use steadfast_device::{Device, MemoryDevice, Place};
+use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_pool::{Memory, Pool};
@@ -43,7 +43,7 @@ impl Machine {
         let slots = u32::try_from((128 * MIB - MIB) / u64::from(UNIT)).expect("a small device");
         let mut spoilt = 0;
         for slot in 0..slots {
-            let place = Place { segment: SegmentId(1), slot, slot_size: UNIT };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: UNIT };
             let mut found = vec![0; UNIT as usize];
             self.device.read_segment(place, 0, &mut found).expect("readable");
             if found == wanted {

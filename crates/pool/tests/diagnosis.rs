@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{ROOT, finish, handles, import, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Device, MemoryDevice, Operation, Place};
+use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState, SegmentId};
 use steadfast_pool::inject::{Injection, When};
@@ -57,7 +57,7 @@ impl Machine {
         let device = &self.devices[at];
         let slots = u32::try_from((device.character().size_bytes - (1 << 20)) / u64::from(CHUNK)).unwrap();
         for slot in 0..slots {
-            let place = Place { segment: SegmentId(1), slot, slot_size: CHUNK };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: CHUNK };
             device.append_segment(place, 0, &bytes(slot)).expect("written");
         }
         device.flush().expect("flushed");
@@ -74,7 +74,7 @@ impl Machine {
         let device = &self.devices[at];
         let slots = u32::try_from((device.character().size_bytes - (1 << 20)) / u64::from(CHUNK)).unwrap();
         for slot in 0..slots {
-            let place = Place { segment: SegmentId(1), slot, slot_size: CHUNK };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: CHUNK };
             let mut found = vec![0; CHUNK as usize];
             device.read_segment(place, 0, &mut found).expect("readable");
             for (index, _) in found.chunks(PIECE).enumerate().filter(|(_, piece)| wanted.contains(piece)) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Character, Device, MemoryDevice, Operation, Place, Result};
+use steadfast_device::{Character, Device, MemoryDevice, Operation, SegmentPlace, Result};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, InodeId, Txg};
@@ -71,22 +71,22 @@ impl Device for Holding {
         self.below.character()
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         self.below.put_segment(place, bytes)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         self.below.append_segment(place, offset, bytes)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         if out.len() >= self.from_bytes.load(Ordering::SeqCst) {
             self.wait();
         }
         self.below.read_segment(place, offset, out)
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         self.below.discard_segment(place)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
 use promises::{findings, names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
-use steadfast_device::{Device, MemoryDevice, Operation, Place};
+use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LogHeader, SegmentId, Stamp};
 use steadfast_pool::{Error, EventKind, GroupHandles, ImportSpec, Pool, Redundancy, scan};
@@ -59,7 +59,7 @@ impl Machine {
 
 /// Groups as they lie in the first slot of the log device.
 fn groups_on(log: &MemoryDevice) -> Vec<(u32, LogHeader, Vec<u8>)> {
-    let place = Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 };
+    let place = SegmentPlace { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 };
     let mut bytes = vec![0; 1 << 20];
     log.read_segment(place, 0, &mut bytes).expect("read");
     let mut groups = Vec::new();
@@ -72,8 +72,8 @@ fn groups_on(log: &MemoryDevice) -> Vec<(u32, LogHeader, Vec<u8>)> {
     groups
 }
 
-fn at_group(offset: u32) -> (Place, u32) {
-    (Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 }, offset)
+fn at_group(offset: u32) -> (SegmentPlace, u32) {
+    (SegmentPlace { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 }, offset)
 }
 
 /// Puts a group in another's place, whole by its hash.

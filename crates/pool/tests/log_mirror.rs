@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Dice, ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
 use promises::{names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
-use steadfast_device::{Character, Device, MemoryDevice, Operation, Place};
+use steadfast_device::{Character, Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, LogHeader, SegmentId, Txg};
@@ -114,8 +114,8 @@ fn is_used(pool: &Pool, name: &str) -> bool {
     side.sample.is_some() && !side.given_up && side.out.is_none() && side.trouble.is_none()
 }
 
-fn slot(slot: u32) -> Place {
-    Place { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT }
+fn slot(slot: u32) -> SegmentPlace {
+    SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT }
 }
 
 /// What lies in the first slot of a log device.
@@ -595,20 +595,20 @@ impl Device for Sociable {
         self.device.character()
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> steadfast_device::Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> steadfast_device::Result<()> {
         self.device.put_segment(place, bytes)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> steadfast_device::Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> steadfast_device::Result<()> {
         self.meeting.wait();
         self.device.append_segment(place, offset, bytes)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> steadfast_device::Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> steadfast_device::Result<()> {
         self.device.read_segment(place, offset, out)
     }
 
-    fn discard_segment(&self, place: Place) -> steadfast_device::Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> steadfast_device::Result<()> {
         self.device.discard_segment(place)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Dice, ROOT, import, mount, noise, spec};
 use steadfast_device::memory::Fate;
-use steadfast_device::{Character, Device, MemoryDevice, Place, Presence, Result as DeviceResult};
+use steadfast_device::{Character, Device, MemoryDevice, SegmentPlace, Presence, Result as DeviceResult};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, LeafState, SegmentId, Txg};
@@ -53,18 +53,18 @@ impl Device for Wired {
     fn presence(&self) -> Presence {
         self.0.presence()
     }
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> DeviceResult<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
         self.1.pull();
         self.0.put_segment(place, bytes)
     }
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> DeviceResult<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> DeviceResult<()> {
         self.1.pull();
         self.0.append_segment(place, offset, bytes)
     }
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> DeviceResult<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> DeviceResult<()> {
         self.0.read_segment(place, offset, out)
     }
-    fn discard_segment(&self, place: Place) -> DeviceResult<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> DeviceResult<()> {
         self.0.discard_segment(place)
     }
     fn stored_segments(&self) -> DeviceResult<Option<Vec<SegmentId>>> {

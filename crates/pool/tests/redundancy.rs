@@ -101,7 +101,7 @@ fn finish(pool: &Pool) {
 fn flood(device: &MemoryDevice) {
     let size = device.character().size_bytes;
     for slot in 0..(size - (1 << 20)) / (64 << 10) {
-        let place = steadfast_device::Place {
+        let place = steadfast_device::SegmentPlace {
             segment: steadfast_format::SegmentId(1),
             slot: u32::try_from(slot).unwrap(),
             slot_size: 64 << 10,
@@ -289,7 +289,7 @@ fn a_resilver_reads_what_it_needs() {
         assert!((data * read.rebuilt..read.scrub).contains(&read.resilver), "{}", told("flooded", &read));
         // A spoilt chunk is made up for by the other columns of its segment.
         let read = read_by_replacing(redundancy, count as usize, |device| {
-            let place = steadfast_device::Place {
+            let place = steadfast_device::SegmentPlace {
                 segment: steadfast_format::SegmentId(1),
                 slot: 40,
                 slot_size: 64 << 10,

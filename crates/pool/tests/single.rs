@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{ROOT, handles, import, mount, spec};
-use steadfast_device::{Device, MemoryDevice, Place};
+use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_pool::{CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand, TrimCommand};
@@ -55,8 +55,8 @@ fn scrub(pool: &Pool) -> ScanRow {
 }
 
 /// A unit of a device between its labels.
-fn place(unit: u32) -> Place {
-    Place { segment: SegmentId(1), slot: unit, slot_size: UNIT }
+fn place(unit: u32) -> SegmentPlace {
+    SegmentPlace { segment: SegmentId(1), slot: unit, slot_size: UNIT }
 }
 
 #[test]

@@ -13,8 +13,8 @@
 //!   `open` or `mkdir`; the umask is not looked at then. A new directory takes the default list over for its own children.
 //!
 //! ## Invariants
-//! (A1) A stored access list's owner, others and mask (or group) entries are the mode's bits.   test: `chmod_moves_the_mask`
-//! (A2) An inode's flags say which lists are stored; a list and its flag change in one operation.
+//! [acl.1] A stored access list's owner, others and mask (or group) entries are the mode's bits.   test: `chmod_moves_the_mask`
+//! [acl.2] An inode's flags say which lists are stored; a list and its flag change in one operation.
 //!
 //! ## Bytes
 //! Stored as the kernel hands them over, which is documented and has not changed since 2002: a version (2, four bytes),
@@ -149,7 +149,7 @@ impl Acl {
         mode & !0o777 | self.bits(Tag::Owner) << 6 | class << 3 | self.bits(Tag::Others)
     }
 
-    /// The list after a `chmod` (A1).
+    /// The list after a `chmod` [acl.1].
     pub(crate) fn with_mode(mut self, mode: u32) -> Acl {
         let class = self.group_class();
         for entry in &mut self.0 {

@@ -185,7 +185,7 @@ impl FileSystem {
         Ok(self.entry_of(&inode).attr)
     }
 
-    /// Brings an access list into step with a mode that is about to be set (A1). The mode is to be set while what this
+    /// Brings an access list into step with a mode that is about to be set [acl.1]. The mode is to be set while what this
     /// returns is held.
     fn acl_follows(&self, inode: &Inode, mode: Option<u32>) -> Result<Option<MutexGuard<'_, ()>>> {
         let Some(mode) = mode else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Content: read, write, allocate, seek, copy.
+//! Content: read(2), write(2) (ZFS: `zfs_read`, `zfs_write`), fallocate, lseek, copy_file_range.
 
 use steadfast_dataset::{InodeRecord, ShareRange, Sharing, Time, Unshared};
 use steadfast_txg::{AdmitKind, Patience};

@@ -107,7 +107,7 @@ pub(crate) enum Probe {
 /// A mounted dataset.
 pub struct FileSystem {
     pub(crate) dataset: Arc<Dataset>,
-    /// (X3)
+    /// [posix.3]
     pub(crate) names: Mutex<()>,
     /// Read by every call, so shared.
     pub(crate) options: RwLock<Options>,

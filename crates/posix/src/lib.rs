@@ -10,15 +10,15 @@
 //! with them the umask; hiding `trusted.*`. DESIGN.md, "POSIX", lists what programs see.
 //!
 //! ## Invariants
-//! (X1) An entry's inode exists, and an inode's `nlink` is the number of its entries (for a directory: 2 and its
+//! [posix.1] An entry's inode exists, and an inode's `nlink` is the number of its entries (for a directory: 2 and its
 //!      subdirectories).                                            test: `links_are_counted`
-//! (X2) A directory is in exactly one place, which its inode's `parent` names; no directory is below itself.
-//! (X3) Changes of names of one dataset are made one after another (`names` mutex), so what one operation looked up is
+//! [posix.2] A directory is in exactly one place, which its inode's `parent` names; no directory is below itself.
+//! [posix.3] Changes of names of one dataset are made one after another (`names` mutex), so what one operation looked up is
 //!      true until its batch is applied.
 //!
 //! ## Lock order
 //! Operation (gate) → `names` mutex → inode locks. Reclaim of an orphan begins an operation of its own, after
-//! all of these are free (txg's T6).
+//! all of these are free [txg.4].
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -343,7 +343,7 @@ impl FileSystem {
         self.settle(parent)
     }
 
-    /// True if `below` is `above` or lies under it. Directories have one parent each (X2), but a stream may have brought a
+    /// True if `below` is `above` or lies under it. Directories have one parent each [posix.2], but a stream may have brought a
     /// circle of them: whoever goes up there must come to an end.
     fn is_within(&self, below: InodeId, above: InodeId) -> Result<bool> {
         let mut at = below;

@@ -225,7 +225,7 @@ impl FileSystem {
         Acl::decode(&self.stored_value(inode, kind.name())?).map_err(|_| Errno::EIO)
     }
 
-    /// Changes of the names tree that bring a stored access list into step with a new mode (A1). Under the names mutex.
+    /// Changes of the names tree that bring a stored access list into step with a new mode [acl.1]. Under the names mutex.
     pub(crate) fn acl_with_mode(&self, inode: &Inode, mode: u32) -> Result<Changes> {
         let Some(acl) = self.stored_acl(inode, AclKind::Access)? else { return Ok(Vec::new()) };
         Ok(attribute_items(inode.id, AclKind::Access.name(), &acl.with_mode(mode).encode()).collect())

@@ -91,7 +91,7 @@ fn orphans_are_reclaimed_at_open() {
     assert_eq!(world.blocks.live(), empty, "nothing of them is left");
 }
 
-/// (X1)
+/// [posix.1]
 #[test]
 fn links_are_counted() {
     let mut world = world(4096);
@@ -387,7 +387,7 @@ fn attributes_of_users_can_be_switched_off() {
     assert_eq!(world.fs.getxattr(file, b"user.a"), Ok(b"kept".to_vec()));
 }
 
-/// (A1), (A2): lists follow modes, modes follow lists, and both come back after a crash.
+/// [acl.1], [acl.2]: lists follow modes, modes follow lists, and both come back after a crash.
 #[test]
 fn lists_and_modes_stay_in_step() {
     const NOBODY: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use steadfast_dataset::{Arrived, Settings};
+use steadfast_dataset::{ReceivedContent, Settings};
 use steadfast_env::Env;
 use steadfast_format::{BlockKind, Compression, InodeId};
 use steadfast_posix::{Fallocate, SetAttr};
@@ -200,7 +200,7 @@ fn what_came_compressed_is_stored_so_unless_it_changed() {
                     let zeros = [0, draw(length)][draw(2)];
                     bytes[length - zeros..].fill(0);
                     let packed = mark(&bytes);
-                    let arrived = Arrived {
+                    let arrived = ReceivedContent {
                         inode: InodeId(file),
                         offset: start as u64,
                         bytes: &bytes,

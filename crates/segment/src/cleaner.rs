@@ -1,5 +1,5 @@
-//! The cleaner: copies what lives out of segments that are mostly dead, so that their slots can be used again.
-//! Why it always gets on is argued in the crate's documentation.
+//! The cleaner: copies living units out of segments that are mostly dead, so that their slots can be used again. ZFS has none, as
+//! it allocates into the gaps; this is the segment cleaner of LFS. The crate's documentation argues why it always makes progress.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,13 +7,14 @@ use std::collections::BinaryHeap;
 use steadfast_format::{Address, Column, DatasetId, Placement, SegmentId};
 
 use crate::Class;
+use crate::commit_room::node_units;
 use crate::error::Error;
-use crate::room::node_units;
-use crate::sides::Side;
-use crate::space::{CleanerRoom, Space, lock};
-use crate::table::Row;
+use crate::headroom::CleanerRoom;
+use crate::row::Row;
+use crate::side::Side;
+use crate::space::{Space, lock};
 use crate::uneven::Worth;
-use steadfast_device::Place;
+use steadfast_device::SegmentPlace;
 
 /// What one round of cleaning did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -448,7 +449,7 @@ impl Space {
         let unit = self.geometry.unit;
         let (offset, len) = (start * unit, (count * unit) as usize);
         if let Placement::Plain(Column { device, slot }) = victim.row.place {
-            let place = Place { segment: victim.id, slot, slot_size: self.geometry.slot_size };
+            let place = SegmentPlace { segment: victim.id, slot, slot_size: self.geometry.slot_size };
             let mut bytes = vec![0; len];
             return self.read_place(device, place, offset, &mut bytes).ok().map(|()| bytes);
         }

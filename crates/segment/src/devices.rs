@@ -1,16 +1,24 @@
 //! The devices of a pool. They are looked up at every read and only ever added to, so lookups take no lock.
 
+use crate::accounting::Counters;
 use std::ops::Index;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
-
 use steadfast_device::{Error as DeviceError, Result, SharedDevice};
 use steadfast_format::{DeviceId, LabelConfig};
 
-use crate::accounting::Counters;
+/// A device that the pool gave up by itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GivenUp {
+    /// The device.
+    pub device: DeviceId,
+    /// What it said.
+    pub reason: String,
+}
 
 /// Columns that may be wrong before others are to be right, of those copied from a device that leaves.
 const COPIES_WRONG: u32 = 2;
+
 /// Devices that there may be from one import to the next. One that left keeps its place, and a spare that steps in, or a replacement, takes
 /// another: a pool of as many devices as a label lists may have each of them replaced so many times.
 const PLACES: usize = 16 * LabelConfig::LEAVES_MAX;

@@ -18,7 +18,7 @@ use steadfast_format::{DeviceId, GroupClass, Placement};
 use steadfast_vdev::{Layout, Stripe};
 
 use crate::Class;
-use crate::table::Geometry;
+use crate::geometry::Geometry;
 
 /// Bytes of a chunk of file content at most: large enough that a record is few transfers, small enough that it spreads over
 /// devices.
@@ -164,7 +164,7 @@ impl Group {
         columns * u64::from(geometry.slot_units()) / u64::from(self.data())
     }
 
-    /// Units that a segment of a class takes where it lies: its part of a slot if it has fewer columns than its group (U1). That is rounded up,
+    /// Units that a segment of a class takes where it lies: its part of a slot if it has fewer columns than its group [uneven.1]. That is rounded up,
     /// and fits its columns nevertheless, as these are whole chunks.
     pub fn capacity_of(&self, place: &Placement, class: Class, geometry: Geometry) -> u32 {
         if class == Class::Log {

@@ -1,28 +1,30 @@
-//! Lanes: how many segments are mended at once.
+//! Lanes: the order in which a scrub or resilver reads (ZFS: sequential `dsl_scan`, `scan_io_queue`).
 //!
-//! Every device has a lane: the columns that are to be read of it, in the order in which they lie there. A lane is read by one
-//! worker at a time, while another compares what it read before with its checksums, so that a device always has one long read to
-//! do, the next one behind the last, and all devices read at once. Whoever brings the last column of a segment computes and
-//! writes what is wrong or missing of it, while the lanes go on.
+//! Like ZFS's sequential scan, which gathers block pointers and sorts them by offset, but nothing is gathered: the segment table
+//! already lists segments by device and slot.
 //!
-//! A batch of segments is in memory at a time: the caller chooses how many, and so how long one call takes.
+//! Each device has a lane: the columns to be read from it, in the order of its slots. One worker at a time reads a lane, while
+//! another compares the columns read before with their checksums. So all devices read at once, each in order, without pauses. The
+//! worker that brings the last column of a segment reconstructs and writes its wrong or missing columns, while the lanes go on.
 //!
-//! A scrub reads all columns. A resilver reads what it needs of a segment, and more only if that was not right ([`Plan`]): the
-//! column that moves, if it can still be had where it was, and what the rest makes it of otherwise. A device of which most of what was
-//! copied was wrong is not asked any more. So replacing a healthy device costs a read and a write of each byte, as a clone does,
-//! and one that lies costs as many reads as a row has data columns.
+//! One batch of segments is in memory at a time. The caller chooses its size, and so the length of one call.
+//!
+//! A scrub reads all columns. A resilver reads the fewest columns that can do ([`Plan`]): the column that moves, if its old device
+//! still has it; else as many others as reconstruction needs; all of them only if these were wrong. A device most of whose copied
+//! columns were wrong is not read any more. So replacing a healthy device costs one read and one write of each byte, as a clone
+//! does, and replacing a lying one costs as many reads as a row has data columns.
 //!
 //! ## Invariants
-//! (N4) Of one device one read is under way at a time, in the order of slots.                     `Lane::take`
-//! (N5) A segment is finished once in each pass, by the worker that brought its last column.       `Bed::left`
-//! (N6) Of a segment of which not everything was read, nothing is mended but what moves or is missing, and nothing is called
-//!      lost: what was read was right, or it is read again with more.                              `Bed::disappoints`
+//! [lanes.1] Of one device one read is under way at a time, in the order of slots.                     `Lane::take`
+//! [lanes.2] A segment is finished once in each pass, by the worker that brought its last column.       `SegmentRead::left`
+//! [lanes.3] Of a segment of which not everything was read, nothing is mended but what moves or is missing, and nothing is called
+//!      lost: what was read was right, or it is read again with more.                              `SegmentRead::disappoints`
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use steadfast_device::{Buffer, Place};
+use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_env::Job;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::Layout;
@@ -32,10 +34,10 @@ use crate::Class;
 use crate::accounting::Wrong;
 use crate::error::Error;
 use crate::groups;
-use crate::mend::{Mended, Patient, what_is_wrong};
+use crate::mend::{Mended, SegmentRepair, what_is_wrong};
 use crate::redundant::checksum;
+use crate::row::Row;
 use crate::space::{Space, lock};
-use crate::table::Row;
 
 /// Workers of a lane: one reads, the other compares.
 const LANE_WORKERS: usize = 2;
@@ -73,16 +75,16 @@ struct Absent {
 pub type Others<'s> = dyn Fn() -> Vec<Vec<[u8; Checksums::SIZE]>> + Sync + 's;
 
 /// What a chunk that is not what it should be may be instead: one of another place.
-struct Known<'s> {
+struct OtherChecksums<'s> {
     segments: Vec<&'s [[u8; Checksums::SIZE]]>,
     others: &'s Others<'s>,
     /// All of them, once the first wrong chunk was met.
     sums: OnceLock<HashSet<[u8; Checksums::SIZE]>>,
 }
 
-impl<'s> Known<'s> {
-    fn new(segments: Vec<&'s [[u8; Checksums::SIZE]]>, others: &'s Others<'s>) -> Known<'s> {
-        Known { segments, others, sums: OnceLock::new() }
+impl<'s> OtherChecksums<'s> {
+    fn new(segments: Vec<&'s [[u8; Checksums::SIZE]]>, others: &'s Others<'s>) -> OtherChecksums<'s> {
+        OtherChecksums { segments, others, sums: OnceLock::new() }
     }
 
     fn has(&self, sum: &[u8; Checksums::SIZE]) -> bool {
@@ -95,7 +97,7 @@ impl<'s> Known<'s> {
 }
 
 /// A segment whose columns are being read.
-struct Bed<'s> {
+struct SegmentRead<'s> {
     absent: Absent,
     plan: Plan,
     id: SegmentId,
@@ -106,7 +108,7 @@ struct Bed<'s> {
     rows: usize,
     sums: &'s [[u8; Checksums::SIZE]],
     /// And those of others.
-    known: &'s Known<'s>,
+    known: &'s OtherChecksums<'s>,
     columns: Vec<Mutex<Read>>,
     /// Columns in lanes that are yet to be brought.
     left: AtomicUsize,
@@ -122,12 +124,12 @@ struct Read {
 /// Columns to be read of one device.
 struct Lane {
     device: DeviceId,
-    queue: Mutex<VecDeque<Stop>>,
+    queue: Mutex<VecDeque<ColumnRead>>,
 }
 
 /// One column to be read.
-struct Stop {
-    bed: usize,
+struct ColumnRead {
+    segment_read: usize,
     column: usize,
     slot: u32,
 }
@@ -145,7 +147,7 @@ impl Space {
     /// Mends segments: all devices read at once, each in order; what is wrong is put right, and columns that are missing, or lie where
     /// they are not to stay, are built on devices that have room. With each segment come its checksums as they are stored, none for
     /// the pool's own metadata; `others` is asked for those of segments beside, if a chunk is wrong that may be one of theirs. Sync context
-    /// only (N3).
+    /// only [mend.3].
     ///
     /// # Errors
     /// If a device failed that its group cannot do without.
@@ -157,44 +159,46 @@ impl Space {
     ) -> Result<Mended, Error> {
         let _sync = lock(&self.sync);
         let mut report = Mended::default();
-        let known = Known::new(segments.iter().map(|(_, sums)| &sums[..]).collect(), others);
-        let mut beds: Vec<Bed<'_>> =
-            segments.iter().filter_map(|(id, sums)| self.bed(*id, (&sums[..], &known), depth)).collect();
-        while !beds.is_empty() {
-            let Outcome { report: pass, error, mut again } = self.pass(&beds);
+        let known = OtherChecksums::new(segments.iter().map(|(_, sums)| &sums[..]).collect(), others);
+        let mut reads: Vec<SegmentRead<'_>> = segments
+            .iter()
+            .filter_map(|(id, sums)| self.segment_read(*id, (&sums[..], &known), depth))
+            .collect();
+        while !reads.is_empty() {
+            let Outcome { report: pass, error, mut again } = self.pass(&reads);
             report.add(&pass);
             if let Some(error) = error {
                 return Err(error);
             }
             again.sort_unstable();
-            beds = beds
+            reads = reads
                 .into_iter()
                 .enumerate()
                 .filter(|(at, _)| again.binary_search(at).is_ok())
-                .map(|(_, bed)| bed)
+                .map(|(_, segment_read)| segment_read)
                 .collect();
-            beds.iter_mut().for_each(Self::plan_more);
+            reads.iter_mut().for_each(Self::plan_more);
         }
         Ok(report)
     }
 
     /// Reads what is planned of each segment, and finishes those of which that is enough.
-    fn pass(&self, beds: &[Bed<'_>]) -> Outcome {
-        let lanes = self.lanes(beds);
+    fn pass(&self, reads: &[SegmentRead<'_>]) -> Outcome {
+        let lanes = self.lanes(reads);
         // Of those that nothing can be read of, nobody brings a column.
         let idle: Vec<usize> =
-            (0..beds.len()).filter(|at| beds[*at].left.load(Ordering::Acquire) == 0).collect();
+            (0..reads.len()).filter(|at| reads[*at].left.load(Ordering::Acquire) == 0).collect();
         let outcome = Mutex::new(Outcome::default());
         let workers = if lanes.len() * LANE_WORKERS > WORKERS_MAX { 1 } else { LANE_WORKERS };
         let mut jobs: Vec<Job<'_>> = Vec::new();
         for _ in 0..workers {
             for lane in &lanes {
                 let outcome = &outcome;
-                jobs.push(Box::new(move || self.work(lane, beds, outcome)));
+                jobs.push(Box::new(move || self.work(lane, reads, outcome)));
             }
         }
         self.env.tasks.run_waiting(jobs);
-        idle.into_iter().for_each(|at| self.finish(beds, at, &outcome));
+        idle.into_iter().for_each(|at| self.finish(reads, at, &outcome));
         outcome.into_inner().expect("no job panics")
     }
 
@@ -246,21 +250,21 @@ impl Space {
     }
 
     /// Plans to read more of a segment of which what was read was not right.
-    fn plan_more(bed: &mut Bed<'_>) {
-        bed.plan = match bed.plan {
-            Plan::Copy => Self::plan_to_compute(&bed.row, &bed.absent),
+    fn plan_more(segment_read: &mut SegmentRead<'_>) {
+        segment_read.plan = match segment_read.plan {
+            Plan::Copy => Self::plan_to_compute(&segment_read.row, &segment_read.absent),
             Plan::Compute(_) | Plan::All => Plan::All,
         };
-        bed.columns.iter_mut().for_each(|column| *column = Mutex::default());
+        segment_read.columns.iter_mut().for_each(|column| *column = Mutex::default());
     }
 
     /// A place for a segment, if it can be mended.
-    fn bed<'s>(
+    fn segment_read<'s>(
         &self,
         id: SegmentId,
-        (sums, known): (&'s [[u8; Checksums::SIZE]], &'s Known<'s>),
+        (sums, known): (&'s [[u8; Checksums::SIZE]], &'s OtherChecksums<'s>),
         depth: Depth,
-    ) -> Option<Bed<'s>> {
+    ) -> Option<SegmentRead<'s>> {
         let (row, slot, row_units) = {
             let state = self.read_state();
             let row = state.table.rows.get(&id).filter(|row| !row.open)?;
@@ -283,31 +287,31 @@ impl Space {
         let absent = self.absent(&row);
         let plan = self.plan(&row, &absent, depth);
         let left = AtomicUsize::new(0);
-        Some(Bed { absent, plan, id, row, slot, chunk, rows, sums, known, columns, left })
+        Some(SegmentRead { absent, plan, id, row, slot, chunk, rows, sums, known, columns, left })
     }
 
-    /// The lanes of all devices that hold columns, each in the order of its slots (N4).
-    fn lanes(&self, beds: &[Bed<'_>]) -> Vec<Lane> {
-        let mut lanes: Vec<(DeviceId, Vec<Stop>)> = Vec::new();
-        for (at, bed) in beds.iter().enumerate() {
-            for (column, Column { device, slot }) in bed.row.place.present() {
-                let planned = match &bed.plan {
-                    Plan::Copy => bed.absent.moving.contains(&column),
+    /// The lanes of all devices that hold columns, each in the order of its slots [lanes.1].
+    fn lanes(&self, reads: &[SegmentRead<'_>]) -> Vec<Lane> {
+        let mut lanes: Vec<(DeviceId, Vec<ColumnRead>)> = Vec::new();
+        for (at, segment_read) in reads.iter().enumerate() {
+            for (column, Column { device, slot }) in segment_read.row.place.present() {
+                let planned = match &segment_read.plan {
+                    Plan::Copy => segment_read.absent.moving.contains(&column),
                     Plan::Compute(sources) => sources.contains(&column),
                     Plan::All => true,
                 };
                 if !planned || !self.is_in_use(device) {
                     continue;
                 }
-                let stop = Stop { bed: at, column, slot };
-                bed.left.fetch_add(1, Ordering::AcqRel);
+                let stop = ColumnRead { segment_read: at, column, slot };
+                segment_read.left.fetch_add(1, Ordering::AcqRel);
                 match lanes.iter_mut().find(|(known, _)| *known == device) {
                     Some((_, stops)) => stops.push(stop),
                     None => lanes.push((device, vec![stop])),
                 }
             }
         }
-        let lane = |(device, mut stops): (DeviceId, Vec<Stop>)| {
+        let lane = |(device, mut stops): (DeviceId, Vec<ColumnRead>)| {
             stops.sort_by_key(|stop| stop.slot);
             Lane { device, queue: Mutex::new(stops.into()) }
         };
@@ -315,30 +319,32 @@ impl Space {
     }
 
     /// Reads and compares columns of a lane until there are no more.
-    fn work(&self, lane: &Lane, beds: &[Bed<'_>], outcome: &Mutex<Outcome>) {
-        while let Some((stop, bytes)) = self.take(lane, beds) {
-            let bed = &beds[stop.bed];
-            self.compare(lane, bed, stop.column, bytes);
-            if bed.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.finish(beds, stop.bed, outcome);
+    fn work(&self, lane: &Lane, reads: &[SegmentRead<'_>], outcome: &Mutex<Outcome>) {
+        while let Some((stop, bytes)) = self.take(lane, reads) {
+            let segment_read = &reads[stop.segment_read];
+            self.compare(lane, segment_read, stop.column, bytes);
+            if segment_read.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.finish(reads, stop.segment_read, outcome);
             }
         }
     }
 
     /// Compares what was read of a column, and counts what is wrong against its device.
-    fn compare(&self, lane: &Lane, bed: &Bed<'_>, column: usize, bytes: Option<Buffer>) {
+    fn compare(&self, lane: &Lane, segment_read: &SegmentRead<'_>, column: usize, bytes: Option<Buffer>) {
         let Some(bytes) = bytes else { return };
-        let wrong = bed.wrong(column, &bytes);
-        if bed.plan == Plan::Copy {
+        let wrong = segment_read.wrong(column, &bytes);
+        if segment_read.plan == Plan::Copy {
             self.devices[&lane.device].copied(wrong.is_empty());
         }
         // What disappoints is read once more with the rest, and counted then.
-        let counted = if bed.plan == Plan::All { &wrong[..] } else { &[] };
+        let counted = if segment_read.plan == Plan::All { &wrong[..] } else { &[] };
         for (row, wrong) in counted {
-            let offset = u32::try_from(row * bed.chunk).expect("within a column");
-            self.devices[&lane.device].counters.rejected(Address { segment: bed.id, offset }, *wrong);
+            let offset = u32::try_from(row * segment_read.chunk).expect("within a column");
+            self.devices[&lane.device]
+                .counters
+                .rejected(Address { segment: segment_read.id, offset }, *wrong);
         }
-        *lock(&bed.columns[column]) = Read { bytes: Some(bytes), wrong };
+        *lock(&segment_read.columns[column]) = Read { bytes: Some(bytes), wrong };
     }
 
     /// Reads all columns of one segment and compares them, and changes nothing.
@@ -347,42 +353,45 @@ impl Space {
         id: SegmentId,
         sums: &[[u8; Checksums::SIZE]],
         report: &mut Mended,
-    ) -> Option<Patient> {
+    ) -> Option<SegmentRepair> {
         let none = Vec::<Vec<[u8; Checksums::SIZE]>>::new;
-        let known = Known::new(vec![sums], &none);
-        let beds = [self.bed(id, (sums, &known), Depth::All)?];
-        for lane in &self.lanes(&beds) {
-            while let Some((stop, bytes)) = self.take(lane, &beds) {
-                self.compare(lane, &beds[0], stop.column, bytes);
+        let known = OtherChecksums::new(vec![sums], &none);
+        let reads = [self.segment_read(id, (sums, &known), Depth::All)?];
+        for lane in &self.lanes(&reads) {
+            while let Some((stop, bytes)) = self.take(lane, &reads) {
+                self.compare(lane, &reads[0], stop.column, bytes);
             }
         }
-        Some(beds[0].patient(report))
+        Some(reads[0].repair(report))
     }
 
     /// Reads the next column of a lane, while nobody else reads of it. The bytes are nothing if it could not be read.
-    fn take(&self, lane: &Lane, beds: &[Bed<'_>]) -> Option<(Stop, Option<Buffer>)> {
+    fn take(&self, lane: &Lane, reads: &[SegmentRead<'_>]) -> Option<(ColumnRead, Option<Buffer>)> {
         let mut queue = lock(&lane.queue);
         let stop = queue.pop_front()?;
-        let bed = &beds[stop.bed];
-        let place = Place { segment: bed.id, slot: stop.slot, slot_size: bed.slot };
-        let mut bytes = Buffer::to_fill(bed.rows * bed.chunk);
+        let segment_read = &reads[stop.segment_read];
+        let place = SegmentPlace { segment: segment_read.id, slot: stop.slot, slot_size: segment_read.slot };
+        let mut bytes = Buffer::to_fill(segment_read.rows * segment_read.chunk);
         let read = self.read_place(lane.device, place, 0, &mut bytes);
         Some((stop, read.is_ok().then_some(bytes)))
     }
 
-    /// All planned columns of a segment that can be read were: mends it (N5), or has it read again with more (N6).
-    fn finish(&self, beds: &[Bed<'_>], at: usize, outcome: &Mutex<Outcome>) {
-        let bed = &beds[at];
+    /// All planned columns of a segment that can be read were: mends it [lanes.2], or has it read again with more [lanes.3].
+    fn finish(&self, reads: &[SegmentRead<'_>], at: usize, outcome: &Mutex<Outcome>) {
+        let segment_read = &reads[at];
         let mut report = Mended::default();
-        if bed.disappoints() {
-            report.read_bytes =
-                bed.columns.iter().map(|read| lock(read).bytes.as_ref().map_or(0, |b| b.len() as u64)).sum();
+        if segment_read.disappoints() {
+            report.read_bytes = segment_read
+                .columns
+                .iter()
+                .map(|read| lock(read).bytes.as_ref().map_or(0, |b| b.len() as u64))
+                .sum();
             let mut outcome = lock(outcome);
             outcome.report.add(&report);
             outcome.again.push(at);
             return;
         }
-        let mended = self.mend_patient(bed.patient(&mut report), bed.sums, &mut report);
+        let mended = self.mend_read(segment_read.repair(&mut report), segment_read.sums, &mut report);
         let mut outcome = lock(outcome);
         outcome.report.add(&report);
         if let Err(error) = mended {
@@ -391,7 +400,7 @@ impl Space {
     }
 }
 
-impl Bed<'_> {
+impl SegmentRead<'_> {
     /// Rows of a column that do not have their checksums, and what is wrong with them.
     fn wrong(&self, column: usize, bytes: &[u8]) -> Vec<(usize, Wrong)> {
         let per_row = Checksums::per_row(&self.row.place);
@@ -403,7 +412,7 @@ impl Bed<'_> {
         bytes.chunks(self.chunk).enumerate().filter_map(wrong).collect()
     }
 
-    /// Whether not everything was read, and of that not everything is right (N6).
+    /// Whether not everything was read, and of that not everything is right [lanes.3].
     fn disappoints(&self) -> bool {
         let is_right = |index: usize| {
             let read = lock(&self.columns[index]);
@@ -416,8 +425,8 @@ impl Bed<'_> {
         }
     }
 
-    /// What was read of all columns, taken out of the bed.
-    fn patient(&self, report: &mut Mended) -> Patient {
+    /// What was read of all columns, taken out of the segment_read.
+    fn repair(&self, report: &mut Mended) -> SegmentRepair {
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); self.rows];
         let mut all_wrong = Vec::new();
@@ -436,8 +445,8 @@ impl Bed<'_> {
             }
             columns.push(bytes);
         }
-        let Bed { id, row, slot, chunk, rows, .. } = self;
+        let SegmentRead { id, row, slot, chunk, rows, .. } = self;
         let (row, wrong) = (row.clone(), all_wrong);
-        Patient { id: *id, row, slot: *slot, chunk: *chunk, rows: *rows, columns, bad, wrong }
+        SegmentRepair { id: *id, row, slot: *slot, chunk: *chunk, rows: *rows, columns, bad, wrong }
     }
 }

@@ -5,7 +5,7 @@
 //! ## Definitions
 //! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit; blocks are padded to it.
 //! Where devices of a group differ in size, segments may have fewer columns than others and hold less than a slot; what can be placed, comes
-//! back or is kept is therefore counted in units (`uneven.rs`, invariants U1 to U8).
+//! back or is kept is therefore counted in units (`uneven.rs`, invariants [uneven.1] to [uneven.8]).
 //! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a segment whose living
 //! units the cleaner copies away. *Run*: units that were moved together.
 //! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the units lie now.
@@ -21,27 +21,19 @@
 //!
 //! ## Invariants
 //! `Table::check` verifies them all; tests run it after every step.
-//! (G1) A slot is taken by exactly one segment, with a row or emptied, or free.
-//! (G2) A segment id is given out once; a unit of a segment is appended to once.   assert: `allocate`, `extend`
-//! (T2) A slot is not used again before the commit that knows its segment to be empty.  `release_committed`; test: `t2_*`
-//! (G3) Living units of a row are its fill mark less its dead bits; devices and pool carry the sums.  assert: `kill` (a unit dies once)
-//! (G4) A closed segment lives: one without life has no row.
-//! (G5) A run leads to existing units of which one at least lives.
-//! (G6) Runs overlap neither by address nor by place, and what was moved is dead where it was.
+//! [segment.1] A slot is taken by exactly one segment, with a row or emptied, or free.
+//! [segment.2] A segment id is given out once; a unit of a segment is appended to once.   assert: `allocate`, `extend`
+//! [segment.7] A slot is not used again before the commit that knows its segment to be empty.  `release_committed`; test: `t2_*`
+//! [segment.3] Living units of a row are its fill mark less its dead bits; devices and pool carry the sums.  assert: `kill` (a unit dies once)
+//! [segment.4] A closed segment lives: one without life has no row.
+//! [segment.5] A run leads to existing units of which one at least lives.
+//! [segment.6] Runs overlap neither by address nor by place, and what was moved is dead where it was.
 //! So no two living blocks share a unit: a living unit is known by exactly one address.
-//! (C1) The cleaner leaves the commit its room in open segments of metadata, unless a free slot can take its place.
-//!                                                                                 `Space::cleaner_units`; test: `commit_room`
-//! (C2) What was admitted finds room with all the metadata that the commit may come to ([`CommitRoom::overhead`]); the three
-//! slots that neither content nor deletes take let the cleaner fill one while the pool's own streams take their next.
-//!                                                                                       test: `commit_room`
-//!
-//! (C3) Nothing that writers see jumps by a slot: what a stream will need next is kept in the measure in which its present segment
-//! fills, so taking it costs nothing at that moment.                      test: `no_write_waits_for_the_slots_that_the_cleaner_takes`
 //!
 //! ## What a crash does
 //! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken
 //! since then are free again, and what was written there is garbage nobody points to. Slots emptied since then hold what
-//! they held, because of (T2). Blocks that the cleaner moved since then are still where they were, for the same reason.
+//! they held, because of [segment.7]. Blocks that the cleaner moved since then are still where they were, for the same reason.
 //!
 //! Segments that were open are *closed* by import. Appending after the committed fill mark would be sound (the units
 //! beyond were never committed, and a key's salt is fresh at every import, so no nonce repeats), but a (segment, unit)
@@ -61,7 +53,7 @@
 //!
 //! | who                                 | leaves free                                                                      |
 //! |-------------------------------------|----------------------------------------------------------------------------------|
-//! | admission of file content           | a slot for each metadata stream and each of the cleaner's beyond what it has filled of its present one (C3), what metadata may come to beyond that (C2), and 3 whole slots that keep the cleaner going; what its own open segment takes is counted as free, also of those |
+//! | admission of file content           | a slot for each metadata stream and each of the cleaner's beyond what it has filled of its present one [commit_room.3], what metadata may come to beyond that [commit_room.2], and 3 whole slots that keep the cleaner going; what its own open segment takes is counted as free, also of those |
 //! | admission of deletes                | the same, but for what the cleaner's streams may fill; where the cleaner does not get on, one delete alone leaves nothing |
 //! | an append of file content           | nearly a slot for each metadata stream without much room: an alarm, as admission leaves more |
 //! | the cleaner                         | what the commit has yet to write, counted; and after the commit, which gives back what was emptied, the same as admission and what was promised |
@@ -70,7 +62,7 @@
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
 //! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
-//! there is always a victim. In groups with narrow segments it is taken of what can be reached as things lie (U5), and a narrow segment whose
+//! there is always a victim. In groups with narrow segments it is taken of what can be reached as things lie [uneven.5], and a narrow segment whose
 //! slots would complete what others have free is a victim even if all of it lives, once more than seven eighths of the capacity live.
 //!
 //! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
@@ -85,43 +77,62 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod admission;
+mod allocation;
+mod append;
 mod bitmap;
+mod changes;
 mod cleaner;
+mod columns;
+mod commit;
+mod commit_room;
 mod devices;
+mod discard;
 mod error;
+mod geometry;
+mod group_spec;
 mod groups;
+mod headroom;
 mod lanes;
+mod living;
 mod load;
+mod loading;
 mod log;
 mod mend;
 mod moving;
 mod pace;
+mod read;
 mod redundant;
 mod relocation;
-mod room;
+mod row;
+mod side;
 mod sides;
 mod single;
 mod slots;
 mod space;
 mod stream;
 mod table;
+mod table_check;
+mod table_load;
 mod uneven;
 mod verify;
 mod widths;
 
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 pub use cleaner::CleanReport;
+pub use commit_room::CommitRoom;
+pub use devices::GivenUp;
 pub use error::{Error, ReadError, TableError};
+pub use geometry::Geometry;
+pub use group_spec::{GroupSpec, MemberSpec, groups_of};
 pub use groups::Redundancy;
 pub use lanes::{Depth, Others};
 pub use log::LogSegment;
 pub use mend::Mended;
 pub use moving::{Fitted, Moved};
 pub use pace::Pace;
-pub use redundant::GivenUp;
-pub use room::CommitRoom;
-pub use space::{GroupSpec, MemberSpec, READ_GAP_MAX, Space, groups_of};
-pub use table::Geometry;
+pub use read::READ_GAP_MAX;
+pub use space::Space;
 pub use verify::ColumnFault;
 
 use steadfast_format::{Checksums, RelocationRow, SegmentId, SegmentRow};

@@ -4,23 +4,12 @@
 //! the meta tree can be read), [`Space::load_rows`], [`Space::load_runs`], [`Space::finish_load`]. What the tail says of a row or
 //! a relocation wins over what the meta tree says, a removal included.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use steadfast_format::{Address, BlockPointer, CommitTail, Placement, RelocationRow, SegmentId, SegmentRow};
-
 use crate::Class;
 use crate::error::TableError;
+use crate::loading::Loading;
 use crate::space::Space;
 
-/// What has to be remembered between the steps.
-#[derive(Debug, Default)]
-pub(crate) struct Loading {
-    /// What the tail spoke of, which the meta tree may not know.
-    rows: BTreeSet<SegmentId>,
-    runs: BTreeSet<(SegmentId, u32)>,
-    /// Relocations of the tail whose target row is not loaded yet.
-    waiting: BTreeMap<(SegmentId, u32), RelocationRow>,
-}
+use steadfast_format::{Address, BlockPointer, CommitTail, Placement, RelocationRow, SegmentId, SegmentRow};
 
 impl Space {
     /// Makes the tail readable at the places that the uberblock names for its copies, before any row is known.
@@ -135,7 +124,10 @@ impl Space {
                 };
                 if !known {
                     let slot_size = self.geometry.slot_size;
-                    self.discard_place(device, steadfast_device::Place { segment, slot: 0, slot_size });
+                    self.discard_place(
+                        device,
+                        steadfast_device::SegmentPlace { segment, slot: 0, slot_size },
+                    );
                     count += 1;
                 }
             }

@@ -4,13 +4,13 @@
 
 use std::sync::Mutex;
 
-use steadfast_device::{Error as DeviceError, Place};
+use steadfast_device::{Error as DeviceError, SegmentPlace};
 use steadfast_env::Job;
 use steadfast_format::{Column, DatasetId, DeviceId, Placement, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
-use crate::sides::Side;
+use crate::side::Side;
 use crate::space::{Space, lock};
 
 /// Where a segment of the log lies.
@@ -39,9 +39,9 @@ impl LogSegment {
         self.place.present().count()
     }
 
-    fn places(&self) -> impl Iterator<Item = (DeviceId, Place)> + '_ {
+    fn places(&self) -> impl Iterator<Item = (DeviceId, SegmentPlace)> + '_ {
         self.place.present().map(|(_, Column { device, slot })| {
-            (device, Place { segment: self.segment, slot, slot_size: self.column })
+            (device, SegmentPlace { segment: self.segment, slot, slot_size: self.column })
         })
     }
 }
@@ -76,7 +76,7 @@ impl Space {
     pub fn log_segments(&self) -> Vec<LogSegment> {
         let state = self.read_state();
         let rows = state.table.rows.iter().filter(|(_, row)| row.class == Class::Log);
-        let segment = |(&segment, row): (&SegmentId, &crate::table::Row)| LogSegment {
+        let segment = |(&segment, row): (&SegmentId, &crate::row::Row)| LogSegment {
             segment,
             place: row.place.clone(),
             bytes: row.filled * self.geometry.unit,
@@ -99,14 +99,14 @@ impl Space {
     fn on_log(
         &self,
         at: &LogSegment,
-        act: impl Fn(&dyn steadfast_device::Device, Place) -> steadfast_device::Result<()> + Sync,
+        act: impl Fn(&dyn steadfast_device::Device, SegmentPlace) -> steadfast_device::Result<()> + Sync,
         bytes: usize,
     ) -> Result<(), Error> {
-        let places: Vec<(DeviceId, Place)> = at.places().collect();
+        let places: Vec<(DeviceId, SegmentPlace)> = at.places().collect();
         let results: Vec<Mutex<Result<(), DeviceError>>> =
             places.iter().map(|_| Mutex::new(Ok(()))).collect();
         let act = &act;
-        let one = |device: DeviceId, place: Place| {
+        let one = |device: DeviceId, place: SegmentPlace| {
             let handle = &self.devices[&device];
             let result = handle.device(device).and_then(|device| act(&*device, place));
             match (&result, bytes) {

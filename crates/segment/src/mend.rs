@@ -1,20 +1,22 @@
-//! Mending: a redundant segment is read whole, every chunk of every column compared with its checksum, what is wrong computed from
-//! the rest and written anew, and columns that are missing built on other devices. Needs no key: checksums are of bytes as
-//! they lie.
+//! Mending: the scrub and resilver of redundant segments. A segment is read whole, and each chunk of each column is compared with its
+//! checksum. Wrong chunks are reconstructed from the others and rewritten; missing columns are built on other devices. No key is
+//! needed, as the checksums are of the stored bytes.
 //!
-//! Segments of the pool's own metadata have no checksums: who mends them has read every living block of them before, by judgement,
-//! which puts their data columns right ([`Space::read`]) and all copies of a mirror ([`Space::make_alike`]); here their parity is made anew
-//! from those, and copies of what is dead are made alike.
+//! Like ZFS's `dsl_scan` over a raidz or mirror, but by segment and column: block pointers are not followed.
+//!
+//! Segments of the pool's own metadata have no checksums. Before they are mended, each of their living blocks is read against its
+//! hash, which repairs the data columns ([`Space::read`]) and all copies of a mirror ([`Space::make_alike`]). Mending then computes
+//! their parity anew, and makes the copies of dead units alike.
 //!
 //! ## Invariants
-//! (N1) Nothing is written that does not have the checksum it should have.                         `rebuild`
-//! (N2) A column is written into a slot that is free, on a device that holds no other column of the segment; the row names it
+//! [mend.1] Nothing is written that does not have the checksum it should have.                         `rebuild`
+//! [mend.2] A column is written into a slot that is free, on a device that holds no other column of the segment; the row names it
 //!      in the same commit whose flush makes it durable.                                           `Space::mend_all`
-//! (N3) Sync context only: no segment leaves the table and no slot changes hands meanwhile.
+//! [mend.3] Sync context only: no segment leaves the table and no slot changes hands meanwhile.
 
 use std::ops::Range;
 
-use steadfast_device::{Buffer, Place};
+use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::parity::{Repair, generate};
 use steadfast_vdev::{Layout, Stripe};
@@ -24,8 +26,8 @@ use crate::accounting::Wrong;
 use crate::error::Error;
 use crate::groups;
 use crate::redundant::checksum;
+use crate::row::Row;
 use crate::space::{Space, lock};
-use crate::table::Row;
 
 /// Segments on each side of those that are mended, among which bytes are looked for that lie in a wrong place.
 const BESIDE: usize = 8;
@@ -57,7 +59,7 @@ impl Mended {
 }
 
 /// A segment under repair.
-pub(crate) struct Patient {
+pub(crate) struct SegmentRepair {
     pub id: SegmentId,
     pub row: Row,
     /// Bytes of a slot where it lies.
@@ -189,28 +191,28 @@ impl Space {
     }
 
     /// Computes what is wrong or missing of a segment that was read, and writes it.
-    pub(crate) fn mend_patient(
+    pub(crate) fn mend_read(
         &self,
-        mut patient: Patient,
+        mut repair: SegmentRepair,
         sums: &[[u8; Checksums::SIZE]],
         report: &mut Mended,
     ) -> Result<(), Error> {
-        let rebuilt = patient.rebuild(sums, report);
+        let rebuilt = repair.rebuild(sums, report);
         if report.lost_bytes > 0 {
-            self.note_unreadable(patient.id);
+            self.note_unreadable(repair.id);
         }
         if !self.is_healing() {
             return Ok(());
         }
-        let replaced = self.replace_columns(&patient, report);
-        self.write_back(&patient, &rebuilt, report);
+        let replaced = self.replace_columns(&repair, report);
+        self.write_back(&repair, &rebuilt, report);
         replaced
     }
 
     /// Writes rows that were computed to where they were wrong, if the segment's row still names the place: what was just built
     /// elsewhere is not needed where it was.
-    fn write_back(&self, patient: &Patient, rebuilt: &[(usize, Range<usize>)], report: &mut Mended) {
-        let Patient { id, row, slot, chunk, .. } = patient;
+    fn write_back(&self, repair: &SegmentRepair, rebuilt: &[(usize, Range<usize>)], report: &mut Mended) {
+        let SegmentRepair { id, row, slot, chunk, .. } = repair;
         for (index, rows) in rebuilt {
             let column = row.place.columns().nth(*index).flatten();
             let named = self.column_of(*id, *index);
@@ -218,9 +220,9 @@ impl Space {
             let Some(Column { device, slot: at }) = column.filter(stays) else {
                 continue;
             };
-            let Some(bytes) = patient.columns.get(*index).and_then(Option::as_ref) else { continue };
+            let Some(bytes) = repair.columns.get(*index).and_then(Option::as_ref) else { continue };
             let handle = &self.devices[&device];
-            let place = Place { segment: *id, slot: at, slot_size: *slot };
+            let place = SegmentPlace { segment: *id, slot: at, slot_size: *slot };
             let bytes = &bytes[rows.start * chunk..rows.end * chunk];
             let offset = u32::try_from(rows.start * chunk).expect("within a column");
             let written =
@@ -238,13 +240,13 @@ impl Space {
         self.read_state().table.rows.get(&id)?.place.columns().nth(index).flatten()
     }
 
-    /// Builds missing columns on other devices (N2): first those of devices that leave. Where others are away, too, and there is room for some only, a
+    /// Builds missing columns on other devices [mend.2]: first those of devices that leave. Where others are away, too, and there is room for some only, a
     /// replacement would have no end otherwise.
-    fn replace_columns(&self, patient: &Patient, report: &mut Mended) -> Result<(), Error> {
-        let whole = patient.bad.iter().all(|bad| bad.len() <= patient.row.place.redundancy());
+    fn replace_columns(&self, repair: &SegmentRepair, report: &mut Mended) -> Result<(), Error> {
+        let whole = repair.bad.iter().all(|bad| bad.len() <= repair.row.place.redundancy());
         let mut absent: Vec<(bool, usize)> = {
             let table = &self.read_state().table;
-            let columns = patient.row.place.columns().enumerate();
+            let columns = repair.row.place.columns().enumerate();
             let absent =
                 columns.filter(|(_, column)| column.is_none_or(|column| !self.stays(table, column.device)));
             let is_left =
@@ -253,23 +255,23 @@ impl Space {
         };
         absent.sort_unstable();
         for (_, index) in absent {
-            let Some(bytes) = patient.columns[index].as_ref().filter(|_| whole) else {
+            let Some(bytes) = repair.columns[index].as_ref().filter(|_| whole) else {
                 report.missing += 1;
                 continue;
             };
-            let target = self.write_state().table.take_spare_column(patient.id);
+            let target = self.write_state().table.take_spare_column(repair.id);
             let Some(target) = target else {
                 report.missing += 1;
                 continue;
             };
             let Column { device, slot } = target;
             let handle = &self.devices[&device];
-            let place = Place { segment: patient.id, slot, slot_size: patient.slot };
+            let place = SegmentPlace { segment: repair.id, slot, slot_size: repair.slot };
             let written = handle.device(device).and_then(|device| device.append_segment(place, 0, bytes));
             handle.counters.wrote(bytes.len(), written.is_ok());
             match written {
                 Ok(()) => {
-                    self.write_state().table.set_column(patient.id, index, target);
+                    self.write_state().table.set_column(repair.id, index, target);
                     report.rebuilt_bytes += bytes.len() as u64;
                 }
                 Err(source) => {
@@ -301,8 +303,8 @@ impl Space {
     }
 }
 
-impl Patient {
-    /// Computes what is wrong or missing from the rest, and checks it (N1). Gives the columns and rows that hold other bytes than
+impl SegmentRepair {
+    /// Computes what is wrong or missing from the rest, and checks it [mend.1]. Gives the columns and rows that hold other bytes than
     /// before.
     pub fn rebuild(
         &mut self,

@@ -6,17 +6,17 @@
 //! no checksums: its bytes are copied as they are, and whoever reads a block judges it by its own hash, as before.
 //!
 //! ## Invariants
-//! (W1) Bytes are written into slots that are free, and the row names them in the same commit whose flush makes them durable.
-//! (W2) The slots left are free after that commit: what the last root names stays as it was.   `Table::set_place`, T2
-//! (W3) Sync context only, as for mending (N3).
-//! (W4) Moving leaves to others what admission counts on: a slot is taken only where content could be let in.   `Space::has_room`
+//! [moving.1] Bytes are written into slots that are free, and the row names them in the same commit whose flush makes them durable.
+//! [moving.2] The slots left are free after that commit: what the last root names stays as it was.   `Table::set_place`, [segment.7]
+//! [moving.3] Sync context only, as for mending [mend.3].
+//! [moving.4] Moving leaves to others what admission counts on: a slot is taken only where content could be let in.   `Space::has_room`
 //!
 //! ## Cost
 //! A segment is read once and written once, and its row and checksums change. A column alone: the same of a k-th.
 
 use std::cmp::Reverse;
 
-use steadfast_device::{Buffer, Place};
+use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::{Layout, Summing, Written};
 
@@ -25,9 +25,10 @@ use crate::error::Error;
 use crate::groups::{self, Group, Redundancy};
 use crate::mend::Mended;
 use crate::redundant::checksum;
-use crate::sides::Side;
+use crate::row::Row;
+use crate::side::Side;
 use crate::space::{Space, lock};
-use crate::table::{DeviceSpace, Row, Table};
+use crate::table::{DeviceSpace, Table};
 
 type Sums = Vec<[u8; Checksums::SIZE]>;
 
@@ -131,7 +132,7 @@ impl Table {
         }
         self.sums_changed.extend((0..parts).map(|part| (id, part)));
         self.changed.insert(id);
-        // What was written elsewhere is not durable yet (R3).
+        // What was written elsewhere is not durable yet [redundant.3].
         self.fresh.insert(id);
     }
 
@@ -297,7 +298,7 @@ impl Space {
     }
 
     /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums. One that holds more than any segment which
-    /// can be made there is left to the next commit's cleaner, which takes it apart. Sync context only (W3).
+    /// can be made there is left to the next commit's cleaner, which takes it apart. Sync context only [moving.3].
     pub fn evacuate(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]]) -> Result<Moved, Error> {
         let _sync = lock(&self.sync);
         let target = {
@@ -321,7 +322,7 @@ impl Space {
     }
 
     /// Moves a segment, or a column of it, if that evens out how full devices are; between groups only if that is asked for. Sync context
-    /// only (W3).
+    /// only [moving.3].
     pub fn level(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], groups: bool) -> Result<Moved, Error> {
         let _sync = lock(&self.sync);
         let (uneven, emptier) = {
@@ -338,7 +339,7 @@ impl Space {
         }
     }
 
-    /// (W4)
+    /// [moving.4]
     fn has_room(&self, group: usize) -> bool {
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
@@ -351,7 +352,7 @@ impl Space {
     }
 
     /// Rows do without the columns they have on a device, so many of them; their slots are free after the next commit. Gives how many
-    /// did. The caller knows that none is needed ([`Space::is_needed`]). Sync context only (W3).
+    /// did. The caller knows that none is needed ([`Space::is_needed`]). Sync context only [moving.3].
     pub fn drop_columns(&self, device: DeviceId, columns_max: usize) -> usize {
         let _sync = lock(&self.sync);
         let mut state = self.write_state();
@@ -366,7 +367,7 @@ impl Space {
     }
 
     /// Makes a segment of a mirror what new ones are: of one column it becomes a mirror with checksums, of too many it loses those that
-    /// leave, and of too few it gets others, which are missing until it is mended. Sync context only (W3).
+    /// leave, and of too few it gets others, which are missing until it is mended. Sync context only [moving.3].
     pub fn fit(&self, id: SegmentId) -> Result<Fitted, Error> {
         let _sync = lock(&self.sync);
         let mut fitted = Fitted::default();
@@ -395,7 +396,7 @@ impl Space {
         if padded > bytes.len() {
             // Behind its end lies what nobody wrote; a chunk is compared whole.
             let slot_size = self.read_state().table.column_bytes(&row.place);
-            let place = Place { segment: id, slot: column.slot, slot_size };
+            let place = SegmentPlace { segment: id, slot: column.slot, slot_size };
             let offset = u32::try_from(bytes.len()).expect("within a slot");
             let rest = Buffer::from(vec![0; padded - bytes.len()]);
             let device = handle.device(column.device);
@@ -448,7 +449,7 @@ impl Space {
         let slot_size = self.read_state().table.groups[group].column;
         if let Placement::Plain(Column { device, slot }) = *place {
             let handle = &self.devices[&device];
-            let at = Place { segment: id, slot, slot_size };
+            let at = SegmentPlace { segment: id, slot, slot_size };
             let written = handle.device(device).and_then(|device| match handle.appendable {
                 true => device.append_segment(at, 0, bytes),
                 false => device.put_segment(at, bytes),
@@ -498,7 +499,7 @@ impl Space {
         let filled = (row.filled * self.geometry.unit) as usize;
         if let Placement::Plain(Column { device, slot }) = row.place {
             let slot_size = self.read_state().table.column_bytes(&row.place);
-            let place = Place { segment: id, slot, slot_size };
+            let place = SegmentPlace { segment: id, slot, slot_size };
             let mut bytes = Buffer::to_fill(filled);
             if self.read_place(device, place, 0, &mut bytes).is_ok() {
                 return Some(bytes);
@@ -513,20 +514,20 @@ impl Space {
             return Some(bytes);
         }
         let mut report = Mended::default();
-        let mut patient = self.examine(id, sums, &mut report)?;
-        patient.rebuild(sums, &mut report);
+        let mut repair = self.examine(id, sums, &mut report)?;
+        repair.rebuild(sums, &mut report);
         if report.lost_bytes > 0 {
             return None;
         }
         // Whole rows: the last may reach beyond the end of the segment.
-        let whole = patient.rows * patient.chunk * Self::data_columns_of(&row.place);
+        let whole = repair.rows * repair.chunk * Self::data_columns_of(&row.place);
         let mut bytes = Buffer::with_capacity(whole);
         match groups::layout(&row.place) {
-            Layout::Mirror => bytes.extend(&patient.columns.iter().flatten().next()?[..filled]),
+            Layout::Mirror => bytes.extend(&repair.columns.iter().flatten().next()?[..filled]),
             Layout::Raidz(stripe) => {
-                for at in 0..patient.rows {
-                    let chunk = at * patient.chunk..(at + 1) * patient.chunk;
-                    for column in &patient.columns[..stripe.data()] {
+                for at in 0..repair.rows {
+                    let chunk = at * repair.chunk..(at + 1) * repair.chunk;
+                    for column in &repair.columns[..stripe.data()] {
                         bytes.extend(&column.as_ref()?[chunk.clone()]);
                     }
                 }
@@ -556,7 +557,7 @@ impl Space {
         let chunk = self.chunk_of(&row) as usize;
         let rows = row.filled.div_ceil(row_units) as usize;
         let mut bytes = Buffer::to_fill(rows * chunk);
-        let place = Place { segment: id, slot: from.slot, slot_size };
+        let place = SegmentPlace { segment: id, slot: from.slot, slot_size };
         if self.read_place(from.device, place, 0, &mut bytes).is_err() {
             return Ok(Moved::Unreadable);
         }
@@ -571,7 +572,7 @@ impl Space {
         }
         let Some(target) = self.write_state().table.take_on(to) else { return Ok(Moved::NoRoom) };
         let handle = &self.devices[&to];
-        let place = Place { segment: id, slot: target.slot, slot_size };
+        let place = SegmentPlace { segment: id, slot: target.slot, slot_size };
         let written = handle.device(to).and_then(|device| device.append_segment(place, 0, &bytes));
         handle.counters.wrote(bytes.len(), written.is_ok());
         match written {

@@ -2,23 +2,24 @@
 //! be.
 //!
 //! ## Invariants
-//! (R1) A row is written once, whole: what a commit needs of it is filled up with dead units first.     `Space::pad_stream`
-//! (R2) Only bytes that the caller accepted are written back, only into a segment whose slots are taken all the while, and only
+//! [redundant.1] A row is written once, whole: what a commit needs of it is filled up with dead units first.     `Space::pad_stream`
+//! [redundant.2] Only bytes that the caller accepted are written back, only into a segment whose slots are taken all the while, and only
 //!      by a pool that may write.                                                                       `Space::heal`
-//! (R3) A device that failed is not asked again, and rows that were written since the last commit do not name it.
+//! [redundant.3] A device that failed is not asked again, and rows that were written since the last commit do not name it.
 //!                                                                                                      `Space::give_up_device`
 
+use crate::accounting::Wrong;
+use crate::devices::GivenUp;
+use crate::error::Error;
+use crate::groups;
+use crate::read::Located;
+use crate::space::Space;
+use crate::stream::{Filling, OpenSegment, WRITE_BYTES};
 use steadfast_crypto::hash;
-use steadfast_device::{Buffer, Error as DeviceError, Place};
+use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace};
 use steadfast_env::Bug;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::{Columns, Fault, Finding, Summing, Written};
-
-use crate::accounting::Wrong;
-use crate::error::Error;
-use crate::groups;
-use crate::space::{Located, Space, WRITE_BYTES};
-use crate::stream::{Filling, OpenSegment};
 
 /// Bytes that each device of a group gets in one transfer while a segment fills.
 const COLUMN_BYTES: usize = 512 << 10;
@@ -26,22 +27,13 @@ const COLUMN_BYTES: usize = 512 << 10;
 /// Ways to put together a block whose parts each have several versions, at most.
 const COMBINATIONS_MAX: usize = 4096;
 
-/// A device that the pool gave up by itself.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GivenUp {
-    /// The device.
-    pub device: DeviceId,
-    /// What it said.
-    pub reason: String,
-}
-
 impl Space {
     /// Columns of a segment on devices in use.
     pub(crate) fn columns(&self, segment: SegmentId, place: &Placement, column: u32) -> Columns {
         let of = |stored: Option<Column>| {
             let Column { device, slot } = stored?;
             let device = self.devices.get(device)?.in_use()?;
-            Some(steadfast_vdev::Column { device, place: Place { segment, slot, slot_size: column } })
+            Some(steadfast_vdev::Column { device, place: SegmentPlace { segment, slot, slot_size: column } })
         };
         Columns::new(groups::layout(place), place.columns().map(of).collect())
     }
@@ -120,7 +112,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes a device out of use because it failed. Rows written since the last commit name it no more (R3): what it holds of
+    /// Takes a device out of use because it failed. Rows written since the last commit name it no more [redundant.3]: what it holds of
     /// them nobody knows.
     pub(crate) fn give_up_device(&self, device: DeviceId, reason: &str) {
         let Some(handle) = self.devices.get(device) else { return };
@@ -228,7 +220,7 @@ impl Space {
         }
     }
 
-    /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes those anew that hold something else (R2).
+    /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes those anew that hold something else [redundant.2].
     /// Who reads one copy learns nothing of the others. Gives how many bytes were put right.
     pub fn make_alike(&self, address: Address, bytes: &[u8]) -> u64 {
         let padded = self.geometry.units(bytes.len()) * self.geometry.unit as usize;
@@ -250,7 +242,7 @@ impl Space {
         repaired
     }
 
-    /// Writes accepted bytes back where something else was found, and counts that (R2). Gives how many.
+    /// Writes accepted bytes back where something else was found, and counts that [redundant.2]. Gives how many.
     fn heal(
         &self,
         address: Address,

@@ -10,67 +10,24 @@
 //! what is written once and read in order, as everything that is free is written before anything is cleaned.
 //!
 //! ## Invariants
-//! (S1) A segment of content or of the log never lies on a special group.                     assert: `Table::check`
-//! (S2) Admission counts the normal side alone, less what metadata needs beyond what the special side has free: so what is let in finds
+//! [sides.1] A segment of content or of the log never lies on a special group.                     assert: `Table::check`
+//! [sides.2] Admission counts the normal side alone, less what metadata needs beyond what the special side has free: so what is let in finds
 //! room whatever becomes of the special side, and a special side that is full, or too small, is slower and nothing else.
-//! (S3) Content in small blocks leaves to metadata what (S2) counts on.                        `Table::small_floor`
+//! [sides.3] Content in small blocks leaves to metadata what [sides.2] counts on.                        `Table::small_floor`
 //!
 //! Each side is cleaned by its own need: a special side whose slots all hold something dead would send metadata to the other one. It is
 //! cleaned in commits that are made anyway, and only of victims of which an eighth is dead: where nearly all of it lives, the other side
 //! takes what is too much, and cleaning would gain nothing.
 
-use steadfast_format::GroupClass;
-
 use crate::Class;
+use crate::geometry::signed;
 use crate::groups::Group;
-use crate::table::{Row, Table, signed};
+use crate::row::Row;
+use crate::side::{Headroom, Side};
+use crate::table::Table;
 
 /// Part of the special side that content in small blocks leaves to metadata. OpenZFS: `special_class_metadata_reserve_pct`, 25.
 const METADATA_SHARE: u32 = 4;
-
-/// Which groups.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Side {
-    #[default]
-    Normal,
-    Special,
-}
-
-/// Units that are free on each side, less what is kept there; either may be negative.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Headroom {
-    pub normal: i64,
-    /// Negative if metadata needs more than that side has: the normal one gives it.
-    pub special: i64,
-}
-
-impl Headroom {
-    /// What content may take (S2).
-    pub fn content(self) -> i64 {
-        self.normal + self.special.min(0)
-    }
-}
-
-impl Group {
-    pub fn side(&self) -> Side {
-        match self.class {
-            GroupClass::Normal => Side::Normal,
-            GroupClass::Special => Side::Special,
-        }
-    }
-}
-
-impl Class {
-    /// Where what has no room on special groups goes.
-    pub(crate) fn elsewhere(self) -> Class {
-        if self == Class::Small { Class::Clean } else { self }
-    }
-
-    /// Whether segments of this class may lie on special groups.
-    pub(crate) fn may_be_special(self) -> bool {
-        matches!(self, Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 | Class::Small)
-    }
-}
 
 impl Table {
     pub fn of_side(&self, side: Side) -> impl Iterator<Item = &Group> {
@@ -114,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Free slots of the special side that content in small blocks leaves alone (S3).
+    /// Free slots of the special side that content in small blocks leaves alone [sides.3].
     pub fn small_floor(&self) -> u32 {
         let slot_units = i64::from(self.geometry.slot_units());
         let needed = u32::try_from(self.metadata_units() / slot_units + 2).unwrap_or(u32::MAX);

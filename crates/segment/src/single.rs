@@ -1,7 +1,7 @@
 //! Blocks on single devices: nothing beside them knows what they should hold but the pointer to them, so they are looked at block by
 //! block, and put right only from another copy of the same block.
 
-use steadfast_device::Place;
+use steadfast_device::SegmentPlace;
 use steadfast_format::{Address, Column, Placement};
 
 use crate::space::Space;
@@ -33,7 +33,7 @@ impl Space {
             if !handle.appendable {
                 return false;
             }
-            let place = Place { segment: part.segment, slot, slot_size: part.column };
+            let place = SegmentPlace { segment: part.segment, slot, slot_size: part.column };
             let written =
                 handle.device(device).and_then(|device| device.append_segment(place, part.offset, piece));
             handle.counters.wrote(piece.len(), written.is_ok());

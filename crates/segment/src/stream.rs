@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use steadfast_device::{Buffer, Place};
+use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Column, DeviceId, Placement, SegmentId};
+
+/// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
+pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 /// A segment that is being filled. Readers share it; only its stream appends.
 #[derive(Debug)]
@@ -22,9 +25,9 @@ pub(crate) struct OpenSegment {
 
 impl OpenSegment {
     /// Where it lies, if that is one place.
-    pub fn plain(&self) -> Option<(DeviceId, Place)> {
+    pub fn plain(&self) -> Option<(DeviceId, SegmentPlace)> {
         let Placement::Plain(Column { device, slot }) = self.place else { return None };
-        Some((device, Place { segment: self.id, slot, slot_size: self.column }))
+        Some((device, SegmentPlace { segment: self.id, slot, slot_size: self.column }))
     }
 
     /// Appends `bytes`, padded with zeros to `unit`; the offset at which they begin.

@@ -6,7 +6,7 @@ use steadfast_vdev::parity::generate;
 
 use crate::accounting::Wrong;
 use crate::groups;
-use crate::mend::{Mended, Patient};
+use crate::mend::{Mended, SegmentRepair};
 use crate::space::Space;
 
 /// Something wrong with the columns of one segment.
@@ -73,9 +73,9 @@ impl Space {
             return;
         }
         let mut report = Mended::default();
-        let Some(patient) = self.examine(id, sums, &mut report) else { return };
-        for (column, place) in patient.row.place.columns().enumerate() {
-            let read = patient.columns[column].is_some();
+        let Some(repair) = self.examine(id, sums, &mut report) else { return };
+        for (column, place) in repair.row.place.columns().enumerate() {
+            let read = repair.columns[column].is_some();
             match place {
                 Some(Column { device, .. }) if !read && self.is_in_use(device) => {
                     found(ColumnFault::Unreadable { column, device });
@@ -84,23 +84,23 @@ impl Space {
                 _ => {}
             }
         }
-        for (column, row, wrong) in &patient.wrong {
-            let place = patient.row.place.columns().nth(*column).flatten();
+        for (column, row, wrong) in &repair.wrong {
+            let place = repair.row.place.columns().nth(*column).flatten();
             let device = place.map_or(DeviceId(0), |place| place.device);
             found(ColumnFault::Chunk { column: *column, device, row: *row, wrong: *wrong });
         }
-        let spared = patient.row.place.redundancy();
-        for (row, bad) in patient.bad.iter().enumerate() {
+        let spared = repair.row.place.redundancy();
+        for (row, bad) in repair.bad.iter().enumerate() {
             if bad.len() > spared {
                 found(ColumnFault::Lost { row, wrong: bad.len(), spared });
-            } else if bad.is_empty() && !patient.fits_together(row) {
+            } else if bad.is_empty() && !repair.fits_together(row) {
                 found(ColumnFault::Parity { row });
             }
         }
     }
 }
 
-impl Patient {
+impl SegmentRepair {
     /// True if the parity of a row, of which every column was read, is that of its data; or if its copies are alike.
     fn fits_together(&self, row: usize) -> bool {
         let at = row * self.chunk..(row + 1) * self.chunk;

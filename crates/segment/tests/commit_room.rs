@@ -1,4 +1,4 @@
-//! (C1), (C2): what was admitted is committed, whatever a commit's metadata comes to. The simulated pool of
+//! Invariants [commit_room.1] and [commit_room.2]: what was admitted is committed, whatever a commit's metadata comes to. The simulated pool of
 //! `examples/cleaner_curve`, which writes the nodes that changed extents, rows and relocations lie in; an error is a commit that
 //! found no slot, which would suspend a pool.
 

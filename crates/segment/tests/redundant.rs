@@ -6,7 +6,7 @@ mod common;
 use common::{MiniPool, read};
 use steadfast_crypto::hash;
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Buffer, Device, Operation, Place};
+use steadfast_device::{Buffer, Device, Operation, SegmentPlace};
 use steadfast_format::{Checksums, Column, DatasetId, DeviceId, Placement, SegmentId};
 use steadfast_segment::{Class, Depth, Error, Geometry, Redundancy};
 
@@ -50,25 +50,25 @@ fn sets(devices: usize, count: u32) -> impl Iterator<Item = Vec<usize>> {
 fn spoil(pool: &MiniPool, device: usize) {
     for (segment, place) in places(pool, device) {
         for at in (0..place.slot_size).step_by(512) {
-            pool.devices[device].flip_bit_in(Place { segment, ..place }, at + 3, 1);
+            pool.devices[device].flip_bit_in(SegmentPlace { segment, ..place }, at + 3, 1);
         }
     }
 }
 
 /// The slots of a device that the durable table names.
-fn places(pool: &MiniPool, device: usize) -> Vec<(SegmentId, Place)> {
+fn places(pool: &MiniPool, device: usize) -> Vec<(SegmentId, SegmentPlace)> {
     let (redundancy, width) = pool.group.expect("a pool of one group");
     let slot_size = redundancy.column_bytes(width, GEOMETRY);
     let id = DeviceId(device as u64 + 1);
     let tail = steadfast_format::CommitTail::decode(&pool.durable.tail_bytes).expect("a tail");
     let rows = pool.durable.rows.iter().map(|(id, row)| (*id, Some(row.clone()))).chain(tail.rows);
-    let mut all: Vec<(SegmentId, Place)> = rows
+    let mut all: Vec<(SegmentId, SegmentPlace)> = rows
         .filter_map(|(segment, row)| Some((segment, row?)))
         .flat_map(|(segment, row)| {
             row.place.present().map(|(_, column)| (segment, column)).collect::<Vec<_>>()
         })
         .filter(|(_, Column { device, .. })| *device == id)
-        .map(|(segment, Column { slot, .. })| (segment, Place { segment, slot, slot_size }))
+        .map(|(segment, Column { slot, .. })| (segment, SegmentPlace { segment, slot, slot_size }))
         .collect();
     all.sort_unstable_by_key(|(segment, _)| *segment);
     all.dedup();
@@ -290,7 +290,7 @@ fn checksums_are_those_of_the_chunks_as_they_lie() {
             for (index, Column { device, slot }) in row.place.present() {
                 for (at, sums) in all.chunks(per_row).enumerate() {
                     let mut bytes = vec![0; chunk];
-                    let place = Place { segment, slot, slot_size };
+                    let place = SegmentPlace { segment, slot, slot_size };
                     let device = &pool.devices[device.0 as usize - 1];
                     device.read_segment(place, u32::try_from(at * chunk).unwrap(), &mut bytes).unwrap();
                     let sum = sums[if per_row == 1 { 0 } else { index }];
@@ -336,11 +336,11 @@ fn chunks_that_were_swapped_are_misplaced_and_put_right() {
                     content.contains(&row.class) && rows > 1
                 };
                 let on_first = places(&pool, 0).into_iter().filter(|(id, _)| fit(id));
-                let on_first: Vec<Place> = on_first.map(|(_, place)| place).take(2).collect();
+                let on_first: Vec<SegmentPlace> = on_first.map(|(_, place)| place).take(2).collect();
                 let [one, next] = on_first[..] else { panic!("{group:?}: two segments") };
                 let (from, to) = if apart { ((one, 0), (next, 0)) } else { ((one, 0), (one, CHUNK)) };
                 let device = &pool.devices[0];
-                let chunk = |(place, at): (Place, usize)| {
+                let chunk = |(place, at): (SegmentPlace, usize)| {
                     let mut bytes = vec![0; CHUNK];
                     device.read_segment(place, at as u32, &mut bytes).expect("readable");
                     bytes

@@ -188,7 +188,7 @@ fn mend(pool: &MiniPool) -> u32 {
     pool.space.mend_all(&patients, Depth::All, &Vec::new).expect("the devices are there").missing
 }
 
-/// (U7)
+/// [uneven.7]
 #[test]
 fn a_device_that_was_away_has_room_for_what_was_written_without_it() {
     for group in [GROUPS[0], GROUPS[1], GROUPS[2]] {

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_device::{Character, Device, Error, Kind, Operation, Place, Result};
+use steadfast_device::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
 use steadfast_format::medium::{
     CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, SLOT_SIZE_MIN, UBERBLOCK_SIZE, label_offset,
     slot_count, slot_offset,
@@ -193,7 +193,7 @@ impl Disk {
         }
     }
 
-    fn locate(&self, operation: Operation, place: Place, offset: u32, length: usize) -> Result<u64> {
+    fn locate(&self, operation: Operation, place: SegmentPlace, offset: u32, length: usize) -> Result<u64> {
         let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
         let size_bytes = self.lock().image.size_bytes();
         let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
@@ -308,7 +308,7 @@ impl Disk {
             .filter(|object| object.as_ref().map_or(true, |(_, name)| *name != 0))
     }
 
-    fn put_object(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_object(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         let at = Self::object_at(place.slot, place.slot_size);
         let (name, length) = self.object(place.slot, place.slot_size)?;
         if name == place.segment.0 {
@@ -326,7 +326,7 @@ impl Disk {
         self.write(at, &whole, Area::Object)
     }
 
-    fn read_object(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_object(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         let (name, length) = self.object(place.slot, place.slot_size)?;
         let (device, object) = (self.identity.clone(), format!("segment {}", place.segment));
         if name != place.segment.0 {
@@ -339,7 +339,7 @@ impl Disk {
         self.read(Self::object_at(place.slot, place.slot_size) + PAGE as u64 + u64::from(offset), out)
     }
 
-    fn delete_object(&self, place: Place) -> Result<()> {
+    fn delete_object(&self, place: SegmentPlace) -> Result<()> {
         for object in self.objects(place.slot_size) {
             let (slot, name) = object?;
             if name == place.segment.0 {
@@ -362,28 +362,28 @@ impl Device for Disk {
         }
     }
 
-    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         if !self.appendable {
             return self.put_object(place, bytes);
         }
         self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes, Area::Segment)
     }
 
-    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+    fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         if !self.appendable {
             return Err(Error::NotAppendable { device: self.identity.clone(), segment: place.segment.0 });
         }
         self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes, Area::Segment)
     }
 
-    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         if !self.appendable {
             return self.read_object(place, offset, out);
         }
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
     }
 
-    fn discard_segment(&self, place: Place) -> Result<()> {
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         if !self.appendable {
             return self.delete_object(place);
         }

@@ -2,10 +2,10 @@
 //! that knows all of them as copies, with the power gone at any write of their last steps.
 //!
 //! ## Invariants
-//! (H1) Each step answers as the model does, and after it everything is what the model says.
-//! (H2) What is found after a crash is what the model showed after so many steps, whole: all file systems, all snapshots, all origins. Not more
+//! [histories.1] Each step answers as the model does, and after it everything is what the model says.
+//! [histories.2] What is found after a crash is what the model showed after so many steps, whole: all file systems, all snapshots, all origins. Not more
 //!      steps than had begun, and no fewer than those up to the last change of snapshots or clones that had returned.
-//! (H3) The offline check finds nothing, and what was being freed comes back: then it finds nothing either.
+//! [histories.3] The offline check finds nothing, and what was being freed comes back: then it finds nothing either.
 
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,7 +125,7 @@ pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
     Ok(counts)
 }
 
-/// (H2), (H3)
+/// [histories.2], [histories.3]
 fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), Failure> {
     let attempt = || {
         let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(setting, images) };
@@ -277,7 +277,7 @@ impl History {
         Step::Receive(snapshot.to_owned(), None, target, force)
     }
 
-    /// (H1) True if it is durable.
+    /// [histories.1] True if it is durable.
     fn take(&mut self, step: &Step) -> Result<bool, Failure> {
         let (model, real) = match step {
             Step::File(name, op) => {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast_device::Operation;
 use steadfast_sim::histories;
-use steadfast_sim::log_mirror;
+use steadfast_sim::mirror_faults;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::second_faults::{self, DOUBLES, OLD};
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS};
@@ -121,7 +121,7 @@ fn cut_verbs() -> ExitCode {
         let counts = verb.explore(1);
         tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));
     }
-    for history in log_mirror::HISTORIES {
+    for history in mirror_faults::HISTORIES {
         let counts = history.explore(LOG_STATES, 0);
         let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
         tell(history.name, told);

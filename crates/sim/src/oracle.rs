@@ -4,12 +4,12 @@
 //! and `returned` of them had returned.
 //!
 //! ## Invariants
-//! (O1) What is found is one H(j), whole: renames are atomic, no byte is of another time, nothing that was gone is there.
-//! (O2) j ≤ `begun`; j ≥ k if operation k was a `sync` that returned.
-//! (O3) If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node (with its content, its
+//! [oracle.1] What is found is one H(j), whole: renames are atomic, no byte is of another time, nothing that was gone is there.
+//! [oracle.2] j ≤ `begun`; j ≥ k if operation k was a `sync` that returned.
+//! [oracle.3] If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node (with its content, its
 //!      attributes and its names) is as in some H(m) with m ≥ k.
-//! (O4) Where the log holds names only (`journal=writeback`), O1 and O3 are asked of everything but content; each byte of
-//!      content is one that the file had there in some H(j) that O2 allows, or zero if these differ.
+//! [oracle.4] Where the log holds names only (`journal=writeback`), [oracle.1] and [oracle.3] are asked of everything but content; each byte of
+//!      content is one that the file had there in some H(j) that [oracle.2] allows, or zero if these differ.
 
 use crate::cut::Moment;
 use crate::op::Promise;
@@ -70,7 +70,7 @@ fn outline(tree: &Tree) -> Tree {
     outline
 }
 
-/// (O4)
+/// [oracle.4]
 fn judge_names(trace: &Trace, moment: Moment, floor: usize, found: &Tree) -> Result<(), Failure> {
     let trees: Vec<Tree> = trace.trees[..=moment.begun].iter().map(outline).collect();
     let shown = outline(found);

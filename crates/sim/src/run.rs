@@ -12,7 +12,7 @@ use steadfast_pool::Redundancy;
 use crate::disk::Effect;
 use crate::draw::Draw;
 use crate::explore::{Broken, Counts, Explorer};
-use crate::log_mirror;
+use crate::mirror_faults;
 use crate::workload::{Number, Set};
 use crate::world::{SETTINGS, Setting};
 
@@ -356,7 +356,7 @@ const HUNTED_STATES: usize = 200;
 pub fn hunt(bug: Bug, workloads: u64) -> Caught {
     if bug == Bug::LogSideSwallowed {
         // It shows where one side alone is left.
-        let (what, counts) = log_mirror::hunt(bug, HUNTED_STATES);
+        let (what, counts) = mirror_faults::hunt(bug, HUNTED_STATES);
         let broken = |what| Broken { number: Number(0), moment: None, fates: Vec::new(), what };
         return Caught { bug, broken: what.map(broken), workloads: 0, states: counts.states };
     }

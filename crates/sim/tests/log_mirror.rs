@@ -1,6 +1,6 @@
 //! Whichever side of a log mirror is left when the power went, it has every promise.
 
-use steadfast_sim::log_mirror::HISTORIES;
+use steadfast_sim::mirror_faults::HISTORIES;
 
 /// About so many states of each history: more of them are `cargo run --release -p steadfast-sim -- --verbs`.
 const STATES: usize = 24;

@@ -1,9 +1,10 @@
-//! Cache of stored nodes, shared by all trees of a pool.
+//! Cache of stored nodes, shared by all trees of a pool: the metadata half of ZFS's ARC. Its size is set by the pool. File content
+//! has a cache of its own (`blockio::cache`).
 //!
-//! A cache of a size you choose: shards, each a table under a read-write lock with a clock hand. A hit takes the
-//! shared lock and sets one bit; the hand clears bits until it finds one already clear, and evicts there (second
-//! chance: close to least-recently-used without moving anything on a hit). Pointers name their blocks for ever, so
-//! an entry is never wrong, only useless; nodes of freed blocks are removed by the sync that frees them.
+//! Unlike the ARC, which adapts between recency and frequency, it is a clock with second chance: shards, each a table under a
+//! read-write lock with a clock hand. A hit takes the shared lock and sets one bit. The hand clears bits until it finds one
+//! already clear, and evicts there. That is close to least recently used, and moves nothing on a hit. Pointers name their
+//! blocks for ever, so an entry is never wrong, only useless. The sync that frees a block removes its node.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

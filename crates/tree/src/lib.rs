@@ -9,40 +9,40 @@
 //! ## Definitions
 //!
 //! *Link*: what a parent (or the tree, for the root) holds of a child: either the pointer of a stored node, or a
-//! *dirty* node in memory with its *epoch* and its *cell*.
+//! *dirty* node in memory with its *epoch* and its *node version*.
 //! *Epoch*: number of snapshots taken so far, plus one. Everything changed between two snapshots has one epoch.
-//! *Cell*: identity of one version of one node. It is set, once, to the pointer where the version was written, and
+//! *Node version*: identity of one version of one node. It is set, once, to the pointer where the version was written, and
 //! holds the duty to free the version before it.
 //! *Version of the tree*: number of syncs that have ended.
 //!
 //! ## A node's life
 //!
 //! ```text
-//! stored p0 ─[first change in epoch 5]→ dirty, epoch 5, cell c5 ⊢ p0 ─[changes of epoch 5, in place]→ same link
+//! stored p0 ─[first change in epoch 5]→ dirty, epoch 5, version c5 ⊢ p0 ─[changes of epoch 5, in place]→ same link
 //!     ─[snapshot of epoch 5]→ frozen ─[sync]→ c5 = p1, p0 to be freed; live link becomes "stored p1"
-//!               └─[change in epoch 6, before or while that sync runs]→ copy, epoch 6, cell c6 ⊢ c5
+//!               └─[change in epoch 6, before or while that sync runs]→ copy, epoch 6, version c6 ⊢ c5
 //!                        ─[sync of epoch 6]→ c6 = p2, what c5 was set to (p1) to be freed
 //! ```
 //!
-//! A node made and dropped in one epoch was never stored: its cell has no predecessor and nothing is freed. A node
+//! A node made and dropped in one epoch was never stored: its version has no predecessor and nothing is freed. A node
 //! that is merged away or emptied leaves what it stood for in the epoch's list of dropped versions, which
 //! [`Tree::snapshot`] freezes and the sync of that snapshot (or of a later one) frees. If a snapshot is never
-//! synced, or its sync failed, cells of a later one find through unset cells the version that is really stored.
+//! synced, or its sync failed, node versions of a later one find through unset node versions the version that is really stored.
 //!
 //! ## Invariants
 //!
-//! (T1) A node that anyone else may see is never changed.        guard: `Arc::make_mut` in `write::Writer::own`
-//! (T2) A link is changed in its own epoch only, so what a snapshot holds stays as it was. guard: the same;
+//! [tree.1] A node that anyone else may see is never changed.        guard: `Arc::make_mut` in `write::Writer::own`
+//! [tree.2] A link is changed in its own epoch only, so what a snapshot holds stays as it was. guard: the same;
 //!      test `a_snapshot_is_written_as_it_was_taken`
-//! (T3) Children are written before their parents.               guard: `Node::encode` asserts
-//! (T4) A pointer the store gave out is freed once, by the sync of the first written version without it.
+//! [tree.3] Children are written before their parents.               guard: `Node::encode` asserts
+//! [tree.4] A pointer the store gave out is freed once, by the sync of the first written version without it.
 //!      guard: a version has one successor, and its duty is taken, not copied; test store `testing::Books`
-//! (T5) Syncs of one tree are of later and later snapshots.      guard: asserts in `Tree::sync`
-//! (T6) An operation that fails has changed nothing.             guard: nothing can fail after the survey (`write`);
+//! [tree.5] Syncs of one tree are of later and later snapshots.      guard: asserts in `Tree::sync`
+//! [tree.6] An operation that fails has changed nothing.             guard: nothing can fail after the survey (`write`);
 //!      test `a_failed_operation_leaves_the_tree_as_it_was`
-//! (T7) Keys below a link lie within its separators.             guard: checked whenever a node is read, and on
+//! [tree.7] Keys below a link lie within its separators.             guard: checked whenever a node is read, and on
 //!      cache hits of ranges; test `a_valid_node_in_the_wrong_place_is_found_out`
-//! (T8) `dirty_bytes` is what the next sync writes.              test: `dirty_bytes_are_what_sync_writes`
+//! [tree.8] `dirty_bytes` is what the next sync writes.              test: `dirty_bytes_are_what_sync_writes`
 //!
 //! ## Locks
 //!
@@ -67,7 +67,7 @@
 //!
 //! ## Reading order
 //!
-//! `page` (entries in memory), `node` (links and cells), `write` (survey, change, split, merge), `cursor` (reading),
+//! `page` (entries in memory), `node` (links and node versions), `write` (survey, change, split, merge), `cursor` (reading),
 //! `tree` (locks and the interface), `sync` (writing), `cache`.
 //!
 //! ## Not here

@@ -25,26 +25,26 @@ pub(crate) struct Node {
 pub(crate) enum Child {
     /// Stored, and in memory only as far as the cache keeps it.
     Stored(BlockPointer),
-    /// In memory, and perhaps stored in the meantime: see [`Dirty::cell`].
+    /// In memory, and perhaps stored in the meantime: see [`Dirty::node_version`].
     Dirty(Dirty),
 }
 
 /// Link to a node that was changed in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Dirty {
-    /// Epoch in which it was made. Only in that epoch may it be changed further (T2).
+    /// Epoch in which it was made. Only in that epoch may it be changed further [tree.2].
     pub(crate) epoch: u64,
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) node_version: Arc<NodeVersion>,
     pub(crate) node: Arc<Node>,
 }
 
 /// Identity of one version of a node: where it was stored, and what it stands in for.
 #[derive(Debug, Default)]
-pub(crate) struct Cell {
+pub(crate) struct NodeVersion {
     /// Set once, by the sync that wrote this version.
     pub(crate) pointer: OnceLock<BlockPointer>,
     /// The version to free when this one is written, or when this one is dropped without having been. Taken by
-    /// whoever frees it: the duty to free exists once (T4).
+    /// whoever frees it: the duty to free exists once [tree.4].
     predecessor: Mutex<Option<Predecessor>>,
 }
 
@@ -54,12 +54,12 @@ pub(crate) enum Predecessor {
     /// It is stored here.
     Stored(BlockPointer),
     /// It belongs to a snapshot that was not yet written when it was cloned.
-    Unwritten(Arc<Cell>),
+    Unwritten(Arc<NodeVersion>),
 }
 
-impl Cell {
-    pub(crate) fn new(predecessor: Option<Predecessor>) -> Arc<Cell> {
-        Arc::new(Cell { pointer: OnceLock::new(), predecessor: Mutex::new(predecessor) })
+impl NodeVersion {
+    pub(crate) fn new(predecessor: Option<Predecessor>) -> Arc<NodeVersion> {
+        Arc::new(NodeVersion { pointer: OnceLock::new(), predecessor: Mutex::new(predecessor) })
     }
 
     pub(crate) fn take_predecessor(&self) -> Option<Predecessor> {
@@ -75,9 +75,9 @@ impl Predecessor {
         loop {
             match version {
                 Predecessor::Stored(pointer) => return Some(pointer),
-                Predecessor::Unwritten(cell) => match cell.pointer.get() {
+                Predecessor::Unwritten(node_version) => match node_version.pointer.get() {
                     Some(pointer) => return Some(*pointer),
-                    None => version = cell.take_predecessor()?,
+                    None => version = node_version.take_predecessor()?,
                 },
             }
         }
@@ -87,21 +87,21 @@ impl Predecessor {
 impl Child {
     /// A new node without predecessor.
     pub(crate) fn new(epoch: u64, node: Node) -> Child {
-        Child::Dirty(Dirty { epoch, cell: Cell::new(None), node: Arc::new(node) })
+        Child::Dirty(Dirty { epoch, node_version: NodeVersion::new(None), node: Arc::new(node) })
     }
 
     /// Where the linked version is stored, if it is.
     pub(crate) fn pointer(&self) -> Option<&BlockPointer> {
         match self {
             Child::Stored(pointer) => Some(pointer),
-            Child::Dirty(dirty) => dirty.cell.pointer.get(),
+            Child::Dirty(dirty) => dirty.node_version.pointer.get(),
         }
     }
 
     /// Forgets the node if it is stored.
     pub(crate) fn settle(&mut self) {
         if let Child::Dirty(dirty) = self
-            && let Some(&pointer) = dirty.cell.pointer.get()
+            && let Some(&pointer) = dirty.node_version.pointer.get()
         {
             *self = Child::Stored(pointer);
         }
@@ -162,7 +162,7 @@ impl Node {
             (0..count).for_each(|index| encoder.push(self.page.key(index), self.page.value(index)));
         } else {
             for (index, child) in self.children.iter().enumerate() {
-                let pointer = child.pointer().expect("children are written before parents (T3)");
+                let pointer = child.pointer().expect("children are written before parents [tree.3]");
                 encoder.push(self.page.key(index), &pointer.to_bytes());
             }
         }

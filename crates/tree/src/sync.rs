@@ -97,9 +97,9 @@ impl Tree {
         let mut ledger = self.ledger.lock().expect("a panic during an earlier sync");
         assert!(
             snapshot.epoch > ledger.synced,
-            "snapshots are synced once, in the order they were taken (T5)"
+            "snapshots are synced once, in the order they were taken [tree.5]"
         );
-        assert!(snapshot.epoch >= ledger.tried, "a later snapshot was already tried (T5)");
+        assert!(snapshot.epoch >= ledger.tried, "a later snapshot was already tried [tree.5]");
         ledger.tried = snapshot.epoch;
 
         let mut levels = Vec::new();
@@ -154,8 +154,10 @@ impl Tree {
                     pointer.level == level && pointer.lsize as usize == dirty.node.size(),
                     "the store's pointer describes the node it was given"
                 );
-                dirty.cell.pointer.set(pointer).expect("a version is written once");
-                ledger.superseded.extend(dirty.cell.take_predecessor().and_then(Predecessor::into_pointer));
+                dirty.node_version.pointer.set(pointer).expect("a version is written once");
+                ledger
+                    .superseded
+                    .extend(dirty.node_version.take_predecessor().and_then(Predecessor::into_pointer));
                 if self.store().keeps() {
                     self.cache.insert(pointer, settled(&dirty.node));
                 }
@@ -210,10 +212,10 @@ impl Tree {
     }
 }
 
-/// Links of nodes not yet written, by level. A written node has only written nodes below it (T3).
+/// Links of nodes not yet written, by level. A written node has only written nodes below it [tree.3].
 fn collect_unwritten<'s>(child: &'s Child, levels: &mut Vec<Vec<&'s Dirty>>) {
     let Child::Dirty(dirty) = child else { return };
-    if dirty.cell.pointer.get().is_some() {
+    if dirty.node_version.pointer.get().is_some() {
         return;
     }
     dirty.node.children.iter().for_each(|child| collect_unwritten(child, levels));
@@ -248,7 +250,7 @@ fn can_settle(child: &Child) -> bool {
     match child {
         Child::Stored(_) => false,
         Child::Dirty(dirty) => {
-            dirty.cell.pointer.get().is_some() || dirty.node.children.iter().any(can_settle)
+            dirty.node_version.pointer.get().is_some() || dirty.node.children.iter().any(can_settle)
         }
     }
 }

@@ -20,7 +20,7 @@ use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, LEVEL_MAX};
 
 use crate::cache::{AddressMap, Lens};
-use crate::node::{Cell, Child, Dirty, Node, Predecessor, separator};
+use crate::node::{Child, Dirty, Node, NodeVersion, Predecessor, separator};
 use crate::page::{Page, Run};
 
 /// Above this many changes a leaf is rebuilt rather than changed in place, where each insert moves half the slots.
@@ -543,9 +543,9 @@ impl Writer<'_> {
     fn own<'c>(&mut self, child: &'c mut Child) -> &'c mut Node {
         let predecessor = match child {
             Child::Dirty(dirty) if dirty.epoch == self.epoch => None,
-            Child::Dirty(dirty) => Some(match dirty.cell.pointer.get() {
+            Child::Dirty(dirty) => Some(match dirty.node_version.pointer.get() {
                 Some(pointer) => Predecessor::Stored(*pointer),
-                None => Predecessor::Unwritten(Arc::clone(&dirty.cell)),
+                None => Predecessor::Unwritten(Arc::clone(&dirty.node_version)),
             }),
             Child::Stored(pointer) => Some(Predecessor::Stored(*pointer)),
         };
@@ -553,11 +553,14 @@ impl Writer<'_> {
             // Links stay as they are: a dirty child that was written meanwhile is in memory only through its link.
             let node = Node::clone(&self.resident(child).expect("surveyed"));
             *self.dirty_bytes += node.size();
-            *child =
-                Child::Dirty(Dirty { epoch: self.epoch, cell: Cell::new(predecessor), node: Arc::new(node) });
+            *child = Child::Dirty(Dirty {
+                epoch: self.epoch,
+                node_version: NodeVersion::new(predecessor),
+                node: Arc::new(node),
+            });
         }
         match child {
-            // A reader may still hold the node: it keeps what it holds, and we go on with a copy (T1).
+            // A reader may still hold the node: it keeps what it holds, and we go on with a copy [tree.1].
             Child::Dirty(dirty) => Arc::make_mut(&mut dirty.node),
             Child::Stored(_) => unreachable!("made dirty above"),
         }
@@ -569,9 +572,9 @@ impl Writer<'_> {
             Child::Stored(pointer) => self.dropped.push(Predecessor::Stored(pointer)),
             Child::Dirty(dirty) if dirty.epoch == self.epoch => {
                 *self.dirty_bytes -= dirty.node.size();
-                self.dropped.extend(dirty.cell.take_predecessor());
+                self.dropped.extend(dirty.node_version.take_predecessor());
             }
-            Child::Dirty(dirty) => self.dropped.push(Predecessor::Unwritten(dirty.cell)),
+            Child::Dirty(dirty) => self.dropped.push(Predecessor::Unwritten(dirty.node_version)),
         }
     }
 

@@ -1,4 +1,7 @@
-//! Dirty budget: how much may be changed and not yet committed, and how writers feel it.
+//! Dirty budget and write throttle: the bytes that may be changed and not yet committed, and the delay of writers.
+//!
+//! Like ZFS's write throttle (`dmu_tx_delay`), but bytes are reserved before an operation begins, so a limit is never exceeded,
+//! and space on the devices is reserved with them (ZFS: `dsl_dir_tempreserve_space`).
 //!
 //! ## The curve
 //! Let `x` be fullness between the start (60 % of the limit) and the limit, 0 to 1. An operation of `n` bytes waits

@@ -198,7 +198,7 @@ impl Commits {
     /// The pool made `txg` durable.
     pub fn note_committed(&self, txg: Txg) {
         let mut state = self.state.lock();
-        assert!(txg > state.committed, "(T1) commits go forward: {txg} after {}", state.committed);
+        assert!(txg > state.committed, "[txg.1] commits go forward: {txg} after {}", state.committed);
         state.committed = txg;
         self.progress.notify_all();
     }

@@ -18,14 +18,14 @@
 //! T+1 in. Then T is written while operations of T+1 go on.
 //!
 //! ## Invariants
-//! (T1) One txg is open at all times, and at most one is frozen and not committed. The pool calls `advance` only after
+//! [txg.1] One txg is open at all times, and at most one is frozen and not committed. The pool calls `advance` only after
 //!      it has committed or given up the previous one.                        assert: `Commits::note_committed`
-//! (T4) An operation's changes are all in one txg: it holds the gate shared, and freeze holds it exclusively.
+//! [txg.2] An operation's changes are all in one txg: it holds the gate shared, and freeze holds it exclusively.
 //!                                                              test: `freeze_sees_whole_operations_only`
-//! (T5) Reserved bytes of T fall only when T is released, after its real usage is known to the pool, so that
+//! [txg.3] Reserved bytes of T fall only when T is released, after its real usage is known to the pool, so that
 //!      `live + reserved` never under-estimates.                test: `reserved_falls_only_by_settling_or_release`
-//! (T6) Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
-//! (T7) Who waits outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
+//! [txg.2] Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
+//! [txg.3] Who waits outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
 //!      caller lives.                                          test: `a_killed_caller_leaves_the_throttle`
 //!
 //! ## What it costs

@@ -1,19 +1,20 @@
 //! # Columns of one segment
 //!
-//! Like `vdev_raidz` of ZFS, this is where missing or wrong columns are reconstructed.
+//! Writes rows with their parity, and reads bytes under a caller's judgement: [`Columns::read`] tries copies, then
+//! reconstructs columns from the others, until the caller's function accepts the bytes, and reports the wrong columns. Blocks and
+//! their hashes are unknown here.
 //!
-//! Writes rows with their parity, and reads bytes that somebody who knows them judges: [`Columns::read`] gives what the
-//! caller's function accepts, from wherever it can be had, and says which columns were wrong. What a block means and whose
-//! it is, nobody knows here: judgement comes in as a function.
+//! Like ZFS's `vdev_raidz_reconstruct` (and combinatorial reconstruction, `vdev_raidz_combrec`) and `vdev_mirror`, but a stripe is a
+//! row of a segment and not a block: rows are written whole, so there is no partial stripe and no padding by block.
 //!
 //! ## Invariants
-//! (V1) A row is written once, whole, with its parity: no read before a write, no moment in which what was durable before has
+//! [columns.1] A row is written once, whole, with its parity: no read before a write, no moment in which what was durable before has
 //!      parity that does not fit.                        assert: `write`
-//! (V2) A read gives bytes that were accepted, or an error. Up to p columns (n - 1 copies) that are missing, unreadable or wrong in
+//! [columns.2] A read gives bytes that were accepted, or an error. Up to p columns (n - 1 copies) that are missing, unreadable or wrong in
 //!      any way do not keep it from that.                test: `columns/tests.rs`
-//! (V3) Only bytes that were accepted are written back, and only where something else was read: other bytes of the same
+//! [columns.3] Only bytes that were accepted are written back, and only where something else was read: other bytes of the same
 //!      rows may have been computed from columns that are wrong there.
-//! (V4) A column that was given as missing is neither read nor written.
+//! [columns.4] A column that was given as missing is neither read nor written.
 //!
 //! ## Cost
 //! A read that is accepted at once: a transfer for each column that holds some of it. Otherwise all columns of its rows are read
@@ -22,7 +23,7 @@
 
 use std::ops::Range;
 
-use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
+use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace, SharedDevice};
 use steadfast_env::{Job, Tasks};
 
 use crate::parity::{Repair, generate};
@@ -31,13 +32,13 @@ use crate::stripe::Stripe;
 /// Writes of fewer bytes, parity included, are not worth waking threads for: the kernel takes them into memory.
 const TOGETHER_BYTES_MIN: usize = 256 << 10;
 
-/// Place of one column.
+/// SegmentPlace of one column.
 #[derive(Clone)]
 pub struct Column {
     /// Its device.
     pub device: SharedDevice,
     /// Where there; `slot_size` is the size of a column.
-    pub place: Place,
+    pub place: SegmentPlace,
 }
 
 /// How a segment's bytes are kept.
@@ -172,7 +173,7 @@ impl Columns {
     /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on.
     ///
     /// # Panics
-    /// If the bytes are not whole rows (V1).
+    /// If the bytes are not whole rows [columns.1].
     pub fn write<S: Send>(
         &self,
         offset: usize,
@@ -188,7 +189,7 @@ impl Columns {
             Layout::Raidz(stripe) => {
                 let range = offset..offset + bytes.len();
                 let whole = offset.is_multiple_of(stripe.row()) && bytes.len().is_multiple_of(stripe.row());
-                assert!(whole, "a row is written once, whole (V1)");
+                assert!(whole, "a row is written once, whole [columns.1]");
                 let rows = stripe.rows(&range);
                 let mut parity: Vec<Buffer> =
                     (0..stripe.parity()).map(|_| Buffer::to_fill(rows.len())).collect();
@@ -247,7 +248,7 @@ impl Columns {
         Written { failed: failed.collect(), sums: by_row(sums) }
     }
 
-    /// Reads `len` bytes from `offset` on and gives what `judge` makes of them (V2).
+    /// Reads `len` bytes from `offset` on and gives what `judge` makes of them [columns.2].
     pub fn read<T, E>(
         &self,
         offset: usize,
@@ -463,7 +464,7 @@ impl Attempts<'_> {
         &self.failed
     }
 
-    /// The bytes are these: says in which columns something else was read, and if `repair`, writes them back there (V3).
+    /// The bytes are these: says in which columns something else was read, and if `repair`, writes them back there [columns.3].
     #[must_use]
     pub fn accept(self, accepted: &[u8], repair: bool) -> Vec<Finding> {
         assert_eq!(accepted.len(), self.range.len(), "the bytes that were asked for");

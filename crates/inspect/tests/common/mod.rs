@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use steadfast_blockio::{BlockIo, CompressionSetting, WriteRequest};
+use steadfast_blockio::{BlockIo, BlockWrite, CompressionSetting, WriteContext};
 use steadfast_crypto::{BlockKeys, Key, UserKey, WrappedKey};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
@@ -47,21 +47,16 @@ impl Store {
     }
 
     fn write_one(&self, level: u8, data: Vec<u8>) -> Result<BlockPointer, StoreError> {
-        let compression =
-            if self.kind == BlockKind::Data { CompressionSetting::Off } else { CompressionSetting::Lz4 };
-        let request = WriteRequest {
+        let context = WriteContext {
             small_bytes_max: 0,
-            kind: self.kind,
-            level,
             family: self.dataset,
             owner: self.owner,
             txg: Txg(self.txg.load(Ordering::Relaxed)),
-            compression,
+            compression: CompressionSetting::Off,
             keys: self.keys.as_deref(),
-            data: data.into(),
-            packed: None,
         };
-        let pointer = self.blockio.write(request).map_err(StoreError::new)?;
+        let block = BlockWrite::new(self.kind, level, data);
+        let pointer = self.blockio.write(&context, block).map_err(StoreError::new)?;
         self.used.fetch_add(Store::bytes(&pointer), Ordering::Relaxed);
         Ok(pointer)
     }
@@ -334,19 +329,8 @@ impl Fixture {
         let mut tail = tail.encode();
         forge(&mut tail);
         let keys = self.sealed.as_ref().map(|(keys, ..)| Arc::clone(keys));
-        let request = WriteRequest {
-            small_bytes_max: 0,
-            kind: BlockKind::Tail,
-            level: 0,
-            family: DatasetId(0),
-            owner: DatasetId(0),
-            txg,
-            compression: CompressionSetting::Lz4,
-            keys: keys.as_deref(),
-            data: tail.into(),
-            packed: None,
-        };
-        let tail = self.blockio.write(request).unwrap();
+        let context = WriteContext::of_pool(txg, keys.as_deref());
+        let tail = self.blockio.write(&context, BlockWrite::new(BlockKind::Tail, 0, tail)).unwrap();
         self.space.flush_open().unwrap();
         self.space.flush_devices().unwrap();
         let uberblock = Uberblock {

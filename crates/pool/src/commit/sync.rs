@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_anchor::Root;
-use steadfast_blockio::{CompressionSetting, WriteRequest};
+use steadfast_blockio::{BlockWrite, WriteContext};
 use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::Bug;
@@ -347,7 +347,7 @@ impl Inner {
         budget.limits().space.max(need).saturating_sub(budget.reserved_in(txg).space)
     }
 
-    /// Divides among the datasets what this commit may free of what was cut or destroyed. (C2)
+    /// Divides among the datasets what this commit may free of what was cut or destroyed. [commit_room.2]
     fn share_frees(&self, heads: &[Arc<Dataset>]) {
         let share = self.frees_max().div_ceil(heads.len().max(1));
         heads.iter().for_each(|head| head.set_frees_room(share));
@@ -585,18 +585,8 @@ impl Inner {
     fn write_tail(&self, txg: Txg) -> Result<BlockPointer> {
         let next = rows::NextIds { dataset: self.table.read().next_id(), history: self.history.lock().next };
         let data = rows::tail_of(self.space.tail()?, txg, next).encode();
-        Ok(self.blockio.write(WriteRequest {
-            small_bytes_max: 0,
-            kind: BlockKind::Tail,
-            level: 0,
-            family: DatasetId(0),
-            owner: DatasetId(0),
-            txg,
-            compression: CompressionSetting::Lz4,
-            keys: self.sealing.as_ref().map(|sealing| &*sealing.keys),
-            data: data.into(),
-            packed: None,
-        })?)
+        let context = WriteContext::of_pool(txg, self.sealing.as_ref().map(|sealing| &*sealing.keys));
+        Ok(self.blockio.write(&context, BlockWrite::new(BlockKind::Tail, 0, data))?)
     }
 
     fn write_uberblocks(

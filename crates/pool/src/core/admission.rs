@@ -1,6 +1,6 @@
 //! What the pool can still place: the answer to every operation's question before it begins.
 //!
-//! The figures are those of the last commit, which is enough: what happened since is reserved (txg's T5), and a
+//! The figures are those of the last commit, which is enough: what happened since is reserved [txg.3], and a
 //! reservation ends only with the commit that makes its real usage part of these figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -85,7 +85,7 @@ impl Space for Admission {
         }
         let others = reserved.space.saturating_sub(cost.space);
         let room = *self.room.read();
-        // (C2) What content and metadata need together.
+        // [commit_room.2] What content and metadata need together.
         let need = reserved.space.saturating_add(room.overhead(reserved.blocks));
         // It will fit, but there is no slot for it yet.
         let cleaning = kind == AdmitKind::Write && need > room.content;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
+use steadfast_blockio::{
+    BlockBytes, BlockIo, BlockWrite, Blocks, CompressionSetting, Error as BlockError, ReadAhead, ReadContext,
+    WriteContext,
+};
 use steadfast_crypto::{BlockKeys, Key};
-use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
 use steadfast_env::Clock;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
@@ -40,19 +42,9 @@ impl NodeStore for MetaStore {
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = Txg(self.syncing.load(Ordering::Acquire));
-        let requests = nodes.into_iter().map(|(level, data)| WriteRequest {
-            kind: BlockKind::Meta,
-            level,
-            family: DatasetId(0),
-            owner: DatasetId(0),
-            txg,
-            compression: CompressionSetting::Lz4,
-            keys: self.keys.as_deref(),
-            small_bytes_max: 0,
-            data: data.into(),
-            packed: None,
-        });
-        self.blockio.write_many(requests.collect()).map_err(StoreError::new)
+        let context = WriteContext::of_pool(txg, self.keys.as_deref());
+        let blocks = nodes.into_iter().map(|(level, data)| BlockWrite::new(BlockKind::Meta, level, data));
+        self.blockio.write_many(&context, blocks.collect()).map_err(StoreError::new)
     }
 
     fn free(&self, pointer: &BlockPointer) {
@@ -133,22 +125,16 @@ enum Fate {
 }
 
 impl DatasetBlocks {
-    fn write(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
-        let content = *self.compression.read();
-        let small_bytes_max = self.small_bytes_max.load(Ordering::Relaxed);
-        let requests = blocks.into_iter().map(|block| WriteRequest {
-            kind: block.kind,
-            level: block.level,
+    fn write(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, BlockError> {
+        let context = WriteContext {
             family: self.family,
             owner: self.owner,
             txg,
-            compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
+            compression: *self.compression.read(),
             keys: self.keys.as_deref(),
-            small_bytes_max,
-            data: block.data,
-            packed: block.packed,
-        });
-        let pointers = self.blockio.write_many(requests.collect()).map_err(StoreError::new)?;
+            small_bytes_max: self.small_bytes_max.load(Ordering::Relaxed),
+        };
+        let pointers = self.blockio.write_many(&context, blocks)?;
         self.lister.iter().for_each(|lister| lister.written(&pointers));
         Ok(pointers)
     }
@@ -179,7 +165,7 @@ impl DatasetBlocks {
         txg: Txg,
         blocks: Vec<BlockWrite<'_>>,
         dedup: Dedup,
-    ) -> Result<Vec<BlockPointer>, StoreError> {
+    ) -> Result<Vec<BlockPointer>, BlockError> {
         let known = self.digest(&blocks);
         let mut fates = Vec::with_capacity(blocks.len());
         let mut first: HashMap<[u8; 32], usize> = HashMap::new();
@@ -242,10 +228,10 @@ impl DatasetBlocks {
 }
 
 impl Blocks for DatasetBlocks {
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, BlockError> {
         if self.raw.is_some() {
             // (W1)
-            return Err(StoreError::new(Error::Raw { name: format!("<{}>", self.dataset) }));
+            return Err(BlockError::layer(Error::Raw { name: format!("<{}>", self.dataset) }));
         }
         let dedup = *self.dedup.read();
         let wanted = dedup != Dedup::Off && self.references.is_enabled();
@@ -256,17 +242,16 @@ impl Blocks for DatasetBlocks {
         }
     }
 
-    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, BlockError> {
         // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
         let cache = pointer.kind == BlockKind::Data && self.cached.load(Ordering::Relaxed);
         let (dataset, family) = (self.dataset, self.family);
         let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache };
         if let Some(raw) = &self.raw {
-            let block = raw.read(&self.blockio, pointer, &context).map_err(StoreError::new)?;
+            let block = raw.read(&self.blockio, pointer, &context).map_err(BlockError::layer)?;
             return Ok(BlockBytes::new(block));
         }
-        let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
-        Ok(BlockBytes::new(block))
+        Ok(BlockBytes::new(self.blockio.read(pointer, &context)?))
     }
 
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {

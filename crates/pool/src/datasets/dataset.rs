@@ -280,7 +280,7 @@ impl Inner {
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
         let kept = table.resolve(id, "primarycache", "/").is_none_or(|resolved| resolved.value != "none");
         blocks.nodes_cached.store(kept, Ordering::Relaxed);
-        self.blockio.set_for_second(id, is_all("secondarycache"));
+        self.blockio.allow_l2arc(id, is_all("secondarycache"));
         let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
         // What came raw is sealed, and never the same.
         let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);

@@ -1,6 +1,6 @@
 //! Cache devices: they keep what was read from the pool's devices, and nothing on them is ever needed.
 //!
-//! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`SecondCache`]), empty at every import. One that is
+//! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`L2Arc`]), empty at every import. One that is
 //! missing, damaged or full of something else is of no use, and of no harm: what is read from it is judged like everything else.
 //!
 //! ## Invariants
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use steadfast_blockio::{SecondCache, SecondCounts};
+use steadfast_blockio::{L2Arc, L2ArcCounts};
 use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
 use steadfast_device::{Device, Meter, Metered, Presence};
@@ -37,7 +37,7 @@ pub struct CacheDeviceStatus {
     /// Bytes that blocks can fill; 0 if it is not here.
     pub size_bytes: u64,
     /// What it did as a cache.
-    pub counts: SecondCounts,
+    pub counts: L2ArcCounts,
     /// What was asked of it as a device, if it is here.
     pub sample: Option<Sample>,
     /// Why it is of no use, if it is.
@@ -56,7 +56,7 @@ struct Here {
     meter: Arc<Meter>,
     /// Faults on purpose.
     injector: Arc<Injector>,
-    cache: Arc<SecondCache>,
+    cache: Arc<L2Arc>,
     size_bytes: u64,
 }
 
@@ -69,7 +69,7 @@ impl CacheDevice {
             let slots = medium::slot_count(device.character().size_bytes, inner.slot_size);
             let shared = Arc::clone(&device);
             let unit = 1 << inner.ashift;
-            let cache = SecondCache::start(&inner.env, shared, inner.slot_size, slots, unit);
+            let cache = L2Arc::start(&inner.env, shared, inner.slot_size, slots, unit);
             Here { device, meter, injector, cache, size_bytes: u64::from(slots) * u64::from(inner.slot_size) }
         });
         Arc::new(CacheDevice { guid, here, trouble: Mutex::new(None) })
@@ -126,7 +126,7 @@ impl Inner {
     /// Readers use the cache devices that there are now.
     fn use_caches(&self) {
         let here = |cache: &Arc<CacheDevice>| cache.here.as_ref().map(|here| Arc::clone(&here.cache));
-        self.blockio.set_second(self.caches.read().iter().filter_map(here).collect());
+        self.blockio.set_l2arc(self.caches.read().iter().filter_map(here).collect());
     }
 
     /// Adds cache devices, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.

@@ -1,7 +1,7 @@
 //! The pool and its anchor: which root is opened, and how an anchor comes and goes. The register itself is the room
 //! `steadfast_anchor`; this module decides what its record means for a pool.
 //!
-//! ## Which root is opened                                                                       (invariant I3)
+//! ## Which root is opened                                                                       ([anchor.3])
 //! That a pool has an anchor is said by its labels, by its newest uberblock, by what this host remembers, or by the operator;
 //! one of them is enough. Then the anchored root A is compared with the newest uberblock N that the devices hold:
 //!
@@ -316,7 +316,7 @@ impl Inner {
     }
 
     /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it fails, nothing that the
-    /// root before needs may be released (I2).
+    /// root before needs may be released [anchor.2].
     pub(crate) fn move_anchor(&self, root: Root, retiring: bool) -> Result<()> {
         let Some(anchor) = self.anchor() else { return Ok(()) };
         let txg = root.uberblock.txg;
@@ -334,7 +334,7 @@ impl Inner {
         let goes_on = anchor.held().is_some_and(|(held, _)| named(&held) == named(&root));
         anchor.advance(root, if goes_on { None } else { Some(LogHead::default()) })?;
         let anchored = anchor.held().map(|(root, _)| root.uberblock.txg);
-        assert_eq!(anchored, Some(txg), "what is released next is released by the anchored root (I2)");
+        assert_eq!(anchored, Some(txg), "what is released next is released by the anchored root [anchor.2]");
         Ok(())
     }
 

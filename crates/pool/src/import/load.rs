@@ -247,7 +247,7 @@ impl Pool {
             }
             let opened = steadfast_anchor::Root { uberblock: uberblock.clone(), tag: newest.tag };
             let held = anchor.held().map(|(root, _)| root);
-            assert!(spec.read_only || held == Some(opened), "what is opened is what is anchored (I3)");
+            assert!(spec.read_only || held == Some(opened), "what is opened is what is anchored [anchor.3]");
         }
         if let Some(notice) = &choice.notice {
             inner.note_accepted(notice);

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
-use steadfast_device::{Device, Meter, Metered, Place, Presence};
+use steadfast_device::{Device, Meter, Metered, Presence, SegmentPlace};
 use steadfast_env::{Bug, Env, Job, Tasks};
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, LabelConfig, LogOut, LogPart, PoolState, SegmentId, Txg, medium,
@@ -154,8 +154,8 @@ impl LogDevice {
         AuxConfig { log, ..AuxConfig::new(AuxClass::Log, self.guid, self.path.clone()) }
     }
 
-    fn place(&self, slot: u32) -> Place {
-        Place { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: self.slot_size }
+    fn place(&self, slot: u32) -> SegmentPlace {
+        SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: self.slot_size }
     }
 
     /// Passes a result on; an error is the end of the device's use.

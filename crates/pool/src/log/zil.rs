@@ -109,7 +109,7 @@ impl Inner {
         is_there().then_some(frozen)
     }
 
-    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place (L4).
+    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place [intent_log.4].
     pub(crate) fn begin_log(&self, durable: Txg) {
         let rests = self.log_rests.load(Ordering::Acquire);
         if rests || self.log.is_ready() || self.held.lock().head().is_some() {
@@ -167,7 +167,7 @@ impl Inner {
         let medium = self.log_medium();
         let mut found = survey(&medium, &wanted);
         if let Some(promised) = vouched {
-            found.hold_to(head.next, promised); // (L7)
+            found.hold_to(head.next, promised); // [intent_log.7]
         }
         self.judge(&mut found, base);
         let mut notice = None;

@@ -3,7 +3,7 @@
 //! A frame is looked at as a whole before anything of it is done: each block has the hash that its header says, and comes behind those
 //! before it. What cannot be told without the key, whether a block opens and is what the trees say, is told when the key comes.
 
-use steadfast_dataset::{Dataset, Doomed};
+use steadfast_dataset::{Dataset, Removal};
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::{InodeRecord, Time};
@@ -159,7 +159,7 @@ impl<'d> RawReceiver<'d> {
         let from = from.max((InodeId(ROOTS.0 + 1), 0));
         let key = |(inode, offset)| ExtentsKey::Extent { inode, offset }.encode();
         let doomed = self.dataset.not_in(true, &key(from), &key(place), &[])?;
-        let records: Vec<LogRecord<'_>> = doomed.iter().map(Doomed::record).collect();
+        let records: Vec<LogRecord<'_>> = doomed.iter().map(Removal::record).collect();
         for some in records.chunks(DROPPED_AT_ONCE) {
             self.dataset.receive(some)?;
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use steadfast_dataset::{Arrived, Dataset, Doomed};
+use steadfast_dataset::{Dataset, ReceivedContent, Removal};
 use steadfast_format::dirent::{Dirent, NamesHead};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
@@ -112,7 +112,7 @@ impl Inner {
                         return Err(reader.misplaced("it is of a kind that has no place here".into()));
                     }
                     let doomed = dataset.not_in(span.extents, &span.from, &span.to, &span.keys)?;
-                    let records: Vec<LogRecord<'_>> = doomed.iter().map(Doomed::record).collect();
+                    let records: Vec<LogRecord<'_>> = doomed.iter().map(Removal::record).collect();
                     if records.iter().any(|record| matches!(record, LogRecord::Gone { inode: InodeId(1) })) {
                         return Err(reader.misplaced("it takes the root away".into()));
                     }
@@ -215,10 +215,10 @@ impl Inner {
         for (PackedRecord { inode, offset, compression, .. }, bytes) in records {
             let (inode, offset, packed) = (*inode, *offset, Some((*compression, *bytes)));
             arrived.push(match *compression {
-                Compression::Off => Arrived { inode, offset, bytes, packed: None },
+                Compression::Off => ReceivedContent { inode, offset, bytes, packed: None },
                 how => {
                     let bytes = plain.next().expect("one for each");
-                    Arrived { inode, offset, bytes, packed: packed.filter(|_| stays(how)) }
+                    ReceivedContent { inode, offset, bytes, packed: packed.filter(|_| stays(how)) }
                 }
             });
         }

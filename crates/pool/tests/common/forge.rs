@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{MIB, ROOT, handles, import_spec, key, mount, noise, spec, write_file};
 use steadfast_device::memory::Image;
-use steadfast_device::{Device, MemoryDevice, Place};
+use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::{BlockPointer, LabelConfig, Uberblock, medium};
 use steadfast_pool::{ImportSpec, Memory, Pool, scan};
@@ -153,7 +153,7 @@ fn block(devices: &[Arc<MemoryDevice>], pointer: &BlockPointer, at: u64, what: u
         let slot_size =
             LabelConfig::decode(&device.read_label(0).ok()?, steadfast_crypto::hash).ok()?.slot_size;
         for slot in 0..medium::slot_count(64 * MIB, slot_size) {
-            let place = Place { segment: copy.segment, slot, slot_size };
+            let place = SegmentPlace { segment: copy.segment, slot, slot_size };
             // Whoever forges has no table of segments at hand, but knows the hash.
             let read = device.read_segment(place, copy.offset, &mut bytes);
             if read.is_err() || steadfast_crypto::hash(&bytes) != pointer.hash {

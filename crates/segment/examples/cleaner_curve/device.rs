@@ -1,6 +1,6 @@
 //! A device that takes everything and keeps nothing: the cleaner never looks at what it moves.
 
-use steadfast_device::{Character, Device, Kind, Place, Result};
+use steadfast_device::{Character, Device, Kind, SegmentPlace, Result};
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
@@ -20,21 +20,21 @@ impl Device for Blank {
         }
     }
 
-    fn put_segment(&self, _: Place, _: &[u8]) -> Result<()> {
+    fn put_segment(&self, _: SegmentPlace, _: &[u8]) -> Result<()> {
         Ok(())
     }
 
-    fn append_segment(&self, _: Place, _: u32, _: &[u8]) -> Result<()> {
+    fn append_segment(&self, _: SegmentPlace, _: u32, _: &[u8]) -> Result<()> {
         Ok(())
     }
 
-    fn read_segment(&self, _: Place, _: u32, out: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, _: SegmentPlace, _: u32, out: &mut [u8]) -> Result<()> {
         // What was never written fits together, as groups with parity look at it.
         out.fill(0);
         Ok(())
     }
 
-    fn discard_segment(&self, _: Place) -> Result<()> {
+    fn discard_segment(&self, _: SegmentPlace) -> Result<()> {
         Ok(())
     }
 

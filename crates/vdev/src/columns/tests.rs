@@ -56,8 +56,8 @@ fn write(columns: &Columns, offset: usize, bytes: &[u8]) -> Vec<(usize, DeviceEr
 }
 
 /// Each column in a slot of its own number, as a declustered segment's are.
-fn place(column: usize) -> Place {
-    Place { segment: SegmentId(7), slot: u32::try_from(column).unwrap(), slot_size: COLUMN }
+fn place(column: usize) -> SegmentPlace {
+    SegmentPlace { segment: SegmentId(7), slot: u32::try_from(column).unwrap(), slot_size: COLUMN }
 }
 
 fn content(length: usize) -> Vec<u8> {
@@ -166,7 +166,7 @@ fn as_many_devices_as_the_redundancy_may_be_missing() {
     }
 }
 
-/// (V2), (V3): wrong bytes, anywhere, in as many columns as the redundancy; the second read finds nothing wrong any more.
+/// [columns.2], [columns.3]: wrong bytes, anywhere, in as many columns as the redundancy; the second read finds nothing wrong any more.
 #[test]
 fn wrong_columns_are_found_out_and_repaired() {
     for group in shapes() {
@@ -248,7 +248,7 @@ fn one_more_than_the_redundancy_is_lost_and_says_what_failed() {
     }
 }
 
-/// (V3): beside the accepted bytes nothing is written, even in a chunk that is wrong elsewhere too.
+/// [columns.3]: beside the accepted bytes nothing is written, even in a chunk that is wrong elsewhere too.
 #[test]
 fn only_accepted_bytes_are_written_back() {
     let group = Group::raidz(3, 1);
@@ -313,7 +313,7 @@ fn every_chunk_has_a_sum_in_its_place() {
 }
 
 #[test]
-#[should_panic(expected = "(V1)")]
+#[should_panic(expected = "[columns.1]")]
 fn half_a_row_is_a_bug() {
     let group = Group::raidz(4, 1);
     let _ = write(&group.columns(), 0, &content(CHUNK));

@@ -23,9 +23,9 @@
 //! twin, 8 bytes in a register for Horner's rule and a table of products otherwise. The best that the processor has is
 //! found at run time ([`Kernel::best`]). Invariants, each compared by the tests of this module over random columns, widths and lengths:
 //!
-//! (A1) All kernels give the same bytes.
-//! (A2) A repair of any possible set of missing columns gives the columns that were there.
-//! (A3) No byte outside of the outputs is touched, whatever their length and alignment.
+//! [parity.1] All kernels give the same bytes.
+//! [parity.2] A repair of any possible set of missing columns gives the columns that were there.
+//! [parity.3] No byte outside of the outputs is touched, whatever their length and alignment.
 //!
 //! `examples/parity.rs` prints the rates.
 
@@ -43,7 +43,7 @@ pub const DATA_COLUMNS_MAX: usize = 31;
 /// Most parity columns of a stripe.
 pub const PARITY_COLUMNS_MAX: usize = 3;
 
-/// One way to do the arithmetic. All give the same bytes (A1).
+/// One way to do the arithmetic. All give the same bytes [parity.1].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Kernel {
     /// Registers and tables; everywhere.

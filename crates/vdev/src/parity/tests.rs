@@ -154,7 +154,7 @@ fn columns_of_two_lengths_are_a_bug() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// (A1), (A3): each kernel as the definition says, at odd places and lengths, and nothing beside.
+    /// [parity.1], [parity.3]: each kernel as the definition says, at odd places and lengths, and nothing beside.
     #[test]
     fn kernels_agree(
         data in 1_usize..=DATA_COLUMNS_MAX,
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// (A1), (A2): each kernel repairs what is missing.
+    /// [parity.1], [parity.2]: each kernel repairs what is missing.
     #[test]
     fn kernels_repair(
         data in 1_usize..=DATA_COLUMNS_MAX,

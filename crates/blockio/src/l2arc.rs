@@ -1,31 +1,30 @@
-//! # The second cache
+//! # L2ARC
 //!
-//! Like ZFS's L2ARC, but an entry is known by the hash of its bytes, not by its place.
+//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on faster devices: *cache devices*.
+//! A block read from one is compared with the hash in its pointer and opened with its seal, like any other. So a cache device
+//! need not be trusted: at worst it is useless.
 //!
-//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on other devices that are faster: *cache
-//! devices*. What is read from one is compared with the hash in the block's pointer, like everything else, and opened with its seal,
-//! so a cache device never has to be believed: at worst it is of no use.
+//! Like ZFS's L2ARC, but it is fed by reads instead of by evictions from memory, and its entries are keyed by the block's hash instead
+//! of its address: bytes with the right hash are the right bytes, so frees and moves need not be reported to it. It is empty
+//! after an import (ZFS: `l2arc_rebuild_enabled` keeps it).
 //!
-//! Entries are known by the hash itself. Bytes that have it are the bytes that are wanted, whatever became meanwhile of the place
-//! where they were read: nothing has to be told when a block is freed or moved. What is on a cache device is forgotten with the import.
-//!
-//! ## How a device is filled
-//! A device is a row of *chunks* that are written one after the other, and from the beginning again when the last was written. A block that
-//! a reader had to fetch is copied into the chunk in memory; a full one is handed to the device's own task. While that still writes
-//! the last one, or where there is no room in memory, blocks are not kept: a reader never waits for a cache device to be written.
+//! ## Filling a device
+//! A device is a row of *chunks*, written one after the other, and then from the beginning again. A block that a reader had to
+//! fetch is copied into the chunk in memory; a full chunk goes to the device's own task. Blocks are not kept while that task
+//! still writes the last chunk, or while memory is short: no reader waits for a write to a cache device.
 //!
 //! ## Invariants
-//! (X1) An entry is served only if its bytes have the hash it is known by; else it is forgotten, and that is counted.     `get`
-//! (X2) An entry of a chunk is forgotten before the chunk is written over.                                               `write`
-//! (X3) A device that fails to be written is not used any more; one that fails to be read serves that reader nothing.
-//! (X4) Memory is bounded: [`CHUNK_BYTES`] twice a device, and [`ENTRIES_MAX`] entries.
+//! [l2arc.1] An entry is served only if its bytes have the hash it is known by; else it is forgotten, and that is counted.     `get`
+//! [l2arc.2] An entry of a chunk is forgotten before the chunk is written over.                                               `write`
+//! [l2arc.3] A device that fails to be written is not used any more; one that fails to be read serves that reader nothing.
+//! [l2arc.4] Memory is bounded: [`CHUNK_BYTES`] twice a device, and [`ENTRIES_MAX`] entries.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_crypto::hash;
-use steadfast_device::{Buffer, Place, SharedDevice};
+use steadfast_device::{Buffer, SegmentPlace, SharedDevice};
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::SegmentId;
 
@@ -68,7 +67,7 @@ struct State {
 
 /// What a cache device did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct SecondCounts {
+pub struct L2ArcCounts {
     /// Blocks that were asked for and there.
     pub hits: u64,
     /// Blocks that were there no more, or not what they should be: wrong bytes, each a block.
@@ -82,7 +81,7 @@ pub struct SecondCounts {
 }
 
 /// One cache device.
-pub struct SecondCache {
+pub struct L2Arc {
     device: SharedDevice,
     slot_size: u32,
     chunk: u32,
@@ -100,13 +99,13 @@ pub struct SecondCache {
     task: Mutex<Option<Box<dyn TaskHandle>>>,
 }
 
-impl SecondCache {
+impl L2Arc {
     /// Begins to use a device of so many slots, of which nothing is known.
     #[must_use]
-    pub fn start(env: &Env, device: SharedDevice, slot_size: u32, slots: u32, unit: u32) -> Arc<SecondCache> {
+    pub fn start(env: &Env, device: SharedDevice, slot_size: u32, slots: u32, unit: u32) -> Arc<L2Arc> {
         let chunk = slot_size.min(CHUNK_BYTES);
         let chunks = slots.saturating_mul(slot_size / chunk);
-        let cache = Arc::new(SecondCache {
+        let cache = Arc::new(L2Arc {
             device,
             slot_size,
             chunk,
@@ -152,9 +151,9 @@ impl SecondCache {
 
     /// What it did.
     #[must_use]
-    pub fn counts(&self) -> SecondCounts {
+    pub fn counts(&self) -> L2ArcCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        SecondCounts {
+        L2ArcCounts {
             hits: get(&self.hits),
             wrong: get(&self.wrong),
             read_errors: get(&self.read_errors),
@@ -163,7 +162,7 @@ impl SecondCache {
         }
     }
 
-    /// True if it failed and is not used any more (X3).
+    /// True if it failed and is not used any more [l2arc.3].
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
@@ -178,7 +177,7 @@ impl SecondCache {
         self.is_used() && lock(&self.state).index.contains_key(key)
     }
 
-    /// The stored bytes of a block, if they are here and right (X1).
+    /// The stored bytes of a block, if they are here and right [l2arc.1].
     pub(crate) fn get(&self, key: &Key, len: usize) -> Option<Buffer> {
         if !self.is_used() {
             return None;
@@ -268,7 +267,7 @@ impl SecondCache {
             if state.written.len() <= chunk as usize {
                 state.written.resize_with(chunk as usize + 1, Vec::new);
             }
-            // (X2)
+            // [l2arc.2]
             for key in std::mem::take(&mut state.written[chunk as usize]) {
                 if state.index.get(&key).is_some_and(|entry| entry.chunk == chunk)
                     && let Some(entry) = state.index.remove(&key)
@@ -305,10 +304,10 @@ impl SecondCache {
     }
 
     /// Where a byte of a chunk lies.
-    fn place(&self, chunk: u32, offset: u32) -> (Place, u32) {
+    fn place(&self, chunk: u32, offset: u32) -> (SegmentPlace, u32) {
         let per_slot = self.slot_size / self.chunk;
         // The name is of no meaning on devices of slots.
-        let place = Place { segment: SegmentId(1), slot: chunk / per_slot, slot_size: self.slot_size };
+        let place = SegmentPlace { segment: SegmentId(1), slot: chunk / per_slot, slot_size: self.slot_size };
         (place, chunk % per_slot * self.chunk + offset)
     }
 }
@@ -336,18 +335,18 @@ mod tests {
         (0..10_000 + number as usize % 5000).map(draw).collect()
     }
 
-    fn cache(slots: u32) -> (Arc<MemoryDevice>, Arc<SecondCache>) {
+    fn cache(slots: u32) -> (Arc<MemoryDevice>, Arc<L2Arc>) {
         let device = Arc::new(MemoryDevice::new("cache", 64 << 20));
         let shared = Arc::clone(&device) as SharedDevice;
-        (device, SecondCache::start(&Env::simulated(1), shared, SLOT, slots, 4096))
+        (device, L2Arc::start(&Env::simulated(1), shared, SLOT, slots, 4096))
     }
 
-    fn offer(cache: &SecondCache, number: u64) {
+    fn offer(cache: &L2Arc, number: u64) {
         let bytes = block(number);
         cache.offer(&hash(&bytes), &bytes);
     }
 
-    fn get(cache: &SecondCache, number: u64) -> bool {
+    fn get(cache: &L2Arc, number: u64) -> bool {
         let bytes = block(number);
         match cache.get(&hash(&bytes), bytes.len()) {
             Some(found) => {
@@ -380,7 +379,7 @@ mod tests {
         (0..40).for_each(|number| offer(&cache, number));
         let held: Vec<u64> = (0..40).filter(|number| get(&cache, *number)).collect();
         for slot in 0..16 {
-            let place = Place { segment: SegmentId(1), slot, slot_size: SLOT };
+            let place = SegmentPlace { segment: SegmentId(1), slot, slot_size: SLOT };
             device.append_segment(place, 0, &vec![7; SLOT as usize]).expect("written");
         }
         assert!(held.iter().all(|number| !get(&cache, *number)));

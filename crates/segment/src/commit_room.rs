@@ -15,16 +15,26 @@
 //!
 //! bytes: twice what is stored, because two commits may be under way for the operations that were let in. Each of the
 //! streams they go to has the rest of its open segment and one slot more ([`Table::headroom_units`]). What goes beyond that slot
-//! is *overhead*, and admission counts it like content. (C2) So no commit finds less room than it needs.
+//! is *overhead*, and admission counts it like content. [commit_room.2] So no commit finds less room than it needs.
 //!
 //! The bound is coarse: a node is taken for uncompressed, a changed key for a leaf of its own until all leaves are changed.
 //! It costs nothing where slots are large against what a txg changes, and makes txgs small where they are not.
 //!
+//! ## Invariants
+//! [commit_room.1] The cleaner leaves the commit its room in open segments of metadata, unless a free slot can take its place.
+//!      `Space::cleaner_units`; test: `commit_room`
+//! [commit_room.2] An admitted operation finds room, with all the metadata that the commit may come to
+//!      ([`CommitRoom::overhead`]). Three slots are taken by neither content nor deletes: so the cleaner fills one while the
+//!      pool's own streams take their next.                                                     test: `commit_room`
+//! [commit_room.3] The room that writers see never jumps by a slot: the next slot of a stream is set aside as its present
+//!      segment fills, so taking it costs nothing.   test: `no_write_waits_for_the_slots_that_the_cleaner_takes`
+//!
 //! [`Table::headroom_units`]: crate::table::Table::headroom_units
 
 use crate::Class;
+use crate::geometry::Geometry;
 use crate::space::Space;
-use crate::table::{Geometry, Table};
+use crate::table::Table;
 
 /// Largest node of a dataset's trees and of the pool's, and what sealing adds.
 const LEAF_BYTES: u64 = 16 << 10;

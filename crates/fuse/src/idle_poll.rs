@@ -15,8 +15,8 @@
 //! processors unless asked for ([`IdlePoll`]), and for as long as requests come.
 //!
 //! ## Invariants
-//! (G1) The wish is withdrawn when the session ends, however it ends: the kernel forgets it with the descriptor.
-//! (G2) Threads that serve only count. The device is written by the vigil's own thread.
+//! [idle_poll.1] The wish is withdrawn when the session ends, however it ends: the kernel forgets it with the descriptor.
+//! [idle_poll.2] Threads that serve only count. The device is written by the idle_poll's own thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -43,7 +43,7 @@ const AT_ONCE: i32 = 0;
 const NO_WISH: i32 = -1;
 
 /// Counts requests and keeps processors awake while there are many.
-pub(crate) struct Vigil {
+pub(crate) struct IdlePolling {
     served: AtomicU64,
     is_awake: AtomicBool,
     state: Mutex<State>,
@@ -56,9 +56,9 @@ struct State {
     ended: bool,
 }
 
-impl Vigil {
-    /// A vigil if the mount wants one and this machine can have it; otherwise the reason, where somebody asked.
-    pub fn begin(wanted: IdlePoll) -> Result<Option<Arc<Vigil>>, String> {
+impl IdlePolling {
+    /// A idle_poll if the mount wants one and this machine can have it; otherwise the reason, where somebody asked.
+    pub fn begin(wanted: IdlePoll) -> Result<Option<Arc<IdlePolling>>, String> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let suits = || {
             std::fs::read_to_string(DRIVER).is_ok_and(|driver| driver.trim() == "haltpoll")
@@ -68,24 +68,26 @@ impl Vigil {
             IdlePoll::Off => Ok(None),
             IdlePoll::Auto if !suits() => Ok(None),
             // Ordinary users may not open it, and nobody asked.
-            IdlePoll::Auto => Ok(Vigil::over(Path::new(DEVICE)).ok()),
-            IdlePoll::On => Vigil::over(Path::new(DEVICE)).map(Some).map_err(|e| format!("{DEVICE}: {e}")),
+            IdlePoll::Auto => Ok(IdlePolling::over(Path::new(DEVICE)).ok()),
+            IdlePoll::On => {
+                IdlePolling::over(Path::new(DEVICE)).map(Some).map_err(|e| format!("{DEVICE}: {e}"))
+            }
         }
     }
 
-    fn over(device: &Path) -> std::io::Result<Arc<Vigil>> {
+    fn over(device: &Path) -> std::io::Result<Arc<IdlePolling>> {
         let device = OpenOptions::new().write(true).open(device)?;
         // Whether it can be written shows now.
         wish(&device, NO_WISH)?;
-        let vigil = Arc::new(Vigil {
+        let idle_poll = Arc::new(IdlePolling {
             served: AtomicU64::new(0),
             is_awake: AtomicBool::new(false),
             state: Mutex::default(),
             called: Condvar::new(),
         });
-        let keeper = Arc::clone(&vigil);
-        std::thread::Builder::new().name("fuse-vigil".into()).spawn(move || keeper.keep(&device))?;
-        Ok(vigil)
+        let keeper = Arc::clone(&idle_poll);
+        std::thread::Builder::new().name("fuse-idle_poll".into()).spawn(move || keeper.keep(&device))?;
+        Ok(idle_poll)
     }
 
     /// A request came.
@@ -180,41 +182,41 @@ mod tests {
     #[test]
     fn processors_are_kept_awake_while_requests_come_and_no_longer() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let vigil = Vigil::over(file.path()).unwrap();
+        let idle_poll = IdlePolling::over(file.path()).unwrap();
         for _ in 1..STRIDE {
-            vigil.count();
+            idle_poll.count();
         }
         assert_eq!(wishes(file.path()), [NO_WISH], "a few requests");
         wait_until(|| {
-            (0..STRIDE).for_each(|_| vigil.count());
-            vigil.is_awake.load(Ordering::Relaxed)
+            (0..STRIDE).for_each(|_| idle_poll.count());
+            idle_poll.is_awake.load(Ordering::Relaxed)
         });
         assert_eq!(wishes(file.path())[..2], [NO_WISH, AT_ONCE]);
         // Where this thread does not get to count for a while, it may rise and fall more than once.
         wait_until(|| wishes(file.path()).last() == Some(&NO_WISH));
         let all = wishes(file.path());
         assert!(all.chunks(2).all(|pair| matches!(*pair, [NO_WISH, AT_ONCE] | [NO_WISH])), "{all:?}");
-        vigil.end();
-        wait_until(|| Arc::strong_count(&vigil) == 1);
+        idle_poll.end();
+        wait_until(|| Arc::strong_count(&idle_poll) == 1);
     }
 
     #[test]
     fn a_session_that_ends_takes_its_wish_back() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let vigil = Vigil::over(file.path()).unwrap();
+        let idle_poll = IdlePolling::over(file.path()).unwrap();
         wait_until(|| {
-            (0..STRIDE).for_each(|_| vigil.count());
-            vigil.is_awake.load(Ordering::Relaxed)
+            (0..STRIDE).for_each(|_| idle_poll.count());
+            idle_poll.is_awake.load(Ordering::Relaxed)
         });
-        vigil.end();
-        wait_until(|| Arc::strong_count(&vigil) == 1);
+        idle_poll.end();
+        wait_until(|| Arc::strong_count(&idle_poll) == 1);
         assert_eq!(wishes(file.path()).last(), Some(&NO_WISH));
     }
 
     #[test]
     fn without_being_asked_nothing_that_fails_is_told() {
-        assert!(Vigil::begin(IdlePoll::Off).unwrap().is_none());
-        Vigil::begin(IdlePoll::Auto).unwrap().inspect(|vigil| vigil.end());
-        assert!(Vigil::over(Path::new("/nonexistent/device")).is_err());
+        assert!(IdlePolling::begin(IdlePoll::Off).unwrap().is_none());
+        IdlePolling::begin(IdlePoll::Auto).unwrap().inspect(|idle_poll| idle_poll.end());
+        assert!(IdlePolling::over(Path::new("/nonexistent/device")).is_err());
     }
 }

@@ -16,15 +16,15 @@
 //! ```
 //!
 //! ## Invariants
-//! (Z1) A number is live or at rest, never both, and all its lookups are counted where it is.      assert: `Shard::insert`
-//! (Z2) What is dropped says nothing that the names tree does not say: it is clean, committed, and nobody else has the
+//! [inode_cache.1] A number is live or at rest, never both, and all its lookups are counted where it is.      assert: `Shard::insert`
+//! [inode_cache.2] What is dropped says nothing that the names tree does not say: it is clean, committed, and nobody else has the
 //!      object. `fsync` of what was revived finds no change to wait for, and there is none.                 `is_idle`
-//! (Z3) Nothing without links rests: an orphan stays until the last lookup is given back, which finds the object and has
+//! [inode_cache.3] Nothing without links rests: an orphan stays until the last lookup is given back, which finds the object and has
 //!      it reclaimed.                                              `is_idle`; test: `posix`, `tests/resting.rs`
-//! (Z4) A record read from the tree becomes an object only if no object of its shard that differed from the tree was
+//! [inode_cache.4] A record read from the tree becomes an object only if no object of its shard that differed from the tree was
 //!      dropped since before it was read. Dropping what was only read disturbs no reader.      `Shard::drop_inode`; test: `posix`,
 //!      `tests/resting.rs`
-//! (Z5) One hold of a shard's lock looks at no more than [`SWEEP_AT_ONCE`] objects.
+//! [inode_cache.5] One hold of a shard's lock looks at no more than [`SWEEP_AT_ONCE`] objects.
 //!
 //! ## Which rest, and when
 //! Each shard lists its objects in a clock. One that comes moves the hand up to [`STEPS`] places while there are too many; one that was used
@@ -41,24 +41,19 @@
 //! ## Lock order
 //! A shard, then an inode's lock, then `dirty`.
 
+use crate::inode::{Inode, InodeHasher, InodeMap, InodeState};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 use steadfast_format::{InodeId, Txg};
 
-use crate::dataset::Dataset;
-use crate::inode::{Inode, InodeHasher, InodeMap, InodeState};
-
 pub(crate) const SHARDS: usize = 16;
-/// Places the hand moves for one object that comes: more than one, so that an excess shrinks.
-const STEPS: usize = 4;
-/// Objects looked at under one hold of a shard's lock: some 20 microseconds.
-const SWEEP_AT_ONCE: usize = 64;
+
 /// Objects a shard may have whatever the limit: beside many datasets one that is small still has some.
 const SHARD_LIVE_MIN: usize = 1;
+
 /// Bytes of an object: it itself, its counts of owners, what the allocator rounds up; its entry in the map, whose slots of 17 bytes
 /// are between seven in 16 and seven in eight used; its place in the clock.
 const LIVE_BYTES: usize = size_of::<Inode>() + 16 + 8 + 28 + 12;
@@ -66,11 +61,11 @@ const LIVE_BYTES: usize = size_of::<Inode>() + 16 + 8 + 28 + 12;
 /// Room for the inodes in memory of datasets that share it.
 #[derive(Debug)]
 pub struct InodeRoom {
-    bytes_max: AtomicUsize,
-    datasets: AtomicUsize,
-    live: AtomicUsize,
-    resting: AtomicUsize,
-    resting_bytes: AtomicUsize,
+    pub(crate) bytes_max: AtomicUsize,
+    pub(crate) datasets: AtomicUsize,
+    pub(crate) live: AtomicUsize,
+    pub(crate) resting: AtomicUsize,
+    pub(crate) resting_bytes: AtomicUsize,
 }
 
 /// What inodes take of memory.
@@ -122,7 +117,7 @@ impl InodeRoom {
     }
 
     /// True if a shard that has `live` objects is to drop some.
-    fn is_short(&self, live: usize) -> bool {
+    pub(crate) fn is_short(&self, live: usize) -> bool {
         let live_max = self.bytes_max.load(Ordering::Relaxed) / LIVE_BYTES;
         if self.live.load(Ordering::Relaxed) <= live_max {
             return false;
@@ -134,12 +129,12 @@ impl InodeRoom {
 
 /// The kernel's lookups of inodes at rest in one shard.
 #[derive(Default)]
-struct Resting {
+pub(crate) struct Resting {
     /// Which of 64 neighbours in the shard rest.
-    blocks: HashMap<u64, u64, BuildHasherDefault<InodeHasher>>,
+    pub(crate) blocks: HashMap<u64, u64, BuildHasherDefault<InodeHasher>>,
     /// Lookups beyond the first.
-    more: InodeMap<u64>,
-    count: usize,
+    pub(crate) more: InodeMap<u64>,
+    pub(crate) count: usize,
 }
 
 /// Entry and bit of a number among those of its shard.
@@ -154,13 +149,13 @@ fn map_bytes(capacity: usize) -> usize {
 }
 
 impl Resting {
-    fn contains(&self, id: InodeId) -> bool {
+    pub(crate) fn contains(&self, id: InodeId) -> bool {
         let (block, bit) = place(id);
         self.blocks.get(&block).is_some_and(|bits| bits & bit != 0)
     }
 
-    fn put(&mut self, id: InodeId, lookups: u64) {
-        assert!(lookups > 0, "(Z1) nobody looked it up");
+    pub(crate) fn put(&mut self, id: InodeId, lookups: u64) {
+        assert!(lookups > 0, "[inode_cache.1] nobody looked it up");
         let (block, bit) = place(id);
         *self.blocks.entry(block).or_default() |= bit;
         if lookups > 1 {
@@ -170,7 +165,7 @@ impl Resting {
     }
 
     /// All its lookups, which it has no more; 0 if it does not rest.
-    fn take(&mut self, id: InodeId) -> u64 {
+    pub(crate) fn take(&mut self, id: InodeId) -> u64 {
         let (block, bit) = place(id);
         let Some(bits) = self.blocks.get_mut(&block).filter(|bits| **bits & bit != 0) else { return 0 };
         *bits &= !bit;
@@ -188,32 +183,32 @@ impl Resting {
         1 + more.unwrap_or(0)
     }
 
-    fn forget(&mut self, id: InodeId, lookups: u64) {
+    pub(crate) fn forget(&mut self, id: InodeId, lookups: u64) {
         let left = self.take(id).saturating_sub(lookups);
         if left > 0 {
             self.put(id, left);
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         map_bytes(self.blocks.capacity()) + map_bytes(self.more.capacity())
     }
 }
 
 /// A part of the inodes in memory.
 pub(crate) struct Shard {
-    live: InodeMap<Arc<Inode>>,
+    pub(crate) live: InodeMap<Arc<Inode>>,
     /// Numbers of the live ones; each object knows its place.
-    clock: Vec<InodeId>,
-    hand: usize,
-    resting: Resting,
-    /// Number of objects dropped that differed from the tree: whoever read a record before that may hold an old one. (Z4)
+    pub(crate) clock: Vec<InodeId>,
+    pub(crate) hand: usize,
+    pub(crate) resting: Resting,
+    /// Number of objects dropped that differed from the tree: whoever read a record before that may hold an old one. [inode_cache.4]
     pub(crate) dropped: u64,
-    room: Arc<InodeRoom>,
+    pub(crate) room: Arc<InodeRoom>,
 }
 
 impl Shard {
-    fn new(room: &Arc<InodeRoom>) -> Shard {
+    pub(crate) fn new(room: &Arc<InodeRoom>) -> Shard {
         Shard {
             live: InodeMap::default(),
             clock: Vec::new(),
@@ -234,11 +229,11 @@ impl Shard {
     }
 
     pub(crate) fn insert(&mut self, inode: &Arc<Inode>) {
-        debug_assert!(!self.resting.contains(inode.id), "(Z1) its lookups are taken before");
+        debug_assert!(!self.resting.contains(inode.id), "[inode_cache.1] its lookups are taken before");
         inode.set_place(self.clock.len());
         self.clock.push(inode.id);
         let before = self.live.insert(inode.id, Arc::clone(inode));
-        assert!(before.is_none(), "(Z1) one object a number");
+        assert!(before.is_none(), "[inode_cache.1] one object a number");
         self.room.live.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -255,7 +250,7 @@ impl Shard {
     }
 
     /// Changes what rests, and the sums over it.
-    fn rest<R>(&mut self, change: impl FnOnce(&mut Resting) -> R) -> R {
+    pub(crate) fn rest<R>(&mut self, change: impl FnOnce(&mut Resting) -> R) -> R {
         let (count, bytes) = (self.resting.count, self.resting.bytes());
         let result = change(&mut self.resting);
         let add = |sum: &AtomicUsize, before: usize, after: usize| {
@@ -305,8 +300,8 @@ impl Drop for Shard {
 
 /// The inodes in memory of one dataset.
 pub(crate) struct Inodes {
-    shards: Vec<Mutex<Shard>>,
-    room: Arc<InodeRoom>,
+    pub(crate) shards: Vec<Mutex<Shard>>,
+    pub(crate) room: Arc<InodeRoom>,
 }
 
 impl Inodes {
@@ -336,11 +331,11 @@ impl Drop for Inodes {
 }
 
 impl Inode {
-    /// True if nothing is lost with this object that the trees do not have: (Z2), (Z3).
+    /// True if nothing is lost with this object that the trees do not have: [inode_cache.2], [inode_cache.3].
     ///
     /// What it remembers for the log is of no use any more once its last change is committed; how it was being read is found
     /// out again.
-    fn is_idle(&self, state: &InodeState, committed: Txg) -> bool {
+    pub(crate) fn is_idle(&self, state: &InodeState, committed: Txg) -> bool {
         let is_stored = !state.dirty && !state.record_dirty && state.changed <= committed;
         let has_content = !state.open.is_empty() || !state.open.stale.is_empty();
         is_stored
@@ -349,91 +344,6 @@ impl Inode {
             && !state.gone
             && state.record.nlink > 0
             && self.frozen.lock().is_none()
-    }
-}
-
-impl Dataset {
-    /// Moves a shard's hand so many places at most, while its objects are too many.
-    fn sweep(&self, shard: &mut Shard, places: usize) {
-        let committed = self.txgs.commits.committed();
-        for _ in 0..places {
-            if !shard.room.is_short(shard.live.len()) {
-                return;
-            }
-            self.sweep_one(shard, committed);
-        }
-    }
-
-    fn sweep_one(&self, shard: &mut Shard, committed: Txg) {
-        if shard.hand >= shard.clock.len() {
-            shard.hand = 0;
-        }
-        let Some(&id) = shard.clock.get(shard.hand) else { return };
-        let inode = &shard.live[&id];
-        // Whoever else has the object may change it, now or later. Nobody can come by it but through this shard.
-        let is_ours = Arc::strong_count(inode) == 1;
-        if inode.was_used() || !is_ours {
-            shard.hand += 1;
-            return;
-        }
-        let mut state = inode.state.lock();
-        if !inode.is_idle(&state, committed) {
-            drop(state);
-            shard.hand += 1;
-            return;
-        }
-        if state.unnoted {
-            // Whoever revives it would have to count its extents: it is worth a flush before.
-            self.mark_record(inode, &mut state);
-            drop(state);
-            shard.hand += 1;
-            return;
-        }
-        let (lookups, differed) = (state.refs, state.altered);
-        drop(state);
-        shard.drop_inode(id, differed);
-        if lookups > 0 {
-            shard.rest(|resting| resting.put(id, lookups));
-        }
-    }
-
-    /// An object came into a shard.
-    pub(crate) fn make_room(&self, shard: &mut Shard) {
-        self.sweep(shard, STEPS);
-    }
-
-    /// Goes round once where objects are too many: what was pinned when others came may have been committed since.
-    pub(crate) fn make_room_everywhere(&self) {
-        for shard in &self.inodes.shards {
-            let mut left = shard.lock().live.len();
-            while left > 0 {
-                let places = left.min(SWEEP_AT_ONCE);
-                let mut shard = shard.lock();
-                self.sweep(&mut shard, places);
-                left -= places;
-                if !shard.room.is_short(shard.live.len()) {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// How often an inode is held by lookups, live or at rest: for tests.
-    #[must_use]
-    pub fn lookups(&self, id: InodeId) -> u64 {
-        let shard = self.inodes.shard(id);
-        let resting = if shard.resting.contains(id) {
-            1 + shard.resting.more.get(&id).copied().unwrap_or(0)
-        } else {
-            0
-        };
-        shard.live.get(&id).map_or(resting, |inode| inode.state.lock().refs)
-    }
-
-    /// What its inodes take of memory, with those of all datasets it shares room with.
-    #[must_use]
-    pub fn inodes_in_memory(&self) -> InodesInMemory {
-        self.inodes.room.used()
     }
 }
 

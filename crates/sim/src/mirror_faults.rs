@@ -2,12 +2,12 @@
 //! found zeroed, spoilt, or as it was in the beginning.
 //!
 //! ## What is asked of each state
-//! (M1) What the labels of leaves call in use is there, with labels no older than theirs.
-//! (M2) Without all but one of a mirror's devices in use, whichever that is, and without those that are out of use, the pool opens without help
+//! [mirror_faults.1] What the labels of leaves call in use is there, with labels no older than theirs.
+//! [mirror_faults.2] Without all but one of a mirror's devices in use, whichever that is, and without those that are out of use, the pool opens without help
 //!      and holds what was promised: all that had been when the power went, and nothing that never was.
-//! (M3) With one of them zeroed, spoilt or put back, and the others there: the same.
-//! (M4) What is promised with one side alone is not forgotten when the others come back without it: the pool asks for that side, or has it.
-//! (M5) Then it lives on: with all of them it opens, is exported, the offline check finds nothing, and it opens again.
+//! [mirror_faults.3] With one of them zeroed, spoilt or put back, and the others there: the same.
+//! [mirror_faults.4] What is promised with one side alone is not forgotten when the others come back without it: the pool asks for that side, or has it.
+//! [mirror_faults.5] Then it lives on: with all of them it opens, is exported, the offline check finds nothing, and it opens again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +36,7 @@ const LOGS: usize = 4;
 const BYTES: usize = 6_000;
 /// Bytes of a log device, from its first slot on, that are spoilt: more than histories fill.
 const SPOILT_BYTES: u64 = 2 << 20;
-/// One state in so many is gone on from (M4, M5).
+/// One state in so many is gone on from [mirror_faults.4], [mirror_faults.5].
 const LIVES_EVERY: u64 = 4;
 
 /// Names and contents of files.
@@ -303,7 +303,7 @@ impl Work {
     }
 }
 
-/// Log disks that the labels of a state call in use, those of a mirror together (M1); and the others.
+/// Log disks that the labels of a state call in use, those of a mirror together [mirror_faults.1]; and the others.
 fn sides(disks: &Disks) -> Result<(Vec<Vec<usize>>, Vec<usize>), Failure> {
     let (pools, _) = scan(disks.handles());
     let tank = pools.into_iter().find(|found| found.config.name == "tank");
@@ -401,7 +401,7 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
     let lived = files_of(&pool)?;
     drop(pool);
     let images = machine.disks.images();
-    // (M4)
+    // [mirror_faults.4]
     let kept: Vec<usize> = (1..=LOGS).filter(|disk| !lost.contains(disk)).collect();
     match try_import(&images, &kept, 2) {
         (_, Err(Error::LogMissing { .. })) => {}
@@ -412,7 +412,7 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
             hold(&found, std::slice::from_ref(&lived)).map_err(told)?;
         }
     }
-    // (M5)
+    // [mirror_faults.5]
     let (machine, pool) = import(&images, &[], 3).map_err(|what| format!("with all again: {what}"))?;
     let told = |what: Failure| format!("with all again: {what}");
     hold(&files_of(&pool)?, std::slice::from_ref(&lived)).map_err(told)?;

@@ -1,0 +1,203 @@
+//! Writing blocks: compress, seal, hash, append (ZFS: `zio_write`).
+
+use std::borrow::Cow;
+
+use std::sync::Mutex;
+
+use steadfast_crypto::SEAL_OVERHEAD;
+
+use steadfast_env::Job;
+use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, Stamp, Txg};
+use steadfast_segment::Class;
+
+use crate::blocks::{BlockWrite, WriteContext};
+
+use crate::error::Error;
+use crate::io::{BlockIo, PARALLEL_BYTES_MIN};
+use crate::seal::Identity;
+
+use crate::stats::add;
+
+/// Bytes of blocks that are sealed at once, and held twice: one window is appended while the next is sealed, so the devices
+/// wait for the first one of a call only.
+const WINDOW_BYTES: usize = 2 << 20;
+
+/// A sealed block without its places.
+struct Sealed<'a> {
+    bytes: Cow<'a, [u8]>,
+    pointer: BlockPointer,
+}
+
+impl BlockIo {
+    /// Writes one block.
+    pub fn write(&self, context: &WriteContext<'_>, block: BlockWrite<'_>) -> Result<BlockPointer, Error> {
+        self.place(context, &self.seal(context, block)?)
+    }
+
+    /// Writes blocks in order, compressing, sealing and hashing on all cores. On an error nothing of them stays
+    /// allocated.
+    pub fn write_many(
+        &self,
+        context: &WriteContext<'_>,
+        blocks: Vec<BlockWrite<'_>>,
+    ) -> Result<Vec<BlockPointer>, Error> {
+        let mut pointers = Vec::with_capacity(blocks.len());
+        let mut blocks = blocks.into_iter().peekable();
+        let mut sealed: Vec<Result<Sealed<'_>, Error>> = Vec::new();
+        loop {
+            let mut window = Vec::new();
+            let mut bytes = 0;
+            while let Some(block) = blocks.next_if(|_| bytes < WINDOW_BYTES) {
+                bytes += block.data.len();
+                window.push(block);
+            }
+            if window.is_empty() && sealed.is_empty() {
+                return Ok(pointers);
+            }
+            let placed = Mutex::new(Ok(()));
+            let next = self.step(context, window, bytes, || {
+                let result = sealed.drain(..).try_for_each(|block| {
+                    pointers.push(self.place(context, &block?)?);
+                    Ok(())
+                });
+                *placed.lock().expect("no holder panics") = result;
+            });
+            if let Err(error) = placed.into_inner().expect("no holder panics") {
+                pointers.iter().for_each(|pointer| self.free(pointer));
+                return Err(error);
+            }
+            sealed = next;
+        }
+    }
+
+    /// Keyed hashes of contents, in order, on all cores.
+    #[must_use]
+    pub fn digests(&self, key: &steadfast_crypto::Key, contents: &[&[u8]]) -> Vec<[u8; 32]> {
+        let mut digests = vec![[0; 32]; contents.len()];
+        let parallelism = self.env.tasks.parallelism();
+        let bytes: usize = contents.iter().map(|content| content.len()).sum();
+        let portion = match bytes < PARALLEL_BYTES_MIN || parallelism <= 1 {
+            true => contents.len(),
+            false => contents.len().div_ceil(parallelism * 4),
+        };
+        let jobs = digests.chunks_mut(portion.max(1)).zip(contents.chunks(portion.max(1)));
+        let jobs = jobs.map(|(digests, contents)| -> Job<'_> {
+            Box::new(move || {
+                let all = digests.iter_mut().zip(contents);
+                all.for_each(|(digest, content)| *digest = steadfast_crypto::keyed_hash(key, content));
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        digests
+    }
+
+    /// Most bytes a block may have before compression: it fits a segment even if it does not compress and is sealed.
+    #[must_use]
+    pub fn block_bytes_max(&self) -> u32 {
+        let geometry = self.space.geometry();
+        (geometry.slot_size - geometry.unit).min(BlockPointer::LSIZE_MAX)
+    }
+
+    /// Seals a window of blocks, and meanwhile does the rest of the window before it.
+    fn step<'a>(
+        &self,
+        context: &WriteContext<'_>,
+        window: Vec<BlockWrite<'a>>,
+        bytes: usize,
+        meanwhile: impl FnOnce() + Send,
+    ) -> Vec<Result<Sealed<'a>, Error>> {
+        let parallelism = self.env.tasks.parallelism();
+        if window.len() <= 1 || parallelism <= 1 || bytes < PARALLEL_BYTES_MIN {
+            meanwhile();
+            return window.into_iter().map(|block| self.seal(context, block)).collect();
+        }
+        let count = window.len();
+        // Several portions a core, as blocks differ in what compression costs.
+        let portion = count.div_ceil(parallelism * 4);
+        let mut sealed: Vec<Option<Result<Sealed<'a>, Error>>> = Vec::new();
+        sealed.resize_with(count, || None);
+        let mut rest = window.into_iter();
+        let mut jobs: Vec<Job<'_>> = vec![Box::new(meanwhile)];
+        for places in sealed.chunks_mut(portion) {
+            let blocks: Vec<BlockWrite<'a>> = rest.by_ref().take(places.len()).collect();
+            jobs.push(Box::new(move || {
+                for (place, block) in places.iter_mut().zip(blocks) {
+                    *place = Some(self.seal(context, block));
+                }
+            }));
+        }
+        self.env.tasks.run_all(jobs);
+        sealed.into_iter().map(|block| block.expect("every block was sealed")).collect()
+    }
+
+    /// Compresses, seals and hashes.
+    fn seal<'a>(&self, context: &WriteContext<'_>, block: BlockWrite<'a>) -> Result<Sealed<'a>, Error> {
+        let lsize = match u32::try_from(block.data.len()) {
+            Ok(lsize) if (1..=BlockPointer::LSIZE_MAX).contains(&lsize) => lsize,
+            _ => return Err(Error::Size { bytes: block.data.len() }),
+        };
+        let overhead = if context.keys.is_some() { SEAL_OVERHEAD } else { 0 };
+        // Compression is kept if it saves a unit of what is allocated.
+        let unit = self.space.geometry().unit as usize;
+        let units = (block.data.len() + overhead).div_ceil(unit);
+        let limit = ((units - 1) * unit).saturating_sub(overhead);
+        let packed = block.packed.filter(|(_, bytes)| bytes.len() <= limit);
+        let (compression, mut bytes) = match packed {
+            Some((compression, bytes)) => (compression, Cow::Borrowed(bytes)),
+            None => self.compressor.compress(context.compression_of(block.kind), block.data, limit),
+        };
+        let (dataset, birth, kind, level) = (context.family, context.txg, block.kind, block.level);
+        let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
+        let stamp = match context.keys {
+            Some(keys) => {
+                // With room for the seal: growing would copy all of it once more.
+                let mut buffer = match bytes {
+                    Cow::Owned(buffer) if buffer.capacity() >= buffer.len() + SEAL_OVERHEAD => buffer,
+                    bytes => {
+                        let mut buffer = Vec::with_capacity(bytes.len() + SEAL_OVERHEAD);
+                        buffer.extend_from_slice(&bytes);
+                        buffer
+                    }
+                };
+                let stamp = keys.seal(&identity.aad(), &mut buffer);
+                bytes = Cow::Owned(buffer);
+                stamp
+            }
+            None => Stamp::default(),
+        };
+        let psize = u32::try_from(bytes.len()).expect("at most 16 MiB and a seal");
+        let hash = steadfast_crypto::hash(&bytes);
+        let copies = [Address::NONE; 2];
+        let written = Txg(0);
+        let pointer =
+            BlockPointer { hash, copies, psize, lsize, birth, written, stamp, compression, kind, level };
+        add(&self.counters.blocks_written, 1);
+        add(&self.counters.logical_bytes_written, lsize.into());
+        add(&self.counters.blocks_compressed, u64::from(compression != Compression::Off));
+        Ok(Sealed { bytes, pointer })
+    }
+
+    /// Appends the copies.
+    fn place(&self, context: &WriteContext<'_>, sealed: &Sealed<'_>) -> Result<BlockPointer, Error> {
+        let mut pointer = sealed.pointer;
+        let (owner, classes): (DatasetId, &[Class]) = match pointer.kind {
+            BlockKind::Data if pointer.psize <= context.small_bytes_max => (context.owner, &[Class::Small]),
+            BlockKind::Data => (context.owner, &[Class::Data]),
+            BlockKind::Names | BlockKind::Extents => (context.owner, &[Class::Meta0, Class::Meta1]),
+            BlockKind::Meta | BlockKind::Tail => (DatasetId(0), &[Class::Pool0, Class::Pool1]),
+        };
+        for (copy, class) in classes.iter().enumerate() {
+            match self.space.append(owner, *class, &sealed.bytes) {
+                Ok(address) => pointer.copies[copy] = address,
+                Err(error) => {
+                    if copy > 0 {
+                        self.free(&pointer);
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * classes.len() as u64);
+        Ok(pointer)
+    }
+}

@@ -1,0 +1,126 @@
+//! The moment at which a txg closes: its changes are handed to its sync ([dataset.3]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_format::file_keys::NamesKey;
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::{InodeId, Txg};
+
+use crate::Result;
+use crate::dataset::Dataset;
+use crate::frozen::FrozenSet;
+use crate::inode::{Frozen, Inode, InodeState};
+
+/// Inodes flushed under one hold of the gate: well below a millisecond.
+const FLUSH_AT_ONCE: usize = 64;
+
+impl Dataset {
+    /// Writes the attributes of dirty inodes into the names tree ahead of `freeze`, beside other operations, so that
+    /// little is left for the moment at which nobody is let in. Measured with 50,000 new files on a busy machine, in turns:
+    /// that moment takes 19 to 112 ms after this, 379 to 972 ms without.
+    pub fn flush_ahead(&self) -> Result<()> {
+        self.pick_folds()?;
+        let mut dirty: Vec<Arc<Inode>> = self.dirty.lock().values().cloned().collect();
+        dirty.sort_unstable_by_key(|inode| inode.id);
+        for some in dirty.chunks(FLUSH_AT_ONCE) {
+            let _hold = self.txgs.gate.enter();
+            for inode in some {
+                // Under the inode's lock, so that a reclaim does not remove the item before it is written.
+                let mut state = inode.state.lock();
+                if state.record_dirty && !state.gone {
+                    let key = NamesKey::Inode(inode.id).encode();
+                    self.names.insert(&key, &self.stored_record(inode.id, &mut state).encode())?;
+                    state.record_dirty = false;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The exclusive moment at which `txg` closes: flushes attributes, hands content over, snapshots the names tree.
+    pub fn freeze(&self, txg: Txg) -> Result<()> {
+        self.early.lock().clear();
+        let dirty: Vec<Arc<Inode>> = self.dirty.lock().drain().map(|(_, inode)| inode).collect();
+        let mut frozen = self.frozen.lock();
+        assert!(frozen.is_none(), "[dataset.2] the txg before was synced");
+        let mut changes = Vec::new();
+        let mut with_content = Vec::new();
+        let mut moved = Vec::new();
+        self.owners.freeze();
+        for inode in dirty {
+            let mut state = inode.state.lock();
+            state.dirty = false;
+            moved.extend(self.freeze_owner(&mut state).map(|before| (Arc::clone(&inode), before)));
+            if let Some(journal) = &mut state.journal {
+                journal.freeze(txg);
+            }
+            let has_content = !state.open.is_empty();
+            if std::mem::take(&mut state.record_dirty) && !state.gone {
+                let record = self.stored_record(inode.id, &mut state);
+                changes.push((NamesKey::Inode(inode.id).encode(), Some(record.encode().to_vec())));
+            }
+            if has_content {
+                let layer = std::mem::take(&mut state.open);
+                let (size, record_size) = (state.record.size, state.record_size());
+                *inode.frozen.lock() = Some(Arc::new(Frozen { layer, size, record_size }));
+            }
+            drop(state);
+            with_content.push(inode);
+        }
+        if !changes.is_empty() {
+            self.apply(&mut changes)?;
+        }
+        self.freeze_pending(txg);
+        if self.has_changes() {
+            // In this order: whoever sees no changes sees the txg that has them.
+            self.frozen_last.store(txg.0, Ordering::Release);
+            self.changed.store(false, Ordering::Release);
+        }
+        *frozen = Some(FrozenSet {
+            txg,
+            names: self.names.snapshot(),
+            inodes: with_content,
+            folds: self.take_folds(),
+            moved,
+            files: self.files.load(Ordering::Relaxed),
+            next_inode: self.next_inode.load(Ordering::Relaxed),
+            shares_counted: false,
+        });
+        Ok(())
+    }
+
+    /// Attributes as the names tree gets them: while content is on its way, or cuts are worked off behind the record's
+    /// back, what the file will occupy is not known.
+    fn stored_record(&self, id: InodeId, state: &mut InodeState) -> InodeRecord {
+        let mut record = state.record;
+        state.unnoted = !state.open.is_empty() || state.folding || self.cuts.read().of(id).is_some();
+        if state.unnoted {
+            record.allocated = InodeRecord::ALLOCATED_UNKNOWN;
+        }
+        record
+    }
+
+    /// A file whose sync changed what it occupies: noted now, flushed with the next txg that has other reasons to be.
+    pub(crate) fn note_allocated(&self, inode: &Arc<Inode>, grown: i64) {
+        self.note_grown(inode, &mut inode.state.lock(), grown);
+    }
+
+    /// The frozen content of a file is stored and occupies so many bytes more: in one step, because a file with content
+    /// that seems to occupy nothing is one hole to GNU tar, which does not read it then.
+    pub(crate) fn note_stored(&self, inode: &Arc<Inode>, grown: i64) {
+        let mut state = inode.state.lock();
+        *inode.frozen.lock() = None;
+        if grown != 0 {
+            self.note_grown(inode, &mut state, grown);
+        }
+    }
+
+    fn note_grown(&self, inode: &Arc<Inode>, state: &mut InodeState, grown: i64) {
+        if state.gone {
+            return;
+        }
+        state.record.allocated = state.record.allocated.saturating_add_signed(grown);
+        self.mark_record(inode, state);
+    }
+}

@@ -1,0 +1,23 @@
+//! The changes of the txg being synced, as one dataset was frozen.
+
+use std::sync::Arc;
+
+use steadfast_format::Txg;
+use steadfast_tree::Snapshot;
+
+use crate::inode::Inode;
+use crate::owners::OwnedBy;
+
+pub(crate) struct FrozenSet {
+    pub txg: Txg,
+    pub names: Snapshot,
+    pub inodes: Vec<Arc<Inode>>,
+    /// Records to be folded though nobody wrote them. Their inodes are among `inodes`.
+    pub folds: Vec<(Arc<Inode>, u64)>,
+    /// Inodes that somebody else is charged for from this txg on, or nobody, and who was before.
+    pub moved: Vec<(Arc<Inode>, OwnedBy)>,
+    pub files: u64,
+    pub next_inode: u64,
+    /// What was shared in it is counted.
+    pub shares_counted: bool,
+}

@@ -1,0 +1,321 @@
+//! Inodes by number: found, made, changed, forgotten, reclaimed (ZFS: `zfs_zget`, `zfs_zinactive`, `zfs_rmnode`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_format::dirent::Dirent;
+use steadfast_format::file_keys::NamesKey;
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::{InodeId, Txg};
+use steadfast_txg::{AdmitKind, Cost, Operation, Patience};
+
+use crate::dataset::{Dataset, ROOT_INODE};
+use crate::inode::{Inode, InodeState};
+use crate::inode_cache::Shard;
+use crate::owners::owned_by;
+use crate::{Error, Result};
+
+/// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB of them.
+const TOUCHED_MAX: usize = 32_768;
+
+impl Dataset {
+    /// An inode that is in memory.
+    pub(crate) fn cached(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.inodes.shard(id).get(id).map(Arc::clone)
+    }
+
+    /// An inode by number: from memory, or read.
+    pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.find(id, 0)
+    }
+
+    /// An inode by number, with one reference more.
+    pub fn inode_ref(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.find(id, 1)
+    }
+
+    fn find(&self, id: InodeId, refs: u64) -> Result<Arc<Inode>> {
+        loop {
+            let dropped = {
+                let shard = self.inodes.shard(id);
+                if let Some(inode) = shard.get(id) {
+                    let mut state = inode.state.lock();
+                    if state.gone {
+                        return Err(Error::NoInode(id));
+                    }
+                    state.refs += refs;
+                    drop(state);
+                    inode.use_it();
+                    return Ok(Arc::clone(inode));
+                }
+                shard.dropped
+            };
+            let record = self.names.get(&NamesKey::Inode(id).encode())?.ok_or(Error::NoInode(id))?;
+            let mut record =
+                InodeRecord::decode(&record).map_err(|source| Error::Item { dataset: self.id, source })?;
+            if record.allocated == InodeRecord::ALLOCATED_UNKNOWN {
+                record.allocated = self.count_allocated(id)?;
+            }
+            let mut shard = self.inodes.shard(id);
+            // If it was in memory, changed and dropped again meanwhile, the record read may be an old one. [inode_cache.4]
+            if shard.is_live(id) || shard.dropped != dropped {
+                continue;
+            }
+            let inode = Inode::new(id, record);
+            // It may have rested; what was forgotten since we began is forgotten. [inode_cache.1]
+            inode.state.lock().refs = shard.take_lookups(id) + refs;
+            shard.insert(&inode);
+            self.make_room(&mut shard);
+            return Ok(inode);
+        }
+    }
+
+    /// Number and object of a new inode, known to nobody yet, with one reference; `record` is what the caller puts into
+    /// the names tree.
+    pub fn new_inode(&self, op: &Operation<'_>, mut record: InodeRecord) -> (Arc<Inode>, InodeRecord) {
+        let id = InodeId(self.next_inode.fetch_add(1, Ordering::Relaxed));
+        record.generation = op.txg().0;
+        let inode = Inode::new(id, record);
+        {
+            let mut state = inode.state.lock();
+            (state.changed, state.refs, state.altered) = (op.txg(), 1, true);
+            self.note_pending(op.txg(), id, &mut state);
+        }
+        {
+            let mut shard = self.inodes.shard(id);
+            shard.insert(&inode);
+            self.make_room(&mut shard);
+        }
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.owners.add_object(owned_by(&record), 1);
+        self.changed.store(true, Ordering::Release);
+        (inode, record)
+    }
+
+    /// Takes a new inode back whose names could not be stored.
+    pub fn drop_new_inode(&self, inode: &Inode) {
+        self.inodes.shard(inode.id).drop_inode(inode.id, true);
+        self.dirty.lock().remove(&inode.id);
+        self.files.fetch_sub(1, Ordering::Relaxed);
+        self.owners.add_object(owned_by(&inode.record()), -1);
+    }
+
+    /// Changes an inode as part of an operation. The attributes go to the names tree at freeze.
+    pub fn change<R>(
+        &self,
+        op: &Operation<'_>,
+        inode: &Arc<Inode>,
+        f: impl FnOnce(&mut InodeRecord) -> R,
+    ) -> R {
+        let mut state = inode.state.lock();
+        let result = f(&mut state.record);
+        self.mark(op.txg(), inode, &mut state);
+        result
+    }
+
+    /// Notes that an inode differs from what is stored. Under its lock, inside an operation of `txg`.
+    pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
+        state.changed = txg;
+        (state.record_dirty, state.altered) = (true, true);
+        self.note_owner(txg, state);
+        self.note_pending(txg, inode.id, state);
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty.lock().insert(inode.id, Arc::clone(inode));
+        }
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Changes times only, without an operation's cost and without hurrying a commit: for atime. Lost in a crash. Where very
+    /// many were changed so, that is a reason to commit: an inode that is dirty cannot rest.
+    pub fn touch(&self, inode: &Arc<Inode>, f: impl FnOnce(&mut InodeRecord)) {
+        let mut state = inode.state.lock();
+        f(&mut state.record);
+        (state.record_dirty, state.altered) = (true, true);
+        if !state.dirty && !state.gone {
+            state.dirty = true;
+            let mut dirty = self.dirty.lock();
+            dirty.insert(inode.id, Arc::clone(inode));
+            if dirty.len() >= TOUCHED_MAX {
+                self.changed.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Notes that the attributes differ from what is stored, which is no reason to commit.
+    pub(crate) fn mark_record(&self, inode: &Arc<Inode>, state: &mut InodeState) {
+        (state.record_dirty, state.altered) = (true, true);
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty.lock().insert(inode.id, Arc::clone(inode));
+        }
+    }
+
+    /// Gives references back. The last one of an inode without links starts its reclaim: the answer is true, and the
+    /// caller calls [`Dataset::reclaim`].
+    pub fn forget(&self, inode: &Arc<Inode>, refs: u64) -> bool {
+        self.forget_in(&mut self.inodes.shard(inode.id), inode, refs)
+    }
+
+    /// The same by number, in one step, and without reading what rests. `None` where nothing is to be reclaimed.
+    pub fn forget_number(&self, id: InodeId, refs: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.inodes.shard(id);
+        let Some(inode) = shard.get(id).map(Arc::clone) else {
+            shard.forget(id, refs);
+            return None;
+        };
+        let is_orphan = self.forget_in(&mut shard, &inode, refs);
+        drop(shard);
+        is_orphan.then_some(inode)
+    }
+
+    fn forget_in(&self, shard: &mut Shard, inode: &Arc<Inode>, refs: u64) -> bool {
+        let mut state = inode.state.lock();
+        state.refs = state.refs.saturating_sub(refs);
+        if state.refs > 0 {
+            return false;
+        }
+        if state.record.nlink == 0 && !state.gone {
+            return true;
+        }
+        self.remove_unused(shard, inode, &state);
+        false
+    }
+
+    /// Drops an inode nobody refers to from memory, if nothing of it is still on its way.
+    fn remove_unused(&self, shard: &mut Shard, inode: &Arc<Inode>, state: &InodeState) {
+        const MAP_AND_CALLER: usize = 2;
+        if state.refs > 0 || state.dirty || !state.open.is_empty() || inode.frozen.lock().is_some() {
+            return;
+        }
+        if state.changed > self.txgs.commits.committed() {
+            self.retired.lock().insert(inode.id, Arc::clone(inode));
+            return;
+        }
+        // Whoever got the object through the map still counts on it: then it stays, lest a second one come to be.
+        if Arc::strong_count(inode) <= MAP_AND_CALLER {
+            shard.drop_inode(inode.id, state.altered);
+        }
+    }
+
+    /// Looks again at inodes that were kept for a commit.
+    pub(crate) fn evict_retired(&self) {
+        let retired = std::mem::take(&mut *self.retired.lock());
+        for (_, inode) in retired {
+            self.evict(&inode);
+        }
+    }
+
+    /// All references are gone at once (an unmount). Gives the inodes without links, to be reclaimed.
+    pub fn forget_all(&self) -> Vec<Arc<Inode>> {
+        let mut orphans = Vec::new();
+        let committed = self.txgs.commits.committed();
+        for mut shard in self.inodes.shards() {
+            shard.forget_all(|inode| {
+                let mut state = inode.state.lock();
+                state.refs = 0;
+                if state.record.nlink == 0 && !state.gone {
+                    orphans.push(Arc::clone(inode));
+                    return true;
+                }
+                let busy = state.dirty || !state.open.is_empty() || inode.frozen.lock().is_some();
+                busy || state.changed > committed || Arc::strong_count(inode) > 1
+            });
+        }
+        orphans
+    }
+
+    /// Drops an inode from memory if nobody refers to it and nothing of it is still on its way.
+    pub(crate) fn evict(&self, inode: &Arc<Inode>) {
+        let mut shard = self.inodes.shard(inode.id);
+        let state = inode.state.lock();
+        if shard.get(inode.id).is_some_and(|known| Arc::ptr_eq(known, inode)) {
+            self.remove_unused(&mut shard, inode, &state);
+        }
+    }
+
+    /// Removes an inode without links for good: its names items and content go in one txg.
+    pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
+        // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
+        let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
+        let op = Patience::Endless.during(|| self.txgs.begin_for(self.account(), AdmitKind::Remove, cost))?;
+        let id = inode.id;
+        {
+            let mut state = inode.state.lock();
+            if state.gone || state.refs > 0 || state.record.nlink > 0 {
+                return Ok(());
+            }
+            state.gone = true;
+        }
+        if let Err(error) = self.remove_items(id) {
+            // Nothing was removed: it is an orphan as before, until somebody tries again.
+            inode.state.lock().gone = false;
+            return Err(error);
+        }
+        let mut state = inode.state.lock();
+        state.record.size = 0;
+        let record_size = state.record_size();
+        if state.record.record_shift != 0 {
+            state.open.cut(record_size, 0..u64::MAX);
+        }
+        self.mark(op.txg(), inode, &mut state);
+        self.note_gone(op.txg(), &mut state);
+        self.files.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes all that the names tree holds of an inode without links.
+    fn remove_items(&self, id: InodeId) -> Result<()> {
+        let mut changes = vec![(NamesKey::Orphan(id).encode(), None)];
+        let (from, to) = (NamesKey::all_of(id), NamesKey::all_of(InodeId(id.0 + 1)));
+        for item in self.names.range(from..to) {
+            changes.push((item?.0, None));
+        }
+        self.batch(changes)
+    }
+
+    /// Inodes without links that a crash or an unmount left behind. Call once after opening, reclaim each.
+    pub fn orphans(&self) -> Result<Vec<InodeId>> {
+        let mut found = Vec::new();
+        for item in self.names.range(NamesKey::orphans()..NamesKey::all_of(ROOT_INODE)) {
+            let (key, _) = item?;
+            if let Ok(NamesKey::Orphan(id)) = NamesKey::decode(&key) {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Path of an inode below the root directory, without a leading slash; `None` if it has no name any more.
+    pub fn path_of(&self, id: InodeId) -> Result<Option<Vec<u8>>> {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut at = id;
+        // Deeper than any path a kernel resolves: a circle of hints ends here.
+        for _ in 0..4_096 {
+            if at == ROOT_INODE {
+                parts.reverse();
+                return Ok(Some(parts.join(&b'/')));
+            }
+            let Ok(inode) = self.inode(at) else { return Ok(None) };
+            let parent = inode.record().parent;
+            if parent.0 == 0 {
+                return Ok(None);
+            }
+            let mut found = None;
+            let (from, to) = (NamesKey::entries(parent), NamesKey::xattrs(parent));
+            for item in self.names.range(from..to) {
+                let (_, value) = item?;
+                let entry =
+                    Dirent::decode(&value).map_err(|source| Error::Item { dataset: self.id, source })?;
+                if entry.inode == at {
+                    found = Some(entry.name);
+                    break;
+                }
+            }
+            let Some(name) = found else { return Ok(None) };
+            parts.push(name);
+            at = parent;
+        }
+        Ok(None)
+    }
+}

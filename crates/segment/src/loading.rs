@@ -1,0 +1,15 @@
+//! The state of an import between its steps ([`crate::load`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_format::{RelocationRow, SegmentId};
+
+/// What has to be remembered between the steps.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    /// What the tail spoke of, which the meta tree may not know.
+    pub(crate) rows: BTreeSet<SegmentId>,
+    pub(crate) runs: BTreeSet<(SegmentId, u32)>,
+    /// Relocations of the tail whose target row is not loaded yet.
+    pub(crate) waiting: BTreeMap<(SegmentId, u32), RelocationRow>,
+}

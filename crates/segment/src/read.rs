@@ -1,0 +1,263 @@
+//! Reading: an address to its place, through relocations, and the bytes there.
+
+use std::sync::Arc;
+
+use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace};
+
+use steadfast_format::{Address, Column, DeviceId, Placement, SegmentId};
+
+use crate::accounting::Wrong;
+use crate::error::ReadError;
+use crate::row::{Piece, Unallocated};
+use crate::space::Space;
+use crate::stream::OpenSegment;
+
+/// Reads below this are not worth the few bytes that alignment costs.
+const ALIGNED_BYTES_MIN: usize = 64 << 10;
+
+/// Places looked up for one read before it gives up: each time the cleaner must have moved the block meanwhile.
+const LOOKUPS_MAX: usize = 4;
+
+/// Longest block of which a copy is kept when it may be wrong: nodes of trees are shorter, and copies of content are useless.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
+pub const READ_GAP_MAX: u32 = 16 << 10;
+
+/// A part of a block's bytes and where they are.
+pub(crate) struct Located {
+    pub segment: SegmentId,
+    pub place: Placement,
+    /// Bytes of a slot where it lies.
+    pub column: u32,
+    pub offset: u32,
+    pub bytes: usize,
+    pub open: Option<Arc<OpenSegment>>,
+}
+
+impl Located {
+    /// The first device it lies on.
+    pub(crate) fn device(&self) -> DeviceId {
+        self.place.present().next().map_or(DeviceId(0), |(_, column)| column.device)
+    }
+
+    /// Where it lies, if that is one place.
+    pub(crate) fn plain(&self) -> Option<(DeviceId, SegmentPlace)> {
+        let Placement::Plain(Column { device, slot }) = self.place else { return None };
+        Some((device, SegmentPlace { segment: self.segment, slot, slot_size: self.column }))
+    }
+}
+
+impl Space {
+    /// Reads `len` bytes and lets `verify` judge them. Bytes that are rejected are looked for once more where the table
+    /// says they lie *now*: the cleaner may have moved them meanwhile.
+    pub fn read<T, E>(
+        &self,
+        address: Address,
+        len: usize,
+        verify: impl FnMut(Buffer) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        self.read_keeping(0, address, len, verify)
+    }
+
+    /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read a second and a third time to be put
+    /// together from the rest. Who reads what is right as a rule does not have it copied for that.
+    pub fn read_doubting<T, E>(
+        &self,
+        address: Address,
+        len: usize,
+        verify: impl FnMut(Buffer) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        self.read_keeping(KEPT_BYTES_MAX, address, len, verify)
+    }
+
+    pub(crate) fn read_keeping<T, E>(
+        &self,
+        kept_max: usize,
+        address: Address,
+        len: usize,
+        mut verify: impl FnMut(Buffer) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        let mut tried: Option<(Vec<Located>, ReadError<E>)> = None;
+        let mut blank = false;
+        let mut rejected: Option<(Buffer, usize)> = None;
+        for _ in 0..LOOKUPS_MAX {
+            // Whole units, as they lie on the device: a transfer of those can go straight into the buffer.
+            let padded = self.geometry.units(len) * self.geometry.unit as usize;
+            let parts = match self.locate(address, padded) {
+                Ok(parts) => parts,
+                Err(Unallocated) => return Err(ReadError::Unallocated { address }),
+            };
+            if tried.as_ref().is_some_and(|(before, _)| same_places(before, &parts)) {
+                break;
+            }
+            let failure = match self.fetch(&parts, padded) {
+                Err((device, source)) => {
+                    rejected = None;
+                    ReadError::Device { device, source }
+                }
+                Ok((mut bytes, copy)) => {
+                    rejected = (padded <= kept_max).then(|| (Buffer::from(bytes[..].to_vec()), copy));
+                    bytes.resize(len);
+                    blank = bytes.iter().all(|byte| *byte == 0);
+                    match verify(bytes) {
+                        Ok(value) => return Ok(value),
+                        Err(verdict) => ReadError::Rejected { device: parts[0].device(), verdict },
+                    }
+                }
+            };
+            tried = Some((parts, failure));
+        }
+        let (parts, failure) = tried.expect("at least one place was tried");
+        if let Some(value) = self.recover(address, &parts, len, rejected, &mut verify) {
+            return Ok(value);
+        }
+        if let ReadError::Rejected { device, .. } = failure {
+            let wrong = if blank { Wrong::Stale } else { Wrong::Hash };
+            self.devices[&device].counters.rejected(address, wrong);
+        }
+        Err(failure)
+    }
+
+    /// Reads blocks that lie one behind the other, with gaps of [`READ_GAP_MAX`] at most, in one transfer, for who will judge
+    /// each by itself; `None` if they do not lie so now, or cannot be read so. What is rejected is read again by
+    /// [`Space::read`], which knows what to do about it.
+    pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
+        let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
+        let mut run: Option<Located> = None;
+        // What lies before each block and is of no use.
+        let mut gaps = Vec::with_capacity(blocks.len());
+        for &(address, len) in blocks {
+            let mut parts = self.locate(address, padded(len)).ok()?;
+            let part = parts.pop().filter(|part| parts.is_empty() && part.open.is_none())?;
+            match &mut run {
+                None => {
+                    gaps.push(Buffer::default());
+                    run = Some(part);
+                }
+                Some(run) => {
+                    let gap = (part.offset as usize).checked_sub(run.offset as usize + run.bytes)?;
+                    let apart = run.segment != part.segment || run.place != part.place;
+                    if apart || gap > READ_GAP_MAX as usize {
+                        return None;
+                    }
+                    gaps.push(if gap > 0 { room_for(gap) } else { Buffer::default() });
+                    run.bytes += gap + part.bytes;
+                }
+            }
+        }
+        let run = run?;
+        let mut buffers: Vec<Buffer> = blocks.iter().map(|&(_, len)| room_for(padded(len))).collect();
+        let mut outs: Vec<&mut [u8]> = Vec::with_capacity(2 * blocks.len());
+        for (gap, buffer) in gaps.iter_mut().zip(&mut buffers) {
+            outs.extend(Some(&mut gap[..]).filter(|gap| !gap.is_empty()));
+            outs.push(&mut buffer[..]);
+        }
+        self.read_part(&run, &mut outs).ok()?;
+        for (buffer, (_, len)) in buffers.iter_mut().zip(blocks) {
+            buffer.resize(*len);
+        }
+        Some(buffers)
+    }
+
+    pub(crate) fn locate(&self, address: Address, len: usize) -> Result<Vec<Located>, Unallocated> {
+        let state = self.read_state();
+        let (unit, units) = state.table.units_of(address, len)?;
+        let pieces = match state.provisional.get(&address.segment) {
+            Some(_) => vec![Piece { segment: address.segment, unit, units }],
+            None => state.table.resolve(address.segment, unit, units)?,
+        };
+        let mut left = len;
+        let located = pieces.into_iter().map(|piece| {
+            let emptied = || state.table.emptied.get(&piece.segment).map(|emptied| &emptied.row);
+            let row = state.table.rows.get(&piece.segment).or_else(emptied);
+            let place = match state.provisional.get(&piece.segment) {
+                Some(place) => place,
+                None => row.map(|row| &row.place).ok_or(Unallocated)?,
+            };
+            let bytes = left.min(piece.units as usize * self.geometry.unit as usize);
+            left -= bytes;
+            Ok(Located {
+                segment: piece.segment,
+                column: state.table.column_bytes(place),
+                place: place.clone(),
+                offset: piece.unit * self.geometry.unit,
+                bytes,
+                open: state.open.get(&piece.segment).cloned(),
+            })
+        });
+        located.collect()
+    }
+
+    /// The bytes of parts as they lie, and from which copy the last of them is.
+    pub(crate) fn fetch(
+        &self,
+        parts: &[Located],
+        len: usize,
+    ) -> Result<(Buffer, usize), (DeviceId, DeviceError)> {
+        let mut bytes = room_for(len);
+        let (mut rest, mut copy) = (&mut bytes[..], 0);
+        for part in parts {
+            let (out, after) = rest.split_at_mut(part.bytes);
+            rest = after;
+            match &part.open {
+                Some(open) => open.read(part.offset as usize, out),
+                None => copy = self.read_part(part, &mut [out])?,
+            }
+        }
+        Ok((bytes, copy))
+    }
+
+    /// Reads a part that is not in memory as it lies, into buffers that follow each other. Gives which copy of a mirror it is.
+    pub(crate) fn read_part(
+        &self,
+        part: &Located,
+        outs: &mut [&mut [u8]],
+    ) -> Result<usize, (DeviceId, DeviceError)> {
+        let bytes = outs.iter().map(|out| out.len()).sum();
+        if let Some((device, place)) = part.plain() {
+            let handle = &self.devices[&device];
+            let result = handle.device(device).and_then(|device| match outs {
+                [out] => device.read_segment(place, part.offset, out),
+                outs => device.read_segment_parts(place, part.offset, outs),
+            });
+            handle.counters.read(bytes, result.is_ok());
+            return result.map(|()| 0).map_err(|source| (device, source));
+        }
+        let result = self.columns_of(part).read_straight(part.offset as usize, outs);
+        self.note_read(part, bytes, result.as_ref().err().map(|(column, _)| *column));
+        result.map_err(|(index, source)| {
+            let device =
+                part.place.columns().nth(index).flatten().map_or(DeviceId(0), |column| column.device);
+            let missing =
+                || DeviceError::NotInUse { device: format!("column {index} of segment {}", part.segment) };
+            (device, source.unwrap_or_else(missing))
+        })
+    }
+
+    pub(crate) fn read_place(
+        &self,
+        device: DeviceId,
+        place: SegmentPlace,
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let handle = &self.devices[&device];
+        let result = handle.device(device).and_then(|device| device.read_segment(place, offset, out));
+        handle.counters.read(out.len(), result.is_ok());
+        result
+    }
+}
+
+/// Bytes to be filled. What is small goes through the page cache, where alignment is of no use.
+fn room_for(len: usize) -> Buffer {
+    if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) }
+}
+
+fn same_places(left: &[Located], right: &[Located]) -> bool {
+    let same = |left: &Located, right: &Located| {
+        (left.segment, left.offset, left.bytes) == (right.segment, right.offset, right.bytes)
+            && left.place == right.place
+    };
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+}
