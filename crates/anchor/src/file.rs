@@ -32,7 +32,7 @@ use crate::register::{Register, RegisterError, SwapError};
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a slot of a register file holds.
+/// Content of a slot of a register file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Slot {
     /// Nothing yet.

@@ -44,7 +44,7 @@ impl MemoryRegister {
         self.faults.lock().clear();
     }
 
-    /// What it holds, whatever the faults.
+    /// Its record, whatever the faults.
     #[must_use]
     pub fn peek(&self) -> Option<Box<RecordBytes>> {
         self.record.lock().clone()

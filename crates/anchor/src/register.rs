@@ -1,4 +1,4 @@
-//! What a register is, whatever keeps it.
+//! The interface of a register.
 
 use steadfast_format::anchor::RecordBytes;
 
@@ -7,7 +7,7 @@ use steadfast_format::anchor::RecordBytes;
 ///
 /// A register knows a record as bytes with a `seq`; it has no keys and judges nothing else.
 pub trait Register: Send + Sync {
-    /// What messages call it: a path or an address.
+    /// Name in messages: a path or an address.
     fn identity(&self) -> String;
 
     /// Refuses a place that holds something already, unless it may be replaced. Changes nothing.
@@ -34,12 +34,12 @@ pub enum RegisterError {
         /// The register.
         register: String,
     },
-    /// What is there is no register, or none any more.
+    /// The file is no register, or none any more.
     #[error("the anchor {register} is damaged: {reason}")]
     Damaged {
         /// The register.
         register: String,
-        /// What was found.
+        /// The fault.
         reason: String,
     },
     /// A register cannot be kept there.
@@ -55,7 +55,7 @@ pub enum RegisterError {
     Occupied {
         /// The place.
         register: String,
-        /// What it holds.
+        /// Its content.
         contents: String,
     },
     /// It does not answer, or answers with errors. Whether a swap was done is not known.
@@ -63,7 +63,7 @@ pub enum RegisterError {
     Unreachable {
         /// The register.
         register: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }

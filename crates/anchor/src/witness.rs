@@ -1,4 +1,4 @@
-//! What a host remembers of the last record it saw: a register that was put back is noticed by it.
+//! A host's memory of the last record it saw, by which a register that was put back is noticed.
 //!
 //! A witness is a second line. It is written without a sync, so after a power failure it may be some seconds behind; it is
 //! never ahead of the register, because it is written after. The daemon syncs it when a pool is imported and exported.
@@ -15,7 +15,8 @@ use crate::file::{newest, write_slot};
 
 /// Remembers the last record seen of one pool.
 pub trait Witness: Send + Sync {
-    /// What it remembers; `None` if it never saw a record, or its memory is unreadable (it is then as good as a new host).
+    /// The remembered record; `None` if it never saw one, or its memory is unreadable (it then
+    /// counts as a new host).
     fn recall(&self) -> Option<Box<RecordBytes>>;
     /// Remembers a record that the register holds. With `durable` it is synced.
     fn note(&self, record: &RecordBytes, durable: bool) -> io::Result<()>;

@@ -21,7 +21,7 @@ const RETRY_PAUSES: [Duration; 4] = [
     Duration::from_millis(2000),
 ];
 
-/// What is wrong with a register, or with our hold on it.
+/// Fault of a register, or of our hold on it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -188,7 +188,7 @@ pub enum Start {
     },
 }
 
-/// What an operator wants to see.
+/// State for the operator.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Status {
     /// Path or address of the register.
@@ -207,7 +207,7 @@ pub struct Status {
     pub swaps: u64,
     /// Swaps that failed since the import; they were sent again.
     pub failures: u64,
-    /// Who fenced us, if anybody did.
+    /// The writer that fenced us, if any.
     pub fenced: Option<String>,
     /// Why this host's memory of the register is not kept, if it is not.
     pub witness_trouble: Option<String>,
@@ -325,7 +325,7 @@ impl Anchor {
             let bytes = Box::new(first.encode(|bound| mac_of(self.key.as_ref(), bound)));
             self.register.create(&bytes, state.replace)?;
             if let Some(witness) = &self.witness {
-                // What it knows of this pool is of a register that is no more.
+                // The remembered record belongs to a register that no longer exists.
                 let _ = witness.forget();
             }
             // Not noted yet: until the pool's labels name the register, a crash leaves one that nobody needs.
@@ -333,7 +333,10 @@ impl Anchor {
             return Ok(());
         };
         assert!(root.uberblock.txg > held.record.txg(), "a commit moves the register forward [anchor.4]");
-        assert_eq!(root.uberblock.parent, held.record.root_tag, "a root names the one it replaces [anchor.4]");
+        assert_eq!(
+            root.uberblock.parent, held.record.root_tag,
+            "a root names the one it replaces [anchor.4]"
+        );
         let log = log.unwrap_or(held.record.log);
         let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(held, root, log) };
         self.swap(&mut state, next, false)
@@ -366,7 +369,7 @@ impl Anchor {
         Err(self.fence(&mut state, now))
     }
 
-    /// What is anchored: the root and how far the log is promised.
+    /// The anchored root, and the end of the promised log.
     #[must_use]
     pub fn held(&self) -> Option<(Root, LogHead)> {
         self.state.lock().held.as_ref().map(|held| (held.root(), held.record.log))
@@ -391,7 +394,7 @@ impl Anchor {
         }
     }
 
-    /// What an operator wants to see.
+    /// State for the operator.
     #[must_use]
     pub fn status(&self) -> Status {
         let state = self.state.lock();
@@ -464,7 +467,7 @@ impl Anchor {
     fn fence(&self, state: &mut State, now: Box<RecordBytes>) -> Error {
         let ours = state.held.as_ref().expect("a swap replaces a record");
         let (ours_seq, ours_epoch) = (ours.record.seq, ours.record.epoch);
-        // Whatever it is, it is not ours.
+        // The record is not ours.
         let error = match Holding::judge(now, &*self.register, self.pool, self.key.as_ref()) {
             Ok(other) => Error::Fenced {
                 register: self.identity(),

@@ -52,7 +52,7 @@ pub struct ReadAhead<'a> {
     pub family: DatasetId,
     /// Opens what is sealed.
     pub keys: Option<Arc<BlockKeys>>,
-    /// Who will want them: a number of the caller's, for [`BlockIo::cancel_read_ahead`].
+    /// The reader: a number of the caller's, for [`BlockIo::cancel_read_ahead`].
     pub stream: u64,
     /// The blocks, in the order in which they will be wanted.
     pub pointers: &'a [BlockPointer],
@@ -71,7 +71,7 @@ struct Job {
 
 #[derive(Default)]
 struct State {
-    /// What somebody waits for, and what nobody does yet.
+    /// Blocks that a reader waits for, and blocks that none waits for yet.
     urgent: VecDeque<Job>,
     queue: VecDeque<Job>,
     threads: Vec<Box<dyn TaskHandle>>,

@@ -112,7 +112,7 @@ pub trait Blocks: Send + Sync {
         0
     }
 
-    /// What `stream` had wanted to be read ahead is not wanted any more.
+    /// Drops the waiting read-ahead of `stream`.
     fn cancel_read_ahead(&self, stream: u64) {
         let _ = stream;
     }

@@ -45,7 +45,7 @@ impl AsRef<[u8]> for Block {
 const SHARDS: usize = 16;
 /// A block larger than this share of a shard would push out everything else for itself.
 const BLOCK_SHARE: usize = 2;
-/// What an entry costs besides its bytes.
+/// Bytes of an entry besides those of its block.
 const ENTRY_OVERHEAD: usize = 160;
 
 pub(crate) struct Cache {
@@ -99,7 +99,7 @@ impl Lead<'_> {
     fn end(&self, block: Option<&Block>, keep_as: Option<&BlockPointer>) {
         {
             let mut shard = self.cache.shard(self.address);
-            // Whoever freed it or forgot the dataset took the flight out already.
+            // A free, or a forgotten dataset, has taken the flight out already.
             let listed =
                 shard.flights.get(&self.address).is_some_and(|known| Arc::ptr_eq(known, &self.flight));
             if listed {
@@ -400,7 +400,7 @@ mod tests {
                 0 => cache.remove(at.copies[0]),
                 _ => cache.forget(DatasetId(1)),
             }
-            // Whoever asks now reads anew, beside the one that goes on.
+            // A later reader reads anew, beside the flight that goes on.
             let second = leads(&cache, &at);
             lead.land(&at, &block(4096), true);
             assert!(flight.wait().is_some(), "whoever waited asked before");

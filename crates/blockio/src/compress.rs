@@ -9,7 +9,7 @@ use steadfast_format::Compression;
 
 use crate::zle;
 
-/// What a dataset's `compression` property asks for.
+/// The setting of a dataset's `compression` property.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum CompressionSetting {
     /// Store as it is.
@@ -30,7 +30,7 @@ impl CompressionSetting {
 
 /// Blocks below this are not probed: a try costs no more than the probe.
 const PROBE_BYTES_MIN: usize = 32 << 10;
-/// What a probe looks at: four pieces, evenly spread.
+/// Pieces that a probe compresses, evenly spread.
 const PROBE_PIECES: usize = 4;
 const PROBE_PIECE: usize = 4 << 10;
 /// Bits per byte above which a histogram says that entropy coding gains nothing worth its time.
@@ -114,7 +114,7 @@ impl Compressor {
     }
 }
 
-/// What is shorter is as well off in the general allocator.
+/// Shorter buffers are as well off in the general allocator.
 const ALIGNED_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes to be filled; what is large comes from memory that is used again.
@@ -146,8 +146,9 @@ fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
 /// False if Zstandard is most likely wasted on `data`: LZ4 finds nothing in any of a few pieces, and their bytes are
 /// spread so evenly that entropy coding has nothing to gain either.
 ///
-/// What it saves (`benches/write.rs`, two busy cores): noise under zstd-19 goes from 9 to 1,100 MB/s. Up to level 9 Zstandard
-/// notices by itself, as it is given no more room than what would be kept; LZ4 always does, so it is not probed.
+/// Gain (`benches/write.rs`, two busy cores): noise under zstd-19 goes from 9 to 1,100 MB/s. Up to
+/// level 9 Zstandard notices noise by itself, as its output is limited to a size worth keeping.
+/// LZ4 always does, so it is not probed.
 fn promising(data: &[u8]) -> bool {
     if data.len() < PROBE_BYTES_MIN {
         return true;

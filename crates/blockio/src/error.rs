@@ -1,4 +1,4 @@
-//! What can be wrong with a block, with the evidence.
+//! Faults of a block, with the evidence.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -80,9 +80,9 @@ pub struct Attempt {
     pub address: Address,
     /// The device it came from, if one can be named.
     pub device: Option<DeviceId>,
-    /// What was wrong.
+    /// The kind of fault.
     pub badness: Badness,
-    /// What the room below said of it.
+    /// Description by the layer below.
     pub detail: String,
 }
 
@@ -91,7 +91,7 @@ pub struct Attempt {
 pub struct BlockFault {
     /// Dataset, 0 for the pool's own metadata.
     pub dataset: DatasetId,
-    /// What it holds.
+    /// Its kind.
     pub kind: BlockKind,
     /// Height above the leaves.
     pub level: u8,

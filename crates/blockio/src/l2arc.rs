@@ -33,7 +33,7 @@ const CHUNK_BYTES: u32 = 4 << 20;
 /// Blocks that one device is known to hold, at most: some 60 bytes of memory each.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// What a block is known by.
+/// Hash of a block's stored bytes.
 type Key = [u8; 32];
 
 /// Where a block lies on a cache device.
@@ -65,7 +65,7 @@ struct State {
     bytes: u64,
 }
 
-/// What a cache device did.
+/// Counters of a cache device.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct L2ArcCounts {
     /// Blocks that were asked for and there.
@@ -149,7 +149,7 @@ impl L2Arc {
         *lock(&self.state) = State::default();
     }
 
-    /// What it did.
+    /// Its counters.
     #[must_use]
     pub fn counts(&self) -> L2ArcCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -22,7 +22,7 @@ const PACKED_RUN_BYTES: u32 = 1 << 20;
 /// Compressed bytes, how they were made, and how many bytes they are to become.
 pub type PackedPart<'a> = (Compression, &'a [u8], u32);
 
-/// Who reads.
+/// The reader: dataset, key, and use of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadContext<'a> {
     /// Dataset, 0 for the pool's own metadata: who is told of what is bad.
@@ -109,7 +109,7 @@ impl BlockIo {
         self.first_good(pointer, context, |address| self.read_copy(address, pointer, context)).map(Block::new)
     }
 
-    /// What the first good copy gives; what is wrong with those before it is noted.
+    /// The first good copy. Faults of the copies before it are noted.
     pub(crate) fn first_good(
         &self,
         pointer: &BlockPointer,
@@ -172,7 +172,8 @@ impl BlockIo {
             let opened = checked
                 .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, context).ok())
                 .map(Block::new);
-            // What is not good is read by itself, which says what is wrong with it, and from another copy if there is one.
+            // A bad block is read by itself, which reports the fault, and from another copy if
+            // there is one.
             let block = match opened {
                 Some(block) => {
                     add(&self.counters.blocks_read, 1);
@@ -296,7 +297,8 @@ impl BlockIo {
         }
     }
 
-    /// What compressed bytes become, in order, on all cores; `None` for those that do not become as many as they are to.
+    /// Decompresses blocks, in order, on all cores; `None` for those that do not give their stated
+    /// size.
     #[must_use]
     pub fn unpack(&self, parts: &[PackedPart<'_>]) -> Vec<Option<Buffer>> {
         let mut plain: Vec<Option<Buffer>> = Vec::new();

@@ -1,4 +1,5 @@
-//! What a sealed block is bound to: the associated data of its seal. `docs/format/seal.md` has the bytes.
+//! The identity that a sealed block is bound to: the associated data of its seal.
+//! `docs/format/seal.md` has the bytes.
 
 use steadfast_format::{BlockKind, BlockPointer, Compression, DatasetId, PoolGuid, Txg};
 
@@ -16,7 +17,7 @@ pub struct Identity {
     pub birth: Txg,
     /// Bytes after opening and decompression.
     pub lsize: u32,
-    /// What it holds.
+    /// Its kind.
     pub kind: BlockKind,
     /// Height above the leaves.
     pub level: u8,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was done since the pool was imported. Device operations and bytes are in
+/// Work done since the pool was imported. Device operations and bytes are in
 /// [`steadfast_segment::Space::device_counts`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Statistics {

@@ -172,7 +172,7 @@ impl UserKey {
         Ok(UserKey { key: Key::take(&mut bytes), format: KeyFormat::Hex, kdf: None })
     }
 
-    /// What the operator holds.
+    /// Form of the operator's key.
     #[must_use]
     pub fn format(&self) -> KeyFormat {
         self.format

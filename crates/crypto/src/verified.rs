@@ -48,8 +48,8 @@ impl<T> Verified<T> {
         self.0
     }
 
-    /// What `step` (opening, decompression, decoding) makes of verified bytes is as good as they are. `step` must not
-    /// bring in bytes from elsewhere.
+    /// Applies `step` (opening, decompression, decoding): its result is as trustworthy as the
+    /// verified bytes. `step` must not bring in bytes from elsewhere.
     pub fn try_map<U, E>(self, step: impl FnOnce(T) -> Result<U, E>) -> Result<Verified<U>, E> {
         step(self.0).map(Verified)
     }

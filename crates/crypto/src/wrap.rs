@@ -60,7 +60,8 @@ fn cipher(user: &UserKey) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, user.key.expose()).expect("32 bytes are an AES-256 key"))
 }
 
-/// What the seal authenticates besides the key: the structure's other fields, then the caller's words.
+/// Bytes that the seal authenticates besides the key: the structure's other fields, then the
+/// caller's words.
 fn bound(wrapped: &WrappedKey, aad: &[u8]) -> Vec<u8> {
     [&wrapped.encode()[..WrappedKey::BOUND_SIZE], aad].concat()
 }

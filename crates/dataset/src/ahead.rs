@@ -19,11 +19,11 @@ pub(crate) struct Reading {
     next: u64,
     /// Bytes of the run; 0 before the first read.
     run: u64,
-    /// What was asked for ends here.
+    /// End of the last requested range.
     ahead: u64,
 }
 
-/// What follows from a read.
+/// Advice after a read.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Advice {
     /// Nothing.

@@ -54,7 +54,7 @@ pub enum Problem {
         inode: InodeId,
         /// `nlink` of its record.
         noted: u32,
-        /// What its entries make.
+        /// Number that its entries give.
         counted: u32,
     },
     /// A directory's size is not the number of its entries.
@@ -106,36 +106,36 @@ pub enum Problem {
         /// Where it begins.
         offset: u64,
     },
-    /// What a file says it occupies is not what its extents occupy.
+    /// The bytes that a file's record says it occupies differ from those of its extents.
     Allocated {
         /// File.
         inode: InodeId,
-        /// What its record says.
+        /// Number in its record.
         noted: u64,
-        /// What its extents make.
+        /// Number from its extents.
         counted: u64,
     },
-    /// What an owner is said to have is not what its inodes make.
+    /// The row of an owner differs from the sum over its inodes.
     Owner {
         /// Whose.
         owner: Owner,
-        /// What the extents tree says.
+        /// Row in the extents tree.
         noted: OwnerRow,
-        /// What its inodes make.
+        /// Sum over its inodes.
         counted: OwnerRow,
     },
     /// The sum of logical or data bytes is not what is counted.
     Counter {
         /// Which one.
         name: &'static str,
-        /// What the dataset says.
+        /// Number in the dataset row.
         noted: u64,
-        /// What its items make.
+        /// Number of its items.
         counted: u64,
     },
 }
 
-/// What was seen of the names tree.
+/// Inodes and entries seen in the names tree.
 #[derive(Default)]
 struct Seen {
     inodes: BTreeMap<InodeId, InodeRecord>,
@@ -286,7 +286,7 @@ impl Dataset {
                         problems.push(Problem::ExtentOverlap { inode, offset });
                     }
                     last = Some((inode, end));
-                    // What a cut covers is on its way out, whatever it is.
+                    // Content under a cut is being freed, whatever it is.
                     let live = match cuts.get(&inode) {
                         Some(cuts) => cuts.gaps(offset..end).into_iter().next_back(),
                         None => Some(offset..end),

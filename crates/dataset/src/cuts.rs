@@ -20,7 +20,7 @@ use crate::RangeSet;
 #[derive(Default)]
 pub(crate) struct Cuts {
     pub(crate) by_inode: BTreeMap<InodeId, RangeSet>,
-    /// What the extents tree lists.
+    /// Ranges listed in the extents tree.
     pub(crate) listed: BTreeSet<(InodeId, u64, u64)>,
 }
 

@@ -167,7 +167,7 @@ impl Dataset {
         match advice {
             Advice::Nothing => {}
             Advice::Cancel => self.blocks.cancel_read_ahead(inode.id.0),
-            // What cannot be looked up now is told to whoever reads it.
+            // An error of this look-up is reported to the reader of the range.
             Advice::Ahead(range) => {
                 let parts = self.extents_in(inode.id, &range).unwrap_or_default();
                 self.blocks.read_ahead(inode.id.0, &blocks_in(&parts, &range), false);

@@ -39,7 +39,7 @@ pub(crate) const ROOT_INODE: InodeId = InodeId(1);
 /// Damaged ranges kept for status reports.
 const DAMAGE_KEPT: usize = 1_000;
 
-/// What may change while a dataset is open.
+/// Settings that may change while a dataset is open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Greatest record of new files, in bytes: a power of two from 512 to 16 MiB.
@@ -69,7 +69,7 @@ pub struct Counters {
     pub next_inode: u64,
 }
 
-/// What a dataset is opened with.
+/// Parts with which a dataset is opened.
 pub struct DatasetParts {
     /// Number.
     pub id: DatasetId,
@@ -125,7 +125,7 @@ pub struct Dataset {
     pub(crate) records_folded: AtomicU64,
     pub(crate) files: AtomicU64,
     pub(crate) next_inode: AtomicU64,
-    /// Who makes changes durable ahead of their commit, what it holds, and from which commit on all changes were noted for it.
+    /// The intent log, its mode, and the first txg from which all changes were noted for it.
     pub(crate) journal: RwLock<Option<Arc<dyn Journal>>>,
     pub(crate) journal_mode: AtomicU8,
     pub(crate) tracked_from: AtomicU64,
@@ -144,7 +144,8 @@ pub struct Dataset {
     pub(crate) account: OnceLock<Arc<dyn Account>>,
 }
 
-/// Who is told of files that occupy other room than before though nobody changed them. Called by sync: it must not wait.
+/// Callback for files whose occupied space changed though nobody changed them. Sync calls it: it
+/// must not wait.
 pub type Resized = Arc<dyn Fn(InodeId) + Send + Sync>;
 
 impl Dataset {

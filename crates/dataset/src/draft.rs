@@ -28,7 +28,7 @@ pub struct Draft {
     inodes: Vec<Arc<Inode>>,
 }
 
-/// What came of drafting.
+/// Result of drafting.
 pub enum Drafted {
     /// Nothing is pending of what was asked for.
     Nothing,
@@ -75,7 +75,7 @@ impl Dataset {
         self.set_journal(journal, mode);
     }
 
-    /// What the log holds.
+    /// Content of the log.
     #[must_use]
     pub fn journal_mode(&self) -> JournalMode {
         JournalMode::from_u8(self.journal_mode.load(Ordering::Acquire))
@@ -139,7 +139,8 @@ impl Dataset {
         let journal = self.journal.read().clone().filter(|_| self.is_tracked());
         match journal.map_or(Durable::CommitInstead, |journal| journal.log_pending(self)) {
             Durable::Yes => true,
-            // What is on its way is of the txg before; what came after it can be logged when that is there.
+            // Frozen content belongs to the txg before. Later changes can be logged once that txg
+            // is committed.
             Durable::GaveUp => false,
             Durable::CommitInstead => {
                 self.txgs.commits.request_sync(self.txgs.gate.open_txg());
@@ -214,7 +215,7 @@ impl Dataset {
         ids.dedup();
 
         let mut draft = Draft { body: Vec::with_capacity(8 << 10), records: 0, inodes: Vec::new() };
-        // Whatever an inode shows that is not pending stands in a group before.
+        // Changes of an inode that are not pending are in an earlier group.
         let is_wanted = match asked {
             Some(asked) => asked.iter().any(|inode| inode.state.lock().pending_in > committed),
             None => keys.len() + ids.len() > 0,
@@ -284,7 +285,7 @@ impl Dataset {
         self.draft_content(draft, inode, &state, &ranges, journal.frozen_txg, limit)
     }
 
-    /// What `ranges` of a file hold now, as far as memory knows.
+    /// Content of `ranges` of a file now, as far as it is in memory.
     fn draft_content(
         &self,
         draft: &mut Draft,
@@ -312,7 +313,7 @@ impl Dataset {
                     found = below;
                 }
                 match found {
-                    // What it holds lies in a block, which a commit only refers to.
+                    // Its content is in a block to which only a commit refers.
                     Some(true) if layer.is_shared(record_size, at) => return Err(Refused::TooLarge),
                     Some(true) => {
                         let length = index(until - at);

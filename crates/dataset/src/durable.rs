@@ -19,7 +19,7 @@ impl Dataset {
         self.sync_mode.store(mode as u8, Ordering::Release);
     }
 
-    /// What `fsync` and single changes wait for.
+    /// The promise that `fsync` and single changes wait for.
     #[must_use]
     pub fn sync_mode(&self) -> SyncMode {
         SyncMode::from_u8(self.sync_mode.load(Ordering::Acquire))

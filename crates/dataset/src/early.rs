@@ -39,7 +39,7 @@ use steadfast_blockio::BlockWrite;
 use steadfast_format::extent::Extent;
 use steadfast_format::{BlockKind, Txg};
 
-/// What is stored in one turn at most: a commit that is wanted meanwhile waits for it.
+/// Bytes stored in one turn at most: a commit that is wanted meanwhile waits for the turn.
 const STEP_BYTES_MAX: u64 = 16 << 20;
 
 impl Dataset {

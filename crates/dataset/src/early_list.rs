@@ -8,7 +8,7 @@ use crate::inode::Inode;
 /// The latest records of a txg are left to its sync: who writes the same place again does so soon.
 const LAG_BYTES: u64 = 2 << 20;
 
-/// What is worth a turn.
+/// Bytes that are worth a turn.
 const STEP_BYTES_MIN: u64 = 4 << 20;
 
 /// Complete records of the open txg that are not stored.

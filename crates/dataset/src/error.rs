@@ -1,4 +1,4 @@
-//! What can go wrong in a dataset.
+//! Errors of a dataset.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub enum Error {
     /// The operation was not let in; nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What was waited for will not commit.
+    /// The txg that was waited for will not commit.
     #[error(transparent)]
     Suspended(#[from] Suspended),
     /// No such inode (any more).
@@ -46,7 +46,7 @@ pub enum Error {
     Item {
         /// Dataset.
         dataset: DatasetId,
-        /// What the decoder said.
+        /// The decoder's error.
         source: DecodeError,
     },
     /// An item is missing where another one says it must be.
@@ -54,7 +54,7 @@ pub enum Error {
     Missing {
         /// Dataset.
         dataset: DatasetId,
-        /// What should be there.
+        /// The missing item.
         what: &'static str,
     },
 }

@@ -92,7 +92,7 @@ impl Dataset {
     /// Picks what the txg that closes next folds. Loads inodes, so not in the exclusive moment.
     pub(crate) fn pick_folds(&self) -> Result<()> {
         let mut budget = self.unreserved_for_folds();
-        // What its metadata may come to depends on what else the commit changes. [commit_room.2]
+        // The size of the metadata depends on the other changes of the commit. [commit_room.2]
         let mut blocks = self.txgs.budget.reserved().blocks;
         let waiting: BTreeSet<(InodeId, u64)> = {
             let folding = self.folding.lock();
@@ -160,7 +160,7 @@ impl Dataset {
     /// for this commit waiting.
     fn fetch_folds(&self, picked: &[(Arc<Inode>, u64)]) {
         for (inode, offset) in picked {
-            // What is wrong with an extent is told by who folds it.
+            // An error of an extent is reported by the fold.
             if let Ok(Some(extent @ Extent::Overlaid(_))) = self.extent_at(inode.id, *offset) {
                 let pointers: Vec<_> = extent.pointers().into_iter().copied().collect();
                 self.blocks.read_ahead(inode.id.0, &pointers, true);
@@ -239,7 +239,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// What could not be read may be tried again.
+    /// Records that could not be read may be tried again.
     pub(crate) fn forget_unreadable(&self) {
         let mut folding = self.folding.lock();
         folding.clean &= folding.unreadable.is_empty();

@@ -18,6 +18,6 @@ pub(crate) struct FrozenSet {
     pub moved: Vec<(Arc<Inode>, OwnedBy)>,
     pub files: u64,
     pub next_inode: u64,
-    /// What was shared in it is counted.
+    /// Its shared records are counted.
     pub shares_counted: bool,
 }

@@ -7,7 +7,7 @@ use steadfast_format::extent::Extent;
 
 use crate::dataset::Dataset;
 
-/// What a sync changes of sums.
+/// The change of a dataset's sums by one sync.
 #[derive(Default)]
 pub(crate) struct Growth {
     /// Bytes that files occupy, as `stat` tells it.

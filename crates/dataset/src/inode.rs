@@ -40,7 +40,7 @@ pub struct Inode {
     /// Number.
     pub id: InodeId,
     pub(crate) state: Mutex<InodeState>,
-    /// What the txg being synced changes of the content.
+    /// Changes of the content by the txg being synced.
     pub(crate) frozen: Mutex<Option<Arc<Frozen>>>,
     /// How it is being read.
     pub(crate) reading: Mutex<Reading>,
@@ -50,7 +50,7 @@ pub struct Inode {
     used: AtomicBool,
 }
 
-/// What changes of an inode.
+/// Changing state of an inode.
 pub struct InodeState {
     /// Attributes.
     pub record: InodeRecord,
@@ -72,7 +72,8 @@ pub struct InodeState {
     pub(crate) gone: bool,
     /// Whose object it is; `None` once it is gone.
     pub(crate) object_of: Option<OwnedBy>,
-    /// Who is charged for it as of the last freeze, and with how many bytes as of the last sync.
+    /// Owner that is charged for it as of the last freeze, and the charged bytes as of the last
+    /// sync.
     pub(crate) charged: Option<OwnedBy>,
     pub(crate) charged_bytes: u64,
     /// The txg that closes next, or is being synced, folds records of it.

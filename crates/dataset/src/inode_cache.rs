@@ -68,7 +68,7 @@ pub struct InodeRoom {
     pub(crate) resting_bytes: AtomicUsize,
 }
 
-/// What inodes take of memory.
+/// Memory taken by inodes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InodesInMemory {
     /// Objects.
@@ -102,7 +102,7 @@ impl InodeRoom {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// What is in it.
+    /// Inodes in it, and their bytes.
     #[must_use]
     pub fn used(&self) -> InodesInMemory {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed) as u64;
@@ -333,8 +333,8 @@ impl Drop for Inodes {
 impl Inode {
     /// True if nothing is lost with this object that the trees do not have: [inode_cache.2], [inode_cache.3].
     ///
-    /// What it remembers for the log is of no use any more once its last change is committed; how it was being read is found
-    /// out again.
+    /// Its notes for the log are useless once its last change is committed. The pattern of its
+    /// reads is found out again.
     pub(crate) fn is_idle(&self, state: &InodeState, committed: Txg) -> bool {
         let is_stored = !state.dirty && !state.record_dirty && state.changed <= committed;
         let has_content = !state.open.is_empty() || !state.open.stale.is_empty();

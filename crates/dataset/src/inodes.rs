@@ -192,7 +192,8 @@ impl Dataset {
             self.retired.lock().insert(inode.id, Arc::clone(inode));
             return;
         }
-        // Whoever got the object through the map still counts on it: then it stays, lest a second one come to be.
+        // Another holder got the object through the map and relies on it. It stays, or a second
+        // one would come to be.
         if Arc::strong_count(inode) <= MAP_AND_CALLER {
             shard.drop_inode(inode.id, state.altered);
         }
@@ -236,7 +237,8 @@ impl Dataset {
 
     /// Removes an inode without links for good: its names items and content go in one txg.
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
-        // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
+        // The caller removed the last name, and its work is done. This waits on its own behalf, as
+        // nobody would do it later.
         let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
         let op = Patience::Endless.during(|| self.txgs.begin_for(self.account(), AdmitKind::Remove, cost))?;
         let id = inode.id;

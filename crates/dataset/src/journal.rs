@@ -1,4 +1,5 @@
-//! What the intent log has to know: changes that neither a commit nor a log group holds yet.
+//! The tracked changes of the intent log (ZIL): changes that neither a commit nor a log group
+//! holds yet.
 //!
 //! The log holds *states*, not operations: which items of the names tree differ, what inodes look like, which bytes were
 //! written or cut. Operations note only *where* they changed something: the keys of their batch, which are at hand, the
@@ -26,7 +27,7 @@ use std::time::Duration;
 use crate::dataset::Dataset;
 use crate::inode::Inode;
 
-/// What a dataset's log holds: the property `journal`.
+/// Content of a dataset's log: the property `journal`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(u8)]
 pub enum JournalMode {
@@ -53,7 +54,7 @@ impl JournalMode {
     }
 }
 
-/// What came of asking a journal.
+/// Answer of a journal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Durable {
     /// It is durable.

@@ -9,7 +9,7 @@ use steadfast_device::Buffer;
 use steadfast_format::extent::Extent;
 use steadfast_format::{BlockPointer, Compression, Txg};
 
-/// What one txg changed of a file's content. Data wins over cuts of the same layer.
+/// Changes of a file's content by one txg. Data wins over cuts of the same layer.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     /// By the offset at which the record begins.
@@ -44,7 +44,7 @@ impl Shared {
 pub(crate) struct Packed {
     pub compression: Compression,
     pub bytes: Vec<u8>,
-    /// What they are when they are not.
+    /// Their length when they are not compressed.
     pub length: usize,
 }
 
@@ -105,24 +105,24 @@ pub(crate) struct Terms<'a> {
     pub(crate) overlays: &'a [u64],
 }
 
-/// What was reserved for a record.
+/// Space reserved for a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Reserve {
     /// Enough to write it whole.
     Whole {
-        /// What is left if it gets an overlay instead.
+        /// Rest of the reservation if it gets an overlay instead.
         beyond_overlay: u64,
     },
     /// An overlay, and something towards folds.
     Overlay {
-        /// What is left if it gets an overlay.
+        /// Rest of the reservation if it gets an overlay.
         spare: u64,
-        /// What is missing to write it whole instead.
+        /// Bytes missing to write it whole instead.
         missing: u64,
     },
 }
 
-/// What a change added to what is reserved.
+/// Addition of a change to the reserved space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     pub(crate) memory: u64,
@@ -297,7 +297,8 @@ impl Layer {
         missing.extend(self.cuts.gaps(gap));
     }
 
-    /// What lies at `at`: true for data, false for a cut, `None` for nothing; and up to where that holds.
+    /// Kind of the byte at `at`: true for data, false for a cut, `None` for nothing; and the end
+    /// of the range for which that holds.
     pub(crate) fn state_at(&self, record_size: u64, at: u64) -> (Option<bool>, u64) {
         let (state, until) = self.own_state_at(record_size, at);
         if state.is_some() || self.shared.is_empty() {
@@ -329,7 +330,8 @@ impl Layer {
         }
     }
 
-    /// What was just written of the record at `start`, from its beginning, came so. The bytes of memory that are kept.
+    /// Notes that the bytes just written from the beginning of the record at `start` arrived in
+    /// this compressed form. Returns the bytes of memory that are kept.
     pub(crate) fn came_packed(&mut self, start: u64, packed: Packed) -> u64 {
         let is_all = |record: &&mut Record| record.whole().is_some_and(|whole| whole.len() == packed.length);
         let Some(record) = self.records.get_mut(&start).filter(is_all) else { return 0 };
@@ -346,8 +348,9 @@ impl Layer {
         Some((Arc::clone(chunk), record.packed.take()))
     }
 
-    /// What began with [`Layer::begin_early`] has ended: with the first `length` bytes of `chunk` stored at `pointer`, and
-    /// only zeros behind them. If the record has changed since, that was in vain.
+    /// Ends an early write that began with [`Layer::begin_early`]: the first `length` bytes of
+    /// `chunk` are stored at `pointer`, and only zeros follow. If the record has changed since,
+    /// the write was useless.
     pub(crate) fn end_early(&mut self, start: u64, chunk: &Arc<Buffer>, stored: Option<(u32, BlockPointer)>) {
         let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Writing));
         match (record, stored) {
@@ -394,7 +397,7 @@ impl Record {
         whole.min(2 * overlay_space(grain, start, self.bytes()))
     }
 
-    /// What was reserved for it, now that it is `length` bytes long.
+    /// Space to be reserved for it at a length of `length` bytes.
     pub(crate) fn reserve(&self, grain: Grain, start: u64, length: u64) -> Reserve {
         let (whole, overlay) = (record_space(grain, length), overlay_space(grain, start, self.bytes()));
         let beyond = self.charged.saturating_sub(overlay);
@@ -478,7 +481,7 @@ impl Record {
             Some((&at, bytes)) if at + bytes.len() >= offset => (at, std::mem::take(bytes)),
             _ => (offset, Arc::default()),
         };
-        // Whoever writes the record early keeps what it has.
+        // An early write of the record keeps its own reference to the chunk.
         let mut bytes = Arc::try_unwrap(chunk).unwrap_or_else(|shared| Buffer::clone(&shared));
         let mut before = bytes.capacity();
         // Chunks that the new end reaches become part of it.
@@ -524,7 +527,7 @@ impl Record {
 /// Sees to it that `bytes`, which will not become longer than `most`, can become `needed` bytes long.
 fn make_room(bytes: &mut Buffer, needed: usize, most: usize) {
     if needed > bytes.capacity() {
-        // What grows once will grow again.
+        // A buffer that grows once will grow again.
         let room = if bytes.is_empty() { needed } else { needed.max(2 * bytes.capacity()).min(most) };
         let mut larger = Buffer::with_room(room);
         larger.extend(bytes);

@@ -107,5 +107,5 @@ pub use steadfast_tree::NodeCache;
 pub use sync::SyncResult;
 pub use sync_mode::SyncMode;
 
-/// What this room returns.
+/// Result of a call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

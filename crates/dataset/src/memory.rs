@@ -30,7 +30,7 @@ struct State {
     more: BTreeMap<u64, u64>,
     bad: BTreeSet<u64>,
     reads: u64,
-    /// What was written that came compressed too, and how it came.
+    /// Blocks written with a compressed form, and that form.
     packed: Vec<(Vec<u8>, Vec<u8>)>,
     reads_left: Option<u64>,
     writes_left: Option<u64>,
@@ -51,12 +51,12 @@ fn fails(left: &mut Option<u64>) -> bool {
     }
 }
 
-/// What a block in memory answers when it was told to fail.
+/// Error of a block in memory that was told to fail.
 #[derive(Debug, thiserror::Error)]
 #[error("made to fail")]
 struct Injected;
 
-/// What a block in memory can be said of: it is not there.
+/// Error of a block that is not in memory.
 #[derive(Debug, thiserror::Error)]
 #[error("block {0} is not there")]
 struct Absent(u64);
@@ -138,7 +138,7 @@ impl MemoryBlocks {
         *self.read_watcher.lock() = Some(Arc::new(watcher));
     }
 
-    /// What was written that came compressed too, and how it came, since this was asked last.
+    /// Blocks written with a compressed form, and that form, since the last call.
     pub fn take_packed(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         std::mem::take(&mut self.state.lock().packed)
     }

@@ -35,7 +35,7 @@ pub(crate) const ROOMY: u64 = 32;
 /// Bytes that one txg adds to an extent, at most: an overlay of bytes and one of zeros.
 const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_bytes_max(RANGES_MAX);
 
-/// What an extent takes besides its overlays, at most: its head, and its base.
+/// Bytes of an extent besides its overlays, at most: its head and its base.
 const EXTENT_BYTES_MAX: usize = 32 + BlockPointer::ENCODED_SIZE;
 
 /// By how much numbers in a pointer that is not known yet may be longer than those of a made-up one.
@@ -58,7 +58,7 @@ pub(crate) struct Part {
     pub at: u64,
 }
 
-/// What of `window` (of the record) comes from which block. The rest is zeros.
+/// The blocks from which parts of `window` (of the record) come. The rest is zeros.
 pub(crate) fn parts(overlaid: &Overlaid, window: &Range<u64>) -> Vec<(BlockPointer, Vec<Part>)> {
     let mut covered = RangeSet::default();
     let mut found = Vec::new();

@@ -32,7 +32,8 @@ impl Dataset {
         self.owners.state.lock().quotas = quotas;
     }
 
-    /// What owners take up as of the last sync, in the order of their numbers; `None` if it is not counted yet.
+    /// Usage of each owner as of the last sync, in the order of their numbers; `None` if it is not
+    /// counted yet.
     #[must_use]
     pub fn owners(&self) -> Option<Vec<(Owner, OwnerRow)>> {
         let state = self.owners.state.lock();
@@ -129,7 +130,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Who is charged for an inode changes with this freeze, if its owner did or it is gone: who was charged before. [owners.2]
+    /// Moves the charge for an inode with this freeze, if its owner changed or it is gone. Returns
+    /// the owner charged before. [owners.2]
     pub(crate) fn freeze_owner(&self, state: &mut InodeState) -> Option<OwnedBy> {
         let now = (!state.gone).then(|| owned_by(&state.record));
         if state.charged == now {
@@ -221,7 +223,7 @@ impl Dataset {
             })
             .collect();
         self.extents.batch(&changes)?;
-        // Who has nothing and is promised nothing is forgotten.
+        // An owner without usage and promises is forgotten.
         state.entries.retain(|_, entry| {
             let waits = entry.all_promised() > 0 || entry.freed_in.contains(&true);
             entry.row().is_some() || entry.objects != 0 || waits
@@ -239,7 +241,7 @@ impl Dataset {
         for (owner, row) in counted {
             let entry = state.entries.entry(owner).or_default();
             entry.bytes = row.bytes;
-            // What operations of the open txg did meanwhile stands beside it.
+            // Operations of the open txg counted beside it meanwhile.
             entry.objects_frozen = i64::try_from(row.objects).unwrap_or(i64::MAX);
             entry.objects += entry.objects_frozen;
         }

@@ -31,7 +31,7 @@ use crate::cost::METADATA_SPACE;
 /// Txgs that can hold promises at once, as in the budget.
 const TXG_SLOTS: usize = 4;
 
-/// Who owns an inode.
+/// Owner of an inode: user and group.
 pub(crate) type OwnedBy = (u32, u32);
 
 /// User and group.
@@ -57,7 +57,7 @@ pub struct OwnerQuota {
     pub objects: Option<u64>,
 }
 
-/// What one owner has.
+/// Usage of one owner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     /// Bytes as of the last sync.
@@ -93,7 +93,7 @@ pub(crate) enum Stage {
     Wanted,
     /// The sync under way counts everything; what operations do is noted beside.
     Counting,
-    /// What is in memory is exact, and the next sync puts all of it into the tree.
+    /// The usage in memory is exact, and the next sync puts all of it into the tree.
     Unwritten,
     /// The tree has it.
     Counted,
@@ -111,7 +111,7 @@ pub(crate) struct State {
     pub(crate) owing: bool,
 }
 
-/// What owners take up of a dataset.
+/// Usage of a dataset by owner.
 #[derive(Default)]
 pub(crate) struct Owners {
     pub(crate) state: Mutex<State>,
@@ -121,7 +121,7 @@ pub(crate) struct Owners {
 }
 
 impl Stage {
-    /// What owners have is known.
+    /// The usage of owners is known.
     pub(crate) fn is_known(self) -> bool {
         matches!(self, Stage::Unwritten | Stage::Counted)
     }
@@ -174,7 +174,7 @@ impl Owners {
         self.wanting.load(Ordering::Acquire)
     }
 
-    /// What stands in the way of so many bytes more for these owners.
+    /// The verdict on so many bytes more for these owners.
     pub(crate) fn judge(&self, owner: OwnedBy, space: u64) -> Verdict {
         let state = self.state.lock();
         for owner in both(owner) {
@@ -247,7 +247,8 @@ impl Account for OwnerAccount {
 
     fn settle(&self, txg: Txg, old: u64, new: u64) {
         self.above.iter().for_each(|above| above.settle(txg, old, new));
-        // What was settled for is known to the byte, nodes and all: it is waited for, not refused.
+        // Settled usage is exact to the byte, with nodes. So an operation waits for it and is not
+        // refused.
         self.owners.each(self.owner, |entry| {
             let promised = &mut entry.promised_in[slot(txg)];
             *promised = (*promised).saturating_sub(Self::content(old)) + new;

@@ -1,4 +1,4 @@
-//! What sync does with a record: what is written, and what becomes of what was there.
+//! The plan of a sync for each record: the bytes to be written, and the fate of the old extent.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,14 +16,14 @@ use crate::layer::{Packed, Record, Reserve, index, len};
 use crate::overlaid::{self, RANGES_MAX};
 use crate::{Error, RangeSet, Result};
 
-/// What becomes of a record.
+/// The plan for a record.
 pub(crate) struct Planned {
     pub inode: InodeId,
     pub offset: u64,
     pub record_size: u64,
     pub plan: Plan,
     pub old: Option<Extent>,
-    /// What the record was made to refer to in the txg that is synced.
+    /// Block that the record was made to share in the txg being synced.
     pub shared: Option<BlockPointer>,
     /// How what was written of it came compressed.
     pub packed: Option<Arc<Packed>>,
@@ -139,7 +139,7 @@ fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
     })
 }
 
-/// What became of small overwrites since the dataset was opened.
+/// Counts of small overwrites since the dataset was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OverlayCounts {
     /// Overlays written.
@@ -149,7 +149,7 @@ pub struct OverlayCounts {
 }
 
 impl Dataset {
-    /// What became of small overwrites since the dataset was opened.
+    /// Counts of small overwrites since the dataset was opened.
     #[must_use]
     pub fn overlay_counts(&self) -> OverlayCounts {
         OverlayCounts {
@@ -215,7 +215,8 @@ impl Dataset {
                 Some((over, extent)) if !self.folds(inode.id, changes, offset, extent.as_ref(), spare) => {
                     self.plan_over(over)
                 }
-                // What cannot be read need not be: it stays under an overlay, and whoever reads it is told.
+                // Unreadable content need not be read: it stays under an overlay, and its reader
+                // gets the error.
                 over => match (self.plan_whole(inode.id, changes, offset, below), over) {
                     (Err(Error::Read { inode, range, .. }), over) => {
                         self.note_damage(inode, range);
@@ -253,8 +254,8 @@ impl Dataset {
         Ok(Plan::Whole(self.without_zeros(content, changes.layer.records.get(&offset))))
     }
 
-    /// What was written of a record, as an overlay, and about what the extent will be; `None` if the record must be
-    /// written whole.
+    /// The written part of a record as an overlay, and the extent that comes of it, about; `None`
+    /// if the record must be written whole.
     fn over(
         &self,
         txg: Txg,
@@ -350,7 +351,7 @@ impl Dataset {
             }
         }
         under.overlays.retain(|overlay| overlay.block.is_none_or(|block| !moved.contains(&block.copies)));
-        // What lies behind the end of all that is left counts no more.
+        // Bytes behind the end of all parts do not count.
         let shown = u64::from(under.end());
         let zeros: Vec<Range<u32>> = zeros.within(0..shown).map(|range| overlaid::slim(&range)).collect();
         if !zeros.is_empty() {
@@ -418,7 +419,7 @@ impl Dataset {
         self.overlays.load(Ordering::Relaxed) && record_size > self.blocks.unit().into()
     }
 
-    /// What is spare of what was reserved for the records of a file, if each gets an overlay.
+    /// Spare part of the reservation for the records of a file, if each gets an overlay.
     pub(crate) fn spare_of(&self, changes: &Frozen) -> u64 {
         let grain = self.grain();
         let spare = |(&offset, record): (&u64, &Record)| match record.reserve(
@@ -475,7 +476,7 @@ impl Dataset {
         content
     }
 
-    /// What is stored of a record whose first `written` bytes were written.
+    /// Stored length of a record whose first `written` bytes were written.
     pub(crate) fn length_without_zeros(&self, content: &[u8], written: usize) -> usize {
         let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         if !self.settings.read().zeros_are_holes {

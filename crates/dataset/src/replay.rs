@@ -30,7 +30,7 @@ enum Room {
 /// Space that items of one group may take, beyond content: for each record.
 const RECORD_SPACE: u64 = 4 << 10;
 
-/// What a span of a stream takes away.
+/// A deletion by a span of a stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Removal {
     /// An item of the names tree.
@@ -69,8 +69,8 @@ pub struct ReceivedContent<'b> {
 }
 
 impl Dataset {
-    /// What the names tree, or the stored extents, have from one key up to another (empty: to the end) that is not among `keys`,
-    /// which ascend. Items of inodes that are gone are left out.
+    /// Keys of the names tree, or of the stored extents, from one key up to another (empty: to the
+    /// end) that are not among `keys`, which ascend. Items of inodes that are gone are left out.
     pub fn not_in(&self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<Vec<Removal>> {
         let tree = if extents { &self.extents } else { &self.names };
         let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
@@ -139,7 +139,7 @@ impl Dataset {
                     LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
                     LogRecord::Inode { inode, record } => {
                         self.replay_inode(op.txg(), *inode, record)?;
-                        // Whatever is said to be next, what is there is not made again.
+                        // Numbers that are in use are not given again, whatever the record says.
                         self.next_inode.fetch_max(inode.0.saturating_add(1), Ordering::Relaxed);
                     }
                     LogRecord::Counters { files, next_inode } => {
@@ -205,7 +205,7 @@ impl Dataset {
             Err(error) => return Err(error),
         };
         let mut state = inode.state.lock();
-        // What it occupies is this root's to know.
+        // The space it occupies is known by this root.
         state.record = InodeRecord { allocated: state.record.allocated, ..*record };
         self.mark(txg, &inode, &mut state);
         Ok(())

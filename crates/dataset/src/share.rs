@@ -6,9 +6,10 @@
 //! in its txg: so what snapshots hold of the source and of the target goes by the birth of each.
 //!
 //! ## Why the source's blocks are still there
-//! What is shared was stored by a txg before the open one, and neither the open nor the frozen layer, nor a cut, changes it. Only the
-//! sync of the open txg could free it; this counts what the operation left first ([`Dataset::share_frozen`]). A record with overlays
-//! is not shared, since a fold of the frozen txg may be replacing it.
+//! A shared record was stored by a txg before the open one, and neither the open nor the frozen
+//! layer, nor a cut, changes it. Only the sync of the open txg could free it; that sync counts the
+//! shares of the operation first ([`Dataset::share_frozen`]). A record with overlays is not
+//! shared, since a fold of the frozen txg may be replacing it.
 //!
 //! ## Invariants
 //! [share.1] A pointer in an extent, and a pointer that is shared in a frozen layer, are references that are each freed once.
@@ -48,7 +49,7 @@ pub enum Unshared {
     Record,
 }
 
-/// What came of sharing.
+/// Result of sharing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sharing {
     /// So many bytes are shared, from the start of what was asked for.
@@ -68,7 +69,7 @@ pub struct ShareRange {
     pub length: u64,
 }
 
-/// What a source has to be shared.
+/// Records of a source that can be shared.
 struct Found {
     /// Whole records, by offset; what lies between them is a hole.
     records: Vec<(u64, Shared)>,
@@ -135,7 +136,7 @@ impl Dataset {
             return never;
         }
         let records = length.div_ceil(record_size);
-        // Whoever limits the owner counts what is shared in full.
+        // The quota of the owner counts shared bytes in full.
         let account = self.account_of(target);
         let content = if account.is_some() { length.next_multiple_of(self.blocks.unit().into()) } else { 0 };
         let cost = Cost {

@@ -34,7 +34,7 @@ impl TreeStore {
         Arc::new(TreeStore { blocks, kind, state: Mutex::new(TreeState { txg: Txg(0), grown: 0 }) })
     }
 
-    /// What follows is written as part of `txg`.
+    /// Later nodes are written as part of `txg`.
     pub(crate) fn begin(&self, txg: Txg) {
         self.state.lock().txg = txg;
     }

@@ -31,7 +31,8 @@ impl Dataset {
         }
         let Some(&id) = shard.clock.get(shard.hand) else { return };
         let inode = &shard.live[&id];
-        // Whoever else has the object may change it, now or later. Nobody can come by it but through this shard.
+        // Another holder of the object may change it, now or later. It can be reached only through
+        // this shard.
         let is_ours = Arc::strong_count(inode) == 1;
         if inode.was_used() || !is_ours {
             shard.hand += 1;
@@ -44,7 +45,7 @@ impl Dataset {
             return;
         }
         if state.unnoted {
-            // Whoever revives it would have to count its extents: it is worth a flush before.
+            // Its next reader would have to count its extents, so it is flushed first.
             self.mark_record(inode, &mut state);
             drop(state);
             shard.hand += 1;
@@ -91,7 +92,7 @@ impl Dataset {
         shard.live.get(&id).map_or(resting, |inode| inode.state.lock().refs)
     }
 
-    /// What its inodes take of memory, with those of all datasets it shares room with.
+    /// Memory taken by its inodes, and by those of all datasets that share its room.
     #[must_use]
     pub fn inodes_in_memory(&self) -> InodesInMemory {
         self.inodes.room.used()

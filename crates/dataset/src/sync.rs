@@ -25,7 +25,7 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// Extents freed by one step of destroying a dataset.
 const DESTROY_STEP: usize = 50_000;
 
-/// What a sync gave.
+/// Result of a sync.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SyncResult {
     /// Root of the names tree.
@@ -41,7 +41,7 @@ fn is_same(one: &BlockPointer, other: &BlockPointer) -> bool {
     (one.copies, one.birth) == (other.copies, other.birth)
 }
 
-/// What a record's extent becomes.
+/// The next extent of a record.
 enum NextExtent<'a> {
     /// This, or nothing. Its pointers are those it had, or one that it was made to share.
     Is(Option<Extent>),
@@ -51,7 +51,7 @@ enum NextExtent<'a> {
     Early(Extent),
     /// A block that is being written, of so many bytes.
     Block(u32),
-    /// What it is under an overlay that is being written.
+    /// The old extent under an overlay that is being written.
     Over(&'a NewOverlay),
 }
 
@@ -96,7 +96,7 @@ impl Dataset {
                 }
             }
         }
-        // What is folded is read from the extents as they are now.
+        // A fold reads the extents as they are now.
         self.store(txg, std::mem::take(&mut batch), &mut grown)?;
         batch_bytes = 0;
         self.fold_picked(&frozen.folds, |planned| {

@@ -1,4 +1,4 @@
-//! What programs are promised without asking, and what they get when they ask: the property `sync`.
+//! Durability of changes without `fsync`, and the answer to `fsync`: the property `sync`.
 
 /// When the changes of a dataset are durable. What is written with a commit is the same in all three.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -55,7 +55,7 @@ impl LooseRanges {
     }
 }
 
-/// What an inode remembers for the log.
+/// An inode's notes for the log.
 #[derive(Debug, Default)]
 pub(crate) struct InodeJournal {
     pub(crate) open: Unlogged,

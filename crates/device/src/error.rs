@@ -1,4 +1,4 @@
-//! What can go wrong on a device, with the evidence.
+//! Errors of a device, with the evidence.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 /// Result with this room's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What was being done.
+/// An operation on a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -46,7 +46,7 @@ pub enum Error {
     Io {
         /// Device.
         device: String,
-        /// What was done.
+        /// The operation.
         operation: Operation,
         /// Byte of the device, 0 where there is none.
         offset: u64,
@@ -64,9 +64,9 @@ pub enum Error {
     WrongType {
         /// Device.
         device: String,
-        /// What it is.
+        /// Kind of the file found.
         found: &'static str,
-        /// What it should be.
+        /// Kind of file wanted.
         wanted: &'static str,
     },
     /// Someone else has it open: another daemon, or a mounted file system.
@@ -84,7 +84,7 @@ pub enum Error {
         device: String,
         /// Its size.
         size_bytes: u64,
-        /// What is needed.
+        /// Least size.
         min_bytes: u64,
     },
     /// A place that is not on the device: the device shrank, or the place is wrong.
@@ -92,7 +92,7 @@ pub enum Error {
     Outside {
         /// Device.
         device: String,
-        /// What was done.
+        /// The operation.
         operation: Operation,
         /// First byte.
         offset: u64,
@@ -166,7 +166,7 @@ pub enum Error {
     Store {
         /// Device.
         device: String,
-        /// What was done.
+        /// The operation.
         operation: Operation,
         /// Name of the object.
         object: String,

@@ -23,7 +23,7 @@ use steadfast_format::medium::{
 use crate::buffer::ALIGNMENT;
 use crate::{Buffer, Character, Device, Error, Kind, Operation, Presence, Result, SegmentPlace};
 
-/// What a device is opened for, and what others may do meanwhile.
+/// Purpose of opening a device, and the access left to others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
     /// Reading and writing; nobody else may have it so, nor [`Access::Read`].
@@ -141,7 +141,7 @@ impl FileDevice {
         if size_bytes < DEVICE_SIZE_MIN {
             return Err(Error::TooSmall { device: identity, size_bytes, min_bytes: DEVICE_SIZE_MIN });
         }
-        // Who allocated a file in full wants its space kept; a sparse file stays sparse.
+        // A file allocated in full keeps its space; a sparse file stays sparse.
         let punches = kind == Kind::Disk || metadata.blocks().saturating_mul(512) < size_bytes;
         Ok(FileDevice {
             identity,

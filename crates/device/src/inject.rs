@@ -73,7 +73,7 @@ impl When {
     }
 }
 
-/// What is done to calls.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Injection {
     /// They fail with `EIO`.
@@ -109,7 +109,7 @@ pub enum Injection {
 /// An injection that is in force, and what it did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Armed {
-    /// What is done.
+    /// The fault.
     pub injection: Injection,
     /// Calls it concerned.
     pub seen: u64,
@@ -125,7 +125,7 @@ struct Arming {
     position: u64,
 }
 
-/// What the device's calls are done to.
+/// Faults injected into a device's calls.
 pub struct Injector {
     clock: Arc<dyn Clock>,
     /// False if nothing is injected.
@@ -133,7 +133,7 @@ pub struct Injector {
     armings: Mutex<Vec<Arming>>,
 }
 
-/// What to do with a call that passes.
+/// The fate of a call.
 #[derive(Default)]
 struct Verdict {
     wait_ns: u64,
@@ -174,7 +174,7 @@ impl Injector {
         armings.drain(..).count()
     }
 
-    /// What is injected.
+    /// The armed faults.
     #[must_use]
     pub fn armed(&self) -> Vec<Armed> {
         self.lock().iter().map(|arming| arming.armed).collect()

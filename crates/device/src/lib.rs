@@ -42,7 +42,7 @@ pub use missing::MissingDevice;
 #[cfg(feature = "objects")]
 pub use objects::ObjectDevice;
 
-/// What kind of thing a device is.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -58,7 +58,7 @@ pub enum Kind {
     Missing,
 }
 
-/// What a device is and can do.
+/// Kind and abilities of a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Character {
     /// Kind.
@@ -69,11 +69,11 @@ pub struct Character {
     pub appendable: bool,
     /// True if it was opened for writing.
     pub writable: bool,
-    /// What messages call it: a path or an address.
+    /// Name in messages: a path or an address.
     pub identity: String,
 }
 
-/// What became of an opened device while it was in use.
+/// State of an opened device while it is in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Presence {
     /// It is there as far as can be seen without reading it.
@@ -103,7 +103,7 @@ pub struct SegmentPlace {
 ///
 /// [`Metered`] and [`inject::Injected`] pass every method on: one that is added here is added there too.
 pub trait Device: Send + Sync {
-    /// What it is.
+    /// Its kind and abilities.
     fn character(&self) -> Character;
 
     /// Writes a segment from its beginning, at most `slot_size` bytes at once. The id is fresh for ever, the slot is

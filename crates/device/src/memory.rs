@@ -27,7 +27,7 @@ use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 
-/// What becomes of one unflushed write when the power goes.
+/// Fate of one unflushed write when the power goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// It never happened.
@@ -41,7 +41,7 @@ pub enum Fate {
     },
 }
 
-/// What an armed fault does.
+/// Effect of an armed fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// That operation fails with EIO.
@@ -61,7 +61,7 @@ pub struct Fault {
     pub operation: Operation,
     /// How many of them go well first.
     pub skip: u64,
-    /// What happens then.
+    /// Its effect.
     pub effect: Effect,
 }
 
@@ -112,9 +112,9 @@ pub struct MemoryDevice {
 
 struct State {
     size_bytes: u64,
-    /// What reads see.
+    /// Pages as reads see them.
     current: Pages,
-    /// What survives.
+    /// Pages that survive.
     durable: Pages,
     unflushed: Vec<(u64, Vec<u8>)>,
     faults: Vec<Fault>,

@@ -23,7 +23,7 @@ pub const BUCKETS: usize = 40;
 /// A call that takes so long is slow, whether it ends well or not: OpenZFS's `zio_slow_io_ms`.
 pub const SLOW: Duration = Duration::from_secs(30);
 
-/// What kinds of calls are told apart.
+/// Kinds of calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Call {
     /// Reads of segments, labels and rings.
@@ -36,7 +36,7 @@ pub enum Call {
     Trim,
 }
 
-/// What was counted of one kind of call since the device was opened.
+/// Counters of one kind of call since the device was opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Count {
     /// Calls that ended, well or not.

@@ -27,7 +27,8 @@
 //! [pages.1] A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
 //! [pages.2] Memory of a region stays mapped while a span of it is out.                                          assert: `Region::drop`
 //! [pages.3] Every byte that can be read was written before, by the kernel (zeros) or by an earlier owner: no memory is uninitialised.
-//!      What an earlier owner left is not secret from a later one, as both are this process; who hands bytes out fills them first.
+//! Bytes of an earlier owner are no secret from a later one, as both are this process; a caller
+//! that hands bytes out fills them first.
 #![allow(unsafe_code, reason = "mapping memory; see the invariants")]
 
 use std::collections::BTreeSet;

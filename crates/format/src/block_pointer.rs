@@ -51,7 +51,7 @@ impl Compression {
     }
 }
 
-/// What a block holds. Bound into its seal, so a block of one kind is never taken for another.
+/// Kind of a block. Bound into its seal, so a block of one kind is never taken for another.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum BlockKind {
@@ -135,7 +135,7 @@ pub struct BlockPointer {
     pub stamp: Stamp,
     /// Compression of the opened bytes.
     pub compression: Compression,
-    /// What it holds.
+    /// Its kind.
     pub kind: BlockKind,
     /// Height above the leaves.
     pub level: u8,

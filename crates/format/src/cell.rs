@@ -9,7 +9,7 @@
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{Address, DecodeError, SegmentId, Txg};
 
-/// What a cell holds, in sum.
+/// A cell: the sums over its dead ranges.
 ///
 /// | off | len | field    | meaning                                                   |
 /// |-----|-----|----------|-----------------------------------------------------------|

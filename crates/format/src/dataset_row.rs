@@ -3,7 +3,7 @@
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, DatasetId, DecodeError, Txg, WrappedKey};
 
-/// What a dataset has of snapshots: of its own, and of the one it comes from.
+/// Snapshots of a dataset, and the snapshot it was cloned from.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Lineage {
     /// Dataset under whose number its blocks are sealed; 0: its own.
@@ -97,7 +97,7 @@ pub struct DatasetRow {
     pub volume: bool,
     /// How it is encrypted, if it is.
     pub encryption: Option<DatasetEncryption>,
-    /// What it has of snapshots.
+    /// Its snapshots and its origin.
     pub lineage: Lineage,
 }
 

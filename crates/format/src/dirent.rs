@@ -75,7 +75,7 @@ pub fn sip_hash(seed: &[u8; 16], bytes: &[u8]) -> u64 {
 /// |  10 |   n | name     | any bytes but `/` and zero                               |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Dirent {
-    /// What it leads to.
+    /// The inode it leads to.
     pub inode: InodeId,
     /// Type bits of its mode, shifted right by 12.
     pub kind: u8,

@@ -1,4 +1,4 @@
-//! What a decoder says of bytes it does not accept.
+//! Errors of a decoder.
 
 /// Why bytes are not the structure they should be. Decoders return this for any input and never panic.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -40,7 +40,7 @@ pub enum Extent {
 pub struct Overlaid {
     /// Bytes of content: up to the end of the last one that a block gives.
     pub length: u32,
-    /// What lies below all overlays. Without it what no overlay covers is zeros.
+    /// Content below all overlays. Without it, bytes that no overlay covers are zeros.
     pub base: Option<Base>,
     /// Oldest first; where several cover a byte the last one counts.
     pub overlays: Vec<Overlay>,

@@ -3,7 +3,7 @@
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};
 
-/// What not knowing a feature forbids.
+/// Access forbidden to a program that does not know a feature.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Need {
@@ -24,7 +24,7 @@ pub enum Need {
 /// |   2 |     | name     | lower case words joined by `_`              |
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Feature {
-    /// What not knowing it forbids.
+    /// Access forbidden to a program that does not know it.
     pub need: Need,
     /// Lower case words joined by `_`; never used again for something else.
     pub name: String,

@@ -211,7 +211,7 @@ pub enum ExtentsKey {
     },
     /// The dataset knows what each owner takes up.
     Owners,
-    /// What an owner takes up.
+    /// Usage of an owner.
     Owner(Owner),
 }
 

@@ -210,7 +210,7 @@ pub fn meta_key(bytes: &[u8]) {
     assert_eq!(key.encode(), bytes, "{CANONICAL}");
 }
 
-/// What a user or a group takes up.
+/// Usage of a user or group.
 pub fn owner_row(bytes: &[u8]) {
     let Ok(row) = OwnerRow::decode(bytes) else { return };
     assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
@@ -228,14 +228,14 @@ pub fn received_property(bytes: &[u8]) {
     assert_eq!(row.encode(), bytes, "{CANONICAL}");
 }
 
-/// What a stream begins with.
+/// The header of a stream.
 pub fn stream_header(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let Ok(header) = StreamHeader::decode(bytes) else { return };
     assert_eq!(header.encode(), *bytes, "{CANONICAL}");
 }
 
-/// What stands before a frame of a stream.
+/// The header of a frame of a stream.
 pub fn stream_frame(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let Ok(frame) = FrameHeader::decode(bytes) else { return };
@@ -273,7 +273,7 @@ pub fn stream_span(bytes: &[u8]) {
     assert_eq!(span.encode(), bytes, "{CANONICAL}");
 }
 
-/// What stands before a packed record.
+/// The header of a packed record.
 pub fn packed_record(bytes: &[u8]) {
     let Ok(record) = PackedRecord::decode(bytes) else { return };
     assert_eq!(record.encode(), bytes[..PackedRecord::SIZE], "{CANONICAL}");
@@ -291,7 +291,7 @@ pub fn raw_roots(bytes: &[u8]) {
     assert_eq!(roots.encode(), bytes, "{CANONICAL}");
 }
 
-/// What stands before a sealed block.
+/// The header of a sealed block.
 pub fn raw_block(bytes: &[u8]) {
     let Ok(block) = RawBlock::decode(bytes) else { return };
     assert_eq!(block.encode(), bytes[..RawBlock::SIZE], "{CANONICAL}");
@@ -315,7 +315,7 @@ pub fn manifest_run(bytes: &[u8]) {
     assert_eq!(run.encode(), bytes, "{CANONICAL}");
 }
 
-/// Who wrote what a dataset shows.
+/// The writers of a dataset's blocks.
 pub fn manifest_writer(bytes: &[u8]) {
     let Ok(writers) = ManifestWriter::decode_all(bytes) else { return };
     assert_eq!(ManifestWriter::encode_all(&writers), bytes, "{CANONICAL}");

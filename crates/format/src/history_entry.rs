@@ -23,13 +23,13 @@ pub struct HistoryEntry {
     pub time_ns: u64,
     /// In which txg.
     pub txg: Txg,
-    /// Who.
+    /// User.
     pub uid: u32,
     /// True for what no operator asked for.
     pub internal: bool,
     /// Where.
     pub host: String,
-    /// What.
+    /// Command.
     pub text: String,
 }
 

@@ -64,7 +64,7 @@ pub enum LeafState {
     Parted = 6,
 }
 
-/// What a group does with its columns.
+/// Layout of a group's columns.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum GroupKind {
     /// Every column holds all bytes.
@@ -89,17 +89,17 @@ pub enum GroupKind {
 pub struct GroupConfig {
     /// Group.
     pub id: u8,
-    /// What it does with its columns.
+    /// Layout of its columns.
     pub kind: GroupKind,
     /// Columns of a new segment.
     pub width: u8,
     /// Bytes of a slot on its leaves: what a column of a segment takes.
     pub column: u32,
-    /// What it holds. Feature `special_devices`.
+    /// Class of its content. Feature `special_devices`.
     pub class: GroupClass,
 }
 
-/// What a group holds.
+/// Class of a group's content.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum GroupClass {
@@ -110,7 +110,7 @@ pub enum GroupClass {
     Special = 1,
 }
 
-/// What an auxiliary device is for.
+/// Purpose of an auxiliary device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum AuxClass {
@@ -124,7 +124,7 @@ pub enum AuxClass {
     Cache = 4,
 }
 
-/// What a spare in use stands for.
+/// The device that a spare in use stands in for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Standing {
     /// The leaf that it is meanwhile.
@@ -133,7 +133,7 @@ pub struct Standing {
     pub instead: DeviceId,
 }
 
-/// What labels say of a log device, and of no other. Feature `log_mirrors`, unless it stands alone and is in use.
+/// State of a log device in labels. Feature `log_mirrors`, unless it stands alone and is in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogPart {
     /// Its mirror, from 1; 0 if it stands alone.
@@ -165,7 +165,7 @@ pub enum LogOut {
 /// |  16 |     | path     | path by which it was last opened                                                     |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuxConfig {
-    /// What it is for.
+    /// Its purpose.
     pub class: AuxClass,
     /// It failed or was lost. Nothing on it is needed as of the label's txg, and nothing is written to it any more.
     pub given_up: bool,

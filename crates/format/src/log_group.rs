@@ -9,7 +9,7 @@ use crate::{DatasetId, DecodeError, InodeId, PoolGuid, Stamp, Txg};
 
 const MAGIC: &[u8; 8] = b"SFilog\0\0";
 
-/// What precedes the records of a group, which begin at byte 160.
+/// Header of a group. Its records begin at byte 160.
 ///
 /// | off | len | field    | meaning                                                               |
 /// |-----|-----|----------|-----------------------------------------------------------------------|
@@ -269,7 +269,7 @@ pub static RECORD_LAYOUT: Layout = Layout::new(
     &["key", "value"],
 );
 
-/// What a record of any kind is made of.
+/// The parts of a record of any kind.
 #[derive(Clone, Copy, Default)]
 struct Parts<'b> {
     kind: u8,

@@ -52,7 +52,7 @@ pub struct ManifestEntry {
     pub psize: u32,
     /// Its second copy, if it has one.
     pub second: Address,
-    /// What it holds.
+    /// Its kind.
     pub kind: BlockKind,
 }
 
@@ -75,7 +75,7 @@ impl ManifestEntry {
     /// Its length.
     pub const SIZE: usize = Self::LAYOUT.size();
 
-    /// What a manifest says of a sealed block.
+    /// The manifest entry of a sealed block.
     #[must_use]
     pub fn of(pointer: &BlockPointer) -> ManifestEntry {
         ManifestEntry {
@@ -184,7 +184,8 @@ impl ManifestRun {
     }
 }
 
-/// Who wrote what a dataset shows: itself, and before it began what it is a clone of. Some of these, one after the other.
+/// A writer of the blocks of a dataset: itself, and before its beginning its origin. A list of
+/// these, one after the other.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|

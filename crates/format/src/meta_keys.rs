@@ -105,19 +105,19 @@ pub enum MetaKey {
     Segment(SegmentId),
     /// Where units that are known by (segment, unit) lie now.
     Relocation(SegmentId, u32),
-    /// What was done to the pool.
+    /// An entry of the pool's history.
     History(u64),
-    /// What the intent log promised to a dataset whose key was not there at import.
+    /// Groups of the intent log promised to a dataset whose key was not loaded at import.
     HeldLog(DatasetId),
     /// Checksums of the chunks of a redundant segment, part by part.
     Checksums(SegmentId, u32),
     /// The pool's last scrub or resilver.
     Scan,
-    /// What was last moved from devices to others.
+    /// The last move from devices to others.
     Move,
     /// Row of a snapshot of a dataset, by the txg whose roots it keeps.
     Snapshot(DatasetId, Txg),
-    /// What a dataset let go and its snapshots hold, in sum.
+    /// A cell of a dataset's deadlist: its sums.
     Cell(DatasetId, CellId),
     /// Places of a cell, run by run.
     CellRun(DatasetId, CellId, u64),
@@ -127,19 +127,19 @@ pub enum MetaKey {
     Hold(DatasetId, String),
     /// Bookmark of a dataset.
     Bookmark(DatasetId, String),
-    /// What is being received into a hidden dataset.
+    /// The receive into a hidden dataset.
     Receive(DatasetId),
-    /// What a stream said of a property of a dataset.
+    /// A property of a dataset, as a stream set it.
     ReceivedProperty(DatasetId, String),
-    /// Who refers to the block at an address, and what it holds.
+    /// References to the block at an address, and its content.
     Reference(Address),
-    /// What the reference table comes to.
+    /// Sums of the reference table (DDT).
     Sharing,
     /// Sealed blocks of a segment, from this address on.
     Manifest(Address),
     /// A dataset has blocks born in a txg, or references made in it, that lie in a segment.
     ManifestBirth(DatasetId, Txg, SegmentId),
-    /// Who wrote what a dataset shows.
+    /// The writers of a dataset's blocks.
     ManifestWriters(DatasetId),
     /// A dataset referred once more, in a txg, to the block at an address.
     ManifestReference(Address, Txg, DatasetId),

@@ -1,4 +1,4 @@
-//! What a user or a group takes up of a dataset. FORMAT.md, "Owner row".
+//! Usage of a dataset by one user or group. FORMAT.md, "Owner row".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, InodeId};

@@ -5,8 +5,8 @@
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, DatasetId, DecodeError, PoolGuid, Stamp, Txg, WrappedKey};
 
-/// Who may open a raw snapshot, and where its trees begin. Its pointers are those of the pool it was made in: their places mean
-/// nothing elsewhere, and their stamps name the same blocks everywhere.
+/// Key and tree roots of a raw snapshot. Its pointers are those of the pool it was made in: their
+/// places mean nothing elsewhere, and their stamps name the same blocks everywhere.
 ///
 /// | off | len | field      | meaning                                                          |
 /// |-----|-----|------------|------------------------------------------------------------------|
@@ -137,7 +137,7 @@ impl RawRoots {
     }
 }
 
-/// What stands before the bytes of a sealed block, in a stream and in a file.
+/// Header of a sealed block, in a stream and in a file.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
@@ -150,7 +150,7 @@ impl RawRoots {
 pub struct RawBlock {
     /// BLAKE3 of its bytes.
     pub hash: [u8; 32],
-    /// What names it everywhere.
+    /// Its name in every pool.
     pub stamp: Stamp,
     /// How many bytes it has.
     pub psize: u32,
@@ -235,7 +235,7 @@ impl RawGone {
 /// |  24 |   8 | count    | how many with counters that follow, at least 1; they end below 2^37 |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RawKept {
-    /// What names the first.
+    /// Name of the first.
     pub first: Stamp,
     /// How many there are.
     pub count: u64,

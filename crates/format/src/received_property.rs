@@ -12,7 +12,7 @@ use crate::layout::{Decoder, Encoder, Layout};
 /// |   8 |     | value    | the value received, UTF-8; nothing without bit 0                   |
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ReceivedProperty {
-    /// What the last stream that brought properties said.
+    /// Value in the last stream that brought properties.
     pub value: Option<String>,
     /// The parent's counts, whatever is received.
     pub inherited: bool,

@@ -162,7 +162,7 @@ impl ContentRow {
     }
 }
 
-/// What the reference table comes to.
+/// Sums of the reference table (DDT).
 ///
 /// | off | len | field        | meaning                                                       |
 /// |-----|-----|--------------|---------------------------------------------------------------|

@@ -1,9 +1,9 @@
-//! What a scrub or a resilver did and where it goes on. FORMAT.md, "Scan".
+//! State of a scrub or resilver. FORMAT.md, "Scan".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, SegmentId};
 
-/// What a scan is for.
+/// Purpose of a scan.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum ScanKind {
@@ -11,7 +11,7 @@ pub enum ScanKind {
     Scrub = 1,
     /// Columns that are missing, or on a device that leaves, are built on others.
     Resilver = 2,
-    /// What lies on groups that leave goes to others.
+    /// Segments of groups that leave go to others.
     Remove = 3,
     /// Columns go to devices of their group that hold fewer.
     Expand = 4,
@@ -61,7 +61,7 @@ pub enum ScanState {
 /// |  80 |   8 | missing  | columns that no device had room for                              |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ScanRow {
-    /// What for.
+    /// Its purpose.
     pub kind: ScanKind,
     /// How far.
     pub state: ScanState,

@@ -45,7 +45,7 @@ pub struct SnapshotRow {
     pub next_inode: u64,
     /// It goes when nothing keeps it any more.
     pub deferred: bool,
-    /// What follows the `@`.
+    /// Name behind the `@`.
     pub name: String,
 }
 

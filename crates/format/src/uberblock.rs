@@ -103,7 +103,7 @@ fn encode_place(place: Option<&Placement>) -> (u64, u32, [u8; 4], [u8; MORE_BYTE
     (first.device.0, first.slot, shape, more)
 }
 
-/// What the fields of one copy of the tail's place held.
+/// The fields of one copy of the tail's place.
 struct StoredPlace<'b> {
     first: Column,
     shape: [u8; 4],

@@ -3,7 +3,7 @@
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};
 
-/// What the operator holds.
+/// Form of the operator's key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum KeyFormat {
@@ -89,7 +89,7 @@ impl KdfParams {
 /// |  72 |  48 | sealed         | master key (32) and tag (16); bytes 0 to 71 are bound in    |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WrappedKey {
-    /// What the operator holds.
+    /// Form of the operator's key.
     pub key_format: KeyFormat,
     /// How a passphrase is stretched; `None` for raw and hex keys.
     pub kdf: Option<KdfParams>,

@@ -32,7 +32,7 @@ pub(crate) fn clone(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// What reading a request may end in.
+/// Result of reading a request.
 pub(crate) enum Received {
     /// A request of so many bytes.
     Message(usize),
@@ -172,7 +172,7 @@ impl RequestPoller {
     fn set_blocking(&mut self, fd: &OwnedFd, blocking: bool) {
         if self.is_blocking != blocking {
             let flags = if blocking { OFlags::RDWR } else { OFlags::RDWR | OFlags::NONBLOCK };
-            // What fails here leaves a thread that looks more or less often than it should.
+            // If this fails, the thread polls more or less often than it should, and no more.
             let _ = rustix::fs::fcntl_setfl(fd, flags);
             self.is_blocking = blocking;
         }
@@ -226,7 +226,7 @@ impl ReplyBuffer {
         Self { payload: page, pages }
     }
 
-    /// What a handler fills.
+    /// The part of the buffer that a handler fills.
     pub fn payload(&mut self) -> &mut [u8] {
         let payload = self.payload;
         &mut self.pages.as_mut()[payload..]

@@ -9,7 +9,7 @@ use crate::wire::reply::*;
 use crate::wire::request::{Incoming, Operation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a transport does with a request that was served.
+/// A transport's action on a request that was served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// Nothing is sent: the request wants no answer.
@@ -31,11 +31,11 @@ type Reply<T> = Result<T, Errno>;
 /// A request that was served.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Served {
-    /// What the transport sends.
+    /// Action of the transport.
     pub outcome: Outcome,
     /// Inode whose attributes the kernel must forget *before* it gets the answer: see [`Request::forget_attr`].
     pub stale: Option<u64>,
-    /// What the handler's panic said, if it panicked.
+    /// The message of the handler's panic, if it panicked.
     pub panicked: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub fn serve_waiting(
     }
 }
 
-/// What a panic said, if it said it in words.
+/// The message of a panic, if it is a text.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())

@@ -80,7 +80,7 @@ pub enum Error {
     /// The handshake could not be read or answered.
     #[error("the handshake with the kernel failed: {message}")]
     Handshake {
-        /// What happened.
+        /// The event.
         message: String,
     },
     /// The kernel is too old.
@@ -104,7 +104,7 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
-    /// What is mounted where cannot be told.
+    /// The table of mounts cannot be read.
     #[error("/proc/self/mountinfo, which tells what is mounted, cannot be read: {source}")]
     TableUnreadable {
         /// Why.

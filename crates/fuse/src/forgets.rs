@@ -1,9 +1,11 @@
 //! # Forgotten inodes, by the ten thousand
 //!
-//! Who drops the kernel's caches, or runs short of memory, makes the kernel forget all inodes at once: it tells of as many as fit
-//! into one message (65,000 in a megabyte), and prefers such messages to requests, two to one. A thread that serves requests would be
-//! gone for tens of milliseconds with each, all of them before the first request gets through. So large messages are only taken
-//! over by it, and worked off by a thread of their own; up to a bound, beyond which who brings more does the work itself.
+//! When a user drops the kernel's caches, or memory runs short, the kernel forgets all inodes at
+//! once. It puts as many as fit into one message (65,000 in a megabyte), and prefers such messages
+//! to requests, two to one. A thread that serves requests would be busy for tens of milliseconds
+//! with each, all of them before the first request gets through. So it only takes large messages
+//! over, and a thread of their own works them off. Beyond a bound, the thread that brings more
+//! does the work itself.
 //!
 //! ## Invariants
 //! [forgets.1] Nothing is forgotten that was not handed over, and nothing twice: a message is in the queue or with one thread.

@@ -25,7 +25,7 @@ use crate::sink::{DirPlusSink, DirSink, ValueSink};
 use crate::types::*;
 use crate::wire::request::Operation;
 
-/// What a method answers.
+/// Answer of a method.
 pub type Reply<T> = Result<T, Errno>;
 
 /// A file system as the kernel calls it. Methods not written answer `ENOSYS`, except where a line says otherwise.
@@ -110,7 +110,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Fills `out` from `args.offset`; returns the bytes filled, less than `out.len()` only at the end of the file.
-    /// What `out` holds at the call is of no meaning.
+    /// The content of `out` at the call has no meaning.
     fn read(&self, req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
         Err(Errno::ENOSYS)
     }

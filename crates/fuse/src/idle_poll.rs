@@ -11,8 +11,9 @@
 //!     asleep ──────────────────────────────► awake ──────────────────────────────────────────► asleep
 //! ```
 //!
-//! What it costs: while awake, each idle processor of the machine draws the power of a busy one. So it is for guests with few
-//! processors unless asked for ([`IdlePoll`]), and for as long as requests come.
+//! Cost: while awake, each idle processor of the machine draws the power of a busy one. So it is
+//! for guests with few processors unless asked for ([`IdlePoll`]), and for as long as requests
+//! come.
 //!
 //! ## Invariants
 //! [idle_poll.1] The wish is withdrawn when the session ends, however it ends: the kernel forgets it with the descriptor.

@@ -31,7 +31,7 @@ impl Later {
 
     fn send(&mut self, reply: Result<(), Errno>) {
         let Some((fd, unique)) = self.to.take() else { return };
-        // What fails here is a connection that was cut meanwhile: nobody is there to hear it.
+        // This fails if the connection was cut meanwhile: then nobody waits for the answer.
         let _ = match reply {
             Ok(()) => send(&fd, &encode_out_header(OUT_HEADER_SIZE, 0, unique)),
             Err(errno) => send(&fd, &encode_error(errno, unique)),

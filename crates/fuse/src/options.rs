@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// What `df` shows as the source: a pool's or dataset's name.
+    /// Source in `df`: a pool's or dataset's name.
     pub fs_name: String,
     /// The type shown is `fuse.SUBTYPE`, or `fuse` without one. Default `None`.
     pub subtype: Option<String>,
@@ -175,7 +175,7 @@ pub enum LogEvent {
         opcode: u32,
         /// Number of the request.
         unique: u64,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
     /// A message of the kernel could not be read; it was answered `EIO` where possible.
@@ -191,7 +191,7 @@ pub enum LogEvent {
         opcode: u32,
         /// Number of the request.
         unique: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         error: String,
     },
     /// All threads were blocked in handlers, so more were started.
@@ -231,7 +231,7 @@ pub enum LogEvent {
     },
     /// Something went wrong with a queue.
     QueueFailed {
-        /// What.
+        /// Message.
         message: String,
     },
     /// The mount was gone here and no file was open, but other mount namespaces held copies of it, so the connection

@@ -106,7 +106,7 @@ struct Shared {
     /// The crew, as one, and the queues' threads that have not left.
     serving: AtomicUsize,
     notifier: Notifier,
-    /// What the kernel forgot by the ten thousand.
+    /// Forgets of the kernel, by the ten thousand.
     forgets: Forgets,
     log: Option<LogSink>,
     /// Files the kernel has open, wherever [session.3].
@@ -115,8 +115,8 @@ struct Shared {
     ended: Condvar,
 }
 
-/// What a request and its answer do to the number of open files. Directories do not count: nothing is written to one
-/// that could be lost.
+/// Change of the number of open files by a request and its answer. Directories do not count: no
+/// written data is lost with one.
 fn handles_gained(operation: &Operation<'_>, outcome: Outcome) -> i64 {
     match (operation, outcome) {
         // From now on the kernel opens without asking, so nobody knows any more what is open.
@@ -144,7 +144,7 @@ impl PutOff {
 
 #[derive(Default)]
 struct End {
-    /// What the first thread to leave saw.
+    /// Reason of the first thread that left.
     reason: Option<EndReason>,
     /// `Shared::finish` has begun.
     begun: bool,
@@ -216,7 +216,7 @@ impl Session {
             dialect: Dialect { setxattr_ext: out.flags & flag::SETXATTR_EXT != 0 },
             negotiated,
             clone_device: options.clone_device,
-            // Who asks is asleep while others look about, where there is one processor only.
+            // With one processor only, the caller sleeps while a thread polls.
             poll: match std::thread::available_parallelism() {
                 Ok(processors) if processors.get() > 1 => Duration::from_micros(options.poll_us.into()),
                 _ => Duration::ZERO,
@@ -268,7 +268,7 @@ impl Session {
         &self.mounted.mountpoint
     }
 
-    /// What kernel and session agreed on.
+    /// Protocol that kernel and session agreed on.
     pub fn negotiated(&self) -> &Negotiated {
         &self.shared.negotiated
     }
@@ -531,23 +531,25 @@ impl Shared {
         let mut request = RequestBuffer::new(self.negotiated.max_write);
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
-        // Who looks about changes the descriptor's flags, so it must be his.
-        let mut ear = device::RequestPoller::new(if self.clone_device { self.poll } else { Duration::ZERO });
+        // A polling thread changes the descriptor's flags, so it needs one of its own.
+        let mut poller =
+            device::RequestPoller::new(if self.clone_device { self.poll } else { Duration::ZERO });
         let mut put_off = PutOff::default();
         let reason = loop {
-            // What waits by now is served before what asks to be durable, and shares its flush.
+            // Requests that wait by now are served before those for durability, and share their
+            // flush.
             let received = match put_off.is_due() {
-                Some(false) => match ear.glance(fd, &mut request) {
+                Some(false) => match poller.glance(fd, &mut request) {
                     Received::Message(len) => Received::Message(len),
                     _ => Received::Again,
                 },
                 Some(true) => Received::Again,
-                None => self.crew.idle(|| ear.receive(fd, &mut request, || self.crew.may_rest())),
+                None => self.crew.idle(|| poller.receive(fd, &mut request, || self.crew.may_rest())),
             };
             match received {
                 Received::Message(len) => {
-                    if ear.backlog >= BACKLOG_MAX {
-                        ear.backlog = 0;
+                    if poller.backlog >= BACKLOG_MAX {
+                        poller.backlog = 0;
                         self.crew.call();
                     }
                     let message = request.message(len);
@@ -558,7 +560,7 @@ impl Shared {
                         self.sync(fd, &mut seat, &mut out, &mut put_off);
                         self.crew.busy(&mut seat, || self.answer(fd, message, &mut out, None));
                     }
-                    if !ear.looks_about() || self.crew.may_rest() {
+                    if !poller.looks_about() || self.crew.may_rest() {
                         // Others serve meanwhile, and what they are asked shares the flush all the same.
                         self.sync(fd, &mut seat, &mut out, &mut put_off);
                     }
@@ -720,7 +722,7 @@ impl Shared {
     }
 }
 
-/// What the queues' threads and their workers do with a request.
+/// Serves the requests of the queues' threads and their workers.
 impl Server for Shared {
     fn serve(&self, entry: &mut uring::Entry, may_wait: bool, scratch: &mut Vec<u8>) -> bool {
         if let Some(idle_poll) = &self.idle_poll {

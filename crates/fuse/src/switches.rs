@@ -7,11 +7,11 @@ use thiserror::Error;
 /// One switch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Switch {
-    /// What stands in front of `=`.
+    /// Name in front of `=`.
     pub name: &'static str,
-    /// What may stand behind it.
+    /// Values allowed behind it.
     pub values: &'static str,
-    /// What it does.
+    /// Its effect.
     pub meaning: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub enum SwitchError {
     /// No switch has this name.
     #[error("'{name}' is no switch of the transport")]
     Unknown {
-        /// What stood in front of `=`.
+        /// Name in front of `=`.
         name: String,
     },
     /// The switch does not take this value.
@@ -63,9 +63,9 @@ pub enum SwitchError {
     Value {
         /// The switch.
         name: &'static str,
-        /// What stood behind `=`.
+        /// Value behind `=`.
         value: String,
-        /// What may stand there.
+        /// Values allowed there.
         values: &'static str,
     },
 }

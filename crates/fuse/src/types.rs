@@ -47,7 +47,7 @@ impl fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// Who asks, as the kernel says it. `uid` and `gid` are the caller's *file system* ids.
+/// The caller, as the kernel names it. `uid` and `gid` are the caller's *file system* ids.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
     /// The kernel's number of this request; useful in logs only.
@@ -96,7 +96,7 @@ pub struct Time {
 /// A time to set: the server's own clock, or a given value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SetTime {
-    /// Whatever the server's clock says.
+    /// The time of the server's clock.
     Now,
     /// This value.
     At(Time),
@@ -206,7 +206,7 @@ pub struct StatFs {
     pub frsize: u32,
 }
 
-/// What a directory listing says of a name's type; the values are those of `d_type`.
+/// Kind of a name in a directory listing; the values are those of `d_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum FileKind {
@@ -253,7 +253,7 @@ pub struct Forget {
     pub nlookup: u64,
 }
 
-/// What `setattr` shall change; `None` leaves a field alone.
+/// Attributes to be changed by `setattr`; `None` leaves one alone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SetAttr {
     /// Permission bits (`chmod`).
@@ -390,7 +390,7 @@ pub struct FallocateArgs {
     pub mode: u32,
 }
 
-/// What `lseek` looks for.
+/// Target of `lseek`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Whence {
     /// The next byte of data (`SEEK_DATA`); `ENXIO` if none.
@@ -431,11 +431,11 @@ pub struct IoctlArgs<'a> {
     pub command: u32,
     /// The argument word.
     pub argument: u64,
-    /// What the caller's memory held, as the request number says.
+    /// Bytes of the caller's memory, as the request number says.
     pub input: &'a [u8],
 }
 
-/// What the handshake with the kernel ended in.
+/// Result of the handshake with the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Negotiated {
     /// Protocol minor version both sides speak: 31 to 45.

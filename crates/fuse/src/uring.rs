@@ -84,7 +84,7 @@ type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 pub(crate) struct Entry {
     headers: Pages,
     payload: Pages,
-    /// What the kernel reads when the entry is registered.
+    /// Buffers that the kernel reads when the entry is registered.
     segments: [libc::iovec; 2],
 }
 
@@ -137,7 +137,7 @@ impl Entry {
     }
 }
 
-/// What the queues need of the session.
+/// The session as the queues need it.
 pub(crate) trait Server: Send + Sync + 'static {
     /// Serves the request in `entry` and puts the answer there. False, with the request as it was, if it cannot be served
     /// without waiting and `may_wait` does not allow that. `scratch` is memory to be used again.
@@ -235,7 +235,7 @@ impl Home {
     }
 }
 
-/// Who has an entry.
+/// Holder of an entry.
 enum Slot {
     /// The kernel: the memory must stay where it is and not be looked at.
     Kernel(#[allow(dead_code, reason = "kept alive, not looked at [uring.2]")] Box<Entry>),
@@ -398,7 +398,7 @@ impl Queue {
     }
 
     /// # Safety
-    /// What the submission points to must live until its completion.
+    /// Memory that the submission points to must live until its completion.
     unsafe fn push(&mut self, submission: &squeue::Entry128) {
         // SAFETY: the caller's promise.
         let pushed = unsafe { self.ring.submission().push(submission) };
@@ -438,7 +438,7 @@ impl Pool {
         })
     }
 
-    /// Who serves; to be called before the first job.
+    /// Sets the server; to be called before the first job.
     pub fn serve_with(&self, server: Arc<dyn Server>) {
         *self.server.lock().unwrap_or_else(|e| e.into_inner()) = Some(server);
     }

@@ -33,7 +33,7 @@ use crate::{Finding, Found, Record};
 /// Findings of one kind that are told one by one; the rest are counted.
 const SHOWN_MAX: u64 = 1_000;
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Summary {
     /// Findings by severity.
@@ -139,7 +139,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
         |row: &DatasetRow| row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
     for row in &meta.datasets {
         let keys = Meta::keys_of(&mut view, row, found);
-        // What a hidden dataset began as is its target's.
+        // The snapshot that a hidden dataset began as belongs to its target.
         let began = meta.receives.get(&row.id).map_or(Txg(0), |(_, txg)| *txg);
         let base = meta.base(row.id).max(began);
         let head = check_dataset(&mut view, row, (owner_of(row), base), &keys, summary, found);
@@ -231,7 +231,7 @@ fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
     }
 }
 
-/// What the walk of a head came to.
+/// Result of the walk of a head.
 struct Head {
     /// False if not all of it was reached.
     whole: bool,
@@ -290,7 +290,7 @@ fn check_table(
         summary.live_units += u64::from(live);
         summary.dead_units += u64::from(row.filled - live);
         summary.empty_segments += u64::from(live == 0);
-        // What lies in the intent log is its own: no pointer leads there.
+        // Segments of the intent log belong to it: no pointer leads there.
         let of_log = Class::from_u8(row.class) == Some(Class::Log);
         let units = if of_log { 0 } else { view.table.unmarked(segment) };
         let of_pool = Class::from_u8(row.class).is_some_and(Class::is_pool);
@@ -431,7 +431,7 @@ fn class_fits(kind: BlockKind, copy: usize, class: u8) -> bool {
 struct Blocks<'r> {
     reach: &'r mut Reach,
     dataset: DatasetId,
-    /// What was born by then is its origin's, and not entered here.
+    /// Blocks born by then belong to its origin, and are not entered here.
     base: Txg,
     border: &'r mut Border,
     keys: Option<std::sync::Arc<steadfast_crypto::BlockKeys>>,
@@ -483,7 +483,7 @@ impl Visit for Blocks<'_> {
                 return;
             }
             Err(error) => {
-                // What such an item leads to is not known.
+                // The blocks of such an item are unknown.
                 self.whole = false;
                 found(item.bad(error));
                 return;

@@ -1,6 +1,7 @@
 //! Clones: whose blocks are whose. `docs/decisions/0090-snapshots.md`, `0091-clones.md`.
 //!
-//! What a clone leads to and was born by its origin is the origin's: walks of the clone stop there and keep where they stopped, its
+//! Blocks of a clone that were born by its origin belong to the origin. Walks of the clone stop
+//! there and keep where they stopped, its
 //! *border*. When all heads and cells are marked, what lies behind the borders is walked: each block of it must be kept by a relative,
 //! and the sum must be what the row says the clone shares, and what its origin has without the clone's shadows.
 
@@ -69,13 +70,14 @@ fn unrelated(row: &DatasetRow, of: &DatasetRow, txg: Txg, oldest: Option<Txg>) -
     tests.into_iter().find_map(|(wrong, reason)| wrong.then_some(reason))
 }
 
-/// What lies behind the border of a clone's head, and of its snapshots. After the heads and cells of all.
+/// Blocks behind the border of a clone's head, and of its snapshots. After the heads and cells of
+/// all.
 pub(crate) struct Shared {
     pub dataset: DatasetId,
     pub keys: Option<Arc<BlockKeys>>,
     /// Everything that could keep it was reached, so that what nobody keeps is lost.
     pub certain: bool,
-    /// What was looked at.
+    /// Addresses already seen.
     visited: HashSet<Address>,
     /// The same of blocks that more than one pointer leads to: by inode, offset and birth too.
     referred: HashSet<(u64, u64, Address, Txg)>,
@@ -207,7 +209,7 @@ fn shadows_of(meta: &Meta, id: DatasetId) -> (u64, u64) {
     cells.fold((0, 0), |(bytes, logical), (_, sum)| (bytes + sum.bytes, logical + sum.logical))
 }
 
-/// What a clone's shadows name must be kept by a relative. After the heads and cells of all.
+/// Blocks named by a clone's shadows must be kept by a relative. After the heads and cells of all.
 pub(crate) fn check_shadows(view: &View, meta: &Meta, unsure: &BTreeSet<DatasetId>, found: &mut Found<'_>) {
     for (id, cell, places) in &meta.runs {
         if cell.born >= meta.base(*id) || unsure.contains(id) {

@@ -69,7 +69,7 @@ pub(crate) fn check_devices(
     found: &mut Found<'_>,
 ) -> bool {
     let mut enough = true;
-    // What went to another pool is none of this one's.
+    // Leaves that were split off belong to another pool.
     let parted = |leaf: &&LeafConfig| leaf.state == LeafState::Parted && !given(leaf);
     for leaf in config.leaves.iter().filter(|leaf| !parted(leaf)) {
         let spared = can_spare(config, leaf, given);

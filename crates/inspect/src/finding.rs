@@ -8,7 +8,7 @@ use steadfast_format::{Address, BlockKind, DatasetId, DeviceId, InodeId, PoolGui
 
 use crate::Record;
 
-/// What a finding costs, mildest first.
+/// Severity of a finding, mildest first.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Severity {
     /// Nothing: what a crash or an older commit leaves behind.
@@ -40,12 +40,12 @@ impl Severity {
     }
 }
 
-/// What a block belongs to, so that a finding can be followed to a file.
+/// Owner of a block, so that a finding can be followed to a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Bookmark {
     /// Dataset, 0 for the pool's own metadata.
     pub dataset: DatasetId,
-    /// What the block holds.
+    /// Kind of the block.
     pub kind: BlockKind,
     /// Height above the leaves.
     pub level: u8,
@@ -99,7 +99,7 @@ pub enum Finding {
         path: String,
         /// Which copy, 0 to 3.
         copy: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A device has no valid label.
@@ -239,7 +239,7 @@ pub enum Finding {
     /// A given secret opens nothing.
     #[error("the key does not open {what}: {reason}")]
     KeyWrong {
-        /// What it was tried on.
+        /// The thing that it was tried on.
         what: String,
         /// Why not.
         reason: String,
@@ -279,7 +279,7 @@ pub enum Finding {
     BlockLost {
         /// The block.
         bookmark: Bookmark,
-        /// What was wrong with each.
+        /// The fault of each.
         detail: String,
     },
     /// Metadata with one copy only.
@@ -377,9 +377,9 @@ pub enum Finding {
         dataset: DatasetId,
         /// Which count.
         field: &'static str,
-        /// What the row says.
+        /// Number in the row.
         stored: u64,
-        /// What was found.
+        /// Number found.
         found: u64,
     },
     /// Units that live in the table and that no pointer leads to.
@@ -415,7 +415,7 @@ pub enum Finding {
     References {
         /// Where it lies.
         address: Address,
-        /// What its row says.
+        /// Number in its row.
         stored: u64,
         /// Pointers and places in cells.
         found: u64,
@@ -426,11 +426,11 @@ pub enum Finding {
     /// A sealed block would not be found by who sends it without its key.
     #[error("{bookmark}: the block at segment {}, offset {} is not in the manifest as it should be: {reason}", address.segment, address.offset)]
     ManifestLacks {
-        /// What leads to it.
+        /// A pointer to it.
         bookmark: Bookmark,
         /// Where it lies.
         address: Address,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Blocks are listed of a segment in which nothing lives.
@@ -524,7 +524,7 @@ pub enum Finding {
     LiveSum {
         /// Sum over the rows.
         rows: u64,
-        /// What the loaded table counts.
+        /// Number in the loaded table.
         table: u64,
     },
     /// A log device that the labels list was not given.
@@ -540,9 +540,9 @@ pub enum Finding {
     LogDeviceOld {
         /// Device.
         path: String,
-        /// What it says.
+        /// Its txg.
         txg: Txg,
-        /// What the leaves say.
+        /// Newest txg of the leaves.
         newest: Txg,
     },
     /// The same of one of a mirror, of which another one was given.
@@ -559,9 +559,9 @@ pub enum Finding {
     LogSideOld {
         /// Device.
         path: String,
-        /// What it says.
+        /// Its txg.
         txg: Txg,
-        /// What the leaves say.
+        /// Newest txg of the leaves.
         newest: Txg,
     },
     /// One device of a log mirror lost a group that another one has.
@@ -751,7 +751,7 @@ impl Finding {
         }
     }
 
-    /// What the finding costs.
+    /// The severity of the finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.class().1

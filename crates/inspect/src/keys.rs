@@ -13,7 +13,7 @@ const STRETCHED_MAX: usize = 16;
 /// A user key, or why there is none, and how it was made.
 type Made = ((KeyFormat, Option<KdfParams>), Result<Arc<UserKey>, String>);
 
-/// What the operator gave, and user keys made of it so far.
+/// The operator's secret, and the user keys made of it so far.
 pub(crate) struct Secret {
     secret: Option<Vec<u8>>,
     made: Vec<Made>,
@@ -49,23 +49,23 @@ impl Secret {
         steadfast_crypto::unwrap(&user, wrapped, aad).map_err(|error| error.to_string())
     }
 
-    /// What opens blocks sealed under a master key.
+    /// Keys for blocks sealed under a master key.
     pub fn block_keys(&self, master: Key) -> Arc<BlockKeys> {
         Arc::new(BlockKeys::new(master, &|out: &mut [u8]| self.env.random.fill(out)))
     }
 }
 
-/// What the pool's wrapped master key is bound to.
+/// Data that the pool's wrapped master key is bound to.
 pub(crate) fn pool_wrap_aad(pool: PoolGuid) -> Vec<u8> {
     [&b"steadfast pool key"[..], &pool.0.to_le_bytes()].concat()
 }
 
-/// What a dataset's wrapped master key is bound to.
+/// Data that a dataset's wrapped master key is bound to.
 pub(crate) fn dataset_wrap_aad(pool: PoolGuid, dataset: DatasetId) -> Vec<u8> {
     [&b"steadfast dataset key"[..], &pool.0.to_le_bytes(), &dataset.0.to_le_bytes()].concat()
 }
 
-/// What keys the tags of a sealed pool's uberblocks.
+/// Key of the tags of a sealed pool's uberblocks.
 pub(crate) fn tag_key(master: &Key) -> Key {
     steadfast_crypto::derive(master, b"", "steadfast uberblock tag v1")
 }

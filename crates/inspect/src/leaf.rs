@@ -1,4 +1,4 @@
-//! What is looked at: devices opened for reading, and what their labels and rings hold.
+//! Leaves: devices opened for reading, with their labels and rings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Leaf {
     /// found may never have been together on the device.
     ///
     /// # Errors
-    /// What the device room refuses: missing, too small, in use.
+    /// Errors of the device: missing, too small, in use.
     pub fn open(path: &Path, in_use: bool) -> Result<Leaf, Error> {
         let options = if in_use { OpenOptions::PEEK } else { OpenOptions::READ };
         let device = FileDevice::open(path, &options)?;
@@ -130,7 +130,7 @@ pub(crate) fn check_label(leaf: &Leaf, copies: &[Result<LabelConfig, LabelFault>
     }
 }
 
-/// What the tag of an uberblock says.
+/// State of an uberblock's tag.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tag {
     /// It is the right one.
@@ -141,7 +141,7 @@ pub enum Tag {
     Unknown,
 }
 
-/// What one slot of a ring holds.
+/// Content of one slot of a ring.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RingSlot {
     /// Nothing was ever written there.
@@ -150,7 +150,7 @@ pub enum RingSlot {
     Malformed(DecodeError),
     /// An uberblock.
     Uberblock {
-        /// What it says.
+        /// Its uberblock.
         uberblock: Box<Uberblock>,
         /// Its tag.
         tag: [u8; 32],

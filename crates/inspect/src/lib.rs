@@ -61,7 +61,7 @@ pub enum Error {
     File {
         /// As it was named.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// No pool can be read from these devices; the findings say why.
@@ -92,7 +92,7 @@ pub enum Error {
     Word {
         /// As it was typed.
         word: String,
-        /// What it should be.
+        /// Kind wanted.
         wanted: &'static str,
     },
 }

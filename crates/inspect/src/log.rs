@@ -34,7 +34,7 @@ struct Places {
 }
 
 impl Places {
-    /// What the table and the labels say; what they list and was not given is a finding.
+    /// Places in the table and the labels. A listed device that was not given is a finding.
     fn of(view: &View, found: &mut Found<'_>) -> Places {
         let config = &view.front.config;
         let slot_size = config.slot_size;
@@ -217,7 +217,8 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What lies behind the head of a root; in a pool with an anchor whose record was given, as far as that vouches for it.
+/// Groups behind the head of a root; in a pool with an anchor whose record was given, as far as
+/// that vouches for them.
 fn found_behind(view: &View, places: &Places, head: LogStart) -> Survey {
     let mut all = survey(places, &Wanted { pool: view.front.config.pool, head, unhashed: false });
     if let Some(promised) = view.front.promised {
@@ -264,7 +265,8 @@ fn finding_of(damage: &Damage, places: &Places) -> Finding {
     }
 }
 
-/// What a device of a mirror lost and another one has. What never came to one is what a crash leaves.
+/// A group that one device of a mirror lost and another one has. A group that never came to one is
+/// the work of a crash.
 fn lack_of(lack: &Lack, places: &Places) -> Option<Finding> {
     let (segment, _) = lack.place;
     let is_mirror = matches!(places.parts[segment], Part::Slot(..));
@@ -300,7 +302,7 @@ pub(crate) fn check(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
     let all = found_behind(view, &places, head);
     all.damage.iter().for_each(|damage| found(finding_of(damage, &places)));
     all.lacks.iter().filter_map(|lack| lack_of(lack, &places)).for_each(&mut *found);
-    // What stands before a gap is part of that finding.
+    // Groups before a gap are part of that finding.
     let last = all.groups.iter().chain(&all.stranded).map(|group| group.header.sequence).max();
     for sequence in torn.into_iter().filter(|sequence| last.is_none_or(|last| *sequence > last)) {
         found(Finding::LogTorn { sequence });

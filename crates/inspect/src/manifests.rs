@@ -9,7 +9,7 @@ use crate::finding::Bookmark;
 use crate::view::View;
 use crate::{Finding, Found};
 
-/// What the meta tree lists.
+/// Manifests listed in the meta tree.
 #[derive(Default)]
 pub(crate) struct Manifests {
     /// By address: who wrote it, when, and its hash.
@@ -60,7 +60,7 @@ impl Manifests {
     }
 }
 
-/// What is listed of what is gone.
+/// Reports manifests of datasets that are gone.
 pub(crate) fn check(view: &View, found: &mut Found<'_>) {
     let table = &view.table;
     let lists = &table.manifests;

@@ -14,7 +14,7 @@ use crate::view::View;
 use crate::walk::{Item, Visit, Walk};
 use crate::{Finding, Found};
 
-/// What the meta tree says.
+/// Content of the meta tree.
 pub(crate) struct Meta {
     /// Its nodes.
     pub nodes: Vec<(BlockPointer, Bookmark)>,
@@ -283,7 +283,7 @@ impl Visit for Meta {
                 Ok(sum) => _ = self.cells.insert((id, cell), sum),
             },
             MetaKey::CellRun(id, cell, _) => match CellPlace::decode_run(item.value) {
-                // What lies there is not known to be in use.
+                // Blocks there are not known to be in use.
                 Err(error) => {
                     self.whole = false;
                     found(item.bad(error));

@@ -1,4 +1,4 @@
-//! What is printed: one record a line, for people as `word field=value ...`, for programs as a JSON object.
+//! Output: one record a line, for people as `word field=value ...`, for programs as a JSON object.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// One line of output: what it is about, and named values in order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// What kind of thing is told of.
+    /// Kind of the thing described.
     pub what: &'static str,
     /// Names and values.
     pub fields: Vec<(&'static str, Value)>,

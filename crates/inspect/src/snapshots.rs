@@ -21,7 +21,7 @@ use crate::{Finding, Found};
 pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
     let unit = u64::from(view.table.geometry.unit);
     let mut runs: BTreeMap<(DatasetId, CellId), [u64; 3]> = BTreeMap::new();
-    // What a hidden dataset let go of the snapshot it began as is that one's.
+    // Blocks that a hidden dataset freed of the snapshot it began as belong to that snapshot.
     let own = |id: &DatasetId| !meta.receives.contains_key(id);
     for (id, cell, places) in meta.runs.iter().filter(|(id, ..)| own(id)) {
         let sum = runs.entry((*id, *cell)).or_default();
@@ -141,9 +141,9 @@ pub(crate) fn check_snapshots(
     }
 }
 
-/// What a snapshot reaches that nothing younger does.
+/// Blocks that a snapshot reaches and nothing younger does.
 struct Seen<'s> {
-    /// What is its origin's.
+    /// Blocks of its origin.
     shared: &'s mut Shared,
     base: Txg,
     bytes: u64,
@@ -215,7 +215,7 @@ impl Visit for Seen<'_> {
             return;
         };
         for (pointer, bookmark) in content {
-            // What is its origin's is read there.
+            // Blocks of its origin are read there.
             if self.see(view, &pointer, &bookmark, found) && pointer.birth > self.base {
                 view.read(&pointer, &bookmark, self.shared.keys.as_deref(), found);
             }

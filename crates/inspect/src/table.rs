@@ -37,7 +37,7 @@ pub(crate) struct Piece {
     pub units: u32,
 }
 
-/// What was found at an address.
+/// Block found at an address.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Marked {
     /// Units that the table calls dead.
@@ -46,7 +46,7 @@ pub(crate) struct Marked {
     pub twice: u32,
 }
 
-/// What a look at a place told.
+/// Result of a look at a place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Sight {
     /// Units that nobody had looked at before.
@@ -65,7 +65,7 @@ pub(crate) struct Table {
     pub references: crate::references::References,
     /// Sealed blocks, as they are listed for who has no key.
     pub manifests: crate::manifests::Manifests,
-    /// What a head or a snapshot was seen to lead to.
+    /// Places that a head or a snapshot was seen to lead to.
     seen: HashMap<SegmentId, Vec<u64>>,
 }
 

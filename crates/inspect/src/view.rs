@@ -20,7 +20,7 @@ use crate::leaf::{self, COPIES, Leaf, RingSlot, Tag};
 use crate::table::Table;
 use crate::{Finding, Found};
 
-/// What leads to a pool.
+/// Devices and keys that lead to a pool.
 pub struct Request<'a> {
     /// Devices of one pool, in any order.
     pub leaves: &'a [Leaf],
@@ -76,7 +76,7 @@ impl Front {
             return None;
         };
         let ours = labels.iter().flatten().filter(|label| label.pool == pool);
-        // What a leaf says counts before what a log device does, which may have been given up.
+        // A leaf's label counts before a log device's, which may have been given up.
         let config = (*ours.rev().max_by_key(|label| (label.device.0 != 0, label.txg))?).clone();
         let mut logs = Vec::new();
         let mut devices: Vec<Option<usize>> = Vec::new();
@@ -85,7 +85,7 @@ impl Front {
                 logs.push((label.device_guid, label.txg, leaf.clone()));
             }
             let path = leaf.path.clone();
-            // What a device holds that the pool does without is old.
+            // A device that the pool does without holds old state.
             let known = |label: &&LabelConfig| {
                 let is_it = |l: &LeafConfig| l.guid == label.device_guid && columns::out_of_use(l).is_none();
                 config.leaves.iter().position(is_it)
@@ -216,7 +216,7 @@ pub(crate) struct View {
     pub families: BTreeMap<DatasetId, DatasetId>,
 }
 
-/// What reading a block gave.
+/// Result of reading a block.
 pub(crate) enum Content {
     /// Its bytes, opened.
     Open(Vec<u8>),

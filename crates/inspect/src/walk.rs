@@ -143,7 +143,7 @@ impl Walk {
         whole
     }
 
-    /// What makes a pointer one that cannot lead to a node of this tree.
+    /// The reason why a pointer cannot lead to a node of this tree.
     fn impossible(&self, pointer: &BlockPointer) -> Option<String> {
         if pointer.kind != self.kind {
             return Some(format!("it is of kind {:?}, in a tree of {:?}", pointer.kind, self.kind));

@@ -113,7 +113,7 @@ impl Flow {
         let is_durable = self.reach(sequence, secure);
         let mut state = self.state.lock();
         if !is_durable {
-            // Whatever is in a group that is under way now was drafted in this txg or before.
+            // A group that is under way now was drafted in this txg or before.
             drop(state);
             let open = open();
             state = self.state.lock();
@@ -138,7 +138,8 @@ impl Flow {
                 self.moved.wait(&mut state);
                 continue;
             }
-            // What is written by now is durable with this flush; what is written meanwhile, with the next one.
+            // Groups written by now are durable with this flush; groups written meanwhile, with
+            // the next one.
             let written = state.written;
             state.flushing = true;
             let mut segments: Vec<usize> =

@@ -19,7 +19,7 @@ const BODY_MAX: usize = 1 << 20;
 /// How often a group that has to wait for a commit tries again before its callers commit.
 const ATTEMPTS: usize = 3;
 
-/// What a medium says that failed.
+/// Error of a medium.
 pub type MediumError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where the log lies: segments of one size, by rank.
@@ -52,7 +52,7 @@ pub trait Vouch: Send + Sync {
     fn vouch(&self, promised: LogHead) -> bool;
 }
 
-/// What a log did since import.
+/// Counters of a log since import.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogCounts {
     /// Groups written.
@@ -101,7 +101,8 @@ pub struct Log {
     counters: Counters,
 }
 
-/// What to do instead of writing a group, and the medium and number of the groups before, where those hold all.
+/// The answer where no group is written, and the medium and number of the groups before, where
+/// those hold all.
 type NoGroup = (Written, Option<(Arc<dyn Medium>, u64)>);
 
 impl Log {
@@ -124,8 +125,8 @@ impl Log {
         }
     }
 
-    /// What the uberblock of the txg that is just being frozen says of the log, if it has segments. In the still moment of the
-    /// freeze [intent_log.2].
+    /// The log's fields in the uberblock of the txg that is just being frozen, if it has segments.
+    /// Called in the still moment of the freeze [intent_log.2].
     #[must_use]
     pub fn head(&self) -> LogStart {
         LogStart { epoch: self.epoch, next: self.next.load(Ordering::Acquire) }
@@ -142,7 +143,7 @@ impl Log {
         let _writer = self.circle.lock();
         self.flow.settle();
         let (seq, head) = self.flow.durable();
-        // What was mended by a commit is known by no hash, and is held by a root.
+        // After a commit has repaired the log, no hash names its groups, and a root holds them.
         change(if head == [0; 32] { LogHead::default() } else { LogHead { seq, head } })
     }
 
@@ -189,7 +190,7 @@ impl Log {
         self.circle.lock().is_some()
     }
 
-    /// What it did so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> LogCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -327,7 +328,7 @@ impl Log {
                 Ok(Drafted::Group(draft)) => draft,
                 Ok(Drafted::Nothing) => return Err(Written::Yes),
                 Ok(Drafted::After(txg)) => return Err(Written::After(txg)),
-                // What a tree could not be asked is the commit's to report.
+                // An error of a tree is reported by the commit.
                 Ok(Drafted::CommitInstead) | Err(_) => return Err(Written::CommitInstead),
             };
             let sealed = draft.body.len() + keys.map_or(0, |_| SEAL_OVERHEAD);

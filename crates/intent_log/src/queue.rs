@@ -21,10 +21,10 @@ pub struct DatasetLog {
 
 #[derive(Default)]
 struct Queue {
-    /// Who waits for the next group.
+    /// Waiters for the next group.
     forming: Arc<Batch>,
     asked: Vec<Arc<Inode>>,
-    /// Who is told of it and does not wait.
+    /// Callbacks to be told of it; their callers do not wait.
     later: Vec<Answer>,
     /// How many write groups.
     leading: usize,

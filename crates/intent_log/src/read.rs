@@ -15,7 +15,7 @@ pub struct Wanted {
     pub pool: PoolGuid,
     /// From here on.
     pub head: LogStart,
-    /// Whatever their hash says: what a planted bug does, and nobody else.
+    /// Groups count whatever their hash says. Only a planted bug sets this.
     pub unhashed: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Lack {
     pub was_durable: bool,
 }
 
-/// What is wrong with a log.
+/// Fault of a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -67,7 +67,7 @@ pub enum Damage {
     Unreadable {
         /// Rank of the segment.
         segment: usize,
-        /// What it said.
+        /// The medium's error.
         source: MediumError,
     },
     /// Groups are missing before others that are there: they had been durable [intent_log.1].
@@ -118,12 +118,12 @@ pub enum Damage {
     Records {
         /// Which one.
         sequence: u64,
-        /// What the decoder said.
+        /// The decoder's error.
         source: DecodeError,
     },
 }
 
-/// What a group's seal binds in.
+/// The bytes that a group's seal binds.
 pub(crate) fn seal_bound(header: &LogHeader, sealed: bool) -> Vec<u8> {
     let mut bound = b"steadfast log v1".to_vec();
     // The stamp itself comes of the sealing; only whether there is one is bound.
@@ -144,9 +144,9 @@ pub struct Survey {
     pub stranded: Vec<Group>,
     /// Groups of which nothing is left, among those that had been durable.
     pub missing: u64,
-    /// What is wrong.
+    /// Its faults.
     pub damage: Vec<Damage>,
-    /// What one copy lacks and another has.
+    /// Groups that one copy lacks and another has.
     pub lacks: Vec<Lack>,
 }
 
@@ -178,7 +178,7 @@ impl Survey {
 pub struct Listed {
     /// Rank of the segment, and byte in it.
     pub place: (usize, u32),
-    /// What its header says.
+    /// Its header.
     pub header: LogHeader,
     /// Which copy of the segment it is in.
     pub copy: usize,
@@ -473,7 +473,7 @@ mod tests {
             pair.0[lack.copy].0[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         assert!(pair.0.iter().all(|disk| disk.0 == whole), "what is mended is as it was");
-        // What a root holds is missed on no copy; and what is lost on both is damage, as it was.
+        // Groups that a root holds are missed on no copy; groups lost on both are damage.
         pair.0[0].0[170] ^= 1;
         assert_eq!(survey(&pair, &wanted(2)).lacks, []);
         pair.0[1].0[170] ^= 1;

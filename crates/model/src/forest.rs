@@ -1,6 +1,7 @@
 //! Several file systems and volumes, and what they were: snapshots as copies, clones as copies of copies, and who is whose clone.
 //!
-//! What is received is a copy of a copy too. It is the same snapshot wherever it lies, so names of snapshots are given once in a history.
+//! A received snapshot is a copy of a copy too. It is the same snapshot wherever it lies, so names
+//! of snapshots are given once in a history.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +31,9 @@ pub enum Refused {
 /// A file system.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// What it holds.
+    /// Its content.
     pub now: Model,
-    /// What it held, oldest first, by the names of snapshots.
+    /// Its earlier contents, oldest first, by the names of snapshots.
     pub snapshots: Vec<(String, Model)>,
     /// Full name of the snapshot that it is a clone of.
     pub origin: Option<String>,
@@ -66,7 +67,7 @@ impl Forest {
         self.lines.iter()
     }
 
-    /// What a file system or volume holds, to be changed.
+    /// The content of a file system or volume, to be changed.
     pub fn now(&mut self, name: &str) -> Option<&mut Model> {
         let line = self.lines.get_mut(name)?;
         line.touched = true;
@@ -250,7 +251,7 @@ impl Forest {
         Ok(())
     }
 
-    /// What is replaced has no copies, and nothing lies in it.
+    /// A replaced dataset has no clones, and no datasets below it.
     fn check_replaced(&self, name: &str) -> Done {
         let below = format!("{name}/");
         if !name.contains('/') || self.lines.keys().any(|other| other.starts_with(&below)) {

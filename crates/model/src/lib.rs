@@ -1,8 +1,8 @@
 //! The simplest file system in memory: the oracle of all comparisons.
 //!
-//! What POSIX says of names, links and content, in maps and byte vectors, with nothing that could be clever and wrong:
-//! no transactions, no caches, no locks. The real stack is run beside it under a seed, and must show the same. A clone
-//! of it is a snapshot, to compare with after a crash.
+//! POSIX names, links and content, in maps and byte vectors, with nothing that could be clever and
+//! wrong: no transactions, no caches, no locks. The real stack runs beside it under a seed, and
+//! must show the same. A clone of it is a snapshot, to compare with after a crash.
 #![forbid(unsafe_code)]
 
 pub mod forest;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Number of a node in a model; 1 is the root directory.
 pub type Id = u64;
-/// What a call answers: an errno on refusal.
+/// Result of a call: an errno on refusal.
 pub type Result<T> = std::result::Result<T, i32>;
 
 /// Not permitted.
@@ -33,7 +33,7 @@ pub const ENOTEMPTY: i32 = 39;
 /// No such attribute.
 pub const ENODATA: i32 = 61;
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A file and all of its bytes.
@@ -52,7 +52,7 @@ pub enum Kind {
 /// A file, directory or link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permissions.
     pub mode: u32,
@@ -178,7 +178,7 @@ impl Model {
         self.entries(directory)?.get(name).copied().ok_or(ENOENT)
     }
 
-    /// What a name leads to.
+    /// The node that a name leads to.
     pub fn lookup(&self, directory: Id, name: &[u8]) -> Result<Id> {
         if name.len() > 255 {
             return Err(ENAMETOOLONG);

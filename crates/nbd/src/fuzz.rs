@@ -8,9 +8,9 @@ use crate::{Error, Export, Exports, Fault, PIECE, serve};
 /// A client that sends these bytes and then hangs up.
 #[derive(Debug, Default)]
 pub struct Script<'a> {
-    /// What it has yet to send.
+    /// Bytes yet to be sent.
     pub sends: &'a [u8],
-    /// What it got, as far as that was to be kept.
+    /// Bytes received, as far as they were to be kept.
     pub got: Vec<u8>,
     /// How much of it is kept.
     pub keeps: usize,
@@ -37,7 +37,7 @@ impl Write for Script<'_> {
     }
 }
 
-/// What was done to a [`Memory`].
+/// Calls of a [`Memory`].
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Done {
     /// Content.
@@ -63,7 +63,7 @@ impl Memory {
         Memory { done: Arc::new(Mutex::new(done)), read_only: false }
     }
 
-    /// What was done to it.
+    /// Its calls.
     #[must_use]
     pub fn done(&self) -> Done {
         self.lock().clone()
@@ -157,7 +157,7 @@ pub fn requests(bytes: &[u8]) {
     conversation(&[&opening(true), bytes].concat());
 }
 
-/// What a client sends to get `disk`.
+/// The bytes that a client sends to get `disk`.
 #[must_use]
 pub fn opening(structured: bool) -> Vec<u8> {
     use crate::wire::{OPTION_MAGIC, option};

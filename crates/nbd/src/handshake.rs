@@ -5,14 +5,14 @@ use std::io::{Read, Write};
 use crate::wire::{self, answer, decode_contexts, decode_go, export, info, option};
 use crate::{Agreed, Error, Export, Exports, OPTION_BYTES_MAX, OPTIONS_MAX, REQUEST_BYTES_MAX};
 
-/// What BLOCK_STATUS tells.
+/// The context of BLOCK_STATUS.
 const ALLOCATION: &str = "base:allocation";
 /// Number of that context.
 pub(crate) const ALLOCATION_ID: u32 = 1;
 /// Bytes of an option that is too long and is passed over; after more the client is left.
 const PASSED_OVER_MAX: u32 = 1 << 20;
 
-/// What was agreed on so far.
+/// Terms agreed on so far.
 #[derive(Default)]
 struct Terms {
     no_zeroes: bool,
@@ -169,7 +169,7 @@ fn contexts(
     reply(stream, number, answer::ACK, b"")
 }
 
-/// What can be asked of an export.
+/// Abilities of an export.
 fn flags_of(export: &dyn Export, structured: bool) -> u16 {
     let mut flags = export::HAS_FLAGS | export::SEND_FLUSH | export::CAN_MULTI_CONN | export::SEND_CACHE;
     flags |= match export.is_read_only() {

@@ -39,7 +39,7 @@ pub const OPTION_BYTES_MAX: usize = 64 << 10;
 /// Most options of a handshake.
 pub const OPTIONS_MAX: usize = 512;
 
-/// What goes wrong with a request, as clients hear it.
+/// Error of a request, as clients receive it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Fault {
@@ -61,7 +61,7 @@ pub enum Fault {
     Shutdown = 108,
 }
 
-/// What can be asked of an export that was opened. Offsets and lengths are within its size.
+/// An opened export. Offsets and lengths are within its size.
 pub trait Export {
     /// Bytes.
     fn size(&self) -> u64;
@@ -96,14 +96,14 @@ pub trait Export {
     fn extent(&mut self, offset: u64, length: u64) -> Result<(u64, bool), Fault>;
 }
 
-/// What a server offers.
+/// The exports of a server.
 pub trait Exports {
     /// Names of exports.
     fn list(&self) -> Vec<String>;
     /// Opens one; a sentence why not.
     ///
     /// # Errors
-    /// What the client is told.
+    /// Message to the client.
     fn open(&self, name: &str) -> Result<Box<dyn Export>, String>;
 }
 
@@ -114,7 +114,7 @@ pub enum Error {
     /// The connection broke, or the client left without a word.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// What arrived is not the protocol.
+    /// The bytes received are not the protocol.
     #[error("the client does not speak NBD: {0}")]
     Protocol(&'static str),
     /// A read failed after its answer had begun.
@@ -133,7 +133,7 @@ pub fn serve(stream: &mut (impl Read + Write), exports: &dyn Exports) -> Result<
     }
 }
 
-/// What a handshake ends with.
+/// Result of a handshake.
 struct Agreed {
     export: Box<dyn Export>,
     structured: bool,

@@ -14,7 +14,7 @@ const SHORT: usize = 64 << 10;
 const HOLE: u32 = 3;
 
 impl Request {
-    /// What is wrong with a request, before the export hears of it. [nbd.2]
+    /// The fault of a request, before it reaches the export. [nbd.2]
     fn check(&self, export: &dyn Export) -> Result<Command, Fault> {
         let command = self.command.ok_or(Fault::Invalid)?;
         if !self.has_fitting_flags() {
@@ -56,7 +56,7 @@ pub(crate) fn transmit(stream: &mut (impl Read + Write), agreed: Agreed) -> Resu
             }
             Err(fault) => {
                 let fault = match request.command {
-                    // What follows is taken off the stream all the same.
+                    // Its data is taken off the stream all the same.
                     Some(Command::Write) => {
                         let passed_over = write(to.stream, &mut *export, &request, Some(fault), &mut buffer)?;
                         passed_over.err().unwrap_or(fault)
@@ -101,7 +101,7 @@ fn write(
     buffer: &mut Vec<u8>,
 ) -> Result<Result<(), Fault>, Error> {
     if request.length > REQUEST_BYTES_MAX {
-        // What follows cannot be told from requests, and is too much to be passed over.
+        // Its data cannot be told from requests, and is too long to be skipped.
         return Err(Error::Protocol("it writes more at once than was offered"));
     }
     let mut outcome = wrong.map_or(Ok(()), Err);
@@ -126,7 +126,7 @@ fn room(buffer: &mut Vec<u8>, count: usize) -> &mut [u8] {
     &mut buffer[..count]
 }
 
-/// What BLOCK_STATUS answers: pairs of length and flags.
+/// Answer to BLOCK_STATUS: pairs of length and flags.
 fn extents(export: &mut dyn Export, request: &Request) -> Result<Vec<u8>, Fault> {
     let most = if request.flags & flag::REQ_ONE != 0 { 1 } else { EXTENTS_MAX };
     let mut out = ALLOCATION_ID.to_be_bytes().to_vec();
@@ -177,7 +177,7 @@ impl<S: Write> Answer<'_, S> {
         self.send(head.to_vec(), data)
     }
 
-    /// What is short goes out in one piece: a copy costs less than a call.
+    /// Short data goes out in one piece: a copy costs less than a call.
     fn send(&mut self, mut head: Vec<u8>, data: &[u8]) -> Result<(), Error> {
         if data.len() <= SHORT {
             head.extend_from_slice(data);

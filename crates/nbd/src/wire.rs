@@ -34,9 +34,9 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Answers in pieces.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// What BLOCK_STATUS could tell.
+    /// Lists the contexts of BLOCK_STATUS.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// What BLOCK_STATUS is to tell.
+    /// Chooses the contexts of BLOCK_STATUS.
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
@@ -126,7 +126,7 @@ pub mod chunk {
     pub const ERROR: u16 = 0x8001;
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u16)]
 pub enum Command {
@@ -136,7 +136,7 @@ pub enum Command {
     Write = 1,
     /// The client leaves.
     Disconnect = 2,
-    /// What was answered is to be durable.
+    /// Makes answered writes durable.
     Flush = 3,
     /// A range is of no interest any more.
     Trim = 4,
@@ -144,7 +144,7 @@ pub enum Command {
     Cache = 5,
     /// A range is to read as zeros.
     WriteZeroes = 6,
-    /// What is hole and what is not.
+    /// Lists holes and data.
     BlockStatus = 7,
 }
 
@@ -181,7 +181,7 @@ impl Command {
 pub struct Request {
     /// Flags.
     pub flags: u16,
-    /// What is asked for; `None` for what nobody knows.
+    /// The command; `None` if it is unknown.
     pub command: Option<Command>,
     /// Comes back with the answer.
     pub cookie: u64,
@@ -264,7 +264,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// What INFO and GO ask for: an export and kinds of information.
+/// Arguments of INFO and GO: an export and kinds of information.
 #[must_use]
 pub fn decode_go(data: &[u8]) -> Option<(&str, Vec<u16>)> {
     let mut from = Cut(data);
@@ -277,7 +277,7 @@ pub fn decode_go(data: &[u8]) -> Option<(&str, Vec<u16>)> {
     from.0.is_empty().then_some((name, kinds))
 }
 
-/// What the options about contexts ask for: an export and queries.
+/// Arguments of the options about contexts: an export and queries.
 #[must_use]
 pub fn decode_contexts(data: &[u8]) -> Option<(&str, Vec<&str>)> {
     let mut from = Cut(data);

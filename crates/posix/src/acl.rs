@@ -25,9 +25,9 @@ use crate::{Errno, Result};
 /// Which list of an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AclKind {
-    /// Who may do what with it.
+    /// Access of users and groups to it.
     Access,
-    /// What is given to that which is made in it: directories only.
+    /// Access to new files inside: directories only.
     Default,
 }
 

@@ -53,7 +53,7 @@ pub enum SetTime {
     Now,
 }
 
-/// What to change; `None` stays.
+/// Attributes to change; `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permissions.

@@ -171,7 +171,7 @@ impl FileSystem {
             Fallocate::Allocate { keep_size } => {
                 // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
                 let usage = std::sync::Arc::clone(&self.options.read().usage);
-                // What lies between the old end and the range stays a hole.
+                // The range between the old end and the new bytes stays a hole.
                 let more = end.saturating_sub(before.size.max(offset));
                 if self.dataset.quota_room().is_some_and(|room| room < more) {
                     return Err(Errno::EDQUOT);
@@ -220,7 +220,7 @@ impl FileSystem {
         if is_directory(&record) {
             return Err(Errno::EISDIR);
         }
-        // What the copy itself adds behind the end is not copied again.
+        // Bytes that the copy itself adds behind the end are not copied again.
         let length = length.min(record.size.saturating_sub(source_offset));
         if source == target
             && source_offset < target_offset.saturating_add(length)

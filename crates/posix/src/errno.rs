@@ -20,7 +20,7 @@ numbers! {
     EPERM = 1;
     /// No such name.
     ENOENT = 2;
-    /// Who waited is to die.
+    /// The waiting caller is being killed.
     EINTR = 4;
     /// It would have to wait, and must not: only a front that asked for this sees it.
     EAGAIN = 11;

@@ -19,7 +19,7 @@ const ROOT: u64 = 1;
 /// How often a wait looks whether its caller was killed.
 pub(crate) const DYING_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// User.
@@ -94,7 +94,7 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
-/// What the place of a name in its directory holds.
+/// State of a name's place in its directory.
 pub(crate) enum Probe {
     /// The name, at this cookie.
     Found(u64, Dirent),

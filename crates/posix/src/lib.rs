@@ -38,7 +38,7 @@ pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE};
 pub use steadfast_dataset::Time;
 pub use steadfast_txg::Patience;
 
-/// What this room returns.
+/// Result of a call of this crate.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 /// Type bits of a mode.

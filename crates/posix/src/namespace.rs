@@ -283,7 +283,8 @@ impl FileSystem {
         self.settle_entry(new_parent, entry)
     }
 
-    /// What losing one link means for an inode: its changes of the names tree, in the same batch as the entry's.
+    /// The changes of the names tree when an inode loses one link, in the same batch as the
+    /// entry's.
     fn unlink_changes(inode: &Inode, changes: &mut Changes) {
         let record = inode.record();
         if is_directory(&record) || record.nlink <= 1 {

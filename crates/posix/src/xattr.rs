@@ -36,7 +36,7 @@ pub(crate) fn attribute_items(
     (0u16..).zip(split(value)).map(move |(chunk, bytes)| (key(chunk), Some(bytes)))
 }
 
-/// What users name themselves.
+/// Prefix of users' own attributes.
 const OF_USERS: &[u8] = b"user.";
 
 impl FileSystem {
@@ -221,7 +221,7 @@ impl FileSystem {
         if inode.record().flags & flag_of(kind) == 0 {
             return Ok(None);
         }
-        // What we stored was a list.
+        // The stored value was a list.
         Acl::decode(&self.stored_value(inode, kind.name())?).map_err(|_| Errno::EIO)
     }
 
@@ -261,7 +261,7 @@ impl FileSystem {
     }
 }
 
-/// What something new gets from its directory.
+/// Attributes that a new file inherits from its directory.
 pub(crate) struct Inherited {
     /// Type and permissions.
     pub mode: u32,

@@ -69,7 +69,7 @@ pub struct DeviceUsage {
     pub live_bytes: u64,
 }
 
-/// What is wrong with bytes that a device gave, so far as it can be told.
+/// Fault of bytes that a device returned, as far as it can be told.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Wrong {
     /// Other bytes than were written there: rot, or somebody's hand.
@@ -82,7 +82,7 @@ pub enum Wrong {
     Authentication,
 }
 
-/// What was asked of one device since the pool was imported.
+/// Operations of one device since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeviceCounts {
     /// Reads.

@@ -162,17 +162,18 @@ impl Space {
 
     /// Units that the cleaner may take of where a class goes, beside `slot` units that it needs at once; negative if others want more than
     /// there is.
-    /// What this commit has yet to write needs slots that are free now. What operations of the next one need, and the slots
-    /// that keep the cleaner itself going, have to be there after this commit, which gives back what was emptied, the victim
-    /// under way included; content that finds room in an open segment needs none. The slot that one of the cleaner's streams
-    /// takes is not taken from operations: they have left it.
+    /// The blocks that this commit has yet to write need slots that are free now. The operations
+    /// of the next commit, and the slots that keep the cleaner going, need room after this commit,
+    /// which gives back emptied slots, the victim under way included. Content that fits an open
+    /// segment needs no slot. The slot of one of the cleaner's streams is not taken from
+    /// operations: they have left it.
     pub(crate) fn cleaner_headroom(&self, state: &State, class: Class, slot: i64) -> i64 {
         let (table, room) = (&state.table, &state.cleaner_room);
         let slot_units = i64::from(table.geometry.slot_units());
         // Each of these slots may come in narrow segments, with a rest in each.
         let kept = i64::from(table.idle_commit_slots(room.pool_units)) * (slot_units + table.rest_units());
         let [normal, special] = [Side::Normal, Side::Special].map(|side| signed(table.free_units_of(side)));
-        // What the commit needs beyond the special side's slots it takes of the normal ones.
+        // Metadata beyond the special side's slots takes normal ones.
         let free = match class {
             Class::Small => special - kept,
             _ if class.may_be_special() => normal + special - kept,
@@ -190,7 +191,7 @@ impl Space {
         after.special -= 2 * i64::from(room.pool_units);
         let content = after.content() - promised;
         match class.may_be_special() && table.has_special() {
-            // What the special side can take is taken from nobody else.
+            // Room on the special side is taken from nobody else.
             true => now.min(content.max(after.special)),
             false => now.min(content),
         }

@@ -31,7 +31,7 @@ impl Table {
         }
         let first = self.choose_group(owner, class)?;
         let id = self.next_id;
-        // What is too long for the narrow segments of one group may find a wide one in another.
+        // A block too long for the narrow segments of one group may find a wide one in another.
         let sides = self.sides_for(class);
         let fits = |at: &usize| *at != first && sides.contains(&self.groups[*at].side());
         let others: Vec<usize> = (0..self.groups.len()).filter(fits).collect();

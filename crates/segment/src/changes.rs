@@ -73,7 +73,7 @@ impl Table {
         self.changed.insert(id);
     }
 
-    /// What was emptied so far is known to the tail that is about to be written.
+    /// The tail that is about to be written knows all segments emptied so far.
     pub fn seal_emptied(&mut self) {
         for emptied in self.emptied.values_mut() {
             emptied.committing = true;

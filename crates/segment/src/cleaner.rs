@@ -16,7 +16,7 @@ use crate::space::{Space, lock};
 use crate::uneven::Worth;
 use steadfast_device::SegmentPlace;
 
-/// What one round of cleaning did.
+/// Result of one round of cleaning.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CleanReport {
     /// Segments from which everything was moved.
@@ -61,7 +61,8 @@ const WIDENING_EIGHTHS: u64 = 7;
 struct Pressure {
     /// Room once this commit is done: free slots less those kept, and what open segments still take.
     room: i64,
-    /// What cleaning works towards: at this, it gives back as much as is appended. At twice as much it has come down to nothing.
+    /// Goal of cleaning: at this level it gives back as much as is appended, at twice the level
+    /// nothing.
     target: i64,
     /// The part of that which is worth any price: below, commits are made for nothing but cleaning, and txgs get small.
     least: i64,
@@ -114,7 +115,7 @@ impl PartialEq for Candidate {
 
 impl Eq for Candidate {}
 
-/// What is needed to copy a victim.
+/// Room needed to copy a victim.
 struct Victim {
     id: SegmentId,
     row: Row,
@@ -217,7 +218,8 @@ impl Space {
         let emptying_units = self.geometry.slot_units();
         let room =
             CleanerRoom { alone, promised_units, pool_units: 0, emptying: Side::Normal, emptying_units };
-        // Whatever the pressure: else a pool would be full before it had what its devices can hold, and a removal would wait for ever.
+        // These are cleaned at any pressure: else a pool would be full before its devices are, and
+        // a removal would wait for ever.
         let (widening, leaving) = (self.may_widen(), self.read_state().table.empty_leaving);
         let least = |asked: bool| if asked { u64::from(self.geometry.slot_size) } else { 0 };
         let wanted = pressure.wanted(appended).max(least(widening || leaving));
@@ -231,7 +233,7 @@ impl Space {
             let budget = budget_bytes + report.bytes_moved;
             let wanted = pressure.wanted(special).max(least(leaving));
             self.clean_side(room, &pressure, wanted, budget, metadata_bytes, &mut report)?;
-            // What was copied by the cleaner is nothing to give back for.
+            // The cleaner's own copies are not to be given back for.
             self.write_state().table.special_units = 0;
         }
         self.write_state().table.empty_leaving = false;
@@ -302,7 +304,7 @@ impl Space {
             rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
                 .filter(|(_, row)| table.side_of(row) == side)
         };
-        // What leaves is emptied whatever lives there, if that is asked for.
+        // A segment of a group that leaves is emptied whatever lives there, if that is asked for.
         let leaves = |row: &Row| table.empty_leaving && table.is_group_leaving(row.group);
         let stays = closed().filter(|(_, row)| !leaves(row));
         let most = stays.map(|(_, row)| table.worth_units(row, &mut known).saturating_sub(row.live)).max();
@@ -367,7 +369,7 @@ impl Space {
         let runs = victim.row.dead.live_runs(victim.row.filled);
         let whole = runs.len() > READ_WHOLE_RUNS;
         let unit = self.geometry.unit;
-        // What cannot be read as a whole may be bad where nothing lives.
+        // A segment that cannot be read whole may be bad where nothing lives.
         let image = if whole { self.read_units(&victim, 0, victim.row.filled) } else { None };
         for (at, (start, units)) in (1_u32..).zip(runs) {
             let read;
@@ -453,7 +455,8 @@ impl Space {
             let mut bytes = vec![0; len];
             return self.read_place(device, place, offset, &mut bytes).ok().map(|()| bytes);
         }
-        // What does not fit together is rot in one of the columns, and to copy it would be to seal it with parity of its own.
+        // A row that does not fit together has rot in one of its columns. To copy it would give
+        // the rot a parity of its own.
         let column = self.read_state().table.column_bytes(&victim.row.place);
         let columns = self.columns(victim.id, &victim.row.place, column);
         let whole = columns.present_count() == victim.row.place.columns().count();

@@ -74,7 +74,7 @@ impl Table {
             self.recount(group);
         }
         self.changed.insert(id);
-        // What was written there is not durable yet [redundant.3].
+        // Those bytes are not durable yet [redundant.3].
         self.fresh.insert(id);
     }
 

@@ -94,10 +94,10 @@ impl Space {
         self.write_state().table.take_changes()
     }
 
-    /// What the commit tail carries of space, with room for the tail's block itself opened in both of the pool's streams:
-    /// the next append of class `Pool0` and the next of `Pool1`, if they are of this tail (compressed or not, sealed or not),
-    /// go to segments whose rows are in the tail. Nothing else may be appended to those streams or freed before
-    /// [`Space::committed`].
+    /// The commit tail's part of the space. Opens room for the tail's block in both of the pool's
+    /// streams: the next append of class `Pool0` and the next of `Pool1`, if they are of this tail
+    /// (compressed or not, sealed or not), go to segments whose rows are in the tail. Nothing else
+    /// may be appended to those streams or freed before [`Space::committed`].
     pub fn tail(&self) -> Result<SpaceTail, Error> {
         let owner = DatasetId(0);
         // Two more rows at most come in when segments are opened for the tail.
@@ -179,7 +179,7 @@ fn tail_bytes_max(tail: &SpaceTail) -> usize {
 /// Stored bytes of a change of one row, at most, without its columns.
 const ROW_BYTES_MAX: usize = 12 + SegmentRow::LAYOUT.size() + SegmentRow::DEAD_BYTES_MAX;
 
-/// What sealing adds to a block, generously.
+/// Bytes that sealing adds to a block, generously.
 const SEAL_BYTES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a commit may need for metadata, counted before anything is admitted.
+//! The metadata of a commit, bounded before anything is admitted.
 //!
 //! A block of file content that is written or freed changes leaves of four kinds: its extent; the rows of the segments that
 //! its old bytes and the leaf's old copies lay in; and, where the cleaner moved those, their relocations. A leaf changed by many
@@ -63,7 +63,7 @@ pub(crate) fn leaf_units(geometry: Geometry) -> u64 {
     stored(LEAF_BYTES, geometry) / u64::from(geometry.unit)
 }
 
-/// What can be admitted, as of one moment between two commits.
+/// Room for admission, as of one moment between two commits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CommitRoom {
     /// Bytes of content that surely find room if no metadata goes beyond its slots, as
@@ -153,7 +153,8 @@ impl CommitRoom {
         (meta, pool)
     }
 
-    /// What `bytes` in nodes of `node` bytes take beyond a slot, with the rests of slots that no node fits into.
+    /// Bytes beyond a slot that `bytes` in nodes of `node` bytes take, with the rests of slots
+    /// that no node fits into.
     fn beyond_slot(&self, bytes: u64, node: u64) -> u64 {
         let slot = u64::from(self.geometry.slot_size);
         let rest = (stored(node, self.geometry) - u64::from(self.geometry.unit)).min(self.least_bytes / 2);
@@ -166,7 +167,7 @@ impl CommitRoom {
 }
 
 impl Space {
-    /// What can be admitted now, between two commits. No block is larger than `block_bytes_max`.
+    /// Room for admission now, between two commits. No block is larger than `block_bytes_max`.
     #[must_use]
     pub fn commit_room(&self, block_bytes_max: u32) -> CommitRoom {
         let content = self.room_for_txg_bytes(block_bytes_max);

@@ -12,7 +12,7 @@ use steadfast_format::{DeviceId, LabelConfig};
 pub struct GivenUp {
     /// The device.
     pub device: DeviceId,
-    /// What it said.
+    /// Its error.
     pub reason: String,
 }
 
@@ -85,7 +85,7 @@ impl Devices {
         if self.iter().any(|(known, _)| *known == id) {
             return false;
         }
-        // What is not there today cannot be asked; devices of groups can always be appended to.
+        // An absent device cannot be asked; devices of groups can always be appended to.
         let appendable = device.as_ref().is_none_or(|device| device.character().appendable);
         let (device, counters) = (RwLock::new(device), Counters::default());
         let handle = Handle { device, appendable, counters, copies: Default::default() };

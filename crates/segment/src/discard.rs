@@ -8,7 +8,7 @@ use steadfast_format::{Column, DeviceId, SegmentId};
 
 use crate::space::{Discard, Space, lock};
 
-/// What an initialized slot is filled with, as in OpenZFS, and how many bytes of it are written at once.
+/// Pattern of an initialized slot, as in OpenZFS, and the bytes of it written at once.
 const FILL: u64 = 0xdead_beef_dead_beee;
 
 const FILL_BYTES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What can go wrong with space.
+//! Errors of space.
 
 use steadfast_format::{Address, DeviceId, SegmentId};
 
@@ -30,7 +30,7 @@ pub enum Error {
     Device {
         /// The device.
         device: DeviceId,
-        /// What it said.
+        /// The device's error.
         source: DeviceError,
     },
     /// A stored table contradicts itself or the pool's devices.
@@ -143,7 +143,7 @@ pub enum TableError {
     Columns {
         /// The segment.
         segment: SegmentId,
-        /// What is wrong with them.
+        /// The fault.
         reason: &'static str,
     },
     /// A segment of the pool's own metadata that the tail does not speak of.
@@ -177,7 +177,7 @@ pub enum ReadError<E> {
     Device {
         /// The device.
         device: DeviceId,
-        /// What it said.
+        /// The device's error.
         source: DeviceError,
     },
     /// Bytes came, and are not acceptable.
@@ -185,7 +185,7 @@ pub enum ReadError<E> {
     Rejected {
         /// The device (the first, if the block lies on several).
         device: DeviceId,
-        /// What is wrong with them.
+        /// The caller's verdict on them.
         verdict: E,
     },
 }

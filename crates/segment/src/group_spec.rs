@@ -9,7 +9,7 @@ use crate::groups::Redundancy;
 pub struct GroupSpec {
     /// How.
     pub redundancy: Redundancy,
-    /// What it holds.
+    /// Class of its content.
     pub class: GroupClass,
     /// Columns of a new segment.
     pub width: u32,

@@ -66,7 +66,7 @@ impl Redundancy {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub redundancy: Redundancy,
-    /// What it holds.
+    /// Class of its content.
     pub class: GroupClass,
     /// Columns of a new segment, if all devices are there.
     pub width: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Group {
     pub live_units: u64,
 }
 
-/// What a group can take.
+/// Segments and units that a group can take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
     /// Segments that can be taken now, and that there could be; of a narrow group what its units come to in whole ones.

@@ -17,7 +17,7 @@ const ROOM_SHARE: u32 = 4;
 
 const ROOM_BYTES_MIN: u32 = 64 << 10;
 
-/// What the cleaner leaves to others.
+/// Room that the cleaner leaves to others.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct CleanerRoom {
     /// Nothing was written and slots are short, so only cleaning helps: it leaves what this commit surely needs, instead of
@@ -84,7 +84,8 @@ impl Table {
     /// Units that streams of metadata can fill before each needs the slot after its next one: what a commit may take of free slots.
     pub fn metadata_units(&self) -> i64 {
         let slot_units = i64::from(self.geometry.slot_units());
-        // What fills up rows at the commit is taken as well, and rests of narrow segments are lost.
+        // The padding of rows at the commit is taken as well, and the rests of narrow segments are
+        // lost.
         let spare = self.spare_units();
         let kept = |owner: DatasetId, class: Class| {
             let open = self.open.get(&(owner, class));
@@ -109,15 +110,16 @@ impl Table {
         }
     }
 
-    /// What of that content and deletes can take. Negative if slots are short.
+    /// The part of it for content and deletes. Negative if slots are short.
     pub fn headroom_units(&self, others: u32) -> i64 {
         self.headroom(others).content()
     }
 
-    /// What file content may take of that: less what the cleaner's streams can fill before they need the slots after their
-    /// present ones, and `others` slots. Were it not kept, the cleaner would stop where one of them is full and little is
-    /// left; writers would take the rest, and then all would wait until the slot that the cleaner takes next is gained again,
-    /// which at 95 % means to copy seven.
+    /// The part of it for file content: less the slots that the cleaner's streams need after their
+    /// present ones, in the measure in which those fill, and `others` slots. Without that, the
+    /// cleaner would stop where one of its streams is full and little is left. Writers would take
+    /// the rest, and all would wait until the cleaner's next slot is gained again, which at 95 %
+    /// means copying seven.
     pub fn content_headroom(&self, others: u32) -> Headroom {
         let slot_units = i64::from(self.geometry.slot_units());
         let open = |owner| self.open.get(&(owner, Class::Clean));

@@ -49,7 +49,7 @@ const WORKERS_MAX: usize = 48;
 pub enum Depth {
     /// All columns, so that whatever is wrong is found.
     All,
-    /// What has to move or to be built anew, and what that takes.
+    /// The columns that move or are built anew, and those needed for that.
     Needed,
 }
 
@@ -64,7 +64,8 @@ enum Plan {
     All,
 }
 
-/// What became of the columns of a segment, by index: those that move from a device in use, and those that cannot be had.
+/// Absent columns of a segment, by index: those that move from a device in use, and those that
+/// cannot be read.
 #[derive(Debug, Default)]
 struct Absent {
     moving: Vec<usize>,
@@ -74,7 +75,7 @@ struct Absent {
 /// Gives checksums of segments beside those that are mended.
 pub type Others<'s> = dyn Fn() -> Vec<Vec<[u8; Checksums::SIZE]>> + Sync + 's;
 
-/// What a chunk that is not what it should be may be instead: one of another place.
+/// Checksums of other places, to recognise a chunk that was written to the wrong place.
 struct OtherChecksums<'s> {
     segments: Vec<&'s [[u8; Checksums::SIZE]]>,
     others: &'s Others<'s>,
@@ -114,7 +115,7 @@ struct SegmentRead<'s> {
     left: AtomicUsize,
 }
 
-/// What was read of a column, and the rows of it that are not what they should be.
+/// The bytes read of a column, and its wrong rows.
 #[derive(Default)]
 struct Read {
     bytes: Option<Buffer>,
@@ -134,7 +135,7 @@ struct ColumnRead {
     slot: u32,
 }
 
-/// What came of a batch.
+/// Result of a batch.
 #[derive(Default)]
 struct Outcome {
     report: Mended,
@@ -233,7 +234,7 @@ impl Space {
         Self::plan_to_compute(row, absent)
     }
 
-    /// What a segment without its absent columns is computed from.
+    /// The columns from which the absent ones of a segment are reconstructed.
     fn plan_to_compute(row: &Row, absent: &Absent) -> Plan {
         let mut absent = [&absent.moving[..], &absent.missing].concat();
         absent.sort_unstable();
@@ -336,7 +337,7 @@ impl Space {
         if segment_read.plan == Plan::Copy {
             self.devices[&lane.device].copied(wrong.is_empty());
         }
-        // What disappoints is read once more with the rest, and counted then.
+        // A segment whose columns were wrong is read once more with the rest, and counted then.
         let counted = if segment_read.plan == Plan::All { &wrong[..] } else { &[] };
         for (row, wrong) in counted {
             let offset = u32::try_from(row * segment_read.chunk).expect("within a column");
@@ -425,7 +426,7 @@ impl SegmentRead<'_> {
         }
     }
 
-    /// What was read of all columns, taken out of the segment_read.
+    /// The bytes read of all columns, taken out.
     fn repair(&self, report: &mut Mended) -> SegmentRepair {
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); self.rows];

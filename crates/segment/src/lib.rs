@@ -73,7 +73,8 @@
 //! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the stream only.
 //!
 //! ## Not here
-//! What a block means, whether its bytes are right (judgement comes in as a function), second copies, keys.
+//! Contents of blocks, whether their bytes are right (judgement comes in as a function), second
+//! copies, keys.
 #![forbid(unsafe_code)]
 
 mod accounting;
@@ -137,7 +138,7 @@ pub use verify::ColumnFault;
 
 use steadfast_format::{Checksums, RelocationRow, SegmentId, SegmentRow};
 
-/// What a stream's blocks have in common.
+/// Class of a stream: the kind of its blocks.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Class {
@@ -230,10 +231,12 @@ pub struct SpaceChanges {
     pub sums: Vec<((SegmentId, u32), Option<Checksums>)>,
 }
 
-/// What the commit tail says of space: the fields of these names in [`steadfast_format::CommitTail`].
+/// The commit tail's part of the space: the fields of these names in
+/// [`steadfast_format::CommitTail`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SpaceTail {
-    /// What the meta tree does not know yet, and all rows and relocations of the pool's own metadata.
+    /// Changes that the meta tree does not hold yet, and all rows and relocations of the pool's
+    /// own metadata.
     pub changes: SpaceChanges,
     /// The id that the next segment will have.
     pub next_segment: SegmentId,

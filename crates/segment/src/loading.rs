@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{RelocationRow, SegmentId};
 
-/// What has to be remembered between the steps.
+/// State between the steps.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// What the tail spoke of, which the meta tree may not know.
+    /// Rows that the tail listed. The meta tree may not know them.
     pub(crate) rows: BTreeSet<SegmentId>,
     pub(crate) runs: BTreeSet<(SegmentId, u32)>,
     /// Relocations of the tail whose target row is not loaded yet.

@@ -32,7 +32,7 @@ use crate::space::{Space, lock};
 /// Segments on each side of those that are mended, among which bytes are looked for that lie in a wrong place.
 const BESIDE: usize = 8;
 
-/// What mending did.
+/// Result of mending.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Mended {
     /// Bytes read.
@@ -66,7 +66,7 @@ pub(crate) struct SegmentRepair {
     pub slot: u32,
     pub chunk: usize,
     pub rows: usize,
-    /// What its columns hold; `None` where nothing could be read.
+    /// Bytes of its columns; `None` where nothing could be read.
     pub columns: Vec<Option<Buffer>>,
     /// By row: columns that are not what they should be.
     pub bad: Vec<Vec<usize>>,
@@ -442,7 +442,8 @@ impl SegmentRepair {
     }
 }
 
-/// What is wrong with a chunk whose checksum is not the one it should have. `is_elsewhere` says whether it should lie in another place.
+/// The fault of a chunk with a wrong checksum. `is_elsewhere` says whether it belongs in another
+/// place.
 pub(crate) fn what_is_wrong(bytes: &[u8], is_elsewhere: impl FnOnce() -> bool) -> Wrong {
     if bytes.iter().all(|byte| *byte == 0) {
         Wrong::Stale

@@ -1,9 +1,10 @@
 //! Moving: a whole segment goes to another group, or a column of it to another device of its group. No tree changes: a block's
 //! address stays what it was, and the segment's row says where it lies now.
 //!
-//! What lies on a group with redundancy is compared with its checksums before it is written elsewhere, so that nothing wrong gets parity
-//! of its own; a segment that has lost more than redundancy makes up for stays where it is. What lies on a single device has
-//! no checksums: its bytes are copied as they are, and whoever reads a block judges it by its own hash, as before.
+//! Segments of a group with redundancy are compared with their checksums before they are written
+//! elsewhere, so that nothing wrong gets parity of its own. A segment that has lost more than
+//! redundancy makes up for stays where it is. Segments on a single device have no checksums: their
+//! bytes are copied as they are, and the reader of a block judges it by its own hash, as before.
 //!
 //! ## Invariants
 //! [moving.1] Bytes are written into slots that are free, and the row names them in the same commit whose flush makes them durable.
@@ -32,7 +33,7 @@ use crate::table::{DeviceSpace, Table};
 
 type Sums = Vec<[u8; Checksums::SIZE]>;
 
-/// What became of a segment that was to be moved.
+/// Result of moving a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Moved {
     /// Nothing: it lies where it should, is open, or is gone.
@@ -132,7 +133,7 @@ impl Table {
         }
         self.sums_changed.extend((0..parts).map(|part| (id, part)));
         self.changed.insert(id);
-        // What was written elsewhere is not durable yet [redundant.3].
+        // Those bytes are not durable yet [redundant.3].
         self.fresh.insert(id);
     }
 
@@ -188,7 +189,7 @@ impl Table {
     /// The group to which a segment should go so that all are filled alike; `None` if it may stay.
     fn emptier(&self, row: &Row) -> Option<usize> {
         let slot = u64::from(self.geometry.slot_units());
-        // What is spare, less so many segments, against all there is.
+        // Spare units of a group, less so many segments, as a share of all units.
         let share = |index: usize, less: u64| {
             let group = &self.groups[index];
             let lost: u64 = group.devices.iter().map(|id| u64::from(self.lost_on(*id))).sum();

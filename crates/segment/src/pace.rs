@@ -13,7 +13,7 @@ const CLEAN_BYTES_MIN: u64 = 1 << 20;
 const CLEAN_BYTES_MAX: u64 = 64 << 20;
 /// Bytes to and from devices below which a commit's duration says little about their rate.
 const RATED_BYTES: u64 = 4 << 20;
-/// What is copied before any commit was timed.
+/// Bytes copied before any commit was timed.
 const FIRST_BYTES: u64 = 16 << 20;
 
 /// The cleaner's pace in a pool.

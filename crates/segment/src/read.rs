@@ -125,7 +125,7 @@ impl Space {
     pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
         let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
         let mut run: Option<Located> = None;
-        // What lies before each block and is of no use.
+        // Bytes before each block that are not needed.
         let mut gaps = Vec::with_capacity(blocks.len());
         for &(address, len) in blocks {
             let mut parts = self.locate(address, padded(len)).ok()?;

@@ -221,7 +221,7 @@ impl Space {
     }
 
     /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes those anew that hold something else [redundant.2].
-    /// Who reads one copy learns nothing of the others. Gives how many bytes were put right.
+    /// A read of one copy says nothing of the others. Returns the repaired bytes.
     pub fn make_alike(&self, address: Address, bytes: &[u8]) -> u64 {
         let padded = self.geometry.units(bytes.len()) * self.geometry.unit as usize;
         let Ok(parts) = self.locate(address, padded) else { return 0 };

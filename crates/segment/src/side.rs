@@ -22,7 +22,7 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    /// What content may take [sides.2].
+    /// Room for content [sides.2].
     pub fn content(self) -> i64 {
         self.normal + self.special.min(0)
     }

@@ -78,8 +78,8 @@ impl Table {
         needed.max(self.total_of(Side::Special) / METADATA_SHARE)
     }
 
-    /// What is free on each side after a commit that gives back what was emptied, and a segment of one side and so many units that is being
-    /// emptied.
+    /// Free units on each side after a commit that gives back emptied segments, and one segment of
+    /// one side with so many units that is being emptied.
     pub fn after_commit(&self, headroom: Headroom, emptying: Option<(Side, u32)>) -> Headroom {
         let back = |side: Side| {
             let emptying = emptying.filter(|(of, _)| *of == side).map_or(0, |(_, units)| i64::from(units));

@@ -39,7 +39,7 @@ pub struct Space {
     pub(crate) discarding: AtomicBool,
     /// Units of the longest block, as admission was told last.
     pub(crate) block_units_max: AtomicU32,
-    /// What was found wrong and known to be right elsewhere is written back.
+    /// Wrong bytes are rewritten where the right ones were found elsewhere.
     pub(crate) healing: AtomicBool,
     pub(crate) spare: SpareBuffers,
 }
@@ -206,7 +206,8 @@ impl Space {
         }
     }
 
-    /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
+    /// Marks a device as leaving, or not: its segments are to be moved to others, and nothing new
+    /// is placed on it.
     pub fn set_leaving(&self, device: DeviceId, leaving: bool) {
         self.write_state().table.set_leaving(device, leaving);
     }
@@ -310,7 +311,7 @@ impl Space {
         self.write_state().table.drop_owner(owner)
     }
 
-    /// What was asked of each device, and how often it failed.
+    /// Operations and errors of each device.
     #[must_use]
     pub fn device_counts(&self) -> BTreeMap<DeviceId, DeviceCounts> {
         self.devices.iter().map(|(&id, handle)| (id, handle.counters.snapshot())).collect()

@@ -91,7 +91,7 @@ impl SpareBuffers {
     }
 }
 
-/// Who appends for one (owner, class).
+/// Appender for one (owner, class).
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub open: Option<Filling>,

@@ -21,7 +21,7 @@ pub(crate) struct DeviceSpace {
     pub group: usize,
     /// It is read and written.
     pub in_use: bool,
-    /// What it holds is to be moved to others.
+    /// Its segments are to be moved to others.
     pub leaving: bool,
     /// Columns that rows lack and that are to be built on it ([`Table::meant`]).
     pub owed: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Table {
     pub emptied: BTreeMap<SegmentId, Emptied>,
     pub relocations: Relocations,
     pub open: BTreeMap<(DatasetId, Class), SegmentId>,
-    /// Who has appended since the table was made or loaded; owner 0 always counts.
+    /// Owners that have appended since the table was made or loaded; owner 0 always counts.
     pub owners: BTreeSet<DatasetId>,
     pub next_id: SegmentId,
     pub live_units: u64,
@@ -173,7 +173,8 @@ impl Table {
         self.settle_owed(group);
     }
 
-    /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
+    /// Marks a device as leaving, or not: its segments are to be moved to others, and nothing new
+    /// is placed on it.
     pub fn set_leaving(&mut self, id: DeviceId, leaving: bool) {
         let Some(space) = self.devices.get_mut(&id) else { return };
         space.leaving = leaving;

@@ -52,7 +52,7 @@ struct Member {
     here: bool,
 }
 
-/// What slots on some devices of a group are worth together, found out once.
+/// Units that slots on some devices of a group hold together, computed once.
 pub(crate) type Worth = BTreeMap<(usize, Vec<DeviceId>), u64>;
 
 impl Table {
@@ -74,7 +74,7 @@ impl Table {
         }
     }
 
-    /// What a group can take now, and in all.
+    /// Counts the room of a group, now and in all.
     pub fn count(&self, index: usize) -> Counts {
         let group = &self.groups[index];
         let (slot, data) = (u64::from(self.geometry.slot_units()), u64::from(group.data()));
@@ -169,9 +169,10 @@ impl Table {
 
     /// The devices on which the next segment may have a column, those with most free slots first. Of as many as are lacking to a whole segment
     /// those that are away count as if they were there [uneven.7]. What rows lack is kept free where it is to be built.
-    /// What lies on devices that leave, or for which a spare stands in, comes to the newest of those that
-    /// are there, which were added in their stead; of what has to leave the rest comes to any. Of a device that is away and that others make up
-    /// for, as there are more of them than columns, no more is kept than the newest have: nobody may be waiting for it.
+    /// Columns on devices that leave, or that a spare stands in for, count for the newest present
+    /// devices, which were added in their stead; the rest of the leaving columns count for any.
+    /// For an absent device that others make up for, as there are more devices than columns, no
+    /// more is kept than the newest ones have: it may never come back.
     fn members(&self, index: usize) -> Vec<Member> {
         let group = &self.groups[index];
         let of = |wanted: fn(&DeviceSpace) -> bool, here: bool| -> Vec<Member> {
@@ -406,7 +407,7 @@ impl Table {
         self.hold(now, true);
         self.lack(before.group, 0, before.missing());
         self.lack(now.group, now.missing(), 0);
-        // What it left of a device that leaves does not have to move any more.
+        // Columns that it left on a leaving device need not move any more.
         self.recount(before.group);
     }
 

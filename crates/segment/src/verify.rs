@@ -1,4 +1,5 @@
-//! What is wrong with the columns of a segment, told and not mended: for who looks at a pool without the right to write.
+//! Faults in the columns of a segment, reported and not mended: for a pool that is open for
+//! reading only.
 
 use steadfast_format::{Checksums, Column, DeviceId, SegmentId};
 use steadfast_vdev::Layout;
@@ -32,7 +33,7 @@ pub enum ColumnFault {
         device: DeviceId,
         /// Which row.
         row: usize,
-        /// What is wrong with it.
+        /// The fault.
         wrong: Wrong,
     },
     /// All chunks of a row are there, and parity or copies do not fit the rest.

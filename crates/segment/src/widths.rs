@@ -1,9 +1,10 @@
 //! How many columns segments of a group with parity have, and what devices of different sizes hold then: pure arithmetic. What is
 //! proved of it is in `docs/decisions/0115-uneven-devices.md`.
 //!
-//! What a segment holds goes by its columns of data: those of as many as the group is made for hold a slot. So a group holds most if its
-//! segments have most columns of data between them. Devices give at most `min(free, m)` slots to m segments, because no device takes
-//! part in a segment twice. So m segments take
+//! A segment's size depends on its data columns: as many as the group is made for hold a slot. So
+//! a group holds most if its segments have most data columns between them. Devices give at most
+//! `min(free, m)` slots to m segments, because no device takes part in a segment twice. So m
+//! segments take
 //!
 //! ```text
 //! U(m) = min(most × m, sum over devices of min(free, m))
@@ -88,7 +89,7 @@ impl Widths {
     }
 }
 
-/// What is left if so many are taken from the greatest, one by one in thought.
+/// Free slots after so many are taken from the greatest, one by one.
 pub(crate) fn lowered(free: &[u32], count: u64) -> Vec<u32> {
     let above = |level: u32| free.iter().map(|&free| u64::from(free.saturating_sub(level))).sum::<u64>();
     // The highest level above which there are as many.

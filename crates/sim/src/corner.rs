@@ -1,4 +1,4 @@
-//! What an anchor needs beside the devices: its register, and what the host remembers of it.
+//! An anchor's state beside the devices: its register, and the host's memory of it.
 //!
 //! Both lie on a false device each, so that a crash may come before and after each of their writes. A register is durable
 //! when it answers, and never torn (its file has two slots and a hash each: `steadfast_anchor::file`); a witness is

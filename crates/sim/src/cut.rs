@@ -35,7 +35,7 @@ impl Depth {
     pub const SAMPLED_SECOND: Depth = Depth { states_max: Some(16), ..Depth::SECOND };
 }
 
-/// What becomes of an unflushed write.
+/// Fate of an unflushed write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// It never happened.
@@ -106,7 +106,8 @@ impl Cutter {
                     continue;
                 }
                 What::Return(index) => returned = index + 1,
-                // What could not be written is dropped, as a kernel does that calls the next flush a success.
+                // Writes that failed are dropped, as by a kernel that calls the next flush a
+                // success.
                 What::FlushFailed => self.cached.retain(|cached| cached.disk != event.disk),
                 What::Flush => self.flush(event.disk),
                 What::Write { at, bytes, area } => {

@@ -17,7 +17,7 @@ use steadfast_format::{SegmentId, Txg};
 use crate::log::{Area, Log, What};
 use crate::pages::{Image, PAGE, pieces};
 
-/// What a fault does to the operation it strikes.
+/// Effect of a fault on the operation it strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// It fails with EIO; a write leaves nothing.
@@ -39,7 +39,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// What a report calls it.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ pub struct Fault {
     pub skip: u64,
     /// How many of them it strikes then.
     pub times: u64,
-    /// What happens.
+    /// Its effect.
     pub effect: Effect,
 }
 
@@ -120,7 +120,7 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What reads see now: all writes applied.
+    /// Image that reads see now: all writes applied.
     #[must_use]
     pub fn image(&self) -> Image {
         self.lock().image.clone()
@@ -137,7 +137,7 @@ impl Disk {
         !self.lock().struck.is_empty()
     }
 
-    /// What the faults that have struck did, each kind once.
+    /// Effects of the faults that have struck, each kind once.
     #[must_use]
     pub fn struck(&self) -> Vec<Effect> {
         self.lock().struck.clone()
@@ -156,7 +156,7 @@ impl Disk {
         Error::Io { device: self.identity.clone(), operation, offset, source }
     }
 
-    /// What becomes of one operation.
+    /// Applies the faults to one operation.
     fn strike(&self, state: &mut State, operation: Operation, offset: u64) -> Result<Option<Effect>> {
         let mut effect = None;
         if state.away > 0 {
@@ -235,7 +235,7 @@ impl Disk {
             _ => {}
         }
         for (page, inside, _) in pieces(at, bytes.len()) {
-            // What stays of a page that is written in part is read by whoever reads the page.
+            // The rest of a page that is written in part is read by the reader of the page.
             if state.known.insert(page) && inside.len() < PAGE {
                 self.log.note_read(self.number, page);
             }

@@ -14,7 +14,7 @@ use crate::tree::{Shape, Tree};
 use crate::workload::{Base, Failure, Number, Trace};
 use crate::world::{Journal, SETTINGS, Setting};
 
-/// What was done.
+/// Counters of the exploration.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Workloads.
@@ -69,9 +69,9 @@ pub struct Broken {
     pub number: Number,
     /// When the power went.
     pub moment: Option<Moment>,
-    /// What became of unflushed writes.
+    /// Fates of unflushed writes.
     pub fates: Vec<Fate>,
-    /// What is wrong.
+    /// The failure.
     pub what: Failure,
 }
 
@@ -100,12 +100,12 @@ struct Known {
     first: Option<u64>,
 }
 
-/// What one worker knows of the pools of one setting.
+/// One worker's knowledge of the pools of one setting.
 pub struct Explorer {
     setting: Setting,
     base: Base,
     bug: Option<Bug>,
-    /// What struck in the workload under way.
+    /// Effects that struck in the workload under way.
     struck: Struck,
     /// Devices that it struck, if their groups can spare all of them.
     spared: Vec<usize>,
@@ -115,7 +115,7 @@ pub struct Explorer {
     lied_to: HashSet<u128>,
     /// Trees (which `known` keeps where they are) that the workload may leave behind at these moments.
     judged: HashSet<(usize, usize, usize)>,
-    /// What was done.
+    /// Counters.
     pub counts: Counts,
     /// One state in so many is cut again inside its recovery.
     pub second_every: u64,
@@ -164,7 +164,7 @@ impl Explorer {
         let ran = ran.map_err(|what| Box::new(Broken { number, moment: None, fates: Vec::new(), what }))?;
         self.counts.workloads += 1;
         self.counts.refused += ran.refused;
-        // What such a device held depends on the workload.
+        // The content of such a device depends on the workload.
         self.lied_to.clear();
         self.judged.clear();
         // Workloads of one and two changes come to the same states as long as they do the same; others to states of their own.
@@ -225,7 +225,8 @@ impl Explorer {
         Ok(Opens::All)
     }
 
-    /// What struck some devices of a group the others make up for, also if those are away, or fail for good while the pool is opened.
+    /// Faults on some devices of a group are made up for by the others, also if the devices are
+    /// away, or fail for good while the pool is opened.
     fn judge_without(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<(), Failure> {
         self.counts.without += 1;
         let after = (self.turn % 4 == 3).then_some(self.turn / 4);
@@ -259,7 +260,7 @@ impl Explorer {
         }
     }
 
-    /// What a state holds.
+    /// Result of opening a state.
     fn outcome(&mut self, images: &[Image]) -> Outcome {
         let print = print(images);
         if let Some(outcome) = self.known.seen.get(&print) {
@@ -335,7 +336,7 @@ impl Explorer {
     }
 }
 
-/// What came of the states of a workload on a device that lied, best first.
+/// Outcomes of the states of a workload on a device that lied, best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Opens {
     All,

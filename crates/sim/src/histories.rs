@@ -79,7 +79,7 @@ struct History {
 /// Runs the history of a seed, cuts the end of it anywhere, and judges one in `every` of the states.
 ///
 /// # Errors
-/// What is not as it must be.
+/// The first claim that does not hold.
 pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
     let places = OF_SETTINGS.len() as u64;
     let setting = &SETTINGS[OF_SETTINGS[usize::try_from(seed % places).expect("small")]];
@@ -93,7 +93,7 @@ pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
     history.pool.sync().map_err(|error| told(error.to_string()))?;
     let images = history.machine.disks.images();
     let _ = history.machine.disks.log.take();
-    // What each step makes of it, and whether it was durable when it returned.
+    // The expected state after each step, and whether it was durable when the step returned.
     let mut states = vec![history.expected()];
     let mut durable = Vec::new();
     let mut steps = Vec::new();
@@ -429,7 +429,7 @@ impl History {
         applied
     }
 
-    /// What the model shows.
+    /// State of the model.
     fn expected(&self) -> State {
         let mut state = State { datasets: Vec::new(), trees: Vec::new() };
         for (name, line) in self.forest.lines() {
@@ -449,7 +449,7 @@ impl History {
     }
 }
 
-/// What a refusal of the pool means.
+/// Meaning of a refusal of the pool.
 fn reason(error: &Error) -> Option<Refused> {
     Some(match error {
         Error::NoSuchSnapshot { .. } | Error::NoSuchDataset { .. } => Refused::Absent,

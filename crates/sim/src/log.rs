@@ -1,8 +1,9 @@
-//! What reached the devices of a world, in order, with the operations of the workload between.
+//! Writes and flushes of the devices of a world, in order, with the operations of the workload
+//! between.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What part of a device a write goes to.
+/// Part of a device that a write goes to.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Area {
     /// The configuration in a label.
@@ -15,7 +16,7 @@ pub enum Area {
     Object,
     /// The register of an anchor: the record before or this one.
     Register,
-    /// What a host remembers of it.
+    /// A host's memory of it.
     Witness,
 }
 
@@ -34,7 +35,7 @@ pub enum What {
     Write {
         /// Byte of the device.
         at: u64,
-        /// What was written.
+        /// Bytes written.
         bytes: Arc<[u8]>,
         /// Where that is.
         area: Area,
@@ -57,7 +58,7 @@ pub enum What {
 }
 
 impl What {
-    /// What a report calls it.
+    /// Its name in reports.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -81,7 +82,7 @@ impl What {
 pub struct Event {
     /// Device.
     pub disk: usize,
-    /// What.
+    /// Kind of the event.
     pub what: What,
 }
 

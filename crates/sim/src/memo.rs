@@ -1,4 +1,4 @@
-//! What is known of states that were never opened.
+//! Outcomes of states that were never opened.
 //!
 //! A recovery is a function of what it reads: the world it runs in is always the same. So it is remembered as a path in a
 //! tree: which page was read first, what that held, which page was read then, and so on to the outcome. A state that

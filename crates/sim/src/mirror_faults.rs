@@ -67,11 +67,11 @@ pub enum Step {
 
 /// Steps that are cut, and what the log lies on before them.
 pub struct History {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Disks: one stands alone, more are a mirror.
     pub logs: &'static [usize],
-    /// What is done.
+    /// Its steps.
     pub steps: &'static [Step],
 }
 
@@ -134,12 +134,12 @@ struct Work {
     draw: Draw,
 }
 
-/// What came of it.
+/// Trace of its run.
 struct Ran {
-    /// What lay on the disks when its steps began.
+    /// Images of the disks when its steps began.
     images: Vec<Image>,
     events: Vec<crate::log::Event>,
-    /// What was promised after so many steps.
+    /// Promised files after each step.
     states: Vec<Files>,
 }
 
@@ -153,7 +153,7 @@ fn promise(fs: &FileSystem, name: &[u8], content: &[u8]) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What a pool holds.
+/// The files of a pool.
 fn files_of(pool: &Pool) -> Result<Files, Failure> {
     let (fs, _handle) = world::files(pool, "tank").map_err(said)?;
     let tree = Tree::of(&fs).map_err(|error| error.to_string())?;
@@ -329,7 +329,7 @@ fn sides(disks: &Disks) -> Result<(Vec<Vec<usize>>, Vec<usize>), Failure> {
     Ok((mirrors, others))
 }
 
-/// What a side is found to be.
+/// Harm done to a side.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     /// Its slots read as zeros; its labels are there.

@@ -22,7 +22,7 @@ pub enum At {
     End,
 }
 
-/// What is done to a range.
+/// A change of a range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Range {
     /// Allocated; the size grows.
@@ -70,7 +70,7 @@ pub enum Op {
     WriteUnlinked(Path),
     /// So many bytes of the first file, from its beginning, copied to a byte of the second.
     Copy(Path, Path, usize, usize),
-    /// What the first file holds, written to the beginning of the second.
+    /// Content of the first file, written to the beginning of the second.
     Repeat(Path, Path),
     /// A property of the dataset gets another value.
     Set(&'static str, &'static str),
@@ -102,7 +102,7 @@ impl Op {
     }
 }
 
-/// What an operation promised by returning.
+/// Promise of an operation that returned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Promise {
     /// Nothing.
@@ -140,9 +140,9 @@ pub struct Sides<'a> {
 /// Both sides said something else.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Disagreement {
-    /// What.
+    /// The operation as text.
     pub text: String,
-    /// What the real one said; 0 if it was content.
+    /// The real stack's errno; 0 if it was content.
     pub errno: i32,
 }
 

@@ -1,4 +1,4 @@
-//! What may be found after a crash.
+//! States allowed after a crash.
 //!
 //! Let H(0), H(1), ... be what the model shows after so many operations; `begun` of them had begun when the power went,
 //! and `returned` of them had returned.
@@ -25,7 +25,7 @@ fn part(tree: &Tree, ino: u64) -> (Option<&Node>, Vec<(u64, Vec<u8>)>) {
 /// Holds what was found against what may be.
 ///
 /// # Errors
-/// What should not be.
+/// The first claim that a state breaks.
 pub fn judge(trace: &Trace, moment: Moment, journal: Journal, found: &Tree) -> Result<(), Failure> {
     let returned = trace.promises[..moment.returned].iter();
     let least = |(at, promise): (usize, &Promise)| match promise {

@@ -1,4 +1,4 @@
-//! What is asked of a state: that the pool in it opens, is sound, and lives on.
+//! Checks of a state: its pool opens, is sound, and lives on.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,11 +24,11 @@ use crate::world::{self, Disks, Mounted, Setting};
 /// Every recovery runs in the same world, so that it follows from what lies on the devices.
 const RECOVERY: u64 = 0x00c0_ffee;
 
-/// What came of a state.
+/// Result of opening a state.
 pub struct Recovered {
-    /// What the pool held.
+    /// Content of the pool.
     pub tree: Tree,
-    /// What its import did to the devices.
+    /// Events on the devices during its import.
     pub events: Vec<Event>,
     /// Pages on which all of this depends, by device, in the order in which they were read.
     pub reads: Vec<(usize, u32)>,
@@ -94,21 +94,21 @@ fn panic_text(panic: Box<dyn std::any::Any + Send>) -> Failure {
     format!("it panics: {}", text.unwrap_or_default())
 }
 
-/// What is done.
+/// Extent of the checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Care<'a> {
     /// Open, read everything.
     Read,
     /// And inspect before, write, close, inspect, open again.
     Live {
-        /// What struck on the way.
+        /// Effects that struck on the way.
         struck: Struck,
         /// Disks of which all that is wrong is mended at last, because their groups can spare them; then as many others are away.
         mends: &'a [usize],
     },
 }
 
-/// What struck on the way to a state.
+/// Effects that struck on the way to a state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Struck {
     /// Nothing.
@@ -157,7 +157,7 @@ impl Struck {
 /// Opens a pool and asks all that can be asked of it without knowing what it should hold.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first claim that does not hold.
 pub fn recover(
     setting: &Setting,
     images: &[Image],
@@ -177,7 +177,7 @@ fn attempt(
     let env = world::env(RECOVERY, bug);
     let disks = Disks::new(setting, images);
     if let Care::Live { struck, .. } = care {
-        // What a crash leaves behind is a note or a copy less, never a block less.
+        // A crash may leave a note or a copy less behind, never a block less.
         inspect(setting, &env, &disks, struck, &["label-copy", "uberblock-torn", "uberblock-few"])
             .map_err(|what| format!("inspected before: {what}"))?;
     }
@@ -227,7 +227,7 @@ fn attempt(
         if found != lived {
             return Err(format!("opened again: {}", lived.difference(&found)));
         }
-        // What follows is asked of some states only, and is to be the same of all.
+        // The later checks are made of some states only, and must be the same for all.
         reads = Some(disks.log.reads());
         if !mends.is_empty() {
             mend(setting, &env, &disks, again, mends).map_err(|what| format!("mended: {what}"))?;

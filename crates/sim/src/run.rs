@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Option<Number> {
     parsed.ok().map(Number)
 }
 
-/// What a run is to do.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Time it may take, by the clock.
@@ -75,16 +75,16 @@ pub enum Choice {
     Faulty,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What was done.
+    /// Counters.
     pub counts: Counts,
     /// Workloads by set.
     pub sets: BTreeMap<Set, u64>,
     /// States and workloads by setting.
     pub settings: BTreeMap<usize, (u64, u64)>,
-    /// What is not as it must be.
+    /// Claims that do not hold.
     pub broken: Vec<Broken>,
     /// Of all workloads of two changes: the first chunk that is not done, and the last one of the part plus one.
     pub chunks: Option<(u64, u64)>,
@@ -147,7 +147,7 @@ fn chunk(plan: &Plan, number: u64) -> Vec<Number> {
     (0..one).map(|second| Number::new(Set::Two, setting, number % one * one + second)).collect()
 }
 
-/// What workers take their work from.
+/// Source of the workers' work.
 struct Source<'a> {
     plan: &'a Plan,
     kept: Vec<Number>,
@@ -293,12 +293,12 @@ impl Report {
     }
 }
 
-/// What finds a planted bug.
+/// Finds of a planted bug.
 #[derive(Debug)]
 pub struct Caught {
     /// The bug.
     pub bug: Bug,
-    /// What was seen, if anything was.
+    /// The broken claim, if one was found.
     pub broken: Option<Broken>,
     /// Workloads run until then.
     pub workloads: u64,
@@ -327,7 +327,7 @@ pub fn habitat(bug: Bug) -> usize {
     SETTINGS.iter().position(is_home).expect("every bug has a setting")
 }
 
-/// What a device must do for a bug to show, if it must do something.
+/// Fault that a device needs for a bug to show, if any.
 fn needs_fault(bug: Bug) -> Option<(Operation, Effect)> {
     match bug {
         Bug::FlushErrorSwallowed => Some((Operation::Flush, Effect::Fail)),
@@ -368,7 +368,7 @@ pub fn hunt(bug: Bug, workloads: u64) -> Caught {
             return Caught { bug, broken: Some(broken), workloads: 0, states: 0 };
         }
     };
-    // What a cut inside recovery finds is found sooner if more of them are cut.
+    // Bugs that a cut inside recovery finds are found sooner if more of recovery is cut.
     explorer.second_every = 5;
     let mut draw = Draw(0xb06);
     for turn in 0..workloads {

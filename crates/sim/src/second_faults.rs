@@ -32,7 +32,7 @@ pub const DOUBLES: &[Double] = &[
 /// How many operations later each of those fails that follow the first.
 const LATER: usize = 5;
 
-/// What was done.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Replacements during which others failed.
@@ -42,7 +42,7 @@ pub struct Counts {
 }
 
 impl Double {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
         let (redundancy, count) = self.groups[0];
@@ -53,7 +53,7 @@ impl Double {
     /// its end. So it does after a cut, of which about `cuts` are tried beside each.
     ///
     /// # Errors
-    /// What is not so.
+    /// The first claim that does not hold.
     pub fn explore(&self, operation: Operation, every: usize, cuts: usize) -> Result<Counts, Failure> {
         let verb = self.verb();
         let mut counts = Counts::default();
@@ -192,7 +192,7 @@ pub const OLD: &[Old] = &[
 ];
 
 impl Old {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
         let (redundancy, count) = self.groups[0];
@@ -204,7 +204,7 @@ impl Old {
     /// image: nothing of it is believed, and two scrubs later the group is whole. How many sets of devices that were.
     ///
     /// # Errors
-    /// What is not so.
+    /// The first claim that does not hold.
     pub fn explore(&self) -> Result<u64, Failure> {
         let (redundancy, count) = self.groups[0];
         let verb = Verb {

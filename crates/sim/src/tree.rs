@@ -1,4 +1,4 @@
-//! What a file system looks like from outside, in a form that two of them can be compared in.
+//! A file system as seen from outside, in a form in which two of them can be compared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use steadfast_model::{Id, Kind, Model};
 use steadfast_posix::{Caller, Errno, FileSystem, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
-/// What a node is.
+/// Kind and content of a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Shape {
     /// A file and its content.
@@ -20,7 +20,7 @@ pub enum Shape {
 /// A node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// Its kind and content.
     pub shape: Shape,
     /// Permissions.
     pub mode: u32,
@@ -42,9 +42,9 @@ pub struct Tree {
 pub struct Unreadable {
     /// Number of the node.
     pub ino: u64,
-    /// What was tried.
+    /// The operation tried.
     pub what: &'static str,
-    /// What it gave.
+    /// Its errno.
     pub errno: i32,
 }
 
@@ -58,7 +58,7 @@ impl Tree {
     /// Of a file system: every byte, name and attribute is read.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The part that could not be read.
     pub fn of(fs: &FileSystem) -> Result<Tree, Unreadable> {
         let mut tree = Tree::default();
         let mut waiting = vec![Model::ROOT];

@@ -29,7 +29,7 @@ pub(crate) const KEY: [u8; 32] = [7; 32];
 
 /// A pool, what is done to it, and what it must survive.
 pub struct Verb {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The groups it begins with, by redundancy and number of devices. A device more or less is what verbs are about: some are left
     /// over.
@@ -52,7 +52,7 @@ pub struct Machine {
     pub(crate) disks: Disks,
 }
 
-/// What was done.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// States that the verb may leave.
@@ -814,7 +814,7 @@ pub(crate) fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> 
     machine.change(pool)
 }
 
-/// What a pool holds: its file systems with their origins, and what they were at each snapshot.
+/// State of a pool: its file systems with their origins, and each as it was at each snapshot.
 #[derive(Debug, PartialEq)]
 pub(crate) struct State {
     /// Names and origins.
@@ -891,7 +891,7 @@ impl Verb {
         (self.act)(&machine, &pool)?;
         let events = machine.disks.log.take();
         let expected = state_of(&pool)?;
-        // What `act` wrote itself is in what came before, or is not.
+        // Changes written by `act` itself are in the state before, or are not.
         let before = self.tree_of(&images)?;
         drop(pool);
         let (mut counts, mut seen) = (Counts::default(), HashSet::new());
@@ -1162,7 +1162,8 @@ pub(crate) fn whole(pool: &Pool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a pool holds now, by names as if it were called `tank`: what was split off is not.
+/// State of a pool now, by names as if it were called `tank`: file systems that were split off are
+/// left out.
 pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
     let mut state = State { datasets: Vec::new(), trees: Vec::new() };
     let mut names = pool.datasets();

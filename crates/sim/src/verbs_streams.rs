@@ -37,7 +37,7 @@ impl ReceiveWatch for Quiet {
 /// A snapshot as a stream.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn send(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, steadfast_pool::Error> {
     let mut out = Vec::new();
     pool.send(&[spec], &mut out, &mut |_, _| ())?;
@@ -47,12 +47,12 @@ pub fn send(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, steadfast_pool::Erro
 /// Receives a stream.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn receive(pool: &Pool, spec: &ReceiveSpec, mut stream: &[u8]) -> Result<(), steadfast_pool::Error> {
     pool.receive(spec, &mut stream, &mut Quiet).map(drop)
 }
 
-/// What a snapshot has beyond another one.
+/// Increment of a snapshot over another one.
 pub(crate) fn of(snapshot: &str, base: Option<&str>) -> SendSpec {
     SendSpec { snapshot: snapshot.into(), base: base.map(str::to_owned), ..SendSpec::default() }
 }
@@ -385,7 +385,7 @@ pub const STREAM_VERBS: &[Verb] = &[
     ),
 ];
 
-/// What `b` has beyond `a`.
+/// Increment of `b` over `a`.
 fn increment(pool: &Pool) -> Result<Vec<u8>, Failure> {
     send(pool, of("tank@b", Some("tank@a"))).map_err(said)
 }

@@ -75,7 +75,7 @@ pub const CHANGES: &[Op] = &[
     Op::Set("journal", "off"),
 ];
 
-/// What may follow a change: nothing, or something that makes it durable.
+/// A step that may follow a change: none, or one that makes it durable.
 const PERSISTS: usize = 5;
 
 /// The file or directory that a change is about, and the directory its name is in.
@@ -241,7 +241,7 @@ impl Number {
         }
         ops.push(Op::Wait);
         if SETTINGS[self.setting()].brim {
-            // Whatever was refused: removing works, and then there is room.
+            // Removing works whatever was refused, and then there is room.
             ops.extend([Op::Room, Op::Create("B/room"), Op::Write("B/room", At::Byte(0), 20_000), Op::Sync]);
         }
         ops
@@ -268,7 +268,7 @@ impl Number {
         }
     }
 
-    /// What its operations say.
+    /// Its operations as text.
     #[must_use]
     pub fn text(self) -> String {
         let ops = self.ops().iter().map(Op::to_string).collect::<Vec<_>>().join(", ");
@@ -378,19 +378,19 @@ pub struct Trace {
     pub number: Number,
     /// Its operations.
     pub ops: Vec<Op>,
-    /// What lay on the devices when it began.
+    /// Images of the devices when it began.
     pub images: Vec<Image>,
-    /// What reached them.
+    /// Events on them.
     pub events: Vec<Event>,
-    /// What is to be seen after so many operations.
+    /// Visible trees after each operation.
     pub trees: Vec<Tree>,
-    /// What each operation promised when it returned.
+    /// Promise of each operation when it returned.
     pub promises: Vec<Promise>,
-    /// What struck, if something did.
+    /// Effects that struck.
     pub struck: Vec<Effect>,
     /// The devices that were struck, if their groups can spare all of them: then nothing may be lost, and nothing refused.
     pub spared: Vec<usize>,
-    /// What the operation that was struck said.
+    /// Errno of the operation that was struck.
     pub errno: Option<i32>,
     /// Operations that were refused for want of room.
     pub refused: u64,
@@ -462,7 +462,7 @@ impl Base {
     /// Makes it: directories `A`, `B`, `A/C`, files `A/foo`, `A/big`, `B/bar`.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The error.
     pub fn new(setting: &Setting, bug: Option<Bug>) -> Result<Base, Failure> {
         let env = world::env(0x5eed, bug);
         let disks = Disks::blank(setting);
@@ -540,7 +540,7 @@ impl Base {
             mounted.pool.set_property(&root, name, Some(value)).map_err(|error| error.to_string())
         };
         let interval = || match mounted.pool.log_interval() {
-            // What it asked for, somebody does.
+            // The thread of the simulation does the work that it asked for.
             Some(false) => mounted.pool.sync().map(|()| Some(true)).map_err(|error| error.to_string()),
             looked => Ok(looked),
         };
@@ -567,13 +567,13 @@ impl Base {
                     return Err(format!("operation {index}, {op}, is refused for want of room"));
                 }
                 Err(error) if error.errno == ENOSPC && before.is_some() => {
-                    // What is refused for want of room changes nothing.
+                    // A change refused for want of room changes nothing.
                     (model, inos) = before.expect("just asked");
                     refused += 1;
                     Promise::None
                 }
-                // What a fault of a device makes of an operation is an error. What the operation would have done may be
-                // found, or not; what was done before it and is promised afterwards must be.
+                // An operation struck by a fault of a device returns an error. Its effect may be
+                // found, or not; operations before it that are promised afterwards must be found.
                 Err(error) if struck() && !is_spared => {
                     if ![EIO, ENOSPC, EROFS].contains(&error.errno) {
                         return Err(format!("operation {index}, {op}, after a fault: {}", error.text));
@@ -627,7 +627,7 @@ impl Base {
 /// Unmounts and closes.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn close(mounted: Mounted) -> Result<(), Failure> {
     let Mounted { fs, handle, pool } = mounted;
     fs.forget_all();

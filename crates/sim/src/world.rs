@@ -26,10 +26,10 @@ pub const DISK_BYTES: u64 = 64 << 20;
 const MEMORY: Memory =
     Memory { node_cache_bytes: 8 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 64 << 20 };
 
-/// What a pool is like.
+/// Layout and properties of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Devices.
     pub disks: usize,
@@ -59,13 +59,13 @@ pub struct Setting {
     pub brim: bool,
     /// Its states are many and dear, and some of them are drawn: whoever runs a workload of it comes to its end.
     pub sampled: bool,
-    /// What `fsync` promises.
+    /// Promise of `fsync`.
     pub journal: Journal,
     /// Properties of the root dataset.
     pub props: &'static [(&'static str, &'static str)],
 }
 
-/// What an `fsync` promises of content.
+/// Promise of `fsync` about content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Journal {
     /// All of it.
@@ -317,7 +317,7 @@ impl Tasks for Planted {
 pub struct Disks {
     /// All that has a state of its own: the devices first.
     pub all: Vec<Arc<Disk>>,
-    /// What reaches them.
+    /// Log of their writes.
     pub log: Arc<Log>,
     setting: Setting,
 }
@@ -367,7 +367,7 @@ impl Disks {
         self.all[..self.setting.disks + self.setting.logs].iter().map(handle).collect()
     }
 
-    /// What lies on them, all writes applied.
+    /// Their images, all writes applied.
     #[must_use]
     pub fn images(&self) -> Vec<Image> {
         self.all.iter().map(|disk| disk.image()).collect()
@@ -383,7 +383,7 @@ impl Disks {
         AnchorWish { registers: Some(Arc::new(registers)), path, ..AnchorWish::default() }
     }
 
-    /// What the register holds, if there is one.
+    /// The register's record, if there is one.
     #[must_use]
     pub fn record(&self) -> Option<AnchorRecord> {
         let registers = self.wish(None).registers?;
@@ -391,7 +391,7 @@ impl Disks {
         AnchorRecord::decode(&bytes[..]).ok()
     }
 
-    /// What opens an encrypted pool.
+    /// Secret of an encrypted pool.
     #[must_use]
     pub fn secret(&self) -> Option<&'static [u8]> {
         self.setting.sealed.then_some(&SECRET)
@@ -403,7 +403,7 @@ const SECRET: [u8; 32] = [7; 32];
 /// Makes a pool.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     let mut devices = disks.handles();
     let logs = devices.split_off(disks.setting.disks);
@@ -425,7 +425,7 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
 /// Makes a pool of some of the devices.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<Pool, Error> {
     let setting = &disks.setting;
     let random = |out: &mut [u8]| env.random.fill(out);
@@ -461,7 +461,7 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
 /// Imports the pool.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     import_of(env, disks, disks.handles())
 }
@@ -469,10 +469,10 @@ pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
 /// Imports the pool with only some of its devices here.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn import_of(env: &Env, disks: &Disks, devices: Vec<DeviceHandle>) -> Result<Pool, Error> {
     let (mut pools, mut others) = scan(devices);
-    // What was split off is another pool.
+    // A part that was split off is another pool.
     let at = pools.iter().position(|found| found.config.name == "tank").unwrap_or(0);
     if pools.is_empty() {
         return Err(others.remove(0).1);
@@ -483,7 +483,7 @@ pub fn import_of(env: &Env, disks: &Disks, devices: Vec<DeviceHandle>) -> Result
 /// Imports the pool that was split off, if there is one.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn import_other(env: &Env, disks: &Disks) -> Result<Option<Pool>, Error> {
     let other = scan(disks.handles()).0.into_iter().find(|found| found.config.name == OTHER);
     other.map(|found| import_found(env, disks, found)).transpose()
@@ -523,7 +523,7 @@ pub struct Mounted {
 /// Mounts the root dataset.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn mount(pool: Pool) -> Result<Mounted, Error> {
     let (fs, handle) = files(&pool, "tank")?;
     Ok(Mounted { fs, handle, pool })
@@ -546,7 +546,7 @@ pub fn snapshot(dataset: &Arc<Dataset>) -> FileSystem {
 /// The files of a dataset.
 ///
 /// # Errors
-/// What the pool says.
+/// The pool's error.
 pub fn files(pool: &Pool, dataset: &str) -> Result<(FileSystem, DatasetHandle), Error> {
     let handle = pool.open_dataset(dataset)?;
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options());

@@ -27,7 +27,7 @@ pub struct NodeCache {
     shard_bytes_max: AtomicUsize,
 }
 
-/// What a cache has done so far.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CacheStatistics {
     /// Nodes found.
@@ -70,7 +70,7 @@ impl NodeCache {
         self.shard_bytes_max.load(Ordering::Relaxed) * self.shards.len()
     }
 
-    /// What the cache has done so far.
+    /// Counters so far.
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
         let mut statistics = CacheStatistics::default();

@@ -145,7 +145,7 @@ pub struct Range<'t> {
     origin: Cursor,
     front: Option<Cursor>,
     back: Option<Cursor>,
-    /// What is still to come.
+    /// Range of the keys still to come.
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     ended: bool,

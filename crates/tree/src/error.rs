@@ -1,4 +1,4 @@
-//! What can go wrong in a tree.
+//! Errors of a tree.
 
 use steadfast_format::{Address, DecodeError};
 
@@ -16,7 +16,7 @@ pub enum Error {
         address: Address,
         /// Level the node should have.
         level: u8,
-        /// What the store said.
+        /// The store's error.
         source: StoreError,
     },
     /// The store could not write nodes.
@@ -24,7 +24,7 @@ pub enum Error {
     Write {
         /// Their level.
         level: u8,
-        /// What the store said.
+        /// The store's error.
         source: StoreError,
     },
     /// The bytes are authentic but are not a node.
@@ -34,7 +34,7 @@ pub enum Error {
         address: Address,
         /// Level the node should have.
         level: u8,
-        /// What the decoder said.
+        /// The decoder's error.
         source: DecodeError,
     },
     /// A valid node of another level than its parent says.

@@ -72,7 +72,8 @@
 //!
 //! ## Not here
 //!
-//! What keys mean is `format`'s and `dataset`'s; where blocks go is the store's; when to sync is `txg`'s.
+//! The meaning of keys is `format`'s and `dataset`'s; the place of blocks is the store's; the time
+//! of a sync is `txg`'s.
 #![forbid(unsafe_code)]
 
 mod cache;

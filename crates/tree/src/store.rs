@@ -1,4 +1,4 @@
-//! What the tree asks of the rooms below: nodes in, pointers out.
+//! The tree's view of the layers below: nodes in, pointers out.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -37,7 +37,7 @@ impl Snapshot {
     }
 }
 
-/// What a snapshot dropped: freed by its sync.
+/// Nodes that a snapshot dropped; its sync frees them.
 #[derive(Debug)]
 pub(crate) struct Frozen {
     epoch: u64,

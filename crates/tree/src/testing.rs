@@ -24,7 +24,7 @@ struct Accounts {
     statistics: BooksStatistics,
 }
 
-/// What was asked of [`Books`] so far.
+/// Counters of [`Books`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BooksStatistics {
     /// Nodes read.
@@ -39,7 +39,7 @@ pub struct BooksStatistics {
     pub nodes_freed: u64,
 }
 
-/// What [`Books`] say when they refuse.
+/// Errors of [`Books`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BooksError {
@@ -95,7 +95,7 @@ impl Books {
         self.accounts().freed.clear();
     }
 
-    /// What was asked so far.
+    /// Counters so far.
     #[must_use]
     pub fn statistics(&self) -> BooksStatistics {
         self.accounts().statistics

@@ -56,7 +56,7 @@ pub struct Tree {
     pub(crate) ledger: Mutex<Ledger>,
 }
 
-/// What operations change.
+/// State that operations change.
 pub(crate) struct State {
     pub(crate) root: Option<Child>,
     pub(crate) epoch: u64,
@@ -66,7 +66,7 @@ pub(crate) struct State {
     pub(crate) dropped: Vec<Predecessor>,
     /// Encoded bytes of this epoch's nodes.
     pub(crate) dirty_bytes: usize,
-    /// What snapshots not yet synced have dropped, oldest first.
+    /// Nodes that snapshots not yet synced have dropped, oldest first.
     pub(crate) frozen: Vec<Frozen>,
 }
 

@@ -246,7 +246,7 @@ impl Ends {
     }
 }
 
-/// What became of a subtree.
+/// Result of a change to a subtree.
 enum Outcome {
     /// It is where it was, perhaps thinner than a node should be.
     Kept { thin: bool },

@@ -4,7 +4,7 @@ use steadfast_format::Txg;
 
 use crate::{AdmitKind, Verdict};
 
-/// Who is asked besides the pool before an operation begins, and hears of what becomes of it.
+/// A quota besides the pool's room: asked before an operation begins, and told how it ends.
 ///
 /// All calls but the first two come under the budget's lock, so that asking and taking is one step: two operations
 /// never both get the last of a limit. They must be quick and must not call the budget.
@@ -21,12 +21,13 @@ pub trait Account: Send + Sync {
     /// So many bytes are promised, to an operation without a txg as yet.
     fn take(&self, space: u64);
 
-    /// What was taken belongs to this txg. It ends when the txg's real usage is known, of which the account hears elsewhere.
+    /// The taken space belongs to this txg. It ends when the txg's real usage is known, which the
+    /// account learns elsewhere.
     fn assign(&self, txg: Txg, space: u64);
 
     /// An operation of this txg needs another number of bytes than was taken for it.
     fn settle(&self, txg: Txg, old: u64, new: u64);
 
-    /// What was taken goes back: the operation did not begin.
+    /// The taken space goes back: the operation did not begin.
     fn give_back(&self, space: u64);
 }

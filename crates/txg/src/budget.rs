@@ -39,7 +39,7 @@ const _: () = assert!(SLICES_A_LOOK as u64 * DELAY_NS_MAX == STALL_PATIENCE.as_n
 /// Txgs that can hold reservations at once: open, frozen, and one being released. A power of two above that.
 const TXG_SLOTS: usize = 4;
 
-/// What an operation is to space.
+/// Effect of an operation on space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AdmitKind {
     /// It may leave the pool fuller.
@@ -73,7 +73,7 @@ impl Cost {
 }
 
 impl Cost {
-    /// What is left without a cost that is part of this one.
+    /// The rest without a cost that is part of this one.
     fn less(self, part: Cost) -> Cost {
         Cost {
             memory: self.memory - part.memory,
@@ -114,7 +114,7 @@ pub struct Room {
     pub placeable: u64,
 }
 
-/// What the pool knows of its space.
+/// The pool's knowledge of its space.
 pub trait Space: Send + Sync {
     /// May an operation of this kind go on, if afterwards `reserved` (this operation's included, of which
     /// `cost` is new) is promised and not yet placed? Called under the budget's lock: must be quick and must not
@@ -270,7 +270,7 @@ impl Budget {
         self.state.lock().total
     }
 
-    /// What is reserved in one txg (the open or the frozen one).
+    /// Cost reserved in one txg (the open or the frozen one).
     #[must_use]
     pub fn reserved_in(&self, txg: Txg) -> Cost {
         self.state.lock().by_txg[slot(txg)]
@@ -348,8 +348,9 @@ impl Budget {
                             }
                             return Ok(Reservation { budget: self, account, cost, txg: None });
                         }
-                        // What a commit frees may be usable only after the one that follows it, and what is live is
-                        // known only after a sync: two full commits settle the question.
+                        // Space freed by a commit may be usable only after the next one, and the
+                        // living space is known only after a sync: so two full commits settle the
+                        // question.
                         Verdict::AfterCommit | Verdict::QuotaAfterCommit if after_commit < 3 => {
                             after_commit += 1;
                         }
@@ -448,7 +449,7 @@ fn slot(txg: Txg) -> usize {
 /// Reserved bytes. Without a txg they are given back on drop; with one they stay until its release.
 pub struct Reservation<'a> {
     budget: &'a Budget,
-    /// Who else was asked.
+    /// The quota that was asked.
     account: Option<Arc<dyn Account>>,
     cost: Cost,
     txg: Option<Txg>,

@@ -13,7 +13,7 @@ pub enum CloseReason {
     Time,
 }
 
-/// What the decision looks at.
+/// The state that the decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Monotonic time now.

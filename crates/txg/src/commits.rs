@@ -1,4 +1,4 @@
-//! What is durable, who waits for it, and who asks for more.
+//! Committed txgs, waiters for them, and requests for the next commit.
 
 use crate::{Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
@@ -10,7 +10,7 @@ use steadfast_format::Txg;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the pool is suspended: {reason}")]
 pub struct Suspended {
-    /// What happened, for the operator.
+    /// The cause, for the operator.
     pub reason: Arc<str>,
 }
 

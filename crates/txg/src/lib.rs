@@ -41,7 +41,7 @@
 //! Gate, then everything else. Throttle and admission come before the gate. A thread never enters the gate twice.
 //!
 //! ## Not here
-//! What freeze and sync do is `dataset`'s and `pool`'s question; this crate never writes.
+//! The work of freeze and sync is `dataset`'s and `pool`'s; this crate never writes.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -92,9 +92,9 @@ pub enum Refusal {
 pub struct Txgs {
     /// Which txg is open.
     pub gate: Gate,
-    /// What operations may still leave behind.
+    /// Bytes that operations may still leave behind.
     pub budget: Budget,
-    /// What is durable.
+    /// Committed txgs.
     pub commits: Commits,
 }
 

@@ -59,7 +59,7 @@ pub struct Columns {
     columns: Vec<Option<Column>>,
 }
 
-/// What is wrong with a column.
+/// Fault of a column.
 #[derive(Debug)]
 pub enum Fault {
     /// Its device failed.
@@ -77,7 +77,7 @@ impl Fault {
     }
 }
 
-/// What is made of every chunk that is written, parity included.
+/// Checksum of every chunk that is written, parity included.
 pub struct Summing<'s, S> {
     /// Bytes of a chunk; those of a row, where there are rows.
     pub chunk: usize,
@@ -93,7 +93,7 @@ impl<S> Clone for Summing<'_, S> {
 
 impl<S> Copy for Summing<'_, S> {}
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Debug)]
 #[must_use = "columns that failed have to be told"]
 pub struct Written<S> {
@@ -108,16 +108,16 @@ pub struct Written<S> {
 pub struct Finding {
     /// Which column.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
     /// True if it holds the right bytes now: they were written back.
     pub repaired: bool,
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Debug)]
 pub struct Found<T> {
-    /// What the judgement made of the bytes.
+    /// The result of the judgement.
     pub value: T,
     /// Columns that were wrong; empty for a segment in good health.
     pub findings: Vec<Finding>,
@@ -228,7 +228,8 @@ impl Columns {
         for ((column, parts), result) in self.columns.iter().zip(parts).zip(&mut results) {
             let mut sums = sums_left.next();
             jobs.push(Box::new(move || {
-                // What is hashed first keeps one processor busy while others wait for their devices.
+                // A column hashed first keeps one processor busy while others wait for their
+                // devices.
                 if let (Some(sums), Some(summing)) = (&mut sums, summing) {
                     let chunks = parts.iter().flat_map(|part| part.chunks(summing.chunk));
                     sums.extend(chunks.map(summing.sum));
@@ -273,7 +274,7 @@ impl Columns {
         Err(Lost { rejected, failed: attempts.failed })
     }
 
-    /// What `len` bytes from `offset` on may be, one version after the other.
+    /// Possible versions of `len` bytes from `offset` on, one after the other.
     #[must_use]
     pub fn attempts(&self, offset: usize, len: usize) -> Attempts<'_> {
         let range = offset..offset + len;
@@ -432,7 +433,7 @@ pub struct Attempts<'c> {
     failed: Vec<(usize, DeviceError)>,
     /// Copies of a mirror that were given.
     read: Vec<(usize, Buffer)>,
-    /// What the caller had read of a raidz segment.
+    /// Bytes of a raidz segment that the caller has read.
     lies: Option<Buffer>,
     /// Of a raidz segment, once the bytes as they lie did not do.
     rows: Option<Rows>,
@@ -665,7 +666,7 @@ fn among(
     (bytes.len() == rows.len()).then_some(bytes)
 }
 
-/// What columns have, row by row.
+/// The parts of columns, row by row.
 fn by_row<S>(columns: Vec<Vec<S>>) -> Vec<S> {
     let mut all = Vec::with_capacity(columns.iter().map(Vec::len).sum());
     let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();

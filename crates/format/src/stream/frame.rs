@@ -3,7 +3,7 @@
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};
 
-/// What a frame holds.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -37,7 +37,7 @@ pub enum FrameKind {
     RawKept = 15,
 }
 
-/// What stands before each frame's payload.
+/// Header of each frame.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
@@ -47,7 +47,7 @@ pub enum FrameKind {
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FrameHeader {
-    /// What it holds.
+    /// Its kind.
     pub kind: FrameKind,
     /// Bytes of its payload.
     pub length: u32,

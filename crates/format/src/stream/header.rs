@@ -5,7 +5,7 @@ use crate::layout::{Decoder, Encoder, Layout};
 
 const MAGIC: &[u8; 8] = b"SFstream";
 
-/// What a stream begins with.
+/// The first bytes of a stream.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|

@@ -6,7 +6,8 @@ use super::assignments::{assigned, assignments};
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};
 
-/// What is noted on the snapshot that began: properties of users, and tags that hold it, 1,024 of each at most. One that notes nothing is not sent.
+/// Notes on the snapshot that began: user properties, and tags that hold it, at most 1,024 of
+/// each. Empty notes are not sent.
 ///
 /// | off | len | field     | meaning                                                           |
 /// |-----|-----|-----------|-------------------------------------------------------------------|

@@ -36,7 +36,7 @@ pub struct StreamBegin {
     pub hash_seed: [u8; 16],
     /// Where content begins, if not at its beginning: inode (0: at its beginning) and offset.
     pub position: (InodeId, u64),
-    /// What was received before is gone on with.
+    /// It continues a receive that was interrupted.
     pub resumed: bool,
     /// Its blocks come as they are sealed.
     pub raw: bool,

@@ -76,7 +76,7 @@ fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// What the kernel offers.
+/// The kernel's offer.
 ///
 /// | off | len | field                                   |
 /// |-----|-----|-----------------------------------------|
@@ -114,7 +114,7 @@ impl InitIn {
     }
 }
 
-/// What we answer.
+/// Our answer.
 ///
 /// | off | len | field                |
 /// |-----|-----|----------------------|

@@ -96,7 +96,7 @@ pub enum DecodeError {
 pub struct InHeader {
     /// Bytes of the whole message.
     pub len: u32,
-    /// What is asked: see [`opcode`].
+    /// The operation: see [`opcode`].
     pub opcode: u32,
     /// Number that the reply repeats.
     pub unique: u64,

@@ -4,7 +4,7 @@ use super::init::InitIn;
 use super::{DecodeError, Fields, IN_HEADER_SIZE, InHeader, Parts, WRITE_IN_SIZE, opcode};
 use crate::types::*;
 
-/// What the handshake decided about the shape of later messages.
+/// Shape of later messages, as the handshake decided.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Dialect {
     /// SETXATTR has its longer structure.
@@ -151,7 +151,7 @@ pub enum Operation<'a> {
 pub struct Incoming<'a> {
     /// The header.
     pub header: InHeader,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation<'a>,
     /// A group from the extensions: see [`Request::group`].
     pub group: Option<u32>,

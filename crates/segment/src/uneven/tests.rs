@@ -196,7 +196,7 @@ fn what_one_device_has_to_itself_beside_full_ones_is_not_counted_as_room() {
         assert!(fill(&mut table).is_none());
         assert_eq!(reachable(&table), full, "{more}");
         assert!(table.groups[0].counts.total > 40);
-        // What is freed comes back, and with it what the newest has.
+        // Freed columns come back, and with them those of the newest device.
         ids.iter().step_by(3).for_each(|id| empty(&mut table, *id));
         commit(&mut table);
         assert!(reachable(&table) > full, "{more}");
@@ -233,7 +233,7 @@ fn devices_that_fail_change_no_figure_and_find_room_when_they_are_back() {
                     table.set_in_use(*back, true);
                     assert_eq!(free(&table), told, "{group:?} {gone:?}");
                 }
-                // Whoever writes first, what was written without them finds room on them.
+                // Segments written without them find room on them, whoever writes first.
                 fill_all(&mut table);
                 mend(&mut table);
                 assert_eq!(table.groups[0].missing, 0, "{group:?} {gone:?}");
@@ -584,7 +584,8 @@ fn narrow_rows_give_back_what_they_hold_however_devices_grow() {
     assert!(narrowed > 0 && widened > 3, "{narrowed}, {widened}");
 }
 
-/// What is told before a device is replaced is what there is afterwards: less than a 64th more is not had by narrow segments.
+/// The room told before a device is replaced is the room there is afterwards: narrow segments do
+/// not gain less than a 64th more.
 #[test]
 fn what_another_device_would_bring_is_counted_as_it_will_be() {
     for (sizes, slots) in

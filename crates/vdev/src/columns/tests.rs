@@ -319,7 +319,8 @@ fn half_a_row_is_a_bug() {
     let _ = write(&group.columns(), 0, &content(CHUNK));
 }
 
-/// Who has read a row and found it wrong: what else there is of it is read once, and what was wrong is written in one transfer.
+/// A row that was read and found wrong: the rest of it is read once, and the repair is one
+/// transfer.
 #[test]
 fn what_was_read_and_rejected_is_not_read_again() {
     for (group, wanted) in

@@ -148,7 +148,7 @@ impl Repair {
         let system = |row: usize, column: usize| coefficient(used_parity[row] - data, lost_data[column]);
         let inverted = invert(lost_data.len(), system);
         let sources: Vec<usize> = kept_data.iter().chain(&used_parity).copied().collect();
-        // What a source contributes to a lost data column.
+        // Coefficient of a source in a lost data column.
         let to_data = |lost: usize, source: usize| match used_parity.iter().position(|&used| used == source) {
             Some(row) => inverted[lost][row],
             None => {
@@ -212,7 +212,7 @@ impl Repair {
     }
 }
 
-/// What data column `column` is multiplied by in parity column `row`.
+/// Coefficient of data column `column` in parity column `row`.
 fn coefficient(row: usize, column: usize) -> u8 {
     power_of_2(row * column)
 }
