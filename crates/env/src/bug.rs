@@ -56,6 +56,11 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// Planted bugs are compiled: in builds with debug assertions, as the tests and the simulator
+    /// are built, and never in a release build. A cargo feature instead would build every crate
+    /// twice.
+    pub const COMPILED: bool = cfg!(debug_assertions);
+
     /// All of them.
     pub const ALL: [Bug; 25] = [
         Bug::NoFlushBeforeRoot,

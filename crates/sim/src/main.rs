@@ -165,6 +165,10 @@ fn main() -> ExitCode {
             eprintln!("{number}: {}", number.text());
             (replay(number), Vec::new())
         }
+        None if !Bug::COMPILED => {
+            eprintln!("no canaries: planted bugs are compiled only with debug assertions");
+            (run(&args.plan, &progress), Vec::new())
+        }
         None => {
             let canaries: Vec<Caught> = [Bug::NoFlushBeforeRoot, Bug::LogNotFlushed, Bug::OthersUnread]
                 .map(|bug| hunt(bug, 100))
