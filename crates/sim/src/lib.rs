@@ -48,6 +48,8 @@ pub mod run;
 pub mod second_faults;
 pub mod tree;
 pub mod verbs;
+pub mod verbs_devices;
+pub mod verbs_snapshots;
 pub mod verbs_streams;
 pub mod workload;
 pub mod world;

@@ -9,7 +9,8 @@ use steadfast_sim::histories;
 use steadfast_sim::mirror_faults;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::second_faults::{self, DOUBLES, OLD};
-use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS};
+use steadfast_sim::verbs_devices::VERBS;
+use steadfast_sim::verbs_snapshots::SNAPSHOT_VERBS;
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 use steadfast_sim::{Bug, Number, SETTINGS};
 

@@ -4,10 +4,16 @@
 //! are what they were, the offline check finds nothing that a crash may not leave, and what was begun comes to its end or was never
 //! begun: then the check finds nothing at all, and files are still what they were.
 
+use crate::cut::{Cutter, Depth, print};
+use crate::disk::{Effect, Fault};
+use crate::draw::Draw;
+use crate::pages::{Image, PAGE};
+use crate::tree::Tree;
+use crate::workload::Failure;
+use crate::world::{self, Disks, SETTINGS, Setting};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
 use steadfast_device::{Device, Operation};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState, medium};
@@ -15,14 +21,6 @@ use steadfast_inspect::{Finding, Leaf, Request, Severity, check};
 use steadfast_model::Model;
 use steadfast_pool::{DeviceHandle, GroupHandles, Pool, Redundancy, ScanRow, ScanState, ScrubCommand};
 use steadfast_posix::{Caller, FileSystem};
-
-use crate::cut::{Cutter, Depth, print};
-use crate::disk::{Effect, Fault};
-use crate::draw::Draw;
-use crate::pages::{Image, PAGE};
-use crate::tree::Tree;
-use crate::workload::Failure;
-use crate::world::{self, Disks, SETTINGS, SHORT_SLOTS, Setting};
 
 /// Opens file systems that verbs seal.
 pub(crate) const KEY: [u8; 32] = [7; 32];
@@ -69,749 +67,6 @@ pub(crate) fn said(error: steadfast_pool::Error) -> Failure {
 
 pub(crate) fn nothing(_: &Machine, _: &Pool) -> Result<(), Failure> {
     Ok(())
-}
-
-/// Verbs that are cut.
-pub const VERBS: &[Verb] = &[
-    Verb {
-        name: "attach to a single device",
-        groups: &[(Redundancy::None, 1)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.attach(pool, 0, 1),
-    },
-    Verb {
-        name: "attach to a mirror",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.attach(pool, 0, 2),
-    },
-    Verb {
-        name: "widen raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.attach(pool, 0, 3),
-    },
-    Verb {
-        name: "detach from a mirror",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
-    },
-    Verb {
-        name: "replace in raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.replace(pool, 1, 3),
-    },
-    Verb {
-        name: "replace a single device",
-        groups: &[(Redundancy::None, 1)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.replace(pool, 0, 1),
-    },
-    Verb {
-        name: "detach the new half of a replacement",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            let new = machine.handle(2);
-            pool.replace(&machine.path(1), new, false).map_err(said)
-        },
-        act: |machine, pool| {
-            // It may have ended by now; then there is nothing to take back.
-            match pool.detach(&machine.path(2)) {
-                Ok(()) | Err(steadfast_pool::Error::ScanActive { .. }) => machine.finish(pool),
-                Err(error) => Err(error.to_string()),
-            }
-        },
-    },
-    Verb {
-        name: "remove a mirror",
-        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.remove(pool, 0),
-    },
-    Verb {
-        name: "remove a single device",
-        groups: &[(Redundancy::None, 2)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| machine.remove(pool, 0),
-    },
-    Verb {
-        name: "add a mirror and rebalance",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 2,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| {
-            machine.add_mirror(pool, GroupClass::Normal)?;
-            pool.rebalance(ScrubCommand::Start).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "add a special mirror, and fill it",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 2,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| {
-            machine.add_mirror(pool, GroupClass::Special)?;
-            pool.rebalance(ScrubCommand::Start).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "remove a special mirror",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 2,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            machine.add_mirror(pool, GroupClass::Special)?;
-            pool.set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| machine.remove(pool, 3),
-    },
-    Verb {
-        name: "replace a special device",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 3,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            machine.add_mirror(pool, GroupClass::Special)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| machine.replace(pool, 4, 5),
-    },
-    Verb {
-        name: "a spare steps in",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| pool.add_spares(vec![machine.handle(3)], false, false).map_err(said),
-        act: |machine, pool| {
-            machine.fail(1);
-            machine.change(pool)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "a spare is sent back",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
-            machine.fail(1);
-            machine.change(pool)?;
-            machine.finish(pool)
-        },
-        act: |machine, pool| pool.detach(&machine.path(2)).map_err(said),
-    },
-    Verb {
-        name: "a spare is kept for good",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
-            machine.fail(1);
-            machine.change(pool)?;
-            machine.finish(pool)
-        },
-        act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
-    },
-    Verb {
-        name: "split",
-        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 3)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
-    },
-    // Labels of log devices are never older than those of leaves (D3).
-    Verb {
-        name: "attach beside a log device",
-        groups: &[(Redundancy::None, 1)],
-        spare: 2,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| machine.add_logs(pool, &[2]),
-        act: |machine, pool| machine.attach(pool, 0, 1),
-    },
-    Verb {
-        name: "a spare steps in beside a log mirror",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 3,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            machine.add_logs(pool, &[4, 5])?;
-            pool.add_spares(vec![machine.handle(3)], false, false).map_err(said)
-        },
-        act: |machine, pool| {
-            machine.fail(1);
-            machine.change(pool)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "split beside a log device",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 1,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| machine.add_logs(pool, &[2]),
-        act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
-    },
-    Verb {
-        name: "reguid",
-        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |_, pool| {
-            pool.reguid().map_err(said)?;
-            pool.reguid().map_err(said)
-        },
-    },
-    Verb {
-        name: "resilver what was missed",
-        groups: &[(Redundancy::Raidz(2), 4)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            pool.offline(&machine.path(0)).map_err(said)?;
-            pool.offline(&machine.path(3)).map_err(said)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| {
-            let open = || -> steadfast_pool::Result<Arc<dyn Device>> { unreachable!("it is open") };
-            pool.online(&machine.path(0), &open).map_err(said)?;
-            pool.online(&machine.path(3), &open).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "write to uneven raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 0,
-        short: Some((0, SHORT_SLOTS)),
-        spoilt: &[],
-        before: nothing,
-        act: |machine, pool| {
-            machine.change(pool)?;
-            let moved = pool.rebalance(ScrubCommand::Start).map_err(said);
-            moved.and_then(|()| machine.finish(pool))
-        },
-    },
-    Verb {
-        name: "replace the small device of uneven raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: Some((0, SHORT_SLOTS)),
-        spoilt: &[],
-        before: |machine, pool| machine.change(pool),
-        act: |machine, pool| machine.replace(pool, 0, 3),
-    },
-    Verb {
-        name: "replace a large device of uneven raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: Some((0, SHORT_SLOTS)),
-        spoilt: &[],
-        before: |machine, pool| machine.change(pool),
-        act: |machine, pool| machine.replace(pool, 1, 3),
-    },
-    Verb {
-        name: "widen uneven raidz1",
-        groups: &[(Redundancy::Raidz(1), 3)],
-        spare: 1,
-        short: Some((0, SHORT_SLOTS)),
-        spoilt: &[],
-        before: |machine, pool| machine.change(pool),
-        act: |machine, pool| machine.attach(pool, 0, 3),
-    },
-    Verb {
-        name: "remove an uneven group",
-        groups: &[(Redundancy::Raidz(1), 3), (Redundancy::Mirror, 2)],
-        spare: 0,
-        short: Some((0, SHORT_SLOTS)),
-        spoilt: &[],
-        before: |machine, pool| machine.change(pool),
-        act: |machine, pool| machine.remove(pool, 0),
-    },
-    Verb {
-        name: "remove a mirror beside an uneven group",
-        groups: &[(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 3)],
-        spare: 0,
-        short: Some((2, SHORT_SLOTS)),
-        spoilt: &[],
-        // More than half a segment, which fits into no narrow one: the cleaner has to take it apart.
-        before: |machine, pool| (0..3).try_for_each(|_| machine.change(pool)),
-        act: |machine, pool| machine.remove(pool, 0),
-    },
-    Verb {
-        name: "resilver what was missed of uneven raidz2",
-        groups: &[(Redundancy::Raidz(2), 4)],
-        spare: 0,
-        short: Some((1, SHORT_SLOTS)),
-        spoilt: &[],
-        before: |machine, pool| {
-            pool.offline(&machine.path(0)).map_err(said)?;
-            pool.offline(&machine.path(1)).map_err(said)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| {
-            let open = || -> steadfast_pool::Result<Arc<dyn Device>> { unreachable!("it is open") };
-            pool.online(&machine.path(0), &open).map_err(said)?;
-            pool.online(&machine.path(1), &open).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "scrub a mirror of which one side is spoilt",
-        groups: &[(Redundancy::Mirror, 2)],
-        spare: 0,
-        short: None,
-        spoilt: &[1],
-        before: |machine, pool| machine.fill_for_scrub(pool),
-        act: |machine, pool| machine.scrub(pool),
-    },
-    Verb {
-        name: "scrub raidz2 of which two devices are spoilt",
-        groups: &[(Redundancy::Raidz(2), 4)],
-        spare: 0,
-        short: None,
-        spoilt: &[0, 2],
-        before: |machine, pool| machine.fill_for_scrub(pool),
-        act: |machine, pool| machine.scrub(pool),
-    },
-];
-
-/// Verbs of snapshots, which are cut too: a commit or a few, so there are few states.
-pub const SNAPSHOT_VERBS: &[Verb] = &[
-    Verb {
-        name: "take a snapshot",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: nothing,
-        act: |_, pool| take(pool, "a"),
-    },
-    Verb {
-        name: "take a snapshot of what changes",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            take(pool, "a")?;
-            machine.change(pool)
-        },
-        act: |_, pool| take(pool, "b"),
-    },
-    Verb {
-        name: "destroy a snapshot between others",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            for name in ["a", "b", "c"] {
-                take(pool, name)?;
-                machine.change(pool)?;
-            }
-            Ok(())
-        },
-        act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@b".into()], false).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy all snapshots",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            for name in ["a", "b"] {
-                take(pool, name)?;
-                machine.change(pool)?;
-            }
-            Ok(())
-        },
-        act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@a".into(), "tank@b".into()], false).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "roll back",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            take(pool, "a")?;
-            machine.change(pool)?;
-            take(pool, "b")?;
-            machine.change(pool)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| {
-            pool.rollback("tank@b").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "clone a snapshot",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            take(pool, "a")?;
-            machine.change(pool)
-        },
-        act: |_, pool| clone_of(pool, "tank@a"),
-    },
-    Verb {
-        name: "promote a clone",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_clone,
-        act: |machine, pool| {
-            pool.promote("tank/c").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "promote a clone back",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_clone(machine, pool)?;
-            pool.promote("tank/c").map_err(said)?;
-            machine.change(pool)
-        },
-        act: |machine, pool| {
-            pool.promote("tank").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy a clone",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_clone,
-        act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/c").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy the last clone of a snapshot that waits for it",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_clone(machine, pool)?;
-            pool.destroy_snapshots(&["tank@b".into()], true).map_err(said)
-        },
-        act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/c").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy a tree with a clone in it",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            pool.create_dataset("tank/p", Default::default(), None).map_err(said)?;
-            pool.create_dataset("tank/p/q", Default::default(), None).map_err(said)?;
-            machine.change_of(pool, "tank/p/q", 0x7)?;
-            pool.take_snapshots(&["tank/p/q@a".into()], &Default::default()).map_err(said)?;
-            pool.clone_snapshot("tank/p/q@a", "tank/p/r", Default::default()).map_err(said)?;
-            machine.change_of(pool, "tank/p/r", 0x8)?;
-            machine.change_of(pool, "tank/p", 0x9)
-        },
-        act: |machine, pool| {
-            let tree = ["tank/p/r", "tank/p/q", "tank/p"].map(str::to_owned);
-            pool.destroy_all(&tree).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy a tree whose key is lost",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: crate::verbs_streams::with_lost_tree,
-        act: |machine, pool| {
-            let tree = ["tank/t", "tank/s/in", "tank/s"].map(str::to_owned);
-            pool.destroy_all(&tree).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "roll back a clone",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_clone(machine, pool)?;
-            machine.change_of(pool, "tank/c", 0x4)
-        },
-        act: |machine, pool| {
-            pool.rollback("tank/c@x").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "take snapshots of two file systems at once",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_two(machine, pool)?;
-            take_both(pool, "a")?;
-            change_both(machine, pool)
-        },
-        act: |_, pool| take_both(pool, "b"),
-    },
-    Verb {
-        name: "destroy snapshots of two file systems at once",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_two(machine, pool)?;
-            for name in ["a", "b"] {
-                take_both(pool, name)?;
-                change_both(machine, pool)?;
-            }
-            Ok(())
-        },
-        act: |machine, pool| {
-            pool.destroy_snapshots(&both("a"), false).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    // The first ones of blocks that more than one pointer leads to, in snapshots or in files.
-    Verb {
-        name: "take a snapshot of what is shared",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |_, pool| take(pool, "c"),
-    },
-    Verb {
-        name: "destroy a snapshot of what is shared",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@a".into()], false).map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "roll back over what is shared",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |machine, pool| {
-            pool.rollback("tank@b").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "promote a clone of what is shared",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: |machine, pool| {
-            with_shared(machine, pool)?;
-            clone_of(pool, "tank@b")?;
-            share(pool, "tank/c", 2, 1)
-        },
-        act: |machine, pool| {
-            pool.promote("tank/c").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "destroy a file system that shares with another",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/d").map_err(said)?;
-            machine.finish(pool)
-        },
-    },
-    Verb {
-        name: "forget half of what is known by content",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |_, pool| prune(pool, 50),
-    },
-    Verb {
-        name: "forget all that is known by content",
-        groups: &[(Redundancy::None, 1)],
-        spare: 0,
-        short: None,
-        spoilt: &[],
-        before: with_shared,
-        act: |machine, pool| {
-            prune(pool, 100)?;
-            machine.finish(pool)
-        },
-    },
-];
-
-/// A second file system beside the first, with files of its own.
-fn with_two(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
-    machine.change_of(pool, "tank/d", 0x17)
-}
-
-/// A snapshot of each of both file systems.
-fn both(name: &str) -> [String; 2] {
-    [format!("tank@{name}"), format!("tank/d@{name}")]
-}
-
-fn take_both(pool: &Pool, name: &str) -> Result<(), Failure> {
-    pool.take_snapshots(&both(name), &Default::default()).map_err(said)
-}
-
-fn change_both(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    machine.change(pool)?;
-    machine.change_of(pool, "tank/d", 0x18)
-}
-
-/// Equal content is stored once: two file systems hold the same, files share records with others, snapshots `a` and `b` hold what was so
-/// before and after.
-fn with_shared(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    pool.set_property("tank", "dedup", Some("on")).map_err(said)?;
-    machine.change(pool)?;
-    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
-    machine.change_of(pool, "tank/d", 0x2)?;
-    take_both(pool, "a")?;
-    share(pool, "tank", 3, 2)?;
-    machine.change_of(pool, "tank/d", 0x19)?;
-    take(pool, "b")?;
-    share(pool, "tank", 3, 4)?;
-    match pool.sharing().hits {
-        0 => Err("nothing is shared".into()),
-        _ => Ok(()),
-    }
-}
-
-/// Of a file system's files one gets the content of another, by `copy_file_range`; committed.
-fn share(pool: &Pool, name: &str, from: usize, to: usize) -> Result<(), Failure> {
-    let (fs, handle) = world::files(pool, name).map_err(said)?;
-    let find = |number: usize| {
-        let found = fs.lookup(Model::ROOT, format!("f{number}").as_bytes());
-        found.map_err(|errno| format!("lookup gives {errno:?}"))
-    };
-    let (from, to) = (find(from)?, find(to)?);
-    let copied = fs.copy_file_range(from.ino, 0, to.ino, 0, from.attr.size);
-    copied.map_err(|errno| format!("copy_file_range gives {errno:?}"))?;
-    fs.forget_all();
-    drop((fs, handle));
-    pool.sync().map_err(said)
-}
-
-fn prune(pool: &Pool, percent: u8) -> Result<(), Failure> {
-    match pool.prune_known(None, Some(percent)).map_err(said)? {
-        0 => Err("nothing is forgotten".into()),
-        _ => Ok(()),
-    }
-}
-
-fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
-    pool.clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
-}
-
-/// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its own, and its origin changed too.
-pub(crate) fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    for name in ["a", "b"] {
-        take(pool, name)?;
-        machine.change(pool)?;
-    }
-    clone_of(pool, "tank@b")?;
-    machine.change_of(pool, "tank/c", 0x3)?;
-    pool.take_snapshots(&["tank/c@x".into()], &Default::default()).map_err(said)?;
-    machine.change_of(pool, "tank/c", 0x5)?;
-    take(pool, "c")?;
-    machine.change(pool)
 }
 
 /// State of a pool: its file systems with their origins, and each as it was at each snapshot.
@@ -960,7 +215,7 @@ impl Verb {
 }
 
 /// A pool that was spoilt was scrubbed: by the scrub that was under way when it was imported, and went on; or before; or now, if none was begun.
-fn scrubbed(pool: &Pool, then: Option<ScanRow>) -> Result<(), Failure> {
+pub(crate) fn scrubbed(pool: &Pool, then: Option<ScanRow>) -> Result<(), Failure> {
     match then.map(|scan| scan.state) {
         Some(ScanState::Finished) => Ok(()),
         Some(ScanState::Active) => match pool.state().scan {
@@ -984,7 +239,7 @@ impl Machine {
     }
 
     /// A bit is wrong in each page that was written between the labels of a disk.
-    fn spoil(&self, disk: usize) {
+    pub(crate) fn spoil(&self, disk: usize) {
         let disk = &self.disks.all[disk];
         let image = disk.image();
         for at in (medium::SLOTS_OFFSET..medium::label_offset(2, image.size_bytes())).step_by(PAGE) {
@@ -997,7 +252,7 @@ impl Machine {
     }
 
     /// Some file systems more, so that there are some segments; and a scrub takes one of them at a time beside other load.
-    fn fill_for_scrub(&self, pool: &Pool) -> Result<(), Failure> {
+    pub(crate) fn fill_for_scrub(&self, pool: &Pool) -> Result<(), Failure> {
         for name in ["tank/d", "tank/e", "tank/f"] {
             pool.create_dataset(name, Default::default(), None).map_err(said)?;
             self.change_of(pool, name, 0x16)?;
@@ -1006,7 +261,7 @@ impl Machine {
     }
 
     /// Scrubs beside other load, with a commit behind each part. It finds something.
-    fn scrub(&self, pool: &Pool) -> Result<(), Failure> {
+    pub(crate) fn scrub(&self, pool: &Pool) -> Result<(), Failure> {
         pool.scrub(ScrubCommand::Start).map_err(said)?;
         for _ in 0..200 {
             pool.sync().map_err(said)?;
@@ -1030,18 +285,18 @@ impl Machine {
         }
     }
 
-    fn attach(&self, pool: &Pool, beside: usize, new: usize) -> Result<(), Failure> {
+    pub(crate) fn attach(&self, pool: &Pool, beside: usize, new: usize) -> Result<(), Failure> {
         pool.attach(&self.path(beside), self.handle(new), false).map_err(said)?;
         self.finish(pool)
     }
 
-    fn replace(&self, pool: &Pool, old: usize, new: usize) -> Result<(), Failure> {
+    pub(crate) fn replace(&self, pool: &Pool, old: usize, new: usize) -> Result<(), Failure> {
         pool.replace(&self.path(old), self.handle(new), false).map_err(said)?;
         self.finish(pool)
     }
 
     /// Adds the next two devices as a mirror.
-    fn add_mirror(&self, pool: &Pool, class: GroupClass) -> Result<(), Failure> {
+    pub(crate) fn add_mirror(&self, pool: &Pool, class: GroupClass) -> Result<(), Failure> {
         let taken = pool.state().leaves.len();
         let devices = vec![self.handle(taken), self.handle(taken + 1)];
         let group = GroupHandles { redundancy: Redundancy::Mirror, class, devices };
@@ -1049,14 +304,14 @@ impl Machine {
     }
 
     /// Gives the log a device of its own, or a mirror of some.
-    fn add_logs(&self, pool: &Pool, disks: &[usize]) -> Result<(), Failure> {
+    pub(crate) fn add_logs(&self, pool: &Pool, disks: &[usize]) -> Result<(), Failure> {
         let redundancy = if disks.len() > 1 { Redundancy::Mirror } else { Redundancy::None };
         let devices = disks.iter().map(|disk| self.handle(*disk)).collect();
         let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
         pool.add_log_groups(vec![group], false, false).map_err(said)
     }
 
-    fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {
+    pub(crate) fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {
         pool.remove(&[self.path(disk)], false).map_err(said)?;
         self.finish(pool)
     }
@@ -1079,7 +334,7 @@ impl Machine {
     }
 
     /// A pool that was split off, if there is one, opens, holds what it may, comes to rest and opens again.
-    fn judge_other(&self, allowed: &[&State]) -> Result<(), Failure> {
+    pub(crate) fn judge_other(&self, allowed: &[&State]) -> Result<(), Failure> {
         for time in ["first", "again"] {
             let other = world::import_other(&self.env, &self.disks);
             let other = other.map_err(|error| format!("what was split off, {time}: {error}"))?;
@@ -1191,7 +446,7 @@ pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
 }
 
 /// Some files of some sizes.
-fn write_files(fs: &FileSystem, seed: u64) -> Result<(), Failure> {
+pub(crate) fn write_files(fs: &FileSystem, seed: u64) -> Result<(), Failure> {
     let mut draw = Draw(seed);
     for (number, bytes) in [100, 5000, 70_000, 300_000, 16_384].into_iter().enumerate() {
         let name = format!("f{number}").into_bytes();

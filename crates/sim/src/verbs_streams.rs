@@ -12,7 +12,8 @@ use steadfast_pool::{
 use steadfast_posix::Caller;
 
 use crate::draw::Draw;
-use crate::verbs::{KEY, Machine, Verb, nothing, said, take, with_clone};
+use crate::verbs::{KEY, Machine, Verb, nothing, said, take};
+use crate::verbs_snapshots::with_clone;
 use crate::workload::Failure;
 use crate::world;
 

@@ -2,7 +2,8 @@
 
 use steadfast_device::Operation;
 use steadfast_sim::second_faults::{DOUBLES, OLD};
-use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS};
+use steadfast_sim::verbs_devices::VERBS;
+use steadfast_sim::verbs_snapshots::SNAPSHOT_VERBS;
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 
 /// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
