@@ -267,7 +267,7 @@ impl Anchor {
     }
 
     /// Becomes the register's writer: one epoch more, the same root, or with `root` another one that the operator decided
-    /// to accept, with how far its log is believed. Whoever wrote before is fenced. Of two that take over from one record, one
+    /// to accept, with how far its log is believed. The former writer is fenced. Of two that take over from one record, one
     /// does.
     pub fn take_over(&self, accepted: Option<(Root, LogHead)>) -> Result<(), Error> {
         let mut state = self.state.lock();

@@ -142,7 +142,10 @@ fn of_two_who_take_over_one_record_exactly_one_does() {
                 Ok(()) => advance(anchor).expect("the winner goes on"),
                 Err(Error::Fenced { epoch: now, .. }) => {
                     assert_eq!(*now, epoch + 1);
-                    assert!(anchor.check().is_err() && advance(anchor).is_err(), "a loser stays one [anchor.5]");
+                    assert!(
+                        anchor.check().is_err() && advance(anchor).is_err(),
+                        "a loser stays one [anchor.5]"
+                    );
                 }
                 Err(other) => panic!("{other}"),
             }

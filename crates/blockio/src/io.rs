@@ -72,7 +72,7 @@ impl BlockIo {
         *self.l2arc.write().unwrap_or_else(PoisonError::into_inner) = caches;
     }
 
-    /// Says whether cache devices may keep content of a dataset; so until this is called. What they have of it serves readers in any case.
+    /// Says whether cache devices may keep content of a dataset; so until this is called. Content they already hold serves readers in any case.
     pub fn allow_l2arc(&self, dataset: DatasetId, wanted: bool) {
         let mut not = self.not_for_l2arc.write().unwrap_or_else(PoisonError::into_inner);
         if wanted {

@@ -20,9 +20,9 @@
 //!      never wrong, only useless. A reader without the key gets nothing from it.   test: `the_cache_asks_for_the_key`
 //! [block.6] A block that many want at once is read once; nobody holds a lock while it is read.
 //!                                                                test: `a_block_that_many_want_is_read_once`
-//! [block.7] What comes from a cache device is judged like what comes from the pool's own ([`l2arc`](L2Arc)).
-//! [block.8] What was compressed elsewhere is stored as it came only if it saves a unit, as here; whoever gives it has seen that it becomes
-//!      the bytes beside it ([`BlockIo::unpack`]).       test: `what_was_compressed_before_is_stored_and_read_so`
+//! [block.7] A block from a cache device is verified like one from the pool's own devices ([`l2arc`](L2Arc)).
+//! [block.8] A block that was compressed elsewhere is stored so only if that saves a unit, as here. The caller has checked that it
+//!      decompresses to the bytes beside it ([`BlockIo::unpack`]).       test: `what_was_compressed_before_is_stored_and_read_so`
 //! [block.5] Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost

@@ -24,7 +24,7 @@
 //! [early.3] Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
 //! [early.4] A record is stored early at most once a txg, so rewriting the same bytes costs at most one block more a txg; what a
 //!      change after that has to place again is reserved again (`Record::charged`).
-//! [early.5] What is stored early in a txg is at most a quarter of what there is room for, and nothing in a pool of which less than an
+//! [early.5] A txg stores early at most a quarter of the free room, and nothing in a pool of which less than an
 //!      eighth is free. Room for reserved content is never more than half of it, so a sync finds a place for all it has to write
 //!      beside what became stale.
 

@@ -13,7 +13,7 @@ const STEP_BYTES_MIN: u64 = 4 << 20;
 
 /// Complete records of the open txg that are not stored.
 pub(crate) struct EarlyList {
-    /// Oldest first. What has changed since is told by its record.
+    /// Oldest first. Later changes are known by the record.
     pub(crate) records: VecDeque<Listed>,
     /// Sum of their sizes.
     pub(crate) bytes: u64,

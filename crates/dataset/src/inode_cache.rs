@@ -2,7 +2,7 @@
 //!
 //! The kernel holds a lookup on each inode in its own memory and says when it lets go. Millions are nothing to it, and an
 //! [`Inode`] takes some 400 bytes. So where the objects of a pool take more than they may, those that could be read again
-//! are put *to rest*: dropped, but for how often the kernel looked them up. Whoever wants one by number revives it.
+//! are put *to rest*: dropped, but for how often the kernel looked them up. A look-up by number revives one.
 //!
 //! ## Definitions
 //! *Live*: there is an object. *At rest*: there is a count of lookups, and no object. *Pinned*: live, and not to be dropped.
@@ -17,8 +17,8 @@
 //!
 //! ## Invariants
 //! [inode_cache.1] A number is live or at rest, never both, and all its lookups are counted where it is.      assert: `Shard::insert`
-//! [inode_cache.2] What is dropped says nothing that the names tree does not say: it is clean, committed, and nobody else has the
-//!      object. `fsync` of what was revived finds no change to wait for, and there is none.                 `is_idle`
+//! [inode_cache.2] A dropped object holds nothing that the names tree does not hold: it is clean, committed, and has no other
+//!      holder. `fsync` of a revived inode finds no change to wait for, and there is none.                 `is_idle`
 //! [inode_cache.3] Nothing without links rests: an orphan stays until the last lookup is given back, which finds the object and has
 //!      it reclaimed.                                              `is_idle`; test: `posix`, `tests/resting.rs`
 //! [inode_cache.4] A record read from the tree becomes an object only if no object of its shard that differed from the tree was
@@ -97,7 +97,7 @@ impl InodeRoom {
         })
     }
 
-    /// Changes it. What is too much goes as others come.
+    /// Changes it. An excess leaves as others come.
     pub fn set_bytes_max(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 //!
 //! The log holds *states*, not operations: which items of the names tree differ, what inodes look like, which bytes were
 //! written or cut. Operations note only *where* they changed something: the keys of their batch, which are at hand, the
-//! inode's number once a txg, a range per write. What is there is looked up when somebody asks for `fsync`, at a moment at which no
+//! inode's number once a txg, a range per write. The content is looked up when `fsync` is called, at a moment at which no
 //! operation is under way ([`steadfast_txg::Gate::still`]). So a change that is made a thousand times is logged once, a
 //! group never holds half an operation, and a dataset that nobody syncs pays some 50 ns an operation.
 //!

@@ -59,7 +59,7 @@ impl Packed {
 /// The written parts of one record.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Disjoint, not adjacent; by offset in the record. Whoever writes the record early shares a chunk meanwhile, and a
+    /// Disjoint, not adjacent; by offset in the record. An early write of the record shares a chunk meanwhile, and a
     /// change then makes another one.
     chunks: BTreeMap<usize, Arc<Buffer>>,
     /// Bytes of space reserved for it.

@@ -7,7 +7,7 @@ use steadfast_blockio::{BlockBytes, BlockWrite, Blocks, Error as BlockError};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg};
 
 /// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read after they were
-/// dropped. What was freed stays readable until [`MemoryBlocks::drop_freed`], as on devices until the commit.
+/// dropped. Freed blocks stay readable until [`MemoryBlocks::drop_freed`], as on devices until the commit.
 #[derive(Default)]
 pub struct MemoryBlocks {
     state: Mutex<State>,

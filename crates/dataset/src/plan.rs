@@ -367,7 +367,7 @@ impl Dataset {
         is_valid.then_some(over)
     }
 
-    /// The last resort: the record stays what it was, but for an end that was cut off. What was written of it is lost, and all
+    /// The last resort: the record stays what it was, but for an end that was cut off. Its new bytes are lost, and all
     /// of it is noted as damaged.
     fn left(&self, inode: InodeId, changes: &Frozen, offset: u64, below: Option<&Extent>) -> NewOverlay {
         self.note_damage(inode, offset..offset + changes.length_of(offset));

@@ -14,10 +14,10 @@
 //! ## Invariants
 //! [share.1] A pointer in an extent, and a pointer that is shared in a frozen layer, are references that are each freed once.
 //!                                                  test: `posix`, `sharing.rs`; `inspect check` counts them
-//! [share.2] What a shared record shows is what the source showed when the operation looked, whatever happens to the source.
+//! [share.2] A shared record has the content that the source had when the operation looked, whatever happens to the source.
 //! [share.3] A file whose record sizes differ from the source's is copied: records are shared as wholes.
-//! [share.4] What is shared between datasets is of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
-//!      what it refers to is freed by no sync before the one that counts the reference.    test: `pool`, `repeats.rs`
+//! [share.4] Blocks shared between datasets are of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
+//!      its blocks are freed by no sync before the one that counts the reference.    test: `pool`, `repeats.rs`
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Dataset {
     }
 
     /// Blocks of whole records from `range.start` on that are stored and that nothing changes, by offset; up to where that
-    /// goes, and why no further. What lies between them is a hole. Inside an operation, so that nothing of it is freed before the sync of its txg.
+    /// goes, and why no further. Ranges between them are holes. Inside an operation, so that nothing of it is freed before the sync of its txg.
     fn stored_records(&self, inode: &Inode, record_size: u64, range: Range<u64>) -> Result<Found> {
         let mut end = range.end;
         {

@@ -55,7 +55,7 @@ enum NextExtent<'a> {
     Over(&'a NewOverlay),
 }
 
-/// A block of content. What is as long as what came compressed is what came.
+/// A block of content. If it is as long as the record that arrived compressed, the compressed form goes with it.
 fn block<'a>(data: &'a [u8], record: bool, packed: Option<&'a Arc<Packed>>) -> BlockWrite<'a> {
     let packed = Packed::of(packed, data.len());
     BlockWrite { kind: BlockKind::Data, level: 0, record, data: Cow::Borrowed(data), packed }

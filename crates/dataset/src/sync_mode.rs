@@ -1,6 +1,6 @@
 //! Durability of changes without `fsync`, and the answer to `fsync`: the property `sync`.
 
-/// When the changes of a dataset are durable. What is written with a commit is the same in all three.
+/// When the changes of a dataset are durable. A commit writes the same in all three.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(u8)]
 pub enum SyncMode {

@@ -23,7 +23,8 @@ fn main() {
             let options = OpenOptions { access: Access::Write, direct };
             let device = FileDevice::open(&path, &options).expect("the scratch file opens");
             let slots = u32::try_from(mib / 8).expect("few slots");
-            let place = |slot| SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT };
+            let place =
+                |slot| SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT };
             let mut piece = vec![0x5a; 1 << 20];
 
             let start = Instant::now();

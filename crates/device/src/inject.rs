@@ -11,8 +11,8 @@
 //! costs nothing more.
 //!
 //! ## Invariants
-//! [inject.1] With nothing injected a call costs one look at a flag.                                     `Injector::pass`
-//! [inject.2] Nobody sleeps with the injector's lock held.                                               `Injector::pass`
+//! [injector.1] With nothing injected a call costs one look at a flag.                                     `Injector::pass`
+//! [injector.2] Nobody sleeps with the injector's lock held.                                               `Injector::pass`
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@
 //! place and the system's own number.
 //!
 //! ## What a device promises
-//! [device.1] What was written before a [`Device::flush`] that succeeded survives a crash; what was written since may survive
+//! [device.1] Writes before a [`Device::flush`] that succeeded survive a crash; later writes may survive
 //!      whole, in part, in any order, or not at all.                        `MemoryDevice` plays all of these
 //! [device.2] After a flush that failed, nothing more is accepted until the device is opened again: the kernel may have
 //!      dropped what it could not write and would call the next flush a success.      test: `after_a_failed_flush_*`
@@ -127,7 +127,7 @@ pub trait Device: Send + Sync {
         }
     }
 
-    /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
+    /// Reads `out.len()` bytes of a segment. Bytes never written read as anything or as an error.
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()>;
 
     /// Reads bytes that lie side by side in a segment into several buffers, in one transfer where the device can.

@@ -1,6 +1,6 @@
 //! Extent: one record of a file's content. FORMAT.md, "Extent".
 //!
-//! Its key says where in the file it begins. What lies between the end of an extent and the next one reads as zeros.
+//! Its key says where in the file it begins. Bytes between the end of an extent and the next one read as zeros.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::overlay::Overlay;

@@ -192,7 +192,7 @@ pub fn history_entry(bytes: &[u8]) {
     assert_eq!(entry.encode(), bytes, "{CANONICAL}");
 }
 
-/// A label's configuration. Whatever checksum the bytes carry counts as right, else nothing behind it would be reached.
+/// A label's configuration. Any checksum counts as right, or no code behind the check would be reached.
 pub fn label(bytes: &[u8]) {
     let Some(checksum) = bytes.get(16..48) else {
         return assert!(LabelConfig::decode(bytes, |_| [0; 32]).is_err());

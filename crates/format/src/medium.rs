@@ -13,7 +13,7 @@
 pub const LABEL_SIZE: u64 = 256 << 10;
 /// Labels of a device: two in front, two at the back.
 pub const LABELS: usize = 4;
-/// Where the configuration begins in a label. What is before it is never written: boot blocks live there.
+/// Where the configuration begins in a label. The bytes before it are never written: boot blocks live there.
 pub const CONFIG_OFFSET: u64 = 8 << 10;
 /// Bytes of the configuration area.
 pub const CONFIG_SIZE: usize = 56 << 10;

@@ -76,7 +76,7 @@ impl OwnerRow {
     /// Bytes of an encoded value.
     pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
 
-    /// Its bytes. Who has nothing has no row.
+    /// Its bytes. An owner without bytes and objects has no row.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::ENCODED_SIZE] {
         assert!(*self != OwnerRow::default());

@@ -226,7 +226,7 @@ impl RawGone {
     }
 }
 
-/// Blocks that a raw snapshot still has of what its base had. What the base has between these, before the first and after the last is gone.
+/// Blocks that a raw snapshot still has of what its base had. Blocks of the base between these, before the first and after the last are gone.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|

@@ -74,7 +74,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// One thread's way of waiting for requests: awake for a moment as long as they come fast, then asleep.
 ///
 /// To wake a thread takes its waker 5 µs of processor time and the request up to 20 µs, where the processor of the sleeper had
-/// nothing to do and is a virtual one; a request that the kernel answers from memory takes less. Who looks about gives way
+/// nothing to do and is a virtual one; a request that the kernel answers from memory takes less. A polling thread gives way
 /// to others each time (`sched_yield`), and stops for a while if they took long.
 pub(crate) struct RequestPoller {
     poll: Duration,

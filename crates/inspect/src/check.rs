@@ -8,7 +8,7 @@
 //! [inspect.3] Every unit that lives in the table belongs to a block, so that no space is lost.
 //! [inspect.4] Rows, relocations, datasets and counts agree with each other and with what import demands.
 //! [inspect.5] Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
-//! [inspect.6] What a snapshot needs is kept by its dataset or by a cell, and what a cell keeps is needed by a snapshot, to the byte.
+//! [inspect.6] Each block that a snapshot needs is kept by its dataset or by a cell, and each block in a cell is needed by a snapshot, to the byte.
 //! [inspect.7] A block has as many references as its row says, one if it has none, and sums are those of the rows.
 //!
 //! Without a key, [inspect.1] ends at the roots of encrypted datasets, and [inspect.3] says nothing of their segments.

@@ -158,7 +158,7 @@ pub enum Finding {
         /// Device.
         path: String,
     },
-    /// A device is out of use: taken out, failed, or gone at the last import. What it holds is old.
+    /// A device is out of use: taken out, failed, or gone at the last import. Its content is old.
     #[error("device {device}, {path}, is out of use ({state})")]
     DeviceOut {
         /// Last known path.

@@ -50,7 +50,7 @@
 //!
 //! ## What a group holds
 //! States, not operations (`dataset::journal`): replaying is idempotent, knows no meaning of names, and a group is as large as
-//! what differs, however often it was changed. What is too large for a group is committed instead; so is what comes
+//! what differs, however often it was changed. Changes too large for a group are committed instead; so is what comes
 //! before the log is ready, or while it is broken or full.
 //!
 //! ## Encrypted datasets
@@ -58,7 +58,7 @@
 //! made *ready*, and heads of roots stay what they were (`pool`, `held.rs`).
 //!
 //! ## Group commit
-//! Callers of one dataset queue. Who finds fewer than two leaders leads: takes all who queue, drafts, writes, flushes, wakes them.
+//! Callers of one dataset queue. A caller that finds fewer than two leaders leads: it takes all who queue, drafts, writes, flushes, wakes them.
 //! Meanwhile others queue and make the next group, which is drafted and written while this one is flushed. A lone caller pays for no
 //! hand-over.
 //!

@@ -186,7 +186,7 @@ pub struct Listed {
     pub is_whole: bool,
 }
 
-/// All groups from the head on, in order. What is torn or of another epoch does not exist. The end is where nothing follows
+/// All groups from the head on, in order. Torn groups, and groups of another epoch, do not exist. The end is where nothing follows
 /// that says of what is missing that it had been durable [intent_log.1].
 pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, Damage> {
     let Survey { groups, damage, .. } = survey(medium, wanted);

@@ -194,7 +194,7 @@ impl Forest {
     }
 
     /// Sends a snapshot, all of it or what is new since an older one, and makes it the youngest of a file system: a new one, or one that has the
-    /// older snapshot. With `force` it goes back to that first, or is replaced. What it has of what is new stays as it is.
+    /// older snapshot. With `force` it goes back to that first, or is replaced. Snapshots that it already has stay as they are.
     pub fn receive(&mut self, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Done {
         let (from, at) = self.find(snapshot)?;
         let (name, now) = self.lines[&from].snapshots[at].clone();

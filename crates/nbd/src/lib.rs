@@ -9,7 +9,7 @@
 //! socket that only its owner can open.
 //!
 //! ## Invariants
-//! [nbd.1] Whatever bytes a client sends, there is no panic, and of memory there is at most [`PIECE`] for content and
+//! [nbd.1] No bytes of a client cause a panic, or take more memory than [`PIECE`] for content and
 //!      [`OPTION_BYTES_MAX`] for an option.                                     test: `any_bytes_are_answered_or_refused`; fuzz: `nbd`
 //! [nbd.2] An export is asked for nothing outside of its size, and not to change if it is only to be read.     `Request::check`
 //! [nbd.3] The answer to FLUSH, or to a request with FUA, is sent after the export said that it is durable.    test: `a_flush_is_answered_after_the_export`

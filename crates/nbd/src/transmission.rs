@@ -212,7 +212,7 @@ impl<S: Write> Answer<'_, S> {
         }
     }
 
-    /// One header and all content. What fails behind the first piece cannot be told any more.
+    /// One header and all content. An error behind the first piece cannot be reported any more.
     fn read_plain(
         &mut self,
         export: &mut dyn Export,

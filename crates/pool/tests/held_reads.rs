@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Character, Device, MemoryDevice, Operation, SegmentPlace, Result};
+use steadfast_device::{Character, Device, MemoryDevice, Operation, Result, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, InodeId, Txg};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Dice, ROOT, import, mount, noise, spec};
 use steadfast_device::memory::Fate;
-use steadfast_device::{Character, Device, MemoryDevice, SegmentPlace, Presence, Result as DeviceResult};
+use steadfast_device::{Character, Device, MemoryDevice, Presence, Result as DeviceResult, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, LeafState, SegmentId, Txg};

@@ -169,7 +169,7 @@ impl FileSystem {
         self.acls.store(on, Ordering::Relaxed);
     }
 
-    /// Says whether extended attributes of users (`user.*`) are shown and taken; so until this is called. What is stored stays.
+    /// Says whether extended attributes of users (`user.*`) are shown and taken; so until this is called. Stored attributes stay.
     pub fn set_user_attributes(&self, on: bool) {
         self.user_attributes.store(on, Ordering::Relaxed);
     }

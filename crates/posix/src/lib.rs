@@ -5,7 +5,7 @@
 //!
 //! ## What the kernel does and we do not
 //! Access checks (a FUSE mount has `default_permissions`), the sticky bit, `O_TRUNC` and `O_APPEND` positions
-//! of cached writes, locks, leases, watches. What is left to us: set-id bits and capabilities on write, truncate and chown;
+//! of cached writes, locks, leases, watches. Our part: set-id bits and capabilities on write, truncate and chown;
 //! the group of new files in set-gid directories; keeping access control lists in step with modes and handing them down,
 //! with them the umask; hiding `trusted.*`. DESIGN.md, "POSIX", lists what programs see.
 //!

@@ -24,7 +24,7 @@ fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
-/// (D1), with the cut and the growth in every combination of layers.
+/// [dataset.1], with the cut and the growth in every combination of layers.
 #[test]
 fn a_file_that_grows_again_shows_zeros() {
     for commits in 0..16_u32 {

@@ -151,7 +151,7 @@ fn what_is_unlinked_while_it_rests_stays_until_it_is_forgotten() {
     }
     assert_eq!(world.fs.dataset().counters().files, 101);
     world.settle();
-    assert_eq!(world.resting(), 0, "(Z3) no orphan rests");
+    assert_eq!(world.resting(), 0, "[inode_cache.3] no orphan rests");
     kept.iter().for_each(|&ino| world.fs.forget(ino, 1));
     assert_eq!(world.fs.dataset().counters().files, 1);
     world.check();
@@ -254,7 +254,7 @@ fn very_many_times_of_reading_are_a_reason_to_commit() {
     assert!(world.inodes.used().live < 500, "{:?}", world.inodes.used());
 }
 
-/// (Z4) A reader is held where it has an inode's record from the tree and not yet the shard. Meanwhile somebody else changes the inode, that
+/// [inode_cache.4] A reader is held where it has an inode's record from the tree and not yet the shard. Meanwhile somebody else changes the inode, that
 /// is committed, and the object is dropped: what the reader has is not what there is any more.
 #[test]
 fn a_record_that_was_read_before_a_change_becomes_no_object() {

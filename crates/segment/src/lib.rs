@@ -49,7 +49,7 @@
 //! gives back, so they are slowed instead of stopped.
 //!
 //! It copies into streams that stay open across commits and splits runs at the end of a segment, so copies are packed
-//! without loss: victims with d dead units in all give back d units, wherever they are. What may take which slots:
+//! without loss: victims with d dead units in all give back d units, wherever they are. Claims on slots:
 //!
 //! | who                                 | leaves free                                                                      |
 //! |-------------------------------------|----------------------------------------------------------------------------------|

@@ -61,7 +61,7 @@ impl Space {
     }
 
     /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read a second and a third time to be put
-    /// together from the rest. Who reads what is right as a rule does not have it copied for that.
+    /// together from the rest. Readers of bytes that are right as a rule do not copy for that.
     pub fn read_doubting<T, E>(
         &self,
         address: Address,
@@ -249,7 +249,7 @@ impl Space {
     }
 }
 
-/// Bytes to be filled. What is small goes through the page cache, where alignment is of no use.
+/// Bytes to be filled. Small ones go through the page cache, where alignment is useless.
 fn room_for(len: usize) -> Buffer {
     if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) }
 }

@@ -152,7 +152,7 @@ impl Table {
         Ok(())
     }
 
-    /// All is loaded. What the tail said (`rows`, `runs`) is not in the meta tree yet and counts as changed; rows without
+    /// All is loaded. The tail's `rows` and `runs` are not in the meta tree yet and counts as changed; rows without
     /// life are retired; ids skip what an uncommitted txg can have used, which is no more than there are slots: of a narrow group no more
     /// than those of all its devices, as a segment may leave what it has on each of them.
     pub fn finish_load(

@@ -15,7 +15,7 @@
 //! [uneven.3] A commit that frees a segment raises it by that at least.                                                  test
 //! [uneven.4] A segment lacks columns only for devices that are away, and no more than its parity: a narrow one survives what any other does.
 //!                                                                                                  `Table::take_narrow`; test
-//! [uneven.5] What is kept out of the capacity is free or dead, as capacity is what can be reached, less that.            `Table::reachable_of`
+//! [uneven.5] The units kept out of the capacity are free or dead: capacity is the reachable units less them.            `Table::reachable_of`
 //! [uneven.6] Every narrow segment takes any block, and a tail: it holds a third of a slot at least, and in groups without narrow rows twice the last
 //!      tail, so that none come to be where tails are longer. Where there are some such a tail takes a wider segment.  `Table::widths`
 //! [uneven.7] In a group of as many devices as columns those that fail change nothing that admission counts, and find room for every column that was
@@ -134,7 +134,7 @@ impl Table {
         if !self.may_narrow || group.width <= parity {
             return None;
         }
-        // [uneven.6] What lives in narrow rows has to count, whatever becomes of the tail.
+        // [uneven.6] Living units of narrow rows count, whatever becomes of the tail.
         let tail = match group.narrow_rows {
             0 => self.data_for(group, self.tail_units.min(self.geometry.slot_units())),
             _ => 0,
@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// The devices on which the next segment may have a column, those with most free slots first. Of as many as are lacking to a whole segment
-    /// those that are away count as if they were there [uneven.7]. What rows lack is kept free where it is to be built.
+    /// those that are away count as if they were there [uneven.7]. Room for the columns that rows lack is kept free where they are to be built.
     /// Columns on devices that leave, or that a spare stands in for, count for the newest present
     /// devices, which were added in their stead; the rest of the leaving columns count for any.
     /// For an absent device that others make up for, as there are more devices than columns, no

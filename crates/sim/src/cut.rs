@@ -1,6 +1,6 @@
 //! Where the power goes, and what the devices then hold.
 //!
-//! The log of a workload is walked event by event. What was written before the last flush of its device is durable; of
+//! The log of a workload is walked event by event. A write before the last flush of its device is durable; of
 //! what came after it, each write may have landed or not, whole or in part. At each event the states are enumerated
 //! that the event makes newly possible: a write makes those in which it landed; the return of an operation makes no new
 //! ones, but promises more of all that are possible, so they are judged again.

@@ -99,7 +99,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Device `number` of a world, holding an image. What it does is noted in `log`.
+    /// Device `number` of a world, holding an image. Its operations go to `log`.
     #[must_use]
     pub fn new(number: usize, image: Image, appendable: bool, log: &Arc<Log>) -> Disk {
         let state = State {

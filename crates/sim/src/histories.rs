@@ -3,7 +3,7 @@
 //!
 //! ## Invariants
 //! [histories.1] Each step answers as the model does, and after it everything is what the model says.
-//! [histories.2] What is found after a crash is what the model showed after so many steps, whole: all file systems, all snapshots, all origins. Not more
+//! [histories.2] The state found after a crash is the model's state after some step, whole: all file systems, all snapshots, all origins. Not more
 //!      steps than had begun, and no fewer than those up to the last change of snapshots or clones that had returned.
 //! [histories.3] The offline check finds nothing, and what was being freed comes back: then it finds nothing either.
 

@@ -2,11 +2,11 @@
 //! found zeroed, spoilt, or as it was in the beginning.
 //!
 //! ## What is asked of each state
-//! [mirror_faults.1] What the labels of leaves call in use is there, with labels no older than theirs.
+//! [mirror_faults.1] Log devices in use by the labels of the leaves are there, with labels no older than theirs.
 //! [mirror_faults.2] Without all but one of a mirror's devices in use, whichever that is, and without those that are out of use, the pool opens without help
 //!      and holds what was promised: all that had been when the power went, and nothing that never was.
 //! [mirror_faults.3] With one of them zeroed, spoilt or put back, and the others there: the same.
-//! [mirror_faults.4] What is promised with one side alone is not forgotten when the others come back without it: the pool asks for that side, or has it.
+//! [mirror_faults.4] A promise made with one side alone is not forgotten when the others come back without it: the pool asks for that side, or has it.
 //! [mirror_faults.5] Then it lives on: with all of them it opens, is exported, the offline check finds nothing, and it opens again.
 
 use std::collections::{BTreeMap, HashSet};
@@ -251,7 +251,7 @@ impl History {
     }
 }
 
-/// Looks for a bug where devices fail, in so many states of each history. What was seen, if anything was, and how many states were judged.
+/// Looks for a bug where devices fail, in so many states of each history. Returns the broken claim, if any, and the number of judged states.
 #[must_use]
 pub fn hunt(bug: Bug, states: usize) -> (Option<Failure>, Counts) {
     let mut all = Counts::default();

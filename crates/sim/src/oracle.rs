@@ -4,7 +4,7 @@
 //! and `returned` of them had returned.
 //!
 //! ## Invariants
-//! [oracle.1] What is found is one H(j), whole: renames are atomic, no byte is of another time, nothing that was gone is there.
+//! [oracle.1] The state found is one H(j), whole: renames are atomic, no byte is of another time, nothing that was gone is there.
 //! [oracle.2] j ≤ `begun`; j ≥ k if operation k was a `sync` that returned.
 //! [oracle.3] If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node (with its content, its
 //!      attributes and its names) is as in some H(m) with m ≥ k.

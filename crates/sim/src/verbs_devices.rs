@@ -7,7 +7,7 @@ use steadfast_format::GroupClass;
 
 use steadfast_pool::{Redundancy, ScrubCommand};
 
-use crate::verbs::{Verb, finish, nothing, said};
+use crate::verbs::{Verb, nothing, said};
 use crate::world::{self, SHORT_SLOTS};
 
 /// Verbs that are cut.

@@ -3,7 +3,7 @@
 use steadfast_model::Model;
 use steadfast_pool::{Pool, Redundancy};
 
-use crate::verbs::{Machine, Verb, finish, nothing, said, take};
+use crate::verbs::{Machine, Verb, nothing, said, take};
 use crate::workload::Failure;
 use crate::world::{self};
 

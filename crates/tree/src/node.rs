@@ -1,6 +1,6 @@
 //! Nodes in memory, and the links that hold them.
 //!
-//! A [`Node`] is content only and, once shared, never changes. What a node *is* (stored where, successor of what)
+//! A [`Node`] is content only and, once shared, never changes. The identity of a node (its place, its predecessor)
 //! belongs to the [`Child`] link in its parent, so the cache and readers can share nodes without knowing.
 
 use std::sync::{Arc, Mutex, OnceLock};

@@ -24,8 +24,8 @@
 //!                                                              test: `freeze_sees_whole_operations_only`
 //! [txg.3] Reserved bytes of T fall only when T is released, after its real usage is known to the pool, so that
 //!      `live + reserved` never under-estimates.                test: `reserved_falls_only_by_settling_or_release`
-//! [txg.2] Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
-//! [txg.3] Who waits outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
+//! [txg.4] Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
+//! [txg.5] A waiter outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
 //!      caller lives.                                          test: `a_killed_caller_leaves_the_throttle`
 //!
 //! ## What it costs

@@ -7,7 +7,7 @@
 use crate::Refusal;
 use std::cell::Cell;
 
-/// How long an operation may wait before it is let in. What was refused for it has changed nothing.
+/// How long an operation may wait before it is let in. A refused operation has changed nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Patience {
     /// As long as it takes.

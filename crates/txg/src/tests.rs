@@ -255,7 +255,7 @@ fn stuck(memory: u64) -> Txgs {
 
 static DYING: AtomicU64 = AtomicU64::new(0);
 
-/// [txg.3] This one caller is killed after it was asked about a few times; the others live.
+/// [txg.5] This one caller is killed after it was asked about a few times; the others live.
 fn dies_soon(caller: u32) -> bool {
     caller == 7 && DYING.fetch_add(1, Ordering::Relaxed) >= 2
 }

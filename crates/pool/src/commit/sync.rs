@@ -48,8 +48,8 @@ use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::Bug;
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg,
-    Uberblock, meta_keys,
+    BlockKind, BlockPointer, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg, Uberblock,
+    meta_keys,
 };
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};

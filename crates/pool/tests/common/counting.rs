@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use steadfast_device::{Character, Device, SegmentPlace, Result};
+use steadfast_device::{Character, Device, Result, SegmentPlace};
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 

@@ -1,6 +1,6 @@
 //! A device that takes everything and keeps nothing: the cleaner never looks at what it moves.
 
-use steadfast_device::{Character, Device, Kind, SegmentPlace, Result};
+use steadfast_device::{Character, Device, Kind, Result, SegmentPlace};
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 

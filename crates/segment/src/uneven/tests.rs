@@ -332,7 +332,7 @@ fn what_rows_lack_finds_room_after_an_import() {
     }
 }
 
-/// [uneven.7] What was written since the last commit loses its columns on it, whose slots are free with the next one.
+/// [uneven.7] Segments written since the last commit lose their columns on it, whose slots are free with the next one.
 #[test]
 fn a_device_that_fails_amid_a_commit_changes_no_figure() {
     for group in GROUPS {
