@@ -7,17 +7,17 @@ use crate::layout::{Decoder, Encoder, Layout};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// [`StreamBegin`]: a snapshot begins.
+    /// [`StreamBegin`](super::StreamBegin): a snapshot begins.
     Begin = 1,
     /// Log records of the names tree and of inodes.
     Names = 2,
     /// Log records of content, by inode and offset.
     Content = 3,
-    /// [`StreamEnd`]: the snapshot is complete.
+    /// [`StreamEnd`](super::StreamEnd): the snapshot is complete.
     End = 5,
     /// Nothing follows.
     Close = 6,
-    /// [`StreamSpan`]: all keys there are between two keys.
+    /// [`StreamSpan`](super::StreamSpan): all keys there are between two keys.
     Span = 7,
     /// [`RawRoots`](crate::raw::RawRoots) of a raw snapshot.
     RawRoots = 8,
@@ -25,13 +25,13 @@ pub enum FrameKind {
     RawGone = 9,
     /// Sealed blocks, each behind a [`RawBlock`](crate::raw::RawBlock).
     RawBlocks = 10,
-    /// Content by inode and offset, as [`PackedRecord`]s.
+    /// Content by inode and offset, as [`PackedRecord`](super::PackedRecord)s.
     Packed = 11,
-    /// [`StreamNotes`]: what is noted on the snapshot that began.
+    /// [`StreamNotes`](super::StreamNotes): what is noted on the snapshot that began.
     Notes = 12,
-    /// Content by inode and offset, as [`Repeat`]s of what came before.
+    /// Content by inode and offset, as [`Repeat`](super::Repeat)s of what came before.
     Repeats = 13,
-    /// [`StreamMember`]: a file system of the tree that the stream is of.
+    /// [`StreamMember`](super::StreamMember): a file system of the tree that the stream is of.
     Member = 14,
     /// Blocks that a raw snapshot still has of what its base had ([`RawKept`](crate::raw::RawKept)).
     RawKept = 15,
