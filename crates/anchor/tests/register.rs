@@ -225,7 +225,7 @@ fn an_unknown_outcome_comes_out_right() {
         assert_eq!(anchor.status().seq, seq + u64::from(known));
         if !known {
             assert!(matches!(result, Err(Error::Register(RegisterError::Unreachable { .. }))));
-            // Who opens it next finds the one or the other, and takes over.
+            // The next host to open it finds the one or the other, and takes over.
             assert_eq!(
                 take_over(&Env::seeded(2), &register).unwrap().status().seq,
                 seq + u64::from(done) + 1

@@ -6,11 +6,12 @@
 //! under way ([`crate::cache`]) instead of reading it a second time.
 //!
 //! ## Runs
-//! Blocks of one file are appended one after the other, the parts of an overlaid record to where the overlays of their txg are.
-//! So what waits in the queue lies side by side in a few places. Who takes the first block of the queue takes those with it that
-//! follow it on the device, at once or behind a gap of at most 16 KiB (what was folded or freed from between them), wherever
-//! they wait, and reads all of them in one transfer: as many bytes as leaves every thread its
-//! part of the queue, so that a short queue is read, and verified, by several threads side by side.
+//! Blocks of one file are appended one after the other, the parts of an overlaid record to where
+//! the overlays of their txg are. So what waits in the queue lies side by side in a few places. A
+//! reader that takes the first block of the queue also takes those that follow it on the device, at
+//! once or behind a gap of at most 16 KiB (what was folded or freed from between them), wherever
+//! they wait, and reads all of them in one transfer: as many bytes as leaves every thread its part
+//! of the queue, so that a short queue is read, and verified, by several threads side by side.
 //!
 //! ## Bounds
 //! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are more. A stream that turns

@@ -367,7 +367,7 @@ fn what_was_compressed_before_is_stored_and_read_so() {
             assert!(first.iter().any(|pointer| pointer.compression != Compression::Off), "{setting:?}");
         }
     }
-    // What saves nothing is not kept.
+    // A compression that saves nothing is not kept.
     let data = noise(5, 8_000);
     let off = WriteContext { compression: CompressionSetting::Off, ..writer(None) };
     let useless = BlockWrite {
@@ -375,7 +375,7 @@ fn what_was_compressed_before_is_stored_and_read_so() {
         ..block(BlockKind::Data, data.clone())
     };
     assert_eq!(io.write(&off, useless).unwrap().compression, Compression::Off);
-    // What becomes more, or less, or nothing is told from the rest.
+    // Blocks that decompress to more, to less, or not at all are told from the rest.
     let packed = io.write(&writer(None), block(BlockKind::Data, mixed(7, 50_000))).unwrap();
     let bytes = io.read_packed(&[packed], &reader(None)).remove(0).unwrap();
     let (how, right) = (packed.compression, packed.lsize);
@@ -452,7 +452,7 @@ fn sizes_that_no_block_has_are_refused() {
     assert!(io.write(&writer(Some(&keys(1))), block(BlockKind::Data, noise(1, largest))).is_ok());
 }
 
-/// What is stored for a fixed block, key and salt. It must never change: old pools are made of it.
+/// The stored bytes of a fixed block, key and salt. It must never change: old pools are made of it.
 #[test]
 fn a_sealed_block_has_the_golden_bytes() {
     let fixture = fixture(false);

@@ -1,9 +1,10 @@
 //! Sequential reading noticed, and what comes next asked for in time.
 //!
-//! The kernel asks for a file's content in requests of at most a megabyte, a few at once when it reads ahead itself, and they
-//! may arrive in any order. A file is *read sequentially* while each read begins within [`SLACK`] of where the furthest
-//! one ended. What follows is then read ahead in a window as long as what was read so far, up to a bound the room below
-//! gives: so a short run wastes little, and a long one keeps the device busy.
+//! The kernel asks for a file's content in requests of at most a megabyte, a few at once when it
+//! reads ahead itself, and they may arrive in any order. A file is *read sequentially* while each
+//! read begins within [`SLACK`] of where the furthest one ended. The bytes behind it are then read
+//! ahead in a window as long as what was read so far, up to a bound the room below gives: so a
+//! short run wastes little, and a long one keeps the device busy.
 
 use std::ops::Range;
 

@@ -131,8 +131,8 @@ pub(crate) struct Growth {
     pub(crate) records: u64,
 }
 
-/// Space that a record of `length` bytes takes in the worst case: padded to a unit, and a seal may open one more. What does
-/// not compress is stored as it is.
+/// Space that a record of `length` bytes takes in the worst case: padded to a unit, and a seal may
+/// open one more. An incompressible record is stored as it is.
 pub(crate) fn record_space(grain: Grain, length: u64) -> u64 {
     length.next_multiple_of(grain.unit) + if grain.sealed { grain.unit } else { 0 }
 }
@@ -457,8 +457,8 @@ impl Record {
         }
     }
 
-    /// It changes: what was stored of it, or is just being stored, is of no use any more. What was reserved is worth that
-    /// block, and the record is to be stored once more.
+    /// The record changes, so its early block, stored or under way, is useless. Its reservation is
+    /// worth that block, and the record is stored once more.
     fn spoil(&mut self) -> Option<BlockPointer> {
         self.packed = None;
         match std::mem::replace(&mut self.early, Early::Spent) {

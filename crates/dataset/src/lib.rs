@@ -1,7 +1,8 @@
 //! # Dataset
 //!
-//! One file system's content: inodes in memory, names and extents in trees, file data on its way to blocks. What names
-//! and attributes *mean* is `posix`'s question; this room keeps them, and makes them durable with their txg.
+//! One file system's content: inodes in memory, names and extents in trees, file data on its way to
+//! blocks. The meaning of names and attributes is `posix`'s question; this room keeps them, and
+//! makes them durable with their txg.
 //!
 //! ## Layers
 //! A byte of a file is looked for from the top down:
@@ -36,9 +37,10 @@
 //! then the names tree. A crash at any line leaves the roots of the txg before.
 //!
 //! ## Inodes in memory
-//! An inode's attributes are authoritative in memory while it is cached; they go to the names tree at freeze. It is kept
-//! while it is dirty, on its way to the devices, or not committed: `fsync` asks it for the txg of its last change. What is
-//! only looked up is kept too, while there is room, and then rests: `resting`.
+//! An inode's attributes are authoritative in memory while it is cached; they go to the names tree
+//! at freeze. It is kept while it is dirty, on its way to the devices, or not committed: `fsync`
+//! asks it for the txg of its last change. An inode that is only looked up stays too, while there
+//! is room: `inode_cache`.
 //!
 //! ## Blocks a file occupies
 //! They are known only when its sync has ended, and the names tree of that txg is frozen by then. So a record flushed

@@ -1,8 +1,8 @@
 //! Faults on purpose: a device that fails, forgets where to write, or is slow, as long as somebody wants it to.
 //!
-//! [`Injected`] stands between a pool and its device; its [`Injector`] is told what to do to the calls that pass. What is wrong
-//! with the bytes themselves (zeros, flipped bits) is not done here: that is written to the medium behind the pool's back, as
-//! decay would.
+//! [`Injected`] stands between a pool and its device; its [`Injector`] is told what to do to the
+//! calls that pass. Damage to the bytes themselves (zeros, flipped bits) is not done here: it is
+//! written to the medium behind the pool's back, as decay would be.
 //!
 //! ## The model of a hard disk
 //! One head. A transfer costs its bytes at the medium's rate, and a *seek* (with half a turn in it) if it does not begin where the

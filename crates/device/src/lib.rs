@@ -11,8 +11,8 @@
 //!      dropped what it could not write and would call the next flush a success.      test: `after_a_failed_flush_*`
 //! [device.3] A segment is written where nothing that a commit needs lies. On devices of whole objects this is enforced: a
 //!      segment id is created once.                                         test: `an_object_is_created_once`
-//! [device.4] Reading gives the bytes of the last write, from memory or from the medium; it does not check them. Who reads
-//!      verifies.
+//! [device.4] Reading gives the bytes of the last write, from memory or from the medium; it does
+//!      not check them. The reader verifies.
 //! ## Memory
 //! Buffers of content come from [`pages`], the one module here that is unsafe.
 #![deny(unsafe_code)]

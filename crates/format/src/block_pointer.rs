@@ -126,8 +126,8 @@ pub struct BlockPointer {
     pub psize: u32,
     /// Logical size in bytes.
     pub lsize: u32,
-    /// Txg that wrote the block; of a reference that was made to a block which was there, the txg that made it. What snapshots
-    /// hold goes by this.
+    /// Txg that wrote the block; of a reference that was made to a block which was there, the txg
+    /// that made it. Snapshots and deadlists compare this txg.
     pub birth: Txg,
     /// Txg that wrote the block where `birth` is a younger one, else 0.
     pub written: Txg,

@@ -15,7 +15,7 @@ const ELSEWHERE: &[&str] = &["The seal of a block"];
 /// Rows of a table that begins with the column `off`: (off, len, field), as they stand.
 type Rows = Vec<(String, String, String)>;
 
-/// What a layout should look like: fixed fields with numbers, then names.
+/// A layout as the document has it: fixed fields with numbers, then names.
 #[derive(Debug, Eq, PartialEq)]
 struct Described {
     fields: Vec<(String, usize, usize)>,

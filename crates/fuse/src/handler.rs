@@ -12,9 +12,10 @@
 //! - Handing out an [`Entry`] (from `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create`, `tmpfile`, and each
 //!   accepted `readdirplus` entry but `.` and `..`) adds one to its lookup count; [`Handler::forget`] takes away.
 //!   An inode without names lives on while its count or its open handles are above zero.
-//! - The kernel trusts its copies of attributes for their time-to-live and updates them from the answers. What an
-//!   answer does not tell, the handler must say: [`Request::forget_attr`] for the request at hand (set-id bits that a
-//!   write dropped), a [`Notifier`](crate::Notifier) for changes that came another way.
+//! - The kernel trusts its copies of attributes for their time-to-live and updates them from the
+//!   answers. The handler must report every other change: [`Request::forget_attr`] for the request
+//!   at hand (set-id bits that a write dropped), a [`Notifier`](crate::Notifier) for changes that
+//!   came another way.
 //! - At an unmount the kernel may drop the last `release` and `forget` calls: [`Handler::destroy`] ends them all.
 //! - Returning `ENOSYS` is *remembered by the kernel for the life of the mount*: for `fsync`, `fsyncdir`, `flush` and
 //!   `access` it then reports success without asking again; for xattr calls `EOPNOTSUPP`; for `open` and `opendir`

@@ -56,10 +56,11 @@ pub struct MountOptions {
     /// for their own writes nearly always. Needs root and `/sys` (Linux 6.2); where that fails there is a log event and the
     /// kernel's limit stands. Default 100, as for a disk.
     pub dirty_percent: u8,
-    /// Files opened for nothing but writing bypass the page cache: each `write(2)` is one request of its own size, without
-    /// a copy into pages, a question for `security.capability`, or a request more for each page it fills in part. What was
-    /// written so is read from the handler the first time. Only where the kernel keeps the page cache of readers right
-    /// (Linux 6.18), and not with `writeback_cache`. Default true.
+    /// Files opened for nothing but writing bypass the page cache: each `write(2)` is one request
+    /// of its own size, without a copy into pages, a question for `security.capability`, or a
+    /// request more for each page it fills in part. Such data is read from the handler the first
+    /// time. Only where the kernel keeps the page cache of readers right (Linux 6.18), and not with
+    /// `writeback_cache`. Default true.
     pub direct_writes: bool,
     /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`; the handler
     /// applies the umask. Default false.

@@ -13,7 +13,8 @@
 //!   need rest: see [`threads`](crate::threads).
 //! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
 //! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
-//! - What the kernel forgets by the ten thousand is worked off by another such thread: see [`forgets`](crate::forgets).
+//! - Forgets, which the kernel sends by the ten thousand, have another such thread: see
+//!   [`forgets`](crate::forgets).
 //! - No handler's panic ends a thread.
 //! - The session notices an unmount from outside: the kernel ends every read of the device.
 //!
@@ -21,10 +22,11 @@
 //! [session.1] `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
 //! [session.2] A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
 //!      connection. So a process that dies in any way leaves a mount that answers `ENOTCONN`, never one that hangs.
-//! [session.3] Copies of the mount do not keep it. Whoever makes a mount namespace (a container, a service, a sandbox) gets a
-//!      copy of every mount, used or not, and the kernel ends a connection with the last copy only. So `unmount` cuts the
-//!      connection once the mount is gone here and no file of it is open anywhere (`open_handles`): nothing is lost,
-//!      since the kernel has handed over what was written to a file before it lets go of the last handle.
+//! [session.3] Copies of the mount do not keep it. A mount namespace (of a container, a service, a
+//!      sandbox) has a copy of every mount, used or not, and the kernel ends a connection only with
+//!      the last copy. So `unmount` cuts the connection once the mount is gone here and no file of
+//!      it is open anywhere (`open_handles`): nothing is lost, since the kernel has handed over
+//!      what was written to a file before it lets go of the last handle.
 
 use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
 use crate::dispatch::{self, Outcome, Served, panic_message};

@@ -170,7 +170,7 @@ impl Handler for Slow {
     }
 }
 
-/// Who unmounts and then mounts again is not told that it is mounted.
+/// After an unmount a new mount is not refused as already mounted.
 #[test]
 fn who_asks_after_an_unmount_from_outside_hears_that_it_has_ended() {
     if let Some(why) = obstacle() {
@@ -247,7 +247,7 @@ fn notifications_make_the_kernel_ask_again() {
         notifier.drain(LIMIT).unwrap();
         assert!(!b.dir.join("gone").exists());
 
-        // What was never cached is no error.
+        // Invalidating an entry that was never cached is no error.
         notifier.inval_entry(ROOT_INO, b"never there").unwrap();
         notifier.expire_entry(ROOT_INO, b"a").unwrap();
         notifier.inval_all_entries().unwrap();
@@ -518,7 +518,7 @@ fn unmounting_under_load_ends_every_session_once() {
             let log = b.log.lock().unwrap();
             assert!(log.iter().all(|l| !l.contains("refused") && !l.contains("panicked")), "{log:?}");
         });
-        // What the threads wrote after the unmount went into the plain directory.
+        // After the unmount the threads wrote into the plain directory.
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! Columns of redundant segments: read whole, compared with the checksums of their chunks and with each other. What reading blocks
-//! cannot show: that what reading did not need, parity and second copies, would be right when it is needed.
+//! Columns of redundant segments: read whole, compared with the checksums of their chunks and with
+//! each other. Reading blocks does not show whether parity and second copies are right; this does.
 
 use std::collections::BTreeSet;
 

@@ -125,8 +125,9 @@ impl Meta {
         None
     }
 
-    /// Drops rows that no chain of parents joins to the root dataset, and rows without their encryption root. What is
-    /// dropped may have been what another row needed, so this goes on until nothing is found.
+    /// Drops rows that no chain of parents joins to the root dataset, and rows without their
+    /// encryption root. A dropped row may be one that another row needs, so this repeats until
+    /// nothing is found.
     fn drop_orphans(&mut self, found: &mut Found<'_>) {
         let mut joined = BTreeSet::from([DatasetId(0)]);
         while let Some(row) =

@@ -1,8 +1,8 @@
 //! The reference table, held against what leads to each block. `docs/decisions/0092-one-reference-table.md`.
 //!
-//! Pointers of heads and places in cells are counted for each address that has a row; units of such a block are marked once. What a
-//! snapshot refers to that nothing younger does is told by where it stands in the extents tree, since the same block may be seen from
-//! elsewhere.
+//! Pointers of heads and places in cells are counted for each address that has a row; units of such
+//! a block are marked once. A pointer that only a snapshot has is known by its position in the
+//! extents tree, since other pointers may lead to the same block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

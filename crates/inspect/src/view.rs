@@ -1,5 +1,5 @@
-//! From devices to a readable pool: label, key, ring, tail. What import does, except that every obstacle is a finding
-//! and that nothing is refused which can still be looked at.
+//! From devices to a readable pool: label, key, ring, tail. Like import, but every obstacle is a
+//! finding, and nothing is refused that can still be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,9 @@ pub struct Request<'a> {
     pub leaves: &'a [Leaf],
     /// Opens a sealed pool and encrypted datasets: passphrase, 32 bytes or 64 digits, as each key's format says.
     pub secret: Option<Vec<u8>>,
-    /// Record of the pool's anchor, if it has one and the register was read: the root it names is the one that is checked. What
-    /// rings hold beyond it was never acknowledged, and its blocks may be overwritten.
+    /// Record of the pool's anchor, if it has one and the register was read: the root it names is
+    /// the one that is checked. Later uberblocks in the rings were never acknowledged, and their
+    /// blocks may be overwritten.
     pub anchor: Option<&'a AnchorRecord>,
     /// The world.
     pub env: &'a Env,

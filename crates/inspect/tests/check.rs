@@ -211,7 +211,7 @@ fn one_bad_copy_of_metadata_degrades_and_two_lose_it() {
         spoil(&fixture, &root.copies[..bad]);
         let (findings, summary) = fixture.check(true);
         assert_eq!(codes(&findings), expected);
-        // What lies below a lost root is unknown, not leaked.
+        // Blocks below a lost root are unknown, not leaked.
         assert_eq!(summary.unknown_units > 0, bad == 2);
     }
 }

@@ -264,7 +264,8 @@ impl World {
             return;
         }
         let promised = self.pool().reclaimable(&names).expect("summed");
-        // What files occupy is noted with the commit after theirs: nothing is left that changes figures by itself.
+        // The space of files is noted with the commit after theirs: from then on figures do not
+        // change by themselves.
         for comment in ["a", "b"] {
             self.pool().set_pool_prop("comment", Some(comment)).expect("committed");
         }
@@ -385,7 +386,7 @@ fn a_snapshot_keeps_what_was_there_and_gives_back_what_only_it_kept() {
     world.snapshot();
     world.compare("taken");
     let before = world.pool().dataset_info(FS).expect("measured");
-    // What the file occupies, and that it was read, is noted after it: a leaf of names, twice.
+    // The space of the file, and the time it was read, are noted after it: a leaf of names, twice.
     assert!(before.used_by_snapshots <= 16 << 10 && before.written <= 16 << 10, "{before:?}");
     world.fs().write(entry.ino, 0, &noise(2, 1 << 20), false).expect("written");
     world.files.insert("a".into(), noise(2, 1 << 20));
@@ -535,8 +536,8 @@ fn shared_blocks_go_with_their_last_reference() {
     }
 }
 
-/// What was shared and is then written anew, stored before its txg closes: dedup finds the very block that it was made to share, which
-/// then has one reference for it and not two.
+/// A shared record is written anew and stored before its txg closes. Dedup finds the very block
+/// that it shared, which then has one reference for it and not two.
 #[test]
 fn what_is_stored_early_may_find_the_block_that_it_shared() {
     let mut world = World::with(96, &[("dedup", "on")], None);

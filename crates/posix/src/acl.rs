@@ -1,10 +1,11 @@
 //! POSIX access control lists (POSIX 1003.1e draft 17, as Linux has them).
 //!
 //! ## Theory
-//! A list gives permissions to the owner, to the owning group, to others, and to users and groups by name; a *mask*
-//! bounds what everybody but the owner and the others gets. The kernel decides who may do what; it asks for the list by
-//! the extended attribute `system.posix_acl_access`. What is left to a file system is to keep list and mode in step, and
-//! to hand a directory's *default* list (`system.posix_acl_default`) to what is made in it:
+//! A list gives permissions to the owner, to the owning group, to others, and to users and groups
+//! by name; a *mask* bounds what everybody but the owner and the others gets. The kernel decides
+//! who may do what; it asks for the list by the extended attribute `system.posix_acl_access`. The
+//! file system keeps list and mode in step, and gives a directory's *default* list
+//! (`system.posix_acl_default`) to each inode that is made in it:
 //!
 //! - The owner's and the others' entries are the mode's bits of owner and others; the mode's group bits are the mask, or
 //!   without one the owning group's entry. So `chmod g=` takes from every named user, and `ls -l` shows the mask.

@@ -43,7 +43,7 @@ fn beside_commits(count: u64, job: impl Fn(&FileSystem, u64) + Send + Sync + 'st
     world
 }
 
-/// What may be refused when others rename and remove at the same time.
+/// Refusals that are right when others rename and remove at the same time.
 fn may_be_refused<T>(result: Result<T, Errno>) -> Option<T> {
     let expected = [
         Errno::ENOENT,

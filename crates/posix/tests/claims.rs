@@ -1,4 +1,4 @@
-//! What the rooms' texts claim, one test each.
+//! The claims of the heads of modules, one test each.
 
 mod support;
 
@@ -370,7 +370,8 @@ fn new_names_can_be_held_to_utf_8() {
     world.fs.unlink(1, good).expect("gone");
 }
 
-/// What is switched off is neither shown nor taken, and is there again afterwards; what security keeps is not users'.
+/// Attributes that are switched off are neither shown nor taken, and come back afterwards. Those of
+/// `security.` do not belong to users.
 #[test]
 fn attributes_of_users_can_be_switched_off() {
     let world = world(512);
@@ -440,8 +441,9 @@ fn lists_and_modes_stay_in_step() {
     world.check();
 }
 
-/// What a file that nobody asked for of late costs, in a tree of which the cache holds a small part, is a node or two for each of
-/// three places (its directory's attributes, its entry, its own attributes), however many files there are.
+/// The first look at a file costs a node or two for each of three items (its directory's
+/// attributes, its entry, its own attributes), however many files there are, if the cache holds a
+/// small part of the tree.
 #[test]
 fn a_cold_name_costs_a_few_reads_among_however_many_files() {
     const DIRECTORY: u64 = 500;

@@ -11,7 +11,7 @@ use support::{ROOT, World};
 
 type Step = fn(&FileSystem) -> Result<(), Errno>;
 
-/// What a user sees of one inode, times left out.
+/// One inode as a user sees it, times left out.
 #[derive(Debug, Eq, PartialEq)]
 struct Seen {
     ino: u64,

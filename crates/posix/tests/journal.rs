@@ -1,4 +1,4 @@
-//! What the file system asks of its journal, with a journal that is a script.
+//! The calls of the file system to its journal, with a journal that is a script.
 
 mod support;
 
@@ -29,7 +29,7 @@ impl Journal for TakenAway {
         let (tell, hear) = channel();
         std::thread::spawn(move || {
             dataset.set_journal(None, JournalMode::Off);
-            // Who waited in vain hears it no more.
+            // The waiter is gone already if it waited in vain.
             tell.send(()).ok();
         });
         self.is_gone.store(hear.recv_timeout(PATIENCE).is_ok(), Ordering::Relaxed);
@@ -72,7 +72,7 @@ fn what_was_done_before_a_journal_came_is_not_said_to_be_in_it() {
     let dataset = Arc::clone(world.fs.dataset());
     let asked = [dataset.inode(InodeId(file)).expect("there")];
     let draft = || dataset.draft(Some(&asked), 1 << 20).expect("readable");
-    // Who brings it is held at the gate, when others see it already.
+    // The call that installs it is held at the gate when others see the journal already.
     let brings = world.txgs.gate.still(|_| {
         let (to, journal) = (Arc::clone(&dataset), Arc::new(TakenAway::default()));
         let brings = std::thread::spawn(move || to.set_journal(Some(journal), JournalMode::Ordered));

@@ -16,14 +16,14 @@ const NAMES: [&[u8]; 9] = [b"a", b"b", b"c", b"dd", b"long-name-of-a-file", b"\x
 struct Run {
     world: World,
     model: Model,
-    /// What each of the model's nodes is called by the file system.
+    /// Inode number of each node of the model.
     inos: BTreeMap<Id, u64>,
     /// Closed and not yet written: the txg, and the model as of then.
     frozen: Option<(Txg, Model)>,
     /// The model as of the last commit.
     durable: Model,
     draw: Draw,
-    /// What became of overwrites before the file system was opened again.
+    /// Counts of overwrites before the file system was opened again.
     counts: OverlayCounts,
 }
 
@@ -38,7 +38,7 @@ impl Run {
         // Few enough that cuts outlive their txg, and meet new content, crashes and each other.
         world.set_frees_per_sync([3, 10, 100_000][usize::try_from(seed % 3).expect("small")]);
         if seed % 4 < 2 {
-            // What is not in use rests.
+            // Inodes that are not in use leave the cache.
             world.inodes.set_bytes_max(0);
         }
         let model = Model::default();
@@ -389,7 +389,7 @@ impl Run {
         self.counts.folded += counts.folded;
     }
 
-    /// Whatever is called a hole reads as zeros, and data and holes alternate up to the end.
+    /// A hole reads as zeros, and data and holes alternate up to the end.
     fn compare_holes(&self, ino: u64, content: &[u8]) {
         let mut at = 0;
         while at < content.len() {

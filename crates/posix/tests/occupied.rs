@@ -1,4 +1,4 @@
-//! What a file is said to occupy.
+//! The space that a file is said to occupy.
 
 mod support;
 

@@ -19,7 +19,7 @@ const LENGTH_MAX: usize = 50_000;
 struct Run {
     world: World,
     ino: u64,
-    /// What the file holds now.
+    /// Content of the file now.
     now: Vec<u8>,
     /// As of the txg that is closed and not yet written.
     frozen: Option<(Txg, Vec<u8>)>,

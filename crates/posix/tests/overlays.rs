@@ -1,4 +1,4 @@
-//! What overlays promise: small overwrites that read nothing, and records that come together again.
+//! Promises of overlays: small overwrites read nothing, and records are folded again.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Whoever is killed while the pool makes it wait is let go, and has changed nothing.
+//! A process that is killed while the pool makes it wait is let go, and has changed nothing.
 
 mod support;
 

@@ -13,9 +13,10 @@
 //! Where blocks are shared, each block has a row of its references besides, which is new or changes, and so has the one that it replaces:
 //! `keys(n)` grows by `2 × n`, and what may be stored by `n` new rows.
 //!
-//! bytes: twice what is stored, because two commits may be under way for the operations that were let in. Each of the
-//! streams they go to has the rest of its open segment and one slot more ([`Table::headroom_units`]). What goes beyond that slot
-//! is *overhead*, and admission counts it like content. [commit_room.2] So no commit finds less room than it needs.
+//! bytes: twice what is stored, because two commits may be under way for the operations that were
+//! let in. Each of the streams they go to has the rest of its open segment and one slot more
+//! ([`Table::headroom_units`]). Bytes beyond that slot are *overhead*, and admission counts it like
+//! content. [commit_room.2] So no commit finds less room than it needs.
 //!
 //! The bound is coarse: a node is taken for uncompressed, a changed key for a leaf of its own until all leaves are changed.
 //! It costs nothing where slots are large against what a txg changes, and makes txgs small where they are not.

@@ -151,8 +151,8 @@ impl Table {
         }
     }
 
-    /// Takes the virtual units of `part` out of the run they are in, if any. What is left of the run on either side
-    /// stays if something lives in it.
+    /// Takes the virtual units of `part` out of the run they are in, if any. The rest of the run on
+    /// either side stays if something lives in it.
     pub(crate) fn cut(&mut self, part: Run) {
         let Some(run) = self.relocations.run_of(part.from) else { return };
         self.relocations.remove(run.from);

@@ -1,8 +1,9 @@
 //! Import: from a durable tail and the meta tree back to a table.
 //!
-//! The order is: [`Space::bootstrap`] with the places that the uberblock names, read the tail's block, [`Space::load_tail`] (now
-//! the meta tree can be read), [`Space::load_rows`], [`Space::load_runs`], [`Space::finish_load`]. What the tail says of a row or
-//! a relocation wins over what the meta tree says, a removal included.
+//! The order is: [`Space::bootstrap`] with the places that the uberblock names, read the tail's
+//! block, [`Space::load_tail`] (now the meta tree can be read), [`Space::load_rows`],
+//! [`Space::load_runs`], [`Space::finish_load`]. For a row or a relocation the tail wins over the
+//! meta tree, also when it says that one is removed.
 
 use crate::Class;
 use crate::error::TableError;

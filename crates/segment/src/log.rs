@@ -1,6 +1,6 @@
-//! Segments of the intent log: whole slots that belong to the log from their first commit on. What lies in them is the room
-//! `intent_log`'s to know; here they are rows that live from end to end, so neither the cleaner nor a discard touches them,
-//! and they are written over and over in place, past all streams.
+//! Segments of the intent log: whole slots that belong to the log from their first commit on. Their
+//! content is the business of `intent_log`. Here they are rows that live from end to end, so
+//! neither the cleaner nor a discard touches them. They are overwritten in place, past all streams.
 
 use std::sync::Mutex;
 

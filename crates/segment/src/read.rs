@@ -119,9 +119,10 @@ impl Space {
         Err(failure)
     }
 
-    /// Reads blocks that lie one behind the other, with gaps of [`READ_GAP_MAX`] at most, in one transfer, for who will judge
-    /// each by itself; `None` if they do not lie so now, or cannot be read so. What is rejected is read again by
-    /// [`Space::read`], which knows what to do about it.
+    /// Reads blocks that lie one behind the other, with gaps of [`READ_GAP_MAX`] at most, in one
+    /// transfer, for a caller that verifies each by itself; `None` if they do not lie so now, or
+    /// cannot be read so. A block that fails is read again by [`Space::read`], which tries copies
+    /// and reconstruction.
     pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
         let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
         let mut run: Option<Located> = None;

@@ -131,8 +131,8 @@ impl Space {
         std::mem::take(&mut self.write_state().given_up)
     }
 
-    /// Reads a block's parts from whatever is left of them, until the caller accepts what it is given. What was `rejected` of a block of one
-    /// part, from which copy, is not read again.
+    /// Reads a block's parts from whatever is left of them, until the caller accepts what it is
+    /// given. A copy that was already `rejected`, of a block of one part, is not read again.
     pub(crate) fn recover<T, E>(
         &self,
         address: Address,

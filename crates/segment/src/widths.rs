@@ -1,5 +1,5 @@
-//! How many columns segments of a group with parity have, and what devices of different sizes hold then: pure arithmetic. What is
-//! proved of it is in `docs/decisions/0115-uneven-devices.md`.
+//! How many columns segments of a group with parity have, and what devices of different sizes hold
+//! then: pure arithmetic. Proofs: `docs/decisions/0115-uneven-devices.md`.
 //!
 //! A segment's size depends on its data columns: as many as the group is made for hold a slot. So
 //! a group holds most if its segments have most data columns between them. Devices give at most

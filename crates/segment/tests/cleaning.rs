@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// What a sync does about cleaning, and its commit.
+/// The cleaning of a sync, and its commit.
 fn sync(pool: &mut MiniPool) {
     pool.clean(CLEAN_BYTES_MAX);
     pool.commit();

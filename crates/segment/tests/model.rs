@@ -64,7 +64,8 @@ fn run(pool: &mut MiniPool, steps: &[Step]) {
         }
         pool.verify();
     }
-    // Whatever happened, a crash now loses nothing that was committed, and a second import reads the same.
+    // In each case a crash now loses nothing that was committed, and a second import reads the
+    // same.
     pool.commit();
     let committed = pool.blocks.clone();
     pool.crash();

@@ -111,7 +111,7 @@ fn any_devices_that_can_be_spared_may_be_away_at_import() {
     }
 }
 
-/// What a scan reads of a device that holds nothing right: a transfer each is a turn of a disk.
+/// Transfers of a scan over a device whose blocks are all wrong: each is a turn of a disk.
 #[test]
 fn who_expects_blocks_to_be_wrong_reads_less_to_put_them_together() {
     for group in GROUPS {
@@ -223,7 +223,7 @@ fn a_device_that_fails_while_it_is_written_is_given_up() {
                     [1],
                     "{group:?} {operation:?}"
                 );
-                // What was written since is whole without it, whatever it holds.
+                // Blocks written since are whole without it, whatever it holds.
                 pool.devices[0].disarm();
                 spoil(&pool, 0);
                 pool.gone = [0].into();
@@ -251,7 +251,8 @@ fn too_many_failing_devices_are_an_error() {
     }
 }
 
-/// What the checksums say is what lies on the devices, for every chunk of every segment; and there are as many as rows.
+/// The checksums are those of the bytes on the devices, for every chunk of every segment; there are
+/// as many as rows.
 #[test]
 fn checksums_are_those_of_the_chunks_as_they_lie() {
     for group in GROUPS {

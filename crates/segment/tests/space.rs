@@ -29,7 +29,7 @@ fn t2_a_slot_is_not_used_again_before_the_commit_that_emptied_it() {
     }
     assert_eq!(pool.space.free_slots(), free, "emptied, but not committed");
     assert_eq!(pool.space.accounting().emptied_slots, 14);
-    // Whatever is written now goes elsewhere: a crash finds all that was committed.
+    // Blocks written now go elsewhere: a crash finds all that was committed.
     for name in 100..110 {
         pool.write(name, OWNER, 8 << 10).unwrap();
     }

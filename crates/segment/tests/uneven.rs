@@ -162,7 +162,8 @@ fn any_devices_that_can_be_spared_may_be_away() {
             pool.gone.clear();
             pool.import().unwrap();
             pool.verify();
-            // Those that are away next may be all that a row can do without. What the commit itself wrote is known to the next one.
+            // Those that are away next may be all that a row can do without. The next commit knows
+            // the blocks of the commit itself.
             for _ in 0..2 {
                 assert_eq!(mend(&pool), 0, "{sizes:?} {gone:?}");
                 pool.commit();
@@ -211,7 +212,7 @@ fn a_device_that_was_away_has_room_for_what_was_written_without_it() {
             fill(&mut pool, name);
             pool.space.take_in(device, pool.devices[gone].clone());
             pool.commit();
-            // What the commit itself wrote is known to the next one.
+            // The next commit knows the blocks of the commit itself.
             for _ in 0..2 {
                 assert_eq!(mend(&pool), 0, "{group:?} {device}");
                 pool.commit();

@@ -37,8 +37,8 @@ fn one_change_may_be_cut_anywhere() {
     assert!(explorer.counts.second > 100, "{:?}", explorer.counts);
 }
 
-/// What is refused on a full pool changes nothing (`Base::run` holds it against the model), removing is never refused, and where
-/// something was removed there is room.
+/// On a full pool a refused operation changes nothing (`Base::run` compares it with the model),
+/// removing is never refused, and there is room after a removal.
 #[test]
 fn a_full_pool_refuses_whole_and_takes_back() {
     let at = SETTINGS.iter().position(|setting| setting.brim).expect("there is one");

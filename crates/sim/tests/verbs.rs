@@ -54,7 +54,7 @@ fn verbs_of_streams_may_be_cut_anywhere() {
     }
 }
 
-/// What comes compressed, under several draws.
+/// Compressed streams, under several draws.
 #[test]
 fn compressed_streams_may_be_cut_anywhere_under_any_draw() {
     let compressed: Vec<_> = STREAM_VERBS.iter().filter(|verb| verb.name.contains("compressed")).collect();

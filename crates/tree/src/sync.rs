@@ -89,9 +89,10 @@ impl Tree {
     /// Snapshots are synced in the order they were taken; one may be left out, and its changes go with the next.
     /// Another thread may read, change and snapshot the tree meanwhile.
     ///
-    /// On an error nothing is freed and the tree goes on working from memory. Nodes already written stay so: the
-    /// same snapshot or a later one may be synced again, and writes only what is missing. What was written then
-    /// belongs to the later sync; a caller that gives the txg up gives up the tree with it.
+    /// On an error nothing is freed and the tree goes on working from memory. Nodes already written
+    /// stay so: the same snapshot or a later one may be synced again, and writes only what is
+    /// missing. Nodes written by the failed one belong to the later sync; a caller that gives the
+    /// txg up gives up the tree with it.
     pub fn sync(&self, snapshot: &Snapshot) -> Result<Option<BlockPointer>> {
         assert!(Arc::ptr_eq(&snapshot.token, &self.token), "a snapshot of another tree");
         let mut ledger = self.ledger.lock().expect("a panic during an earlier sync");

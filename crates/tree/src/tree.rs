@@ -156,8 +156,9 @@ impl Tree {
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 
-    /// Shows keys from `from` up to but not including `to`, in order, to a function until it says no; no copies are made
-    /// and no lock is held meanwhile. What it sees of concurrent changes is as with [`Tree::range`].
+    /// Shows keys from `from` up to but not including `to`, in order, to a function until it says
+    /// no; no copies are made and no lock is held meanwhile. It sees concurrent changes as
+    /// [`Tree::range`] does.
     pub fn scan(&self, from: &[u8], to: &[u8], mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         // Most scans are short and end in the leaf they begin in, which is found without a cursor.
         let Some(leaf) = self.leaf(from)? else { return Ok(()) };

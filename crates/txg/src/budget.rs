@@ -15,8 +15,8 @@
 //! through at a fullness does not depend on the number of writers: 128 KiB per delay, that is 750 MB/s at 70 %, 260 MB/s
 //! at 80 %, 87 MB/s at 90 %, 14 MB/s at 98 %. A device that drains at 100 MB/s balances near 89 % with 1.3 ms a
 //! write. At the limit itself an operation waits for a release, and nobody behind it for its delay; the curve's steepness makes
-//! that rare. What many writers have to wait together was reckoned before a release: who still waits after one, where the curve
-//! asks for no delay any more, goes on, and who comes then waits for one longest delay at most.
+//! that rare. The delays of waiting writers were computed before a release. If the curve asks for no
+//! delay after it, all of them go on, and the next writer waits for one longest delay at most.
 
 use crate::{Account, Commits, Patience, Refusal};
 use parking_lot::{Condvar, Mutex};

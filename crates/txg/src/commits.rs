@@ -211,8 +211,9 @@ impl Commits {
         self.work.notify_all();
     }
 
-    /// Whether operations that a suspended pool cannot take wait (`failmode=wait`) instead of failing. Those that wait fail once this is
-    /// off. Who only waits for a commit of what is done already, as the pool's own verbs do, is told at once in any case.
+    /// Whether operations that a suspended pool cannot take wait (`failmode=wait`) instead of
+    /// failing. Those that wait fail once this is off. A caller that only waits for the commit of
+    /// earlier operations, as the pool's own verbs do, fails at once in any case.
     pub fn set_holding(&self, on: bool) {
         self.state.lock().holding = on;
         self.progress.notify_all();

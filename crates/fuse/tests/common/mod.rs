@@ -1,4 +1,4 @@
-//! What the mount tests share: a file system to mount, a time limit, and a way out of a hang.
+//! Shared by the mount tests: a file system to mount, a time limit, and a way out of a hang.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod memfs;

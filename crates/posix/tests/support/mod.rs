@@ -15,7 +15,7 @@ use steadfast_txg::{AdmitKind, Cost, Limits, Space, Txgs, Verdict};
 /// Root.
 pub const ROOT: Caller = Caller::ROOT;
 
-/// What a commit leaves.
+/// The roots that a commit leaves.
 #[derive(Clone, Copy)]
 pub struct Committed {
     pub txg: Txg,

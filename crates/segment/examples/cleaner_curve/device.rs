@@ -29,7 +29,7 @@ impl Device for Blank {
     }
 
     fn read_segment(&self, _: SegmentPlace, _: u32, out: &mut [u8]) -> Result<()> {
-        // What was never written fits together, as groups with parity look at it.
+        // Zeros: rows that were never written have matching parity.
         out.fill(0);
         Ok(())
     }

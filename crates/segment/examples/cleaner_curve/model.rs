@@ -1,4 +1,4 @@
-//! What theory expects of a cleaner under uniform random overwriting.
+//! The theory of a cleaner under uniform random overwriting.
 //!
 //! Let `rho` be the living share of the room that data may lie in, and `u` the living share of a victim. Victims taken
 //! in the order they were written, and in the limit of many blocks a segment also greedily chosen ones, satisfy

@@ -52,7 +52,7 @@ const FREES_LEAST: usize = 16;
 /// An error here is one of the cleaner or its pacing: what was admitted finds room.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What is simulated.
+/// The simulated pool and load.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Slots of the device.
@@ -63,7 +63,7 @@ pub struct Setting {
     pub slot_bytes: u32,
     /// Bytes of a block as stored.
     pub block_bytes: u32,
-    /// What lives, metadata included, in hundredths of the capacity.
+    /// Living bytes, metadata included, in hundredths of the capacity.
     pub percent: u64,
     pub nodes: Nodes,
     /// Bytes that the device reads or writes in a second.
@@ -116,7 +116,7 @@ pub struct Sums {
     pub deleted: u64,
 }
 
-/// What was seen.
+/// Results of a run.
 #[derive(Default)]
 pub struct Seen {
     pub sums: Sums,
@@ -153,9 +153,9 @@ pub struct World {
     waiting_ns: Option<u64>,
     /// When the last write was let in.
     admitted_ns: u64,
-    /// What the last commit left room for.
+    /// Room that the last commit left.
     room: CommitRoom,
-    /// What the last txg needed, in thousandths of its content.
+    /// Need of the last txg, in thousandths of its content.
     need_thousandths: u64,
     /// Bytes that may be admitted while a commit runs.
     promised: u64,
@@ -234,7 +234,7 @@ impl World {
     /// Fills to the wanted share, overwrites `warm` times that much unseen, then `fold` times that much seen.
     pub fn run(&mut self, warm: f64, fold: f64) -> Outcome<Seen> {
         while !self.is_full() {
-            // What a txg brings is known to be too much only once it is there: deletions see to the rest.
+            // A txg may bring too much, which shows only afterwards: deletions make up for it.
             let first = self.blocks.len() as u64;
             let count = (self.target() - self.space.accounting().live_bytes) / self.cost() + 1;
             let count = count.min((32 << 20) / self.cost() + 1);
@@ -273,7 +273,7 @@ impl World {
         Ok(std::mem::take(&mut self.seen))
     }
 
-    /// What all devices were asked for: bytes.
+    /// Bytes asked of all devices.
     fn device_counts(&self) -> DeviceCounts {
         self.space.device_counts().values().fold(DeviceCounts::default(), |sum, counts| DeviceCounts {
             read_bytes: sum.read_bytes + counts.read_bytes,
@@ -371,18 +371,18 @@ impl World {
             self.now_ns = end_ns;
             self.seen.commits.push(end_ns - start_ns);
         }
-        // Whoever writes the next blocks comes when these are durable: what lies between is no wait of a writer.
+        // The next blocks arrive once these are durable: the time between is no wait of a writer.
         self.now_ns = self.now_ns.max(self.writer_ns);
         self.writer_ns = self.now_ns;
         Ok(())
     }
 
-    /// What a write reserves.
+    /// Bytes that a write reserves.
     fn cost(&self) -> u64 {
         u64::from(self.setting.block_bytes) + METADATA_COST
     }
 
-    /// What so many writes need, with metadata.
+    /// Bytes that so many writes need, with metadata.
     fn need(&self, writes: u64) -> u64 {
         writes * self.cost() + self.room.overhead(writes * BLOCKS_COST)
     }

@@ -42,7 +42,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is on the devices and in the meta tree as of the last commit.
+/// The state of the devices and of the meta tree as of the last commit.
 #[derive(Clone, Default)]
 pub struct Durable {
     pub rows: BTreeMap<SegmentId, SegmentRow>,

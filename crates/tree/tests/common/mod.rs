@@ -1,4 +1,4 @@
-//! What the test programs share: seeded numbers, and a tree beside a model of it.
+//! Shared by the tests: seeded numbers, and a tree beside a model of it.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
