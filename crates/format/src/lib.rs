@@ -7,10 +7,10 @@
 
 pub mod anchor;
 pub mod block_pointer;
-pub mod cell;
 mod checksums;
 pub mod commit_tail;
 pub mod dataset_row;
+pub mod deadlist;
 pub mod dirent;
 pub mod error;
 pub mod extent;
@@ -46,10 +46,10 @@ pub mod xattr;
 
 pub use anchor::{AnchorRecord, LogHead};
 pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
-pub use cell::{Cell, CellPlace, DeadRange};
 pub use checksums::Checksums;
 pub use commit_tail::CommitTail;
 pub use dataset_row::{DatasetEncryption, DatasetRow, Lineage};
+pub use deadlist::{Cell, CellPlace, DeadRange};
 pub use error::DecodeError;
 pub use feature::{Feature, Need};
 pub use held_log::HeldLog;

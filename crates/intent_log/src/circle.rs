@@ -1,4 +1,4 @@
-//! Where groups lie: round and round over the log's segments.
+//! The circle: groups are written round and round over the log's segments.
 
 use std::collections::VecDeque;
 

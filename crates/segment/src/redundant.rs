@@ -1,5 +1,5 @@
-//! Segments of several columns: written in whole rows, read as they lie, and from what is left of them if that is not what it should
-//! be.
+//! Segments of several columns: written in whole rows. A read takes the stored bytes, and reconstructs
+//! them from the other columns if they are wrong or missing.
 //!
 //! ## Invariants
 //! [redundant.1] A row is written once, whole: what a commit needs of it is filled up with dead units first.     `Space::pad_stream`

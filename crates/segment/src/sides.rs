@@ -1,4 +1,4 @@
-//! Two sides of a pool: its normal groups, and its special ones, if it has any.
+//! Two sides of a pool: its normal groups, and its special ones, if it has any (ZFS: allocation classes, `vdev_alloc_bias`).
 //!
 //! | class                             | where a new segment goes                                                  |
 //! |-----------------------------------|---------------------------------------------------------------------------|

@@ -1,5 +1,5 @@
-//! Blocks on single devices: nothing beside them knows what they should hold but the pointer to them, so they are looked at block by
-//! block, and put right only from another copy of the same block.
+//! Blocks on single devices. Only the pointer to a block knows its hash, so a scrub reads these devices
+//! block by block, and repairs a block only from another copy of it.
 
 use steadfast_device::SegmentPlace;
 use steadfast_format::{Address, Column, Placement};

@@ -1,4 +1,4 @@
-//! Which slots of one device are taken.
+//! The slots of one device that are taken (ZFS: a space map, but of whole slots).
 
 use crate::bitmap::each_word;
 

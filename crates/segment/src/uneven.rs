@@ -1,6 +1,7 @@
-//! Groups with parity on devices of different sizes: what larger ones have beyond the others is used by *narrow* segments, of fewer columns
-//! in the same slots. They hold less: of k columns of data each holds a k-th of a slot. So everybody counts in units. Why so, and proofs, are
-//! in `docs/decisions/0115-uneven-devices.md`; the arithmetic is in `widths.rs`.
+//! Groups with parity on devices of different sizes. The extra slots of larger devices hold *narrow*
+//! segments, of fewer columns. They hold less: of k columns of data each holds a k-th of a slot. So
+//! space is counted in units. Reasons and proofs: `docs/decisions/0115-uneven-devices.md`; the
+//! arithmetic: `widths.rs`.
 //!
 //! ## Definitions
 //! *Narrow group*: one in which new segments may be narrow, because the group holds more so. *Narrow row*: a segment with fewer columns than

@@ -1,4 +1,4 @@
-//! Where the power goes, and what the devices then hold.
+//! Cuts of the power: at which write, and the content of the devices afterwards.
 //!
 //! The log of a workload is walked event by event. A write before the last flush of its device is durable; of
 //! what came after it, each write may have landed or not, whole or in part. At each event the states are enumerated

@@ -1,5 +1,5 @@
-//! Groups that can spare more than one device: others fail while one is replaced, the power goes beside that, and devices return with what they
-//! held long ago.
+//! Faults in groups that can spare more than one device: others fail while one is replaced, the power
+//! goes meanwhile, and devices return with their content of long ago.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

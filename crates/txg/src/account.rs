@@ -1,4 +1,4 @@
-//! Limits below the pool's: what an operation is held to because of the dataset, or the owner, that it writes for.
+//! Limits below the pool's, of a dataset or an owner (ZFS: quotas), as an operation is admitted.
 
 use steadfast_format::Txg;
 
