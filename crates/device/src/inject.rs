@@ -117,7 +117,7 @@ pub struct Armed {
     pub struck: u64,
 }
 
-struct Arming {
+struct ArmedState {
     armed: Armed,
     /// When the link or the head is free, on the monotonic clock.
     free_ns: u64,
@@ -130,7 +130,7 @@ pub struct Injector {
     clock: Arc<dyn Clock>,
     /// False if nothing is injected.
     active: AtomicBool,
-    armings: Mutex<Vec<Arming>>,
+    armings: Mutex<Vec<ArmedState>>,
 }
 
 /// The fate of a call.
@@ -142,7 +142,7 @@ struct Verdict {
 }
 
 /// A call as the injector sees it.
-struct Passing {
+struct Call {
     operation: Operation,
     /// Byte of the device, where it is known.
     at: u64,
@@ -163,7 +163,7 @@ impl Injector {
         let mut armings = self.lock();
         let armed = Armed { injection, seen: 0, struck: 0 };
         // The head stands nowhere at first: the first transfer seeks.
-        armings.push(Arming { armed, free_ns: 0, position: u64::MAX });
+        armings.push(ArmedState { armed, free_ns: 0, position: u64::MAX });
         self.active.store(true, Ordering::Release);
     }
 
@@ -180,12 +180,12 @@ impl Injector {
         self.lock().iter().map(|arming| arming.armed).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arming>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ArmedState>> {
         self.armings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a call pass, after the time it takes. True if a segment's bytes are to go astray; the error's number if it fails.
-    fn pass(&self, passing: &Passing) -> std::result::Result<bool, i32> {
+    fn pass(&self, passing: &Call) -> std::result::Result<bool, i32> {
         if !self.active.load(Ordering::Acquire) {
             return Ok(false);
         }
@@ -199,8 +199,8 @@ impl Injector {
     }
 }
 
-impl Arming {
-    fn judge(&mut self, passing: &Passing, now: u64, verdict: &mut Verdict) {
+impl ArmedState {
+    fn judge(&mut self, passing: &Call, now: u64, verdict: &mut Verdict) {
         let transfer = matches!(passing.operation, Operation::Read | Operation::Write);
         let concerned = match self.armed.injection {
             Injection::Fail { calls, .. } => calls.include(passing.operation),
@@ -274,7 +274,7 @@ impl Injected {
     }
 
     fn pass(&self, operation: Operation, at: u64, bytes: usize, content: bool) -> Result<bool> {
-        let passing = Passing { operation, at, bytes: bytes as u64, content };
+        let passing = Call { operation, at, bytes: bytes as u64, content };
         self.injector.pass(&passing).map_err(|number| {
             let device = self.device.character().identity;
             Error::Io { device, operation, offset: at, source: io::Error::from_raw_os_error(number) }
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_is_shared_and_latency_is_not() {
-        let mut arming = Arming {
+        let mut arming = ArmedState {
             armed: Armed {
                 injection: Injection::Slow { latency_ns: 5, bytes_per_second: 1_000_000_000 },
                 seen: 0,
@@ -509,7 +509,7 @@ mod tests {
         let waits: Vec<u64> = (0..3)
             .map(|_| {
                 let mut verdict = Verdict::default();
-                let passing = Passing { operation: Operation::Read, at: 0, bytes: 100, content: false };
+                let passing = Call { operation: Operation::Read, at: 0, bytes: 100, content: false };
                 arming.judge(&passing, 1000, &mut verdict);
                 verdict.wait_ns
             })

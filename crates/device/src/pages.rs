@@ -66,7 +66,7 @@ pub(crate) const SPAN_BYTES_MIN: usize = 60 << 10;
 pub(crate) const LONG_BYTES_MIN: usize = REGION_BYTES;
 
 /// Long buffers that wait.
-struct Long {
+struct LongBuffers {
     /// Each all of it written before [pages.3], the latest last.
     spare: Vec<Vec<u8>>,
     bytes: usize,
@@ -75,18 +75,18 @@ struct Long {
     bytes_low: usize,
 }
 
-static LONG: Mutex<Long> = Mutex::new(Long {
+static LONG: Mutex<LongBuffers> = Mutex::new(LongBuffers {
     spare: Vec::new(),
     bytes: 0,
     bytes_max: SPARE_REGIONS_MAX * REGION_BYTES,
     bytes_low: 0,
 });
 
-fn long() -> MutexGuard<'static, Long> {
+fn long() -> MutexGuard<'static, LongBuffers> {
     LONG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Long {
+impl LongBuffers {
     /// Takes out the oldest until there are at most `most` bytes.
     fn shrink(&mut self, most: usize) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();

@@ -38,7 +38,7 @@ use crate::later::Later;
 use crate::mount::{self, Mounted, UnmountMode};
 use crate::notify::Notifier;
 use crate::options::{LogEvent, LogSink, MountOptions};
-use crate::threads::{Crew, Seat};
+use crate::threads::{SessionThreads, ThreadSeat};
 use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
 use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
@@ -102,10 +102,10 @@ struct Shared {
     poll: Duration,
     /// See [`MountOptions::idle_poll`].
     idle_poll: Option<Arc<IdlePolling>>,
-    crew: Crew,
+    threads: SessionThreads,
     /// Runs what the queues' threads must not.
     pool: Arc<Pool>,
-    /// The crew, as one, and the queues' threads that have not left.
+    /// The session's threads, as one, and the queues' threads that have not left.
     serving: AtomicUsize,
     notifier: Notifier,
     /// Forgets of the kernel, by the ten thousand.
@@ -224,7 +224,10 @@ impl Session {
                 _ => Duration::ZERO,
             },
             idle_poll,
-            crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
+            threads: SessionThreads::new(
+                SessionThreads::base_for(options.threads),
+                options.threads_max.clamp(1, 4096),
+            ),
             pool: Pool::new(options.threads_max),
             serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
             notifier: Notifier::new(),
@@ -240,9 +243,9 @@ impl Session {
             queues.start(&server, &fd, &shared.pool, negotiated.max_write.max(PAYLOAD_MIN));
         }
         drop(fd);
-        for _ in 0..shared.crew.base() {
+        for _ in 0..shared.threads.base() {
             if let Err(source) = Shared::add_thread(&shared) {
-                if shared.crew.live() == 0 {
+                if shared.threads.live() == 0 {
                     // No thread was there to run `destroy`.
                     shared.left();
                     return Err(Error::ThreadNotStarted { source });
@@ -282,7 +285,7 @@ impl Session {
 
     /// Threads that serve now.
     pub fn threads(&self) -> usize {
-        self.shared.crew.live()
+        self.shared.threads.live()
     }
 
     /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when the handler's
@@ -466,7 +469,7 @@ impl Shared {
             return Err(std::io::Error::other("the session has ended"));
         };
         let fd = if shared.clone_device { Arc::new(device::clone(&first)?) } else { first };
-        let Some(seat) = shared.crew.join() else {
+        let Some(seat) = shared.threads.join() else {
             return Err(std::io::Error::other("there are as many threads as allowed"));
         };
         let thread = shared.clone();
@@ -480,7 +483,7 @@ impl Shared {
             });
         if let Err(error) = spawned {
             if let Some(seat) = place.lock().unwrap_or_else(|e| e.into_inner()).take() {
-                shared.crew.leave(seat);
+                shared.threads.leave(seat);
             }
             return Err(error);
         }
@@ -494,11 +497,11 @@ impl Shared {
         std::thread::Builder::new()
             .name("fuse-crew".into())
             .spawn(move || {
-                let mut peak = shared.crew.base();
+                let mut peak = shared.threads.base();
                 let add = || match Self::add_thread(&shared) {
                     Ok(()) => {
                         // Growing and shrinking is daily business; a new maximum is news.
-                        let threads = shared.crew.live();
+                        let threads = shared.threads.live();
                         if threads > peak {
                             peak = threads;
                             shared.log(LogEvent::ThreadsGrown { threads });
@@ -510,7 +513,7 @@ impl Shared {
                         false
                     }
                 };
-                shared.crew.supervise(add, |threads| shared.log(LogEvent::ThreadsExhausted { threads }));
+                shared.threads.supervise(add, |threads| shared.log(LogEvent::ThreadsExhausted { threads }));
             })
             .map_err(failed)?;
         let shared = self.clone();
@@ -529,7 +532,7 @@ impl Shared {
     }
 
     /// The life of one thread.
-    fn serve(&self, fd: &Arc<OwnedFd>, mut seat: Seat) {
+    fn serve(&self, fd: &Arc<OwnedFd>, mut seat: ThreadSeat) {
         let mut request = RequestBuffer::new(self.negotiated.max_write);
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
@@ -546,28 +549,28 @@ impl Shared {
                     _ => Received::Again,
                 },
                 Some(true) => Received::Again,
-                None => self.crew.idle(|| poller.receive(fd, &mut request, || self.crew.may_rest())),
+                None => self.threads.idle(|| poller.receive(fd, &mut request, || self.threads.may_rest())),
             };
             match received {
                 Received::Message(len) => {
                     if poller.backlog >= BACKLOG_MAX {
                         poller.backlog = 0;
-                        self.crew.call();
+                        self.threads.call();
                     }
                     let message = request.message(len);
                     let mut serve = |put_off: &mut PutOff| {
-                        self.crew.busy(&mut seat, || self.answer(fd, message, &mut out, Some(put_off)))
+                        self.threads.busy(&mut seat, || self.answer(fd, message, &mut out, Some(put_off)))
                     };
                     if !serve(&mut put_off) {
                         self.sync(fd, &mut seat, &mut out, &mut put_off);
-                        self.crew.busy(&mut seat, || self.answer(fd, message, &mut out, None));
+                        self.threads.busy(&mut seat, || self.answer(fd, message, &mut out, None));
                     }
-                    if !poller.looks_about() || self.crew.may_rest() {
+                    if !poller.looks_about() || self.threads.may_rest() {
                         // Others serve meanwhile, and what they are asked shares the flush all the same.
                         self.sync(fd, &mut seat, &mut out, &mut put_off);
                     }
                     if put_off.syncs.is_empty() {
-                        seat = match self.crew.leave_if_surplus(seat) {
+                        seat = match self.threads.leave_if_surplus(seat) {
                             Ok(()) => return,
                             Err(seat) => seat,
                         };
@@ -577,7 +580,7 @@ impl Shared {
                     self.sync(fd, &mut seat, &mut out, &mut put_off);
                 }
                 Received::Again => {}
-                Received::Rest => self.crew.rest(),
+                Received::Rest => self.threads.rest(),
                 Received::Unmounted => break EndReason::Unmounted,
                 // The kernel also says this when an unmount meets a request half read. Only the second answer counts.
                 Received::Aborted if !cut => cut = true,
@@ -586,16 +589,16 @@ impl Shared {
             }
         };
         self.lock_end().reason.get_or_insert(reason);
-        self.crew.dismiss();
-        if self.crew.leave(seat) {
+        self.threads.dismiss();
+        if self.threads.leave(seat) {
             self.left();
         }
     }
 
     /// Serves what was put off.
-    fn sync(&self, fd: &Arc<OwnedFd>, seat: &mut Seat, out: &mut ReplyBuffer, put_off: &mut PutOff) {
+    fn sync(&self, fd: &Arc<OwnedFd>, seat: &mut ThreadSeat, out: &mut ReplyBuffer, put_off: &mut PutOff) {
         for message in std::mem::take(put_off).syncs {
-            self.crew.busy(seat, || self.answer(fd, &message, out, None));
+            self.threads.busy(seat, || self.answer(fd, &message, out, None));
         }
     }
 
@@ -606,7 +609,7 @@ impl Shared {
             return;
         }
         self.fd.lock().unwrap_or_else(|e| e.into_inner()).take();
-        self.crew.end();
+        self.threads.end();
         self.pool.end();
         self.notifier.end();
         self.forgets.end();
@@ -674,7 +677,7 @@ impl Shared {
                 Ok(Some(later)) => {
                     later.give_up();
                     // This will take a commit: others shall not wait for the supervisor to notice.
-                    self.crew.call();
+                    self.threads.call();
                 }
                 Err(panic) => {
                     let message = panic_message(panic.as_ref());
@@ -789,7 +792,7 @@ impl Server for Shared {
         self.log(LogEvent::QueueFailed { message });
     }
 
-    /// The crew has left, or a queue's thread. The last one ends the session.
+    /// The session's threads have left, or a queue's thread. The last one ends the session.
     fn left(&self) {
         if self.serving.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.finish();

@@ -21,10 +21,10 @@
 //! [threads.1] While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
 //!      request has completed or a thread is added.                                test: `blocked_threads_are_replaced`
 //! [threads.2] `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
-//!      exactly once by the thread itself.                                          guard: `Seat`
-//! [threads.3] The last thread to leave ends the session.                                  guard: `Crew::leave` says so once
+//!      exactly once by the thread itself.                                          guard: `ThreadSeat`
+//! [threads.3] The last thread to leave ends the session.                                  guard: `SessionThreads::leave` says so once
 //! [threads.4] A thread rests only while another one attends; when the last one that attends leaves or is found to be blocked, one that rests
-//!      is called.                        `Crew::rest`, `Crew::relieve`; test: `who_rests_is_called_when_nobody_attends`
+//!      is called.                        `SessionThreads::rest`, `SessionThreads::relieve`; test: `who_rests_is_called_when_nobody_attends`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,7 +36,7 @@ use std::time::Duration;
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The threads of one session, seen from outside.
-pub(crate) struct Crew {
+pub(crate) struct SessionThreads {
     base: usize,
     max: usize,
     live: AtomicUsize,
@@ -66,17 +66,17 @@ struct Slot {
     taken: AtomicBool,
     /// Changes with each request; 0 while there is none.
     request: AtomicU64,
-    /// Counted in `Crew::blocked`.
+    /// Counted in `SessionThreads::blocked`.
     blocked: AtomicBool,
 }
 
-/// One thread's place in the crew.
-pub(crate) struct Seat {
+/// One thread's place among them.
+pub(crate) struct ThreadSeat {
     slot: usize,
     requests: u64,
 }
 
-impl Crew {
+impl SessionThreads {
     pub fn new(base: usize, max: usize) -> Self {
         let max = max.max(base);
         Self {
@@ -109,18 +109,18 @@ impl Crew {
     }
 
     /// A place for one more thread, if there may be one.
-    pub fn join(&self) -> Option<Seat> {
+    pub fn join(&self) -> Option<ThreadSeat> {
         for (slot, s) in self.slots.iter().enumerate() {
             if !s.taken.swap(true, SeqCst) {
                 self.live.fetch_add(1, SeqCst);
-                return Some(Seat { slot, requests: 0 });
+                return Some(ThreadSeat { slot, requests: 0 });
             }
         }
         None
     }
 
     /// Gives a place back. True for the last thread of the session.
-    pub fn leave(&self, seat: Seat) -> bool {
+    pub fn leave(&self, seat: ThreadSeat) -> bool {
         self.slots[seat.slot].taken.store(false, SeqCst);
         let is_last = self.live.fetch_sub(1, SeqCst) == 1;
         self.relieve();
@@ -187,7 +187,7 @@ impl Crew {
     }
 
     /// Gives a place back if there are more threads than needed.
-    pub fn leave_if_surplus(&self, seat: Seat) -> Result<(), Seat> {
+    pub fn leave_if_surplus(&self, seat: ThreadSeat) -> Result<(), ThreadSeat> {
         let wanted = self.base + self.blocked.load(SeqCst);
         let lowered = self.live.fetch_update(SeqCst, SeqCst, |live| (live > wanted).then(|| live - 1));
         match lowered {
@@ -213,7 +213,7 @@ impl Crew {
     }
 
     /// Around serving a request.
-    pub fn busy<T>(&self, seat: &mut Seat, serve: impl FnOnce() -> T) -> T {
+    pub fn busy<T>(&self, seat: &mut ThreadSeat, serve: impl FnOnce() -> T) -> T {
         let slot = &self.slots[seat.slot];
         seat.requests += 1;
         slot.request.store(seat.requests, SeqCst);
@@ -233,7 +233,7 @@ impl Crew {
         }
     }
 
-    /// Runs on a thread of its own until [`Crew::end`]. `add` starts a thread, or says that none can be started;
+    /// Runs on a thread of its own until [`SessionThreads::end`]. `add` starts a thread, or says that none can be started;
     /// `exhausted` hears once per shortage that there may be no more.
     pub fn supervise(&self, mut add: impl FnMut() -> bool, mut exhausted: impl FnMut(usize)) {
         let _ = self.supervisor.set(std::thread::current());
@@ -284,59 +284,59 @@ mod tests {
 
     #[test]
     fn surplus_threads_leave_and_the_last_one_says_so() {
-        let crew = Crew::new(1, 3);
-        let (a, b) = (crew.join().unwrap(), crew.join().unwrap());
-        assert!(crew.leave_if_surplus(a).is_ok(), "two live, one wanted");
-        let b = crew.leave_if_surplus(b).expect_err("the base stays");
-        assert!(crew.leave(b));
-        assert_eq!(crew.live(), 0);
+        let session = SessionThreads::new(1, 3);
+        let (a, b) = (session.join().unwrap(), session.join().unwrap());
+        assert!(session.leave_if_surplus(a).is_ok(), "two live, one wanted");
+        let b = session.leave_if_surplus(b).expect_err("the base stays");
+        assert!(session.leave(b));
+        assert_eq!(session.live(), 0);
     }
 
     #[test]
     fn no_more_threads_than_places() {
-        let crew = Crew::new(2, 2);
-        let seats: Vec<_> = std::iter::from_fn(|| crew.join()).collect();
+        let session = SessionThreads::new(2, 2);
+        let seats: Vec<_> = std::iter::from_fn(|| session.join()).collect();
         assert_eq!(seats.len(), 2);
     }
 
     #[test]
     fn who_rests_is_called_when_nobody_attends() {
-        let crew = Arc::new(Crew::new(2, 4));
+        let session = Arc::new(SessionThreads::new(2, 4));
         let (said, heard) = mpsc::channel();
         let rests = || {
-            let (crew, said) = (crew.clone(), said.clone());
+            let (session, said) = (session.clone(), said.clone());
             std::thread::spawn(move || {
-                crew.rest();
+                session.rest();
                 said.send(()).unwrap();
             });
         };
         let until_resting = |threads| {
-            while crew.resting.load(SeqCst) != threads {
+            while session.resting.load(SeqCst) != threads {
                 std::thread::yield_now();
             }
         };
-        let (a, _b, _c) = (crew.join().unwrap(), crew.join().unwrap(), crew.join().unwrap());
-        assert!(!crew.call(), "nobody rests");
+        let (a, _b, _c) = (session.join().unwrap(), session.join().unwrap(), session.join().unwrap());
+        assert!(!session.call(), "nobody rests");
         rests();
         until_resting(1);
-        assert!(crew.may_rest());
+        assert!(session.may_rest());
         rests();
         until_resting(2);
-        assert!(!crew.may_rest());
-        crew.rest(); // The last one that attends does not.
-        assert!(!crew.relieve(), "somebody attends");
+        assert!(!session.may_rest());
+        session.rest(); // The last one that attends does not.
+        assert!(!session.relieve(), "somebody attends");
         // One that is blocked attends no more.
-        crew.slots[a.slot].request.store(1, SeqCst);
-        let mut seen = vec![0; crew.slots.len()];
-        crew.count_blocked(&mut seen);
-        crew.count_blocked(&mut seen);
-        assert!(crew.relieve(), "[threads.4]");
-        assert!(!crew.relieve(), "who was called attends");
+        session.slots[a.slot].request.store(1, SeqCst);
+        let mut seen = vec![0; session.slots.len()];
+        session.count_blocked(&mut seen);
+        session.count_blocked(&mut seen);
+        assert!(session.relieve(), "[threads.4]");
+        assert!(!session.relieve(), "who was called attends");
         until_resting(1);
         // Nor does one that leaves: the blocked one remains, and the one that was called goes.
-        assert!(!crew.leave(Seat { slot: 1, requests: 0 }));
+        assert!(!session.leave(ThreadSeat { slot: 1, requests: 0 }));
         until_resting(0);
-        crew.rest(); // The second one that was called attends alone.
+        session.rest(); // The second one that was called attends alone.
         for _ in 0..2 {
             heard.recv_timeout(Duration::from_secs(600)).expect("both were called");
         }
@@ -345,18 +345,18 @@ mod tests {
     /// [threads.1]: every thread blocks; each time one more is started, until the maximum, which is reported once.
     #[test]
     fn blocked_threads_are_replaced() {
-        let crew = Arc::new(Crew::new(2, 5));
+        let session = Arc::new(SessionThreads::new(2, 5));
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(std::sync::Mutex::new(gate));
         let start = {
-            let crew = crew.clone();
+            let session = session.clone();
             move || {
-                let Some(mut seat) = crew.join() else { return false };
-                let (crew, gate) = (crew.clone(), gate.clone());
+                let Some(mut seat) = session.join() else { return false };
+                let (session, gate) = (session.clone(), gate.clone());
                 std::thread::spawn(move || {
-                    crew.idle(|| ());
-                    crew.busy(&mut seat, || gate.lock().unwrap().recv().unwrap());
-                    crew.leave(seat);
+                    session.idle(|| ());
+                    session.busy(&mut seat, || gate.lock().unwrap().recv().unwrap());
+                    session.leave(seat);
                 });
                 true
             }
@@ -366,8 +366,8 @@ mod tests {
         }
         let (said, hear) = mpsc::channel();
         let supervisor = {
-            let crew = crew.clone();
-            std::thread::spawn(move || crew.supervise(start, |n| said.send(n).unwrap()))
+            let session = session.clone();
+            std::thread::spawn(move || session.supervise(start, |n| said.send(n).unwrap()))
         };
         let threads =
             hear.recv_timeout(Duration::from_secs(600)).expect("the maximum is reached and reported");
@@ -375,7 +375,7 @@ mod tests {
         for _ in 0..5 {
             release.send(()).unwrap();
         }
-        crew.end();
+        session.end();
         supervisor.join().unwrap();
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Marked {
 
 /// Result of a look at a place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Sight {
+pub(crate) struct Coverage {
     /// Units that nobody had looked at before.
     pub fresh: u32,
     /// Units that nobody has marked.
@@ -145,8 +145,8 @@ impl Table {
     }
 
     /// Notes that a head or a snapshot leads to `piece`.
-    pub fn see(&mut self, piece: Piece) -> Sight {
-        let mut sight = Sight::default();
+    pub fn see(&mut self, piece: Piece) -> Coverage {
+        let mut sight = Coverage::default();
         let words = (self.geometry.slot_units() as usize).div_ceil(64);
         let marks = self.marks.get(&piece.segment);
         let seen = self.seen.entry(piece.segment).or_insert_with(|| vec![0; words]);

@@ -25,7 +25,7 @@ struct Span {
 
 /// A place for a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Spot {
+pub(crate) struct GroupPosition {
     /// Which segment, by its rank.
     pub segment: usize,
     /// Where in it.
@@ -52,7 +52,7 @@ impl Circle {
     }
 
     /// Takes room for `bytes` of group `sequence` of `txg`; `None` if what lies there is still needed.
-    pub fn place(&mut self, bytes: usize, txg: Txg, sequence: u64) -> Option<Spot> {
+    pub fn place(&mut self, bytes: usize, txg: Txg, sequence: u64) -> Option<GroupPosition> {
         let bytes = bytes as u64;
         assert!(bytes > 0 && bytes <= self.segment_bytes);
         let rest = self.segment_bytes - self.at % self.segment_bytes;
@@ -65,7 +65,7 @@ impl Circle {
         self.at = start + bytes;
         let segment = usize::try_from(start / self.segment_bytes % self.segments).expect("few segments");
         let offset = u32::try_from(start % self.segment_bytes).expect("within a segment");
-        Some(Spot { segment, offset })
+        Some(GroupPosition { segment, offset })
     }
 
     /// True if more than half of the circle is needed.
@@ -122,6 +122,6 @@ mod tests {
         circle.release(Txg(1), 1);
         assert_eq!(circle.place(100, Txg(2), 3), None, "its write may come yet");
         circle.release(Txg(1), 3);
-        assert_eq!(circle.place(100, Txg(2), 3), Some(Spot { segment: 0, offset: 0 }));
+        assert_eq!(circle.place(100, Txg(2), 3), Some(GroupPosition { segment: 0, offset: 0 }));
     }
 }

@@ -10,7 +10,7 @@ use steadfast_env::Bug;
 use steadfast_format::{LogHead, LogHeader, LogStart, PoolGuid, Stamp, Txg};
 use steadfast_txg::Txgs;
 
-use crate::circle::{Circle, Spot};
+use crate::circle::{Circle, GroupPosition};
 use crate::flow::{Flow, Mark};
 use crate::read::seal_bound;
 
@@ -421,7 +421,7 @@ impl Drop for UnderWay<'_> {
 /// A group on its way.
 struct Group {
     medium: Arc<dyn Medium>,
-    spot: Spot,
+    spot: GroupPosition,
     sequence: u64,
     hash: [u8; 32],
     txg: Txg,

@@ -13,7 +13,7 @@ use crate::headroom::CleanerRoom;
 use crate::row::Row;
 use crate::side::Side;
 use crate::space::{Space, lock};
-use crate::uneven::Worth;
+use crate::uneven::SlotUnits;
 use steadfast_device::SegmentPlace;
 
 /// Result of one round of cleaning.
@@ -298,7 +298,7 @@ impl Space {
         let state = self.read_state();
         let table = &state.table;
         let next = table.next_id.0;
-        let mut known = Worth::new();
+        let mut known = SlotUnits::new();
         let closed = || {
             let rows = table.rows.iter();
             rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
@@ -347,7 +347,7 @@ impl Space {
         if table.live_units_of_side(Side::Normal) * unit * 8 <= capacity * WIDENING_EIGHTHS {
             return false;
         }
-        let mut known = Worth::new();
+        let mut known = SlotUnits::new();
         let mut rows = table.rows.values().filter(|row| !row.open && !row.unreadable);
         rows.any(|row| table.worth_units(row, &mut known) > table.capacity_units(row))
     }

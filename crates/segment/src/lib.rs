@@ -130,7 +130,7 @@ pub use groups::Redundancy;
 pub use lanes::{Depth, Others};
 pub use log::LogSegment;
 pub use mend::Mended;
-pub use moving::{Fitted, Moved};
+pub use moving::{Conversion, Moved};
 pub use pace::Pace;
 pub use read::READ_GAP_MAX;
 pub use space::Space;

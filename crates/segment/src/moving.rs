@@ -48,7 +48,7 @@ pub enum Moved {
 
 /// How a group's segments may have to be changed to be what new ones are.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Fitted {
+pub struct Conversion {
     /// Nothing is missing now.
     pub complete: bool,
     /// Checksums that it did not have before.
@@ -369,9 +369,9 @@ impl Space {
 
     /// Makes a segment of a mirror what new ones are: of one column it becomes a mirror with checksums, of too many it loses those that
     /// leave, and of too few it gets others, which are missing until it is mended. Sync context only [moving.3].
-    pub fn fit(&self, id: SegmentId) -> Result<Fitted, Error> {
+    pub fn fit(&self, id: SegmentId) -> Result<Conversion, Error> {
         let _sync = lock(&self.sync);
-        let mut fitted = Fitted::default();
+        let mut fitted = Conversion::default();
         let plain = {
             let state = self.read_state();
             let Some(row) = state.table.rows.get(&id).filter(|row| !row.open) else { return Ok(fitted) };

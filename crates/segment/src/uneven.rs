@@ -54,7 +54,7 @@ struct Member {
 }
 
 /// Units that slots on some devices of a group hold together, computed once.
-pub(crate) type Worth = BTreeMap<(usize, Vec<DeviceId>), u64>;
+pub(crate) type SlotUnits = BTreeMap<(usize, Vec<DeviceId>), u64>;
 
 impl Table {
     /// Whether new segments may be narrow where that uses more of the devices.
@@ -518,7 +518,7 @@ impl Table {
 
     /// Units that come back when a segment is emptied: what it holds, or more where its slots complete what others have free (lemma 4). For
     /// the cleaner. It is the figure of one segment alone: of several that compete for a free slot all look worth it once.
-    pub fn worth_units(&self, row: &Row, known: &mut Worth) -> u32 {
+    pub fn worth_units(&self, row: &Row, known: &mut SlotUnits) -> u32 {
         let (holds, group) = (self.capacity_units(row), &self.groups[row.group]);
         if group.narrow_rows == 0 || !self.is_narrow(row) {
             return holds;

@@ -26,7 +26,7 @@ pub(crate) struct Widths {
 
 /// The most that devices with some free slots can hold, in columns of data, and the fewest segments that do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Best {
+pub(crate) struct WidestFit {
     pub segments: u64,
     pub columns: u64,
 }
@@ -41,7 +41,7 @@ impl Widths {
 
     /// The most that so many free slots on each device hold. The first number of segments that one more does not better is the
     /// best, as what they hold is concave in their number.
-    pub fn best(self, free: &[u32]) -> Best {
+    pub fn best(self, free: &[u32]) -> WidestFit {
         let (mut low, mut high) = (0, u64::from(formable(free, self.least)));
         while low < high {
             let middle = low.midpoint(high);
@@ -51,7 +51,7 @@ impl Widths {
                 high = middle;
             }
         }
-        Best { segments: low, columns: self.data_of(free, low) }
+        WidestFit { segments: low, columns: self.data_of(free, low) }
     }
 
     /// The most segments that hold as much: the narrower they are, the more it takes.

@@ -6,7 +6,7 @@
 //! ones, but promises more of all that are possible, so they are judged again.
 
 use crate::draw::Draw;
-use crate::log::{Area, Event, What};
+use crate::log::{Area, Event, EventKind};
 use crate::pages::{Image, PAGE, Prepared};
 
 /// How thoroughly states are enumerated.
@@ -100,31 +100,31 @@ impl Cutter {
         let (mut begun, mut returned) = (0, 0);
         let mut told = 0;
         for (at, event) in events.iter().enumerate() {
-            match &event.what {
-                What::Begin(index) => {
+            match &event.kind {
+                EventKind::Begin(index) => {
                     begun = index + 1;
                     continue;
                 }
-                What::Return(index) => returned = index + 1,
+                EventKind::Return(index) => returned = index + 1,
                 // Writes that failed are dropped, as by a kernel that calls the next flush a
                 // success.
-                What::FlushFailed => self.cached.retain(|cached| cached.disk != event.disk),
-                What::Flush => self.flush(event.disk),
-                What::Write { at, bytes, area } => {
+                EventKind::FlushFailed => self.cached.retain(|cached| cached.disk != event.disk),
+                EventKind::Flush => self.flush(event.disk),
+                EventKind::Write { at, bytes, area } => {
                     let prepared = Prepared::new(*at, bytes);
                     let kind = Kept::Write { at: *at, bytes: bytes.clone(), prepared, area: *area };
                     self.cached.push(Cached { disk: event.disk, kind });
                 }
-                What::Discard { at, length } => {
+                EventKind::Discard { at, length } => {
                     let kind = Kept::Discard { at: *at, length: *length };
                     self.cached.push(Cached { disk: event.disk, kind });
                 }
             }
             let Some(share) = self.share(events.len(), told) else { continue };
-            let mut choices = match &event.what {
-                What::Write { .. } => self.with_newest(),
-                What::Flush => vec![vec![Fate::Applied; self.cached.len()]],
-                What::Discard { .. } => {
+            let mut choices = match &event.kind {
+                EventKind::Write { .. } => self.with_newest(),
+                EventKind::Flush => vec![vec![Fate::Applied; self.cached.len()]],
+                EventKind::Discard { .. } => {
                     let last = self.cached.len() - 1;
                     let mut garbage = vec![Fate::Applied; last + 1];
                     garbage[last] = Fate::Garbage;
@@ -302,8 +302,8 @@ mod tests {
     use super::*;
 
     fn write(disk: usize, at: u64, byte: u8, length: usize) -> Event {
-        let what = What::Write { at, bytes: vec![byte; length].into(), area: Area::Segment };
-        Event { disk, what }
+        let kind = EventKind::Write { at, bytes: vec![byte; length].into(), area: Area::Segment };
+        Event { disk, kind }
     }
 
     fn states(events: &[Event], disks: usize) -> HashSet<Vec<[u8; 3]>> {
@@ -329,7 +329,7 @@ mod tests {
     fn unflushed_writes_land_in_every_combination_and_flushed_ones_surely() {
         let events = [
             write(0, 0, 1, 4096),
-            Event { disk: 0, what: What::Flush },
+            Event { disk: 0, kind: EventKind::Flush },
             write(0, 4096, 2, 4096),
             write(0, 8192, 3, 4096),
         ];
@@ -343,8 +343,8 @@ mod tests {
         let events = [
             write(0, 0, 1, 4096),
             write(1, 0, 2, 4096),
-            Event { disk: 1, what: What::Flush },
-            Event { disk: 0, what: What::Return(0) },
+            Event { disk: 1, kind: EventKind::Flush },
+            Event { disk: 0, kind: EventKind::Return(0) },
         ];
         assert!(states(&events, 2).contains(&vec![[0, 0, 0], [2, 0, 0]]));
     }
@@ -355,7 +355,7 @@ mod tests {
         for at in 0..2000 {
             events.push(write(at % 5, (at / 5 % 9) as u64 * 4096, at as u8 | 1, 4096));
             if at % 100 == 99 {
-                events.extend((0..5).map(|disk| Event { disk, what: What::Flush }));
+                events.extend((0..5).map(|disk| Event { disk, kind: EventKind::Flush }));
             }
         }
         for most in [1, 16, 96, 5000] {

@@ -14,7 +14,7 @@ use steadfast_format::medium::{
 };
 use steadfast_format::{SegmentId, Txg};
 
-use crate::log::{Area, Log, What};
+use crate::log::{Area, EventKind, Log};
 use crate::pages::{Image, PAGE, pieces};
 
 /// Effect of a fault on the operation it strikes.
@@ -184,7 +184,7 @@ impl Disk {
             Some(Effect::Away(count)) => {
                 state.away = count;
                 state.image = state.flushed.clone();
-                self.log.note(self.number, What::FlushFailed);
+                self.log.note(self.number, EventKind::FlushFailed);
                 Err(self.io_error(operation, offset, 19))
             }
             Some(Effect::Fail) => Err(self.io_error(operation, offset, 5)),
@@ -214,7 +214,7 @@ impl Disk {
         if !self.appendable {
             let state = &mut *self.lock();
             state.flushed = state.image.clone();
-            self.log.note(self.number, What::Flush);
+            self.log.note(self.number, EventKind::Flush);
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Disk {
             }
         }
         state.image.write(at, &bytes);
-        self.log.note(self.number, What::Write { at, bytes: bytes.into_owned().into(), area });
+        self.log.note(self.number, EventKind::Write { at, bytes: bytes.into_owned().into(), area });
         Ok(())
     }
 
@@ -274,10 +274,10 @@ impl Disk {
             Ok(Some(Effect::Lost)) => {}
             Ok(_) => {
                 state.flushed = state.image.clone();
-                self.log.note(self.number, What::Flush);
+                self.log.note(self.number, EventKind::Flush);
             }
             Err(error) => {
-                self.log.note(self.number, What::FlushFailed);
+                self.log.note(self.number, EventKind::FlushFailed);
                 return Err(error);
             }
         }
@@ -393,7 +393,7 @@ impl Device for Disk {
         let length = u64::from(place.slot_size);
         state.known.extend(pieces(at, place.slot_size as usize).map(|(page, ..)| page));
         state.image.discard(at, length);
-        self.log.note(self.number, What::Discard { at, length });
+        self.log.note(self.number, EventKind::Discard { at, length });
         Ok(())
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use steadfast_env::Bug;
 
 use crate::cut::{Cutter, Depth, Fate, Moment, print};
-use crate::memo::Memo;
 use crate::oracle::judge;
+use crate::outcomes::OutcomeCache;
 use crate::pages::Image;
-use crate::recover::{Care, Recovered, Struck, recover, recover_lied_to, recover_without};
+use crate::recover::{Checks, FaultsSeen, Recovered, recover, recover_lied_to, recover_without};
 use crate::tree::{Shape, Tree};
 use crate::workload::{Base, Failure, Number, Trace};
 use crate::world::{Journal, SETTINGS, Setting};
@@ -92,7 +92,7 @@ type Outcome = Result<Arc<Tree>, Failure>;
 #[derive(Default)]
 struct Known {
     seen: HashMap<u128, Outcome>,
-    memo: Memo<Outcome>,
+    outcomes: OutcomeCache<Outcome>,
     /// All trees in it, each once.
     trees: HashMap<[u8; 32], Arc<Tree>>,
     opened: u64,
@@ -106,7 +106,7 @@ pub struct Explorer {
     base: Base,
     bug: Option<Bug>,
     /// Effects that struck in the workload under way.
-    struck: Struck,
+    struck: FaultsSeen,
     /// Devices that it struck, if their groups can spare all of them.
     spared: Vec<usize>,
     /// States of such workloads that were opened: more is asked of some of them.
@@ -141,7 +141,7 @@ impl Explorer {
             setting: SETTINGS[setting],
             base: Base::new(&SETTINGS[setting], bug)?,
             bug,
-            struck: Struck::Nothing,
+            struck: FaultsSeen::None,
             spared: Vec::new(),
             turn: 0,
             known: Known::default(),
@@ -172,7 +172,7 @@ impl Explorer {
         if first.is_none() || first != self.known.first || self.known.opened > OPENED_MAX {
             self.known = Known { first, ..Known::default() };
         }
-        self.struck = Struck::by(&ran.struck, !ran.spared.is_empty());
+        self.struck = FaultsSeen::by(&ran.struck, !ran.spared.is_empty());
         self.spared.clone_from(&ran.spared);
         let opens = self.judge_all(&ran)?;
         for effect in &ran.struck {
@@ -194,7 +194,7 @@ impl Explorer {
         let cutter = Cutter::new(trace.images.clone(), self.depth, trace.number.0);
         let mut opens = Opens::All;
         cutter.walk(&trace.events, |moment, fates, images| {
-            *self.counts.areas.entry(trace.events[moment.event].what.name()).or_default() += 1;
+            *self.counts.areas.entry(trace.events[moment.event].kind.name()).or_default() += 1;
             match self.judge(trace, moment, &images) {
                 Ok(one) => opens = opens.max(one),
                 Err(what) => {
@@ -267,7 +267,7 @@ impl Explorer {
             return outcome.clone();
         }
         self.counts.distinct += 1;
-        let outcome = match self.known.memo.find(images) {
+        let outcome = match self.known.outcomes.find(images) {
             Some(outcome) => outcome,
             None => self.open(images)?,
         };
@@ -286,7 +286,7 @@ impl Explorer {
                 mends = &self.spared;
             }
         }
-        let care = Care::Live { struck: self.struck, mends };
+        let care = Checks::Live { struck: self.struck, mends };
         let recovered = match recover(&self.setting, images, care, self.bug) {
             Ok(recovered) => recovered,
             Err(what) => return Ok(Err(what)),
@@ -298,7 +298,7 @@ impl Explorer {
         let outcome: Outcome = Ok(Arc::clone(tree));
         // A full pool has so many pages that remembering them costs more than it saves.
         if !self.setting.full {
-            self.known.memo.insert(images, &recovered.reads, outcome.clone());
+            self.known.outcomes.insert(images, &recovered.reads, outcome.clone());
         }
         Ok(outcome)
     }
@@ -318,9 +318,9 @@ impl Explorer {
                 format!("recovery cut again after its event {}, {fates:?}: {what}", moment.event)
             };
             let care = if self.counts.second.is_multiple_of(8) {
-                Care::Live { struck: self.struck, mends: &[] }
+                Checks::Live { struck: self.struck, mends: &[] }
             } else {
-                Care::Read
+                Checks::Read
             };
             let again = recover(&self.setting, &images, care, self.bug).map_err(told)?;
             if again.tree != first.tree {

@@ -16,7 +16,7 @@ use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec, VolumeSpec};
 
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::draw::Draw;
-use crate::log::What;
+use crate::log::EventKind;
 use crate::op::{At, Op, Path, Sides};
 use crate::pages::Image;
 use crate::tree::Tree;
@@ -99,9 +99,9 @@ pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
     let mut steps = Vec::new();
     for index in 0..CUT_STEPS {
         let step = history.draw_step();
-        history.machine.disks.log.note(0, What::Begin(index));
+        history.machine.disks.log.note(0, EventKind::Begin(index));
         durable.push(history.take(&step).map_err(|what| told(format!("{step:?}: {what}")))?);
-        history.machine.disks.log.note(0, What::Return(index));
+        history.machine.disks.log.note(0, EventKind::Return(index));
         states.push(history.expected());
         steps.push(step);
     }

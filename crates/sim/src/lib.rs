@@ -28,20 +28,20 @@
 //!
 //! ## Reading order
 //! [`disk`] and [`log`], [`pages`] (why a state costs little), [`op`] and [`workload`] (what is done), [`cut`] (which states
-//! there are), [`recover()`], [`oracle`], [`memo`] (which of them need not be opened), [`explore`].
+//! there are), [`recover()`], [`oracle`], [`outcomes`] (which of them need not be opened), [`explore`].
 #![forbid(unsafe_code)]
 
-pub mod corner;
+pub mod anchor_disks;
 pub mod cut;
 pub mod disk;
 pub mod draw;
 pub mod explore;
 pub mod histories;
 pub mod log;
-pub mod memo;
 pub mod mirror_faults;
 pub mod op;
 pub mod oracle;
+pub mod outcomes;
 pub mod pages;
 pub mod recover;
 pub mod run;

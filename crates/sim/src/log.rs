@@ -30,7 +30,7 @@ impl Area {
 
 /// One thing that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum What {
+pub enum EventKind {
     /// A write.
     Write {
         /// Byte of the device.
@@ -57,12 +57,12 @@ pub enum What {
     Return(usize),
 }
 
-impl What {
+impl EventKind {
     /// Its name in reports.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            What::Write { area, .. } => match area {
+            EventKind::Write { area, .. } => match area {
                 Area::Label => "label",
                 Area::Root => "uberblock",
                 Area::Segment => "segment",
@@ -70,9 +70,9 @@ impl What {
                 Area::Register => "register",
                 Area::Witness => "witness",
             },
-            What::Flush | What::FlushFailed => "flush",
-            What::Discard { .. } => "discard",
-            What::Begin(_) | What::Return(_) => "return",
+            EventKind::Flush | EventKind::FlushFailed => "flush",
+            EventKind::Discard { .. } => "discard",
+            EventKind::Begin(_) | EventKind::Return(_) => "return",
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Event {
     /// Device.
     pub disk: usize,
     /// Kind of the event.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// All of it.
@@ -95,8 +95,8 @@ pub struct Log {
 
 impl Log {
     /// Notes an event.
-    pub fn note(&self, disk: usize, what: What) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(Event { disk, what });
+    pub fn note(&self, disk: usize, kind: EventKind) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(Event { disk, kind });
     }
 
     /// Notes that a page of what a device held when it was opened was read for the first time.

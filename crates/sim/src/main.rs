@@ -8,7 +8,7 @@ use steadfast_device::Operation;
 use steadfast_sim::histories;
 use steadfast_sim::mirror_faults;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
-use steadfast_sim::second_faults::{self, DOUBLES, OLD};
+use steadfast_sim::second_faults::{self, SECOND_FAULTS, STALE_GROUPS};
 use steadfast_sim::verbs_devices::VERBS;
 use steadfast_sim::verbs_snapshots::SNAPSHOT_VERBS;
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
@@ -127,7 +127,7 @@ fn cut_verbs() -> ExitCode {
         let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
         tell(history.name, told);
     }
-    for double in DOUBLES {
+    for double in SECOND_FAULTS {
         for operation in [Operation::Read, Operation::Write, Operation::Flush] {
             let counts = double.explore(operation, 1, DOUBLE_CUTS);
             let told = |count: second_faults::Counts| {
@@ -136,7 +136,7 @@ fn cut_verbs() -> ExitCode {
             tell(&double.name(), counts.map(told));
         }
     }
-    for old in OLD {
+    for old in STALE_GROUPS {
         tell(&old.name(), old.explore().map(|count| format!("{count} sets of devices")));
     }
     ExitCode::from(u8::from(broken))

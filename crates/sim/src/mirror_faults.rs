@@ -23,7 +23,7 @@ use steadfast_posix::{Caller, Errno, FileSystem};
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
-use crate::log::What;
+use crate::log::EventKind;
 use crate::pages::{Image, PAGE};
 use crate::tree::{Shape, Tree};
 use crate::verbs::{Counts, Machine, said};
@@ -202,9 +202,9 @@ impl History {
         let _ = work.machine.disks.log.take();
         let mut states = vec![work.files.clone()];
         for (index, step) in self.steps.iter().enumerate() {
-            work.machine.disks.log.note(0, What::Begin(index));
+            work.machine.disks.log.note(0, EventKind::Begin(index));
             work.take(*step).map_err(|what| format!("{step:?}: {what}"))?;
-            work.machine.disks.log.note(0, What::Return(index));
+            work.machine.disks.log.note(0, EventKind::Return(index));
             states.push(work.files.clone());
         }
         let events = work.machine.disks.log.take();

@@ -96,13 +96,13 @@ fn panic_text(panic: Box<dyn std::any::Any + Send>) -> Failure {
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Care<'a> {
+pub enum Checks<'a> {
     /// Open, read everything.
     Read,
     /// And inspect before, write, close, inspect, open again.
     Live {
         /// Effects that struck on the way.
-        struck: Struck,
+        struck: FaultsSeen,
         /// Disks of which all that is wrong is mended at last, because their groups can spare them; then as many others are away.
         mends: &'a [usize],
     },
@@ -110,25 +110,25 @@ pub enum Care<'a> {
 
 /// Effects that struck on the way to a state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Struck {
-    /// Nothing.
-    Nothing,
+pub enum FaultsSeen {
+    /// None.
+    None,
     /// Devices failed, and said so: a group may have given one up.
-    Told,
-    /// Of some of it nobody was told: devices that groups can spare may hold what is wrong.
-    Untold,
+    Reported,
+    /// Some were silent: devices that groups can spare may hold wrong bytes.
+    Silent,
 }
 
-impl Struck {
+impl FaultsSeen {
     /// By these, on devices that groups can spare or on others.
     #[must_use]
-    pub fn by(effects: &[Effect], spared: bool) -> Struck {
+    pub fn by(effects: &[Effect], spared: bool) -> FaultsSeen {
         // One that comes back without its cache and was only read meanwhile is not given up.
         let is_told = |effect: &Effect| effect.is_loud() && !matches!(effect, Effect::Away(_));
         match effects {
-            [] => Struck::Nothing,
-            _ if spared && !effects.iter().all(is_told) => Struck::Untold,
-            _ => Struck::Told,
+            [] => FaultsSeen::None,
+            _ if spared && !effects.iter().all(is_told) => FaultsSeen::Silent,
+            _ => FaultsSeen::Reported,
         }
     }
 
@@ -147,8 +147,8 @@ impl Struck {
             "uberblock-few",
         ];
         match self {
-            Struck::Told if setting.redundancy != Redundancy::None => TOLD,
-            Struck::Untold => UNTOLD,
+            FaultsSeen::Reported if setting.redundancy != Redundancy::None => TOLD,
+            FaultsSeen::Silent => UNTOLD,
             _ => &[],
         }
     }
@@ -161,7 +161,7 @@ impl Struck {
 pub fn recover(
     setting: &Setting,
     images: &[Image],
-    care: Care<'_>,
+    care: Checks<'_>,
     bug: Option<Bug>,
 ) -> Result<Recovered, Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| attempt(setting, images, care, bug)));
@@ -171,12 +171,12 @@ pub fn recover(
 fn attempt(
     setting: &Setting,
     images: &[Image],
-    care: Care<'_>,
+    care: Checks<'_>,
     bug: Option<Bug>,
 ) -> Result<Recovered, Failure> {
     let env = world::env(RECOVERY, bug);
     let disks = Disks::new(setting, images);
-    if let Care::Live { struck, .. } = care {
+    if let Checks::Live { struck, .. } = care {
         // A crash may leave a note or a copy less behind, never a block less.
         inspect(setting, &env, &disks, struck, &["label-copy", "uberblock-torn", "uberblock-few"])
             .map_err(|what| format!("inspected before: {what}"))?;
@@ -186,7 +186,7 @@ fn attempt(
     let events = disks.log.take();
     let tree = Tree::of(&mounted.fs).map_err(|error| error.to_string())?;
     let mut reads = None;
-    if let Care::Live { struck, mends } = care {
+    if let Checks::Live { struck, mends } = care {
         let errno = |what: &'static str| move |errno| format!("life goes on, {what}: {errno:?}");
         let (fs, mut draw) = (&mounted.fs, Draw(RECOVERY));
         // A full pool may refuse to take more, and must not refuse to give back.
@@ -264,7 +264,7 @@ fn mend(
     verbs::finish(pool)?;
     verbs::whole(pool)?;
     close(mounted).map_err(|error| format!("close: {error}"))?;
-    inspect(setting, env, disks, Struck::Nothing, &["uberblock-torn"])
+    inspect(setting, env, disks, FaultsSeen::None, &["uberblock-torn"])
         .map_err(|what| format!("inspected: {what}"))
 }
 
@@ -282,7 +282,7 @@ fn inspect(
     setting: &Setting,
     env: &Env,
     disks: &Disks,
-    struck: Struck,
+    struck: FaultsSeen,
     allowed: &[&str],
 ) -> Result<(), Failure> {
     let leaves: Vec<Leaf> = disks

@@ -15,7 +15,7 @@ use crate::workload::Failure;
 use crate::world::{self, Disks, SHORT_SLOTS, Setting};
 
 /// A group of which the first device is replaced because it failed, and which fail meanwhile: with it as many as it can spare.
-pub struct Double {
+pub struct SecondFault {
     /// How it keeps segments, and its devices.
     pub groups: &'static [(Redundancy, usize)],
     /// Those that fail.
@@ -23,10 +23,10 @@ pub struct Double {
 }
 
 /// All of them.
-pub const DOUBLES: &[Double] = &[
-    Double { groups: &[(Redundancy::Raidz(2), 4)], failing: &[2] },
-    Double { groups: &[(Redundancy::Raidz(3), 5)], failing: &[2, 3] },
-    Double { groups: &[(Redundancy::Mirror, 3)], failing: &[2] },
+pub const SECOND_FAULTS: &[SecondFault] = &[
+    SecondFault { groups: &[(Redundancy::Raidz(2), 4)], failing: &[2] },
+    SecondFault { groups: &[(Redundancy::Raidz(3), 5)], failing: &[2, 3] },
+    SecondFault { groups: &[(Redundancy::Mirror, 3)], failing: &[2] },
 ];
 
 /// How many operations later each of those fails that follow the first.
@@ -41,7 +41,7 @@ pub struct Counts {
     pub cut: u64,
 }
 
-impl Double {
+impl SecondFault {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -174,7 +174,7 @@ fn import(setting: &Setting, images: &[Image], away: &[usize]) -> Result<(Machin
 }
 
 /// A group of which devices return with old content: how many devices it has, and one that has so many slots only.
-pub struct Old {
+pub struct StaleGroup {
     /// How it keeps segments, and its devices.
     pub groups: &'static [(Redundancy, usize)],
     /// A device that is full soon, so that segments get narrower.
@@ -182,16 +182,16 @@ pub struct Old {
 }
 
 /// All of them.
-pub const OLD: &[Old] = &[
-    Old { groups: &[(Redundancy::Mirror, 3)], short: None },
-    Old { groups: &[(Redundancy::Raidz(1), 4)], short: None },
-    Old { groups: &[(Redundancy::Raidz(2), 5)], short: None },
-    Old { groups: &[(Redundancy::Raidz(3), 6)], short: None },
-    Old { groups: &[(Redundancy::Raidz(1), 4)], short: Some((0, SHORT_SLOTS)) },
-    Old { groups: &[(Redundancy::Raidz(2), 5)], short: Some((1, SHORT_SLOTS)) },
+pub const STALE_GROUPS: &[StaleGroup] = &[
+    StaleGroup { groups: &[(Redundancy::Mirror, 3)], short: None },
+    StaleGroup { groups: &[(Redundancy::Raidz(1), 4)], short: None },
+    StaleGroup { groups: &[(Redundancy::Raidz(2), 5)], short: None },
+    StaleGroup { groups: &[(Redundancy::Raidz(3), 6)], short: None },
+    StaleGroup { groups: &[(Redundancy::Raidz(1), 4)], short: Some((0, SHORT_SLOTS)) },
+    StaleGroup { groups: &[(Redundancy::Raidz(2), 5)], short: Some((1, SHORT_SLOTS)) },
 ];
 
-impl Old {
+impl StaleGroup {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {

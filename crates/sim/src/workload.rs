@@ -13,7 +13,7 @@ use steadfast_posix::{Caller, Errno};
 
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
-use crate::log::{Event, What};
+use crate::log::{Event, EventKind};
 use crate::op::{At, EIO, ENOSPC, EROFS, Op, Path, Promise, Range, Sides};
 use crate::pages::Image;
 use crate::tree::Tree;
@@ -548,7 +548,7 @@ impl Base {
         let room = || make_room(&mounted.pool);
         let mut has_room = false;
         for (index, op) in ops.iter().enumerate() {
-            disks.log.note(0, What::Begin(index));
+            disks.log.note(0, EventKind::Begin(index));
             let before = self.setting.full.then(|| (model.clone(), inos.clone()));
             let mut sides = Sides {
                 fs: &mounted.fs,
@@ -581,11 +581,11 @@ impl Base {
                     errno = Some(error.errno);
                     trees.push(Tree::of_model(&model, &inos));
                     promises.push(Promise::None);
-                    disks.log.note(0, What::Return(index));
-                    disks.log.note(0, What::Begin(index + 1));
+                    disks.log.note(0, EventKind::Return(index));
+                    disks.log.note(0, EventKind::Begin(index + 1));
                     if mounted.fs.syncfs().is_ok() {
                         promises.push(Promise::UpTo(index));
-                        disks.log.note(0, What::Return(index + 1));
+                        disks.log.note(0, EventKind::Return(index + 1));
                     }
                     trees.push(Tree::of_model(&model, &inos));
                     break;
@@ -596,7 +596,7 @@ impl Base {
                 }
             };
             has_room |= *op == Op::Room;
-            disks.log.note(0, What::Return(index));
+            disks.log.note(0, EventKind::Return(index));
             trees.push(Tree::of_model(&model, &inos));
             promises.push(promise);
         }

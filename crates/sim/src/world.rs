@@ -14,7 +14,7 @@ use steadfast_pool::{
 };
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
-use crate::corner::Corner;
+use crate::anchor_disks::AnchorDisks;
 use crate::cut::Depth;
 use crate::disk::Disk;
 use crate::log::Log;
@@ -377,8 +377,8 @@ impl Disks {
         if !self.setting.anchored {
             return AnchorWish::default();
         }
-        let corner = |at: usize| Arc::clone(&self.all[self.setting.disks + self.setting.logs + at]);
-        let registers = Corner { register: corner(0), witness: corner(1) };
+        let anchor_disks = |at: usize| Arc::clone(&self.all[self.setting.disks + self.setting.logs + at]);
+        let registers = AnchorDisks { register: anchor_disks(0), witness: anchor_disks(1) };
         let path = path.map(str::to_owned);
         AnchorWish { registers: Some(Arc::new(registers)), path, ..AnchorWish::default() }
     }

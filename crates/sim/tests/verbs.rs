@@ -1,7 +1,7 @@
 //! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while one is replaced.
 
 use steadfast_device::Operation;
-use steadfast_sim::second_faults::{DOUBLES, OLD};
+use steadfast_sim::second_faults::{SECOND_FAULTS, STALE_GROUPS};
 use steadfast_sim::verbs_devices::VERBS;
 use steadfast_sim::verbs_snapshots::SNAPSHOT_VERBS;
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
@@ -81,7 +81,7 @@ const DOUBLE_CUTS: usize = 4;
 #[test]
 fn faults_and_a_cut_during_a_resilver_lose_nothing() {
     let mut cut = 0;
-    for double in DOUBLES {
+    for double in SECOND_FAULTS {
         for (operation, every) in [(Operation::Read, 3), (Operation::Write, 9), (Operation::Flush, 3)] {
             let counts =
                 double.explore(operation, every, DOUBLE_CUTS).unwrap_or_else(|what| panic!("{what}"));
@@ -95,7 +95,7 @@ fn faults_and_a_cut_during_a_resilver_lose_nothing() {
 
 #[test]
 fn devices_that_return_with_old_content_are_not_believed() {
-    for old in OLD {
+    for old in STALE_GROUPS {
         let sets = old.explore().unwrap_or_else(|what| panic!("{what}"));
         assert!(sets >= 3, "{}", old.name());
     }

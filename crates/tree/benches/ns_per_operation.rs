@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use steadfast_tree::testing::Books;
+use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, Options, Tree};
 
 const COUNT: u64 = 1_000_000;
@@ -30,7 +30,7 @@ fn measure(what: &str, count: u64, mut operation: impl FnMut(u64)) {
 
 fn main() {
     let value = [7; 100];
-    let books = Books::new();
+    let books = CountingStore::new();
     let cache = NodeCache::new(1 << 30);
     let tree = Tree::create(books.clone(), cache.clone(), Options::DATASET);
     measure("insert, ascending", COUNT, |step| drop(tree.insert(&key(step), &value).unwrap()));
@@ -65,6 +65,6 @@ fn main() {
     let changes: Vec<_> = keys.iter().map(|key| Change::Insert(key, &value)).collect();
     measure("batch of 100,000 over a clean tree, whole", 1, |_| drop(tree.batch(&changes).unwrap()));
     measure("remove, scattered", COUNT, |step| drop(tree.remove(&key(scattered(step))).unwrap()));
-    let random = Tree::create(Books::new(), cache, Options::DATASET);
+    let random = Tree::create(CountingStore::new(), cache, Options::DATASET);
     measure("insert, scattered", COUNT, |step| drop(random.insert(&key(scattered(step)), &value).unwrap()));
 }

@@ -137,14 +137,14 @@ impl NodeCache {
 
 /// The cache as the trees of one key see it.
 #[derive(Clone, Debug)]
-pub(crate) struct Lens {
+pub(crate) struct CacheView {
     cache: Arc<NodeCache>,
     domain: u64,
 }
 
-impl Lens {
-    pub fn new(cache: Arc<NodeCache>, domain: u64) -> Lens {
-        Lens { cache, domain }
+impl CacheView {
+    pub fn new(cache: Arc<NodeCache>, domain: u64) -> CacheView {
+        CacheView { cache, domain }
     }
 
     pub fn get(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn what_one_key_opened_is_not_there_for_another() {
         let cache = NodeCache::new(50_000);
-        let [one, two] = [1, 2].map(|domain| Lens::new(Arc::clone(&cache), domain));
+        let [one, two] = [1, 2].map(|domain| CacheView::new(Arc::clone(&cache), domain));
         one.insert(pointer(7), node());
         assert!(one.get(&pointer(7)).is_some() && one.glance(&pointer(7)).is_some());
         assert!(two.get(&pointer(7)).is_none() && two.glance(&pointer(7)).is_none());

@@ -36,7 +36,7 @@
 //!      test `a_snapshot_is_written_as_it_was_taken`
 //! [tree.3] Children are written before their parents.               guard: `Node::encode` asserts
 //! [tree.4] A pointer the store gave out is freed once, by the sync of the first written version without it.
-//!      guard: a version has one successor, and its duty is taken, not copied; test store `testing::Books`
+//!      guard: a version has one successor, and its duty is taken, not copied; test store `testing::CountingStore`
 //! [tree.5] Syncs of one tree are of later and later snapshots.      guard: asserts in `Tree::sync`
 //! [tree.6] An operation that fails has changed nothing.             guard: nothing can fail after the survey (`write`);
 //!      test `a_failed_operation_leaves_the_tree_as_it_was`

@@ -9,9 +9,9 @@ use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId,
 use crate::{NodeStore, StoreError, Tree};
 
 /// A [`NodeStore`] that knows what it gave out and what it got back. It panics at once when a block is freed that is
-/// not live. Like a pool, it goes on reading freed blocks until [`Books::commit`], and refuses them from then on.
+/// not live. Like a pool, it goes on reading freed blocks until [`CountingStore::commit`], and refuses them from then on.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct CountingStore {
     accounts: Mutex<Accounts>,
     reads_left: Countdown,
     writes_left: Countdown,
@@ -21,12 +21,12 @@ pub struct Books {
 struct Accounts {
     live: HashMap<Address, (BlockPointer, Arc<[u8]>)>,
     freed: HashMap<Address, Arc<[u8]>>,
-    statistics: BooksStatistics,
+    statistics: CountingStoreStatistics,
 }
 
-/// Counters of [`Books`].
+/// Counters of [`CountingStore`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct BooksStatistics {
+pub struct CountingStoreStatistics {
     /// Nodes read.
     pub nodes_read: u64,
     /// Nodes written.
@@ -39,11 +39,11 @@ pub struct BooksStatistics {
     pub nodes_freed: u64,
 }
 
-/// Errors of [`Books`].
+/// Errors of [`CountingStore`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BooksError {
-    /// Made to fail by [`Books::fail_reads_after`] or [`Books::fail_writes_after`].
+pub enum CountingStoreError {
+    /// Made to fail by [`CountingStore::fail_reads_after`] or [`CountingStore::fail_writes_after`].
     #[error("made to fail")]
     Injected,
     /// No such block, or freed before the last commit.
@@ -69,11 +69,11 @@ impl Countdown {
                 |left| if left > 1 { Some(left - 1) } else { None },
             )
             .unwrap_or_else(|left| left);
-        if before == 1 { Err(StoreError::new(BooksError::Injected)) } else { Ok(()) }
+        if before == 1 { Err(StoreError::new(CountingStoreError::Injected)) } else { Ok(()) }
     }
 }
 
-impl Books {
+impl CountingStore {
     /// An empty store.
     #[must_use]
     pub fn new() -> Arc<Self> {
@@ -97,7 +97,7 @@ impl Books {
 
     /// Counters so far.
     #[must_use]
-    pub fn statistics(&self) -> BooksStatistics {
+    pub fn statistics(&self) -> CountingStoreStatistics {
         self.accounts().statistics
     }
 
@@ -142,14 +142,14 @@ impl Books {
     }
 }
 
-impl NodeStore for Books {
+impl NodeStore for CountingStore {
     fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
         self.reads_left.pass()?;
         let mut accounts = self.accounts();
         accounts.statistics.nodes_read += 1;
         let address = pointer.copies[0];
         let found = accounts.live.get(&address).map(|(_, bytes)| bytes).or(accounts.freed.get(&address));
-        found.map(|bytes| bytes.to_vec()).ok_or_else(|| StoreError::new(BooksError::Absent(address)))
+        found.map(|bytes| bytes.to_vec()).ok_or_else(|| StoreError::new(CountingStoreError::Absent(address)))
     }
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {

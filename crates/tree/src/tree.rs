@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, KEY_BYTES_MAX, NODE_BYTES_MAX, SLOT_SIZE, VALUE_BYTES_MAX};
 
-use crate::cache::{Lens, NodeCache};
+use crate::cache::{CacheView, NodeCache};
 use crate::cursor::{Cursor, Entry, Range};
 use crate::node::{Child, Node, Predecessor};
 use crate::sync::{Frozen, Ledger};
-use crate::write::{Bounds, Change, Held, Missing, Survey, Writer};
+use crate::write::{Bounds, Change, HeldNodes, Missing, Survey, Writer};
 use crate::{Error, NodeStore, Result};
 
 /// Least size a tree's nodes may be limited to: an inner node must hold two entries with the greatest keys.
@@ -46,7 +46,7 @@ impl Default for Options {
 /// crate's text.
 pub struct Tree {
     store: Arc<dyn NodeStore>,
-    pub(crate) cache: Lens,
+    pub(crate) cache: CacheView,
     pub(crate) options: Options,
     /// Tells this tree's snapshots from another's.
     pub(crate) token: Arc<()>,
@@ -94,7 +94,7 @@ impl Tree {
         options: Options,
     ) -> Self {
         assert!((NODE_BYTES_MAX_MIN..=NODE_BYTES_MAX).contains(&options.node_bytes_max), "{options:?}");
-        let cache = Lens::new(cache, store.domain());
+        let cache = CacheView::new(cache, store.domain());
         Tree {
             store,
             cache,
@@ -196,7 +196,7 @@ impl Tree {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut held = Held::default();
+        let mut held = HeldNodes::default();
         let (mut state, absent) = self.survey(changes, &mut held)?;
         if absent.is_empty() {
             return Ok(self.apply(&mut state, changes, &mut held));
@@ -226,7 +226,7 @@ impl Tree {
         f: impl FnOnce(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>> {
         self.check(&Change::Remove(key))?;
-        let mut held = Held::default();
+        let mut held = HeldNodes::default();
         let (mut state, absent) = self.survey(&[Change::Remove(key)], &mut held)?;
         let before = if absent.is_empty() { value_in_memory(state.root.as_ref(), key, &held) } else { None };
         let after = f(before);
@@ -299,7 +299,7 @@ impl Tree {
     fn survey(
         &self,
         changes: &[Change<'_>],
-        held: &mut Held,
+        held: &mut HeldNodes,
     ) -> Result<(RwLockWriteGuard<'_, State>, Vec<usize>)> {
         loop {
             let state = self.state_mut();
@@ -322,7 +322,7 @@ impl Tree {
         }
     }
 
-    fn fault_in(&self, missing: &[Missing], held: &mut Held, version: u64) -> Result<()> {
+    fn fault_in(&self, missing: &[Missing], held: &mut HeldNodes, version: u64) -> Result<()> {
         for Missing { pointer, lower, upper, optional } in missing {
             let bounds = Bounds { lower: lower.as_deref(), upper: upper.as_deref() };
             match self.load(pointer, bounds, Some(version)) {
@@ -335,7 +335,7 @@ impl Tree {
         Ok(())
     }
 
-    fn apply(&self, state: &mut State, changes: &[Change<'_>], held: &mut Held) -> Vec<Option<Vec<u8>>> {
+    fn apply(&self, state: &mut State, changes: &[Change<'_>], held: &mut HeldNodes) -> Vec<Option<Vec<u8>>> {
         let State { root, epoch, changed, dropped, dirty_bytes, .. } = state;
         *changed = true;
         let mut writer = Writer {
@@ -484,7 +484,7 @@ impl fmt::Debug for Tree {
 }
 
 /// The value of a key on a path that is in the tree or held.
-fn value_in_memory<'s>(root: Option<&'s Child>, key: &[u8], held: &'s Held) -> Option<&'s [u8]> {
+fn value_in_memory<'s>(root: Option<&'s Child>, key: &[u8], held: &'s HeldNodes) -> Option<&'s [u8]> {
     let mut child = root?;
     loop {
         let node: &Node = match child {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, LEVEL_MAX};
 
-use crate::cache::{AddressMap, Lens};
+use crate::cache::{AddressMap, CacheView};
 use crate::node::{Child, Dirty, Node, NodeVersion, Predecessor, separator};
 use crate::page::{Page, Run};
 
@@ -50,13 +50,13 @@ impl<'a> Change<'a> {
 
 /// Nodes an operation has in hand, so that a cache too small to keep them cannot make it start over for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldNodes {
     nodes: AddressMap<Arc<Node>>,
     /// Neighbours that could not be read; not asked for again.
     refused: AddressMap<()>,
 }
 
-impl Held {
+impl HeldNodes {
     pub(crate) fn insert(&mut self, pointer: &BlockPointer, node: Arc<Node>) {
         self.nodes.insert(pointer.copies[0], node);
     }
@@ -109,8 +109,8 @@ fn group<'c, 'a>(changes: &'c [Change<'a>], upper: Option<&[u8]>) -> &'c [Change
 
 /// The first walk. See the module's text.
 pub(crate) struct Survey<'t> {
-    pub(crate) held: &'t mut Held,
-    pub(crate) cache: &'t Lens,
+    pub(crate) held: &'t mut HeldNodes,
+    pub(crate) cache: &'t CacheView,
     pub(crate) node_bytes_max: usize,
     pub(crate) missing: Vec<Missing>,
     /// Keys of removals that will find nothing, as indices of the batch; valid if nothing is missing.
@@ -119,7 +119,7 @@ pub(crate) struct Survey<'t> {
 }
 
 impl<'t> Survey<'t> {
-    pub(crate) fn new(held: &'t mut Held, cache: &'t Lens, node_bytes_max: usize) -> Self {
+    pub(crate) fn new(held: &'t mut HeldNodes, cache: &'t CacheView, node_bytes_max: usize) -> Self {
         Survey { held, cache, node_bytes_max, missing: Vec::new(), absent: Vec::new(), seen: 0 }
     }
 
@@ -223,13 +223,13 @@ enum Growth {
 
 /// Collects where new entries of a leaf came.
 #[derive(Debug, Default)]
-struct Ends {
+struct InsertSides {
     any: bool,
     not_left: bool,
     not_right: bool,
 }
 
-impl Ends {
+impl InsertSides {
     fn inserted(&mut self, left: bool, right: bool) {
         self.any = true;
         self.not_left |= !left;
@@ -260,8 +260,8 @@ enum Outcome {
 pub(crate) struct Writer<'t> {
     pub(crate) epoch: u64,
     pub(crate) node_bytes_max: usize,
-    pub(crate) held: &'t mut Held,
-    pub(crate) cache: &'t Lens,
+    pub(crate) held: &'t mut HeldNodes,
+    pub(crate) cache: &'t CacheView,
     /// Versions that the txg drops without successor.
     pub(crate) dropped: &'t mut Vec<Predecessor>,
     /// Encoded bytes of the nodes of this epoch.
@@ -348,7 +348,7 @@ impl Writer<'_> {
 
     /// Makes changes one by one.
     fn change_leaf(&mut self, page: &mut Page, changes: &[Change<'_>]) -> Growth {
-        let mut ends = Ends::default();
+        let mut ends = InsertSides::default();
         let mut left_end = 0;
         for change in changes {
             let before = match (change, page.search(change.key())) {
@@ -377,7 +377,7 @@ impl Writer<'_> {
 
     /// Makes changes by merging them with the page into a new one: linear, however many they are.
     fn rebuild_leaf(&mut self, page: &mut Page, changes: &[Change<'_>]) -> Growth {
-        let mut ends = Ends::default();
+        let mut ends = InsertSides::default();
         let mut new = Page::default();
         let mut old = 0;
         for change in changes {

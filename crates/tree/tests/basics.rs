@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use steadfast_tree::testing::Books;
+use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, Error, NodeCache, Options, Tree};
 
 const SMALL: Options = Options { node_bytes_max: 1_280 };
@@ -12,13 +12,13 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-fn small_tree() -> (Arc<Books>, Tree) {
-    let books = Books::new();
+fn small_tree() -> (Arc<CountingStore>, Tree) {
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(1 << 20), SMALL);
     (books, tree)
 }
 
-fn filled(count: u64) -> (Arc<Books>, Tree) {
+fn filled(count: u64) -> (Arc<CountingStore>, Tree) {
     let (books, tree) = small_tree();
     (0..count).for_each(|number| assert_eq!(tree.insert(&key(number * 2), &key(number)).unwrap(), None));
     (books, tree)
@@ -170,7 +170,7 @@ fn keys_and_values_beyond_the_limits_are_refused() {
     let (_, tree) = small_tree();
     assert!(matches!(tree.insert(b"", b""), Err(Error::KeySize { len: 0, .. })));
     assert!(matches!(tree.insert(&[1; 513], b""), Err(Error::KeySize { len: 513, .. })));
-    let large = Tree::create(Books::new(), NodeCache::new(0), Options::META);
+    let large = Tree::create(CountingStore::new(), NodeCache::new(0), Options::META);
     assert!(large.insert(&[1; 512], &[2; 3_072]).is_ok());
     assert!(matches!(large.insert(&[1; 512], &[2; 3_073]), Err(Error::ValueSize { len: 3_073, max: 3_072 })));
     assert!(matches!(tree.insert(b"a", &[2; 1_000]), Err(Error::ValueSize { .. })));
@@ -178,7 +178,7 @@ fn keys_and_values_beyond_the_limits_are_refused() {
 
 #[test]
 fn greatest_keys_and_values_split_and_merge() {
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(1 << 20), Options::META);
     let long = |number: u64| [key(number), vec![7; 504]].concat();
     for number in (0..200).map(|number| number * 77 % 200) {

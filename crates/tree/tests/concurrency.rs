@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::{Random, SMALL, content, key, reopened};
-use steadfast_tree::testing::Books;
+use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, Tree};
 
 /// Keys that never change are multiples of eight; each writer has a remainder of its own.
@@ -56,7 +56,7 @@ fn churn(tree: &Tree, random: &mut Random, writer: u64) {
 }
 
 fn all_at_once(cache_bytes: usize, seed: u64) {
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(cache_bytes), SMALL);
     (0..STABLE).for_each(|number| drop(tree.insert(&key(number * 8), &stable_value(number * 8)).unwrap()));
     let ended = AtomicBool::new(false);

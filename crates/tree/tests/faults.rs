@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use common::{Model, Random, SMALL, content, key, random_change};
 use steadfast_format::BlockPointer;
-use steadfast_tree::testing::{Books, BooksError};
+use steadfast_tree::testing::{CountingStore, CountingStoreError};
 use steadfast_tree::{Change, Error, NodeCache, NodeStore, Result, Tree};
 
 /// A synced tree of 600 keys whose nodes are all on the store.
-fn stored() -> (Arc<Books>, BlockPointer, Model) {
-    let books = Books::new();
+fn stored() -> (Arc<CountingStore>, BlockPointer, Model) {
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(0), SMALL);
     let mut random = Random(3);
     let mut model = Model::new();
@@ -59,7 +59,7 @@ fn a_failed_operation_leaves_the_tree_as_it_was() {
             };
             assert!(
                 matches!(&error, Error::Read { source, .. }
-                    if source.downcast_ref::<BooksError>() == Some(&BooksError::Injected)),
+                    if source.downcast_ref::<CountingStoreError>() == Some(&CountingStoreError::Injected)),
                 "{name}: {error}"
             );
             assert_eq!((tree.is_dirty(), tree.dirty_bytes()), (false, 0), "{name} after {reads} reads");
@@ -106,7 +106,7 @@ fn a_failed_sync_frees_nothing_and_is_finished_by_the_next() {
 
 #[test]
 fn a_neighbour_that_cannot_be_read_does_not_stop_a_removal() {
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(0), SMALL);
     (0..1_000).for_each(|number| drop(tree.insert(&key(number), b"value").unwrap()));
     let root = tree.sync(&tree.snapshot()).unwrap();

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use common::{Model, Random, SMALL, content, key, random_change, random_look, reopened};
 use proptest::prelude::*;
 use steadfast_format::BlockPointer;
-use steadfast_tree::testing::Books;
+use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, NodeStore, Snapshot, StoreError, Tree};
 
 /// Random changes, looks, snapshots, syncs (late, left out, failing) and reopening, all from one seed.
 fn long_run(seed: u64, steps: usize, space: u64, cache_bytes: usize) {
     let mut random = Random(seed);
-    let books = Books::new();
+    let books = CountingStore::new();
     let mut tree = Tree::create(books.clone(), NodeCache::new(cache_bytes), SMALL);
     let mut model = Model::new();
     let mut waiting: VecDeque<(Snapshot, Model)> = VecDeque::new();
@@ -82,7 +82,7 @@ proptest! {
             1..400,
         )
     ) {
-        let books = Books::new();
+        let books = CountingStore::new();
         let tree = Tree::create(books.clone(), NodeCache::new(100_000), SMALL);
         let mut model = Model::new();
         for (what, number, size) in steps {
@@ -113,7 +113,7 @@ proptest! {
 
 /// A store that changes its tree, and may snapshot it, while the tree is being written.
 struct Meddler {
-    books: Arc<Books>,
+    books: Arc<CountingStore>,
     tree: OnceLock<Arc<Tree>>,
     world: Mutex<World>,
 }
@@ -154,7 +154,7 @@ impl NodeStore for Meddler {
 #[test]
 fn a_snapshot_is_written_as_it_was_taken() {
     for seed in 0..20 {
-        let books = Books::new();
+        let books = CountingStore::new();
         let world = World { random: Random(seed), model: Model::new(), next: None };
         let meddler =
             Arc::new(Meddler { books: books.clone(), tree: OnceLock::new(), world: Mutex::new(world) });
@@ -179,7 +179,7 @@ fn a_snapshot_is_written_as_it_was_taken() {
 #[test]
 fn dirty_bytes_are_what_sync_writes() {
     let mut random = Random(99);
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(1 << 20), SMALL);
     let mut model = Model::new();
     for _ in 0..200 {
@@ -197,7 +197,7 @@ fn dirty_bytes_are_what_sync_writes() {
 
 #[test]
 fn a_node_changed_often_is_written_once_a_sync() {
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(1 << 20), SMALL);
     (0..1_000).for_each(|number| drop(tree.insert(&key(number), b"value").unwrap()));
     tree.sync(&tree.snapshot()).unwrap();
@@ -211,7 +211,7 @@ fn a_node_changed_often_is_written_once_a_sync() {
 
 #[test]
 fn nodes_made_and_dropped_in_one_epoch_never_reach_the_store() {
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = Tree::create(books.clone(), NodeCache::new(1 << 20), SMALL);
     (0..5_000).for_each(|number| drop(tree.insert(&key(number), b"value").unwrap()));
     while tree.remove_range::<Vec<u8>>(.., 700, |_, _| {}).unwrap() == 700 {}
@@ -220,7 +220,7 @@ fn nodes_made_and_dropped_in_one_epoch_never_reach_the_store() {
 }
 
 /// Average fill of the leaves and inner nodes of a stored tree, in percent.
-fn fill_percent(books: &Books, tree: &Tree, node_bytes_max: usize) -> u64 {
+fn fill_percent(books: &CountingStore, tree: &Tree, node_bytes_max: usize) -> u64 {
     tree.sync(&tree.snapshot()).unwrap();
     books.audit(tree);
     books.live_bytes() * 100 / (books.live_count() * node_bytes_max) as u64
@@ -230,26 +230,26 @@ fn fill_percent(books: &Books, tree: &Tree, node_bytes_max: usize) -> u64 {
 fn sequential_keys_fill_nodes_and_random_keys_fill_two_thirds() {
     let size = 4_096;
     let options = steadfast_tree::Options { node_bytes_max: size };
-    let new_tree = |books: &Arc<Books>| Tree::create(books.clone(), NodeCache::new(1 << 20), options);
+    let new_tree = |books: &Arc<CountingStore>| Tree::create(books.clone(), NodeCache::new(1 << 20), options);
 
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = new_tree(&books);
     (0..20_000).for_each(|number| drop(tree.insert(&key(number), &[1; 30]).unwrap()));
     assert!(fill_percent(&books, &tree, size) >= 97, "ascending");
 
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = new_tree(&books);
     (0..20_000).rev().for_each(|number| drop(tree.insert(&key(number), &[1; 30]).unwrap()));
     assert!(fill_percent(&books, &tree, size) >= 97, "descending");
 
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = new_tree(&books);
     let mut random = Random(5);
     (0..20_000).for_each(|_| drop(tree.insert(&key(random.next()), &[1; 30]).unwrap()));
     assert!((62..80).contains(&fill_percent(&books, &tree, size)), "random");
 
     // Two ascending runs in the middle of the tree, as of two files that grow.
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = new_tree(&books);
     (0..100).for_each(|number| drop(tree.insert(&key(number << 32), &[1; 30]).unwrap()));
     for number in 1..10_000 {
@@ -259,7 +259,7 @@ fn sequential_keys_fill_nodes_and_random_keys_fill_two_thirds() {
     assert!(fill_percent(&books, &tree, size) >= 95, "two runs");
 
     // Removing all but every tenth key merges nodes.
-    let books = Books::new();
+    let books = CountingStore::new();
     let tree = new_tree(&books);
     (0..20_000).for_each(|number| drop(tree.insert(&key(number), &[1; 30]).unwrap()));
     tree.sync(&tree.snapshot()).unwrap();

@@ -413,7 +413,7 @@ fn a_narrow_segment_is_worth_what_its_slots_complete() {
     let narrow: Vec<SegmentId> = ids.iter().copied().filter(|id| columns(&table, *id) == 2).collect();
     let half = GEOMETRY.slot_units() / 2;
     assert_eq!((ids.len(), narrow.len()), (40, 30), "10 whole ones, and 30 on the two larger devices");
-    let worth = |table: &Table| table.worth_units(&table.rows[&narrow[0]], &mut Worth::new());
+    let worth = |table: &Table| table.worth_units(&table.rows[&narrow[0]], &mut SlotUnits::new());
     assert_eq!(worth(&table), half);
     table.grow_device(DeviceId(3), 12);
     assert_eq!((free(&table), worth(&table)), (0, 2 * half), "slots that nothing else can take");
@@ -442,7 +442,7 @@ fn widening_gains_with_every_segment_and_comes_to_an_end() {
             let reached = |table: &Table| table.groups[0].held_columns + free(table);
             let (mut before, mut copy, mut left) = (reached(&table), None, 0);
             loop {
-                let mut known = Worth::new();
+                let mut known = SlotUnits::new();
                 let found = table
                     .rows
                     .iter()

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use steadfast_format::BlockPointer;
-use steadfast_tree::testing::Books;
+use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, Options, Tree};
 
 /// Small nodes: deep trees from few keys.
@@ -65,7 +65,7 @@ pub fn content(tree: &Tree) -> Model {
 }
 
 /// The tree stored at `root`, read without any cache.
-pub fn reopened(books: &Arc<Books>, root: Option<BlockPointer>) -> Tree {
+pub fn reopened(books: &Arc<CountingStore>, root: Option<BlockPointer>) -> Tree {
     Tree::open(books.clone(), NodeCache::new(0), root, SMALL)
 }
 

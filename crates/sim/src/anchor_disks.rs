@@ -16,14 +16,14 @@ use crate::disk::Disk;
 use crate::log::Area;
 
 /// Where the register and the witness of the one pool are.
-pub struct Corner {
+pub struct AnchorDisks {
     /// Device of the register.
     pub register: Arc<Disk>,
     /// Device of the witness.
     pub witness: Arc<Disk>,
 }
 
-impl Registers for Corner {
+impl Registers for AnchorDisks {
     fn register(&self, _: &str) -> Arc<dyn Register> {
         Arc::new(Kept(Arc::clone(&self.register)))
     }

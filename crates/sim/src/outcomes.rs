@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::pages::Image;
 
 /// Outcomes by what was read.
-pub struct Memo<T> {
+pub struct OutcomeCache<T> {
     nodes: Vec<Node<T>>,
 }
 
@@ -23,13 +23,13 @@ enum Node<T> {
     Open,
 }
 
-impl<T> Default for Memo<T> {
-    fn default() -> Memo<T> {
-        Memo { nodes: vec![Node::Open] }
+impl<T> Default for OutcomeCache<T> {
+    fn default() -> OutcomeCache<T> {
+        OutcomeCache { nodes: vec![Node::Open] }
     }
 }
 
-impl<T: Clone> Memo<T> {
+impl<T: Clone> OutcomeCache<T> {
     /// The outcome of a state, if it follows from those that are known.
     #[must_use]
     pub fn find(&self, images: &[Image]) -> Option<T> {
@@ -86,15 +86,15 @@ mod tests {
         let mut one = Image::blank(64 << 20);
         one.write(0, &[1; 4096]);
         one.write(4096, &[2; 4096]);
-        let mut memo = Memo::default();
-        memo.insert(&[one.clone()], &[(0, 1), (0, 5)], "one");
+        let mut outcomes = OutcomeCache::default();
+        outcomes.insert(&[one.clone()], &[(0, 1), (0, 5)], "one");
         let mut other = one.clone();
         other.write(0, &[9; 4096]);
-        assert_eq!(memo.find(&[other.clone()]), Some("one"));
+        assert_eq!(outcomes.find(&[other.clone()]), Some("one"));
         other.write(5 * 4096, &[9; 4096]);
-        assert_eq!(memo.find(&[other.clone()]), None);
-        memo.insert(&[other.clone()], &[(0, 1), (0, 5), (0, 0)], "other");
-        assert_eq!(memo.find(&[other]), Some("other"));
-        assert_eq!(memo.find(&[one]), Some("one"));
+        assert_eq!(outcomes.find(&[other.clone()]), None);
+        outcomes.insert(&[other.clone()], &[(0, 1), (0, 5), (0, 0)], "other");
+        assert_eq!(outcomes.find(&[other]), Some("other"));
+        assert_eq!(outcomes.find(&[one]), Some("one"));
     }
 }
