@@ -1,3 +1,4 @@
 //! How a transaction group becomes durable (ZFS: `spa_sync`).
 
+pub(crate) mod anchor;
 pub(crate) mod sync;

@@ -172,7 +172,7 @@ pub enum Error {
     #[error("{path} is being {} already", what.passive())]
     TrimActive {
         /// What is under way.
-        what: crate::devices::trim::Sweep,
+        what: crate::core::sweep::Sweep,
         /// Device.
         path: String,
     },
@@ -180,7 +180,7 @@ pub enum Error {
     #[error("no {} of {path} is under way", what.noun())]
     TrimNone {
         /// What is not.
-        what: crate::devices::trim::Sweep,
+        what: crate::core::sweep::Sweep,
         /// Device.
         path: String,
     },
@@ -188,7 +188,7 @@ pub enum Error {
     #[error("{path} cannot be {}: {why}", what.passive())]
     TrimOut {
         /// What was asked for.
-        what: crate::devices::trim::Sweep,
+        what: crate::core::sweep::Sweep,
         /// Device.
         path: String,
         /// What became of it.

@@ -200,7 +200,7 @@ impl Events {
         self.note(EventKind::Device { device, detail, errno: error.errno() });
     }
 
-    /// A damaged range of a file. Told once.
+    /// A damaged range of a file. ScanProgress once.
     pub fn file(&self, id: DatasetId, kind: EventKind) {
         let EventKind::File { inode, offset, .. } = kind else { unreachable!("a damaged file is one") };
         let mut state = self.state.lock();

@@ -1,8 +1,7 @@
 //! What was done to the pool, when, and by whom. Kept in the meta tree.
 
+use crate::core::state::Core;
 use steadfast_format::{HistoryEntry, Txg};
-
-use crate::core::inner::Inner;
 
 /// History entries that the next commit stores.
 #[derive(Debug)]
@@ -34,10 +33,17 @@ impl History {
     }
 }
 
-impl Inner {
+impl Core {
     /// Adds what the pool did to the internal history (`zpool history -i`); stored with the next commit.
     pub(crate) fn note_done(&self, text: &str) {
         let txg = self.txgs.gate.open_txg();
-        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, text);
+        self.history.lock().add(self.now_ns(), txg, 0, true, &self.identity.host, text);
+    }
+
+    pub(crate) fn note_in_history(&self, notice: &str) {
+        if !self.health.read_only {
+            let txg: Txg = self.txgs.gate.open_txg();
+            self.history.lock().add(self.now_ns(), txg, 0, true, &self.identity.host, notice);
+        }
     }
 }

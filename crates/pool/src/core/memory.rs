@@ -109,23 +109,21 @@ pub struct MemoryUse {
 impl Pool {
     /// Changes what the pool may use. Caches shrink at once, changes that wait with the commits that follow.
     pub fn set_memory(&self, memory: Memory) {
-        let inner = &self.inner;
-        inner.cache.set_bytes_max(memory.node_cache_bytes);
-        inner.inodes.set_bytes_max(memory.inode_bytes());
-        inner.blockio.set_cache_bytes(memory.block_cache_bytes);
-        inner.references.set_index_bytes(memory.index_bytes());
-        inner.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
-        inner.update_limits();
+        self.core.caches.nodes.set_bytes_max(memory.node_cache_bytes);
+        self.core.caches.inodes.set_bytes_max(memory.inode_bytes());
+        self.core.blockio.set_cache_bytes(memory.block_cache_bytes);
+        self.core.references.set_index_bytes(memory.index_bytes());
+        self.core.throttle.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
+        self.core.update_limits();
     }
 
     /// What it uses.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
-        let inner = &self.inner;
-        let (nodes, blocks) = (inner.cache.statistics(), inner.blockio.statistics());
+        let (nodes, blocks) = (self.core.caches.nodes.statistics(), self.core.blockio.statistics());
         MemoryUse {
             nodes: CacheUse {
-                bytes_max: inner.cache.bytes_max() as u64,
+                bytes_max: self.core.caches.nodes.bytes_max() as u64,
                 bytes: nodes.bytes as u64,
                 hits: nodes.hits,
                 misses: nodes.misses,
@@ -136,11 +134,11 @@ impl Pool {
                 hits: blocks.cache_hits + blocks.cache_waits,
                 misses: blocks.cache_misses,
             },
-            inodes: inner.inodes.used(),
+            inodes: self.core.caches.inodes.used(),
             blocks_read_ahead: blocks.blocks_read_ahead,
-            dirty_bytes: inner.txgs.budget.reserved().memory,
-            dirty_bytes_max: inner.dirty_bytes_max.load(Ordering::Relaxed),
-            buffer_bytes: inner.space.buffer_bytes() as u64,
+            dirty_bytes: self.core.txgs.budget.reserved().memory,
+            dirty_bytes_max: self.core.throttle.dirty_bytes_max.load(Ordering::Relaxed),
+            buffer_bytes: self.core.space.buffer_bytes() as u64,
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Bookmarks: what is left of a snapshot that is only to be named, as the point from which a stream goes on. They keep no block.
 
-use std::collections::BTreeMap;
+use crate::datasets::state::Datasets;
 
 use steadfast_format::{Bookmark, DatasetId, MetaKey, Txg, meta_keys};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::table::Table;
 
 /// A bookmark as it is listed.
@@ -32,11 +31,11 @@ impl Table {
     }
 }
 
-impl Inner {
+impl Datasets {
     /// `zfs bookmark`: of a snapshot, or of another bookmark. Durable when it returns.
     pub(crate) fn add_bookmark(&self, of: &str, name: &str) -> Result<()> {
-        self.check_writable()?;
-        self.need_feature(crate::datasets::snapshots::FEATURE)?;
+        self.core.check_writable()?;
+        self.core.need_feature(crate::datasets::snapshots::FEATURE)?;
         {
             let mut table = self.table.write();
             let (id, bookmark) = match of.contains('#') {
@@ -54,12 +53,12 @@ impl Inner {
             entry.bookmarks.insert(name.to_owned(), bookmark);
             entry.bookmarks_dirty.insert(name.to_owned());
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Removes a bookmark. Durable when it returns.
     pub(crate) fn remove_bookmark(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
             let mut table = self.table.write();
             let (id, _) = table.find_bookmark(name)?;
@@ -68,7 +67,7 @@ impl Inner {
             entry.bookmarks.remove(&mark);
             entry.bookmarks_dirty.insert(mark);
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Bookmarks of a dataset, in the order of the snapshots they were made of.
@@ -89,9 +88,10 @@ impl Inner {
 
     /// Bookmarks, as stored.
     pub(crate) fn load_bookmarks(&self, pool: &str) -> Result<()> {
-        for item in self.items_of(meta_keys::BOOKMARK) {
+        for item in self.core.items_of(meta_keys::BOOKMARK) {
             let (MetaKey::Bookmark(id, name), value) = item? else { continue };
-            let mark = Bookmark::decode(&value).map_err(|source| self.corrupt(pool, "a bookmark", source))?;
+            let mark =
+                Bookmark::decode(&value).map_err(|source| self.core.corrupt(pool, "a bookmark", source))?;
             if let Some(entry) = self.table.write().get_mut(id) {
                 entry.bookmarks.insert(name, mark);
             }
@@ -99,6 +99,3 @@ impl Inner {
         Ok(())
     }
 }
-
-/// Bookmarks of a dataset by name.
-pub(crate) type Bookmarks = BTreeMap<String, Bookmark>;

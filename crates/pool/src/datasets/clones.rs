@@ -22,6 +22,7 @@
 //! ## What a crash does
 //! Each of these verbs is rows and items of one commit, which no commit sees a part of: `sync_turn`.
 
+use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,10 +33,10 @@ use steadfast_format::{
 use steadfast_property::Local;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::deadlist::Sum;
-use crate::datasets::snapshots::{Finder, Snapshot};
+use crate::datasets::snapshot::Snapshot;
+use crate::datasets::snapshots::Finder;
 use crate::datasets::table::{Entry, LoadedKeys, ROOT, Table};
+use crate::refs::deadlist::Sum;
 
 /// Feature of pools with clones.
 pub(crate) const FEATURE: &str = "clones";
@@ -144,11 +145,11 @@ struct Promotion {
     shared: [Sum; 2],
 }
 
-impl Inner {
+impl Datasets {
     /// `zfs clone`. Durable when it returns.
     pub(crate) fn clone_snapshot(&self, snapshot: &str, name: &str, props: Local) -> Result<DatasetId> {
-        self.check_writable()?;
-        self.need_feature(FEATURE)?;
+        self.core.check_writable()?;
+        self.core.need_feature(FEATURE)?;
         let (parent, last) = self.place_for(name)?;
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
@@ -160,16 +161,16 @@ impl Inner {
             self.add_clone(&mut table, snapshot, (parent, name, last), props)?
         };
         if let Some(owner) = self.table.read().get(id).and_then(|e| Some(e.row.encryption.as_ref()?.owner)) {
-            self.space.expect_owner(owner);
+            self.core.space.expect_owner(owner);
         }
         if let Err(error) = self.open_head(id) {
             // What cannot be read is not made.
             self.table.write().remove(id);
             return Err(error);
         }
-        self.note_done(&format!("clone {name} ({id}) of {snapshot}"));
+        self.core.note_done(&format!("clone {name} ({id}) of {snapshot}"));
         self.update_quotas(None);
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         Ok(id)
     }
 
@@ -203,8 +204,8 @@ impl Inner {
         let (encryption, loaded) = match keys {
             None => (None, None),
             Some((encryption, user, blocks)) => {
-                let random = |out: &mut [u8]| self.env.random.fill(out);
-                let aad = crate::datasets::keys::wrap_aad(self.guid, id);
+                let random = |out: &mut [u8]| self.core.env.random.fill(out);
+                let aad = crate::datasets::keys::wrap_aad(self.core.identity.guid, id);
                 let wrapped = steadfast_crypto::wrap(&user, blocks.master(), &aad, &random);
                 // The same master key, and a salt of its own: no nonce is used twice.
                 let blocks = Arc::new(BlockKeys::new(blocks.master().clone(), &random));
@@ -215,8 +216,8 @@ impl Inner {
             id,
             parent,
             name: last.to_owned(),
-            created_txg: self.txgs.gate.open_txg(),
-            created_ns: self.now_ns(),
+            created_txg: self.core.txgs.gate.open_txg(),
+            created_ns: self.core.now_ns(),
             names: source.names,
             extents: source.extents,
             used: source.used,
@@ -251,23 +252,23 @@ impl Inner {
     /// `zfs promote`: a clone becomes what its origin's dataset was, with the snapshots up to the origin, and that dataset becomes the
     /// clone. Durable when it returns.
     pub(crate) fn promote(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        self.commit_changes()?;
-        let turn = self.sync_turn.lock();
+        self.core.check_writable()?;
+        self.core.commit_changes()?;
+        let turn = self.core.sync_turn.lock();
         {
             let _figures = self.figures.write();
             let mut table = self.table.write();
             let promotion = self.plan_promotion(&table, name)?;
             if let Err(error) = self.carry_out(&mut table, promotion) {
                 // A part of it is in the tree that the next commit would store.
-                self.suspend(&error);
+                self.core.suspend(&error);
                 return Err(error);
             }
-            self.note_done(&format!("promote {name}"));
+            self.core.note_done(&format!("promote {name}"));
         }
         drop(turn);
         self.update_quotas(None);
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Everything that can be refused, and that can fail by reading.
@@ -294,7 +295,7 @@ impl Inner {
                 let to = name.to_owned();
                 return Err(Error::KeyBorder { name: table.full_name(of), to, reason });
             }
-            self.need_feature("moved_datasets")?;
+            self.core.need_feature("moved_datasets")?;
         }
         self.check_snapshot_limits(table, &[(clone, moved().count() as u64)], &table.ancestry(of))?;
 
@@ -344,7 +345,7 @@ impl Inner {
     fn runs_of_cell(&self, id: DatasetId, cell: CellId) -> Result<Runs> {
         let key = |number| MetaKey::CellRun(id, cell, number).encode();
         let mut runs = Vec::new();
-        for item in self.meta.range(key(0)..key(u64::MAX)) {
+        for item in self.core.meta.range(key(0)..key(u64::MAX)) {
             let (key, value) = item?;
             if let Some(MetaKey::CellRun(_, _, number)) = MetaKey::decode(&key) {
                 runs.push((number, value));
@@ -357,11 +358,11 @@ impl Inner {
         let Promotion { clone, of, txg, trunk, kept, shared } = promotion;
         for (cell, sum, runs) in trunk {
             for (number, run) in runs {
-                self.meta.remove(&MetaKey::CellRun(of, cell, number).encode())?;
-                self.meta.insert(&MetaKey::CellRun(clone, cell, number).encode(), &run)?;
+                self.core.meta.remove(&MetaKey::CellRun(of, cell, number).encode())?;
+                self.core.meta.insert(&MetaKey::CellRun(clone, cell, number).encode(), &run)?;
             }
-            self.meta.remove(&MetaKey::Cell(of, cell).encode())?;
-            self.meta.insert(&MetaKey::Cell(clone, cell).encode(), &sum.encode())?;
+            self.core.meta.remove(&MetaKey::Cell(of, cell).encode())?;
+            self.core.meta.insert(&MetaKey::Cell(clone, cell).encode(), &sum.encode())?;
         }
         let origin = table.get_mut(of).expect("looked at just now");
         let number = origin.snapshots[&txg].row.number;

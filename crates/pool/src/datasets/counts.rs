@@ -1,14 +1,14 @@
 //! How many datasets and snapshots there may be at a place and below it: `filesystem_limit` and `snapshot_limit`.
 
+use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 
 use steadfast_format::DatasetId;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::table::Table;
 
-impl Inner {
+impl Datasets {
     /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit would be passed.
     pub(crate) fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
         let table = self.table.read();

@@ -1,5 +1,7 @@
 //! Datasets of an imported pool: create, destroy, properties.
 
+use crate::core::state::Core;
+use crate::datasets::state::Datasets;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -12,15 +14,15 @@ use steadfast_property::Local;
 
 use crate::DatasetHandle;
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::blocks::{DatasetBlocks, Dedup};
-use crate::datasets::deadlist::Deaths;
-use crate::datasets::manifest::Lister;
-use crate::datasets::received::ReceivedProps;
+use crate::datasets::partial::hidden_name;
+use crate::datasets::received_props::ReceivedProps;
+use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshots::SnapshotsOf;
 use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
-use crate::streams::receive_hidden::{Receiving, hidden_name};
+use crate::refs::blocks::{DatasetBlocks, Dedup};
+use crate::refs::deadlist::Deaths;
+use crate::refs::manifest::Lister;
 
 /// Purpose of keys of digests of content.
 const DIGEST_INFO: &str = "steadfast dedup v1";
@@ -106,11 +108,11 @@ struct Beginning {
 }
 
 /// AAD under which a dataset's master key is wrapped.
-fn wrap_aad(inner: &Inner, id: DatasetId) -> Vec<u8> {
-    crate::datasets::keys::wrap_aad(inner.guid, id)
+fn wrap_aad(core: &Core, id: DatasetId) -> Vec<u8> {
+    crate::datasets::keys::wrap_aad(core.identity.guid, id)
 }
 
-impl Inner {
+impl Datasets {
     /// Takes over what a dataset's sync gave.
     pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
         let mut table = self.table.write();
@@ -137,7 +139,7 @@ impl Inner {
         let recordsize = value("recordsize").and_then(|v| v.parse().ok()).unwrap_or(131_072);
         let compression = compression_of(value("compression").as_deref().unwrap_or("on"));
         Settings {
-            recordsize: u32::min(recordsize, self.block_bytes_max),
+            recordsize: u32::min(recordsize, self.core.throttle.block_bytes_max),
             zeros_are_holes: compression != CompressionSetting::Off,
         }
     }
@@ -158,11 +160,11 @@ impl Inner {
         for (name, value) in values {
             match name {
                 "dedup" if Dedup::of(value) != Dedup::Off => {
-                    self.need_feature(crate::datasets::ddt::FEATURE)?;
-                    self.references.expect_rows();
+                    self.core.need_feature(crate::refs::ddt::FEATURE)?;
+                    self.core.references.expect_rows();
                 }
                 "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {
-                    self.need_feature(ZSTD)?;
+                    self.core.need_feature(ZSTD)?;
                 }
                 _ => {}
             }
@@ -206,13 +208,13 @@ impl Inner {
         DatasetParts {
             id: row.id,
             blocks: Arc::clone(blocks) as Arc<dyn Blocks>,
-            cache: Arc::clone(&self.cache),
-            inodes: Arc::clone(&self.inodes),
+            cache: Arc::clone(&self.core.caches.nodes),
+            inodes: Arc::clone(&self.core.caches.inodes),
             names: row.names,
             extents: row.extents,
             settings,
-            txgs: Arc::clone(&self.txgs),
-            env: self.env.clone(),
+            txgs: Arc::clone(&self.core.txgs),
+            env: self.core.env.clone(),
             hash_seed: row.hash_seed,
             counters: Counters {
                 used: row.used,
@@ -236,34 +238,34 @@ impl Inner {
         let lister = writers
             .last()
             .filter(|_| keys.is_some())
-            .map(|last| Lister { manifests: Arc::clone(&self.manifests), writer: last.dataset });
+            .map(|last| Lister { manifests: Arc::clone(&self.core.manifests), writer: last.dataset });
         let digest_key = match &keys {
             Some(keys) => steadfast_crypto::derive(keys.master(), &[], DIGEST_INFO),
             None => {
                 let mut number = [0; 32];
-                number[..8].copy_from_slice(&self.guid.0.to_le_bytes());
+                number[..8].copy_from_slice(&self.core.identity.guid.0.to_le_bytes());
                 steadfast_crypto::derive(&Key::from_bytes(number), &[], DIGEST_INFO)
             }
         };
         Arc::new(DatasetBlocks {
-            blockio: Arc::clone(&self.blockio),
+            blockio: Arc::clone(&self.core.blockio),
             dataset: row.id,
             family: row.family(),
             owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner),
             keys,
             compression: RwLock::new(compression),
             small_bytes_max: AtomicU32::new(0),
-            unit: 1 << self.ashift,
+            unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(true),
             nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
             deaths: Arc::clone(deaths),
             raw: None,
             lister,
-            references: Arc::clone(&self.references),
+            references: Arc::clone(&self.core.references),
             dedup: RwLock::default(),
             digest_key,
-            clock: Arc::clone(&self.env.clock),
+            clock: Arc::clone(&self.core.env.clock),
         })
     }
 
@@ -280,13 +282,13 @@ impl Inner {
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
         let kept = table.resolve(id, "primarycache", "/").is_none_or(|resolved| resolved.value != "none");
         blocks.nodes_cached.store(kept, Ordering::Relaxed);
-        self.blockio.allow_l2arc(id, is_all("secondarycache"));
+        self.core.blockio.allow_l2arc(id, is_all("secondarycache"));
         let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
         // What came raw is sealed, and never the same.
         let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);
         let dedup = dedup.filter(|_| !is_raw).unwrap_or_default();
         if dedup != Dedup::Off {
-            self.references.expect_rows();
+            self.core.references.expect_rows();
         }
         *blocks.dedup.write() = dedup;
         blocks.ahead.store(is_all("prefetch"), Ordering::Relaxed);
@@ -302,8 +304,8 @@ impl Inner {
             // What is sealed does not become smaller.
             compression = CompressionSetting::Off;
         }
-        let held = self.holds_log_of(id);
-        let turn = held.then(|| self.sync_turn.lock());
+        let held = self.zil.holds_log_of(id);
+        let turn = held.then(|| self.core.sync_turn.lock());
         let mut table = self.table.write();
         let (name, key) = (table.full_name(id), table.key_name(id));
         let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.clone() })?;
@@ -316,12 +318,12 @@ impl Inner {
         }
         let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths, &entry.writers);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
-        head.allow_overlays(self.has_feature("overlays"));
+        head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
         if entry.row.destroying {
             head.begin_destroy();
         } else if held {
-            self.replay_held(id, &head, keys.as_deref())?;
+            self.zil.replay_held(id, &head, keys.as_deref())?;
         }
         let caching = Arc::clone(&blocks);
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
@@ -333,14 +335,14 @@ impl Inner {
     }
 
     /// A dataset in use.
-    pub(crate) fn use_dataset(self: &Arc<Inner>, id: DatasetId) -> Result<DatasetHandle> {
+    pub(crate) fn use_dataset(self: &Arc<Datasets>, id: DatasetId) -> Result<DatasetHandle> {
         let head = self.open_head(id)?;
         let dataset = if self.is_raw(id) { self.raw_view(id, vec![head])?.dataset } else { head };
         let table = self.table.read();
         let entry = table.get(id).filter(|entry| !entry.row.destroying);
         let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: format!("<{id}>") })?;
         entry.uses.fetch_add(1, Ordering::AcqRel);
-        let snapshots = SnapshotsOf { inner: Arc::downgrade(self), id };
+        let snapshots = SnapshotsOf { datasets: Arc::downgrade(self), id };
         Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
     }
 
@@ -354,7 +356,7 @@ impl Inner {
         volume: Option<VolumeSpec>,
     ) -> Result<DatasetId> {
         let mut hash_seed = [0; 16];
-        self.env.random.fill(&mut hash_seed);
+        self.core.env.random.fill(&mut hash_seed);
         let begin = Beginning { props, key, hash_seed, volume, ..Beginning::default() };
         self.add_with(parent, Some(name), begin)
     }
@@ -395,7 +397,7 @@ impl Inner {
                 };
                 let (wrapped, keys) = self.new_master(&user, id);
                 let user = (root == id).then_some(user);
-                self.space.expect_owner(root);
+                self.core.space.expect_owner(root);
                 (
                     Some(DatasetEncryption { root, owner: root, wrapped }),
                     Some(LoadedKeys { blocks: keys, user }),
@@ -406,8 +408,8 @@ impl Inner {
             id,
             parent,
             name: name.map_or_else(|| hidden_name(id), str::to_owned),
-            created_txg: self.txgs.gate.open_txg(),
-            created_ns: self.now_ns(),
+            created_txg: self.core.txgs.gate.open_txg(),
+            created_ns: self.core.now_ns(),
             names: None,
             extents: None,
             used: 0,
@@ -457,7 +459,7 @@ impl Inner {
             None => Dataset::create(parts)?,
             Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
         });
-        head.allow_overlays(self.has_feature("overlays"));
+        head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
         let caching = Arc::clone(&blocks);
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
@@ -465,14 +467,14 @@ impl Inner {
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
         self.set_caching(id, &caching);
-        self.changed.store(true, Ordering::Release);
+        self.core.health.changed.store(true, Ordering::Release);
         Ok(id)
     }
 
     fn new_master(&self, user: &UserKey, id: DatasetId) -> (WrappedKey, Arc<BlockKeys>) {
-        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let random = |out: &mut [u8]| self.core.env.random.fill(out);
         let master = Key::random(&random);
-        let wrapped = steadfast_crypto::wrap(user, &master, &wrap_aad(self, id), &random);
+        let wrapped = steadfast_crypto::wrap(user, &master, &wrap_aad(&self.core, id), &random);
         (wrapped, Arc::new(BlockKeys::new(master, &random)))
     }
 
@@ -495,11 +497,11 @@ impl Inner {
         key: Option<NewKey>,
         volume: Option<VolumeSpec>,
     ) -> Result<DatasetId> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let (parent, last) = self.place_for(name)?;
         if key.is_none() {
             // It looks as if what is made below it were sealed too.
-            self.check_not_raw(parent, &self.dataset_name(parent))?;
+            self.check_not_raw(parent, &self.core.dataset_name(parent))?;
         }
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
@@ -507,12 +509,12 @@ impl Inner {
         self.check_props(&props)?;
         let props = if volume.is_some() { props } else { with_fixed(self.table.read().get(parent), props) };
         if key.is_some() {
-            self.need_feature("encryption")?;
+            self.core.need_feature("encryption")?;
         }
         let id = self.add_dataset(parent, last, props, key, volume)?;
-        self.note_done(&format!("create {name} ({id})"));
+        self.core.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         Ok(id)
     }
 
@@ -533,7 +535,7 @@ impl Inner {
 
     /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
     pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         self.check_edits(id, edits)?;
         {
@@ -550,13 +552,13 @@ impl Inner {
         }
         for (property, value) in edits {
             match value {
-                Some(value) => self.note_done(&format!("set {name} ({id}) {property}={value}")),
-                None => self.note_done(&format!("inherit {name} ({id}) {property}")),
+                Some(value) => self.core.note_done(&format!("set {name} ({id}) {property}={value}")),
+                None => self.core.note_done(&format!("inherit {name} ({id}) {property}")),
             }
         }
         self.apply_settings(id);
         self.update_quotas(None);
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Refuses what properties cannot be.

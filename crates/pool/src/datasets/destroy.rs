@@ -17,6 +17,7 @@
 //! Before the commit of (X1) all of them are there. After it rows say that they are being destroyed, and each import goes on from
 //! there. Segments and what rows say of them change in one commit; dropping an owner again finds nothing.
 
+use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,11 +25,12 @@ use std::sync::atomic::Ordering;
 use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::deadlist::places_of;
 use crate::datasets::newer;
-use crate::datasets::snapshots::{Removal, Snapshot, take_out};
+use crate::datasets::snapshot::Snapshot;
+use crate::datasets::snapshots::Removal;
+use crate::datasets::snapshots::take_out;
 use crate::datasets::table::{Entry, ROOT, Table};
+use crate::refs::deadlist::places_of;
 
 /// Names that are told of those that stand in the way.
 const NAMES_TOLD: usize = 4;
@@ -132,7 +134,7 @@ fn owes(entry: &Entry) -> bool {
     !entry.dead.is_empty() || !entry.dead_dirty.is_empty() || !entry.snapshots_dirty.is_empty()
 }
 
-impl Inner {
+impl Datasets {
     /// Refuses to destroy what others need, or somebody uses.
     pub(crate) fn check_destroy(&self, table: &Table, name: &str, snapshots: bool) -> Result<()> {
         self.check_destroy_with(table, name, snapshots, &BTreeSet::new())
@@ -218,7 +220,7 @@ impl Inner {
     /// `zfs destroy`: datasets are gone at once, all or none, with their snapshots if that is wanted, and their blocks are freed in the
     /// background. Durable when it returns. (X1)
     pub(crate) fn destroy_all(&self, names: &[String], snapshots: bool) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         if names.is_empty() {
             return Ok(());
         }
@@ -234,7 +236,7 @@ impl Inner {
             self.discard_partials(name, &hidden)?;
         }
         while !self.destroy_now(names, snapshots)? {}
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     fn check_doomed(&self, table: &Table, doomed: &Doomed, snapshots: bool) -> Result<()> {
@@ -258,9 +260,9 @@ impl Inner {
         }
         if between {
             // All that was written is in the rows' trees from here on.
-            self.commit_changes()?;
+            self.core.commit_changes()?;
         }
-        let _turn = between.then(|| self.sync_turn.lock());
+        let _turn = between.then(|| self.core.sync_turn.lock());
         let _figures = self.figures.write();
         let mut table = self.table.write();
         let doomed = Doomed::of(&table, names)?;
@@ -304,11 +306,11 @@ impl Inner {
         let emptied = emptied.and_then(|()| kept.into_iter().try_for_each(|of| self.forget(&mut table, of)));
         if let Err(error) = emptied {
             // A part of it is in the tree that the next commit would store.
-            self.suspend(&error);
+            self.core.suspend(&error);
             return Err(error);
         }
         for (id, name) in &doomed.names {
-            self.note_done(&format!("destroy {name} ({id})"));
+            self.core.note_done(&format!("destroy {name} ({id})"));
         }
         Ok(true)
     }
@@ -372,9 +374,9 @@ impl Inner {
     fn remove_cells(&self, id: DatasetId, cells: &[(CellId, Cell)]) -> Result<()> {
         for (cell, sum) in cells {
             for number in 0..sum.next {
-                self.meta.remove(&MetaKey::CellRun(id, *cell, number).encode())?;
+                self.core.meta.remove(&MetaKey::CellRun(id, *cell, number).encode())?;
             }
-            self.meta.remove(&MetaKey::Cell(id, *cell).encode())?;
+            self.core.meta.remove(&MetaKey::Cell(id, *cell).encode())?;
         }
         Ok(())
     }
@@ -390,8 +392,8 @@ impl Inner {
                     continue;
                 }
             }
-            self.space.drop_owner(*owner);
-            self.references.drop_owner(*owner)?;
+            self.core.space.drop_owner(*owner);
+            self.core.references.drop_owner(*owner)?;
             let mut table = self.table.write();
             for id in ids {
                 if let Some(entry) = table.get_mut(*id) {
@@ -410,7 +412,7 @@ impl Inner {
             self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
         let mut goes_on = false;
         for id in doomed {
-            self.changed.store(true, Ordering::Release);
+            self.core.health.changed.store(true, Ordering::Release);
             let (by_owner, head) = {
                 let table = self.table.read();
                 // A row outlives those below it, and those that take their key from it: import joins every row to the root
@@ -435,7 +437,7 @@ impl Inner {
                     dropped
                 }
                 (None, Some(head)) => {
-                    head.set_frees_room(self.frees_max());
+                    head.set_frees_room(self.core.frees_max());
                     let (done, result) = head.destroy_step(txg)?;
                     self.take_result(id, &result);
                     goes_on |= !done;
@@ -450,7 +452,7 @@ impl Inner {
             };
             if done {
                 self.table.write().remove(id);
-                self.held.lock().release(id);
+                self.zil.held.lock().release(id);
             }
         }
         self.destroying.store(goes_on, Ordering::Relaxed);

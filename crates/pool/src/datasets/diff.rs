@@ -3,6 +3,7 @@
 //! Found by the walk that increments are made of (`differ`): names and inodes that differ, without looking at content. A file is named
 //! by the links that it has, so moving it is told as what it is.
 
+use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,9 +14,8 @@ use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{BlockPointer, DatasetId, InodeId, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
+use crate::datasets::snapshots::Pin;
 use crate::datasets::traverse::{Base, differences};
-use crate::streams::send::Pin;
 
 /// How a file changed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -86,7 +86,7 @@ impl Moment {
     }
 }
 
-impl Inner {
+impl Datasets {
     /// What changed from a snapshot to a later one of the same dataset, or to the dataset as of the last commit.
     pub(crate) fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
         let (id, mut before) = self.moment(base)?;
@@ -202,8 +202,8 @@ impl Inner {
             if self.is_raw(id) {
                 return Ok((id, self.raw_moment(id, dataset, Txg(u64::MAX), None)?));
             }
-            if !self.read_only {
-                self.commit_changes()?;
+            if !self.core.health.read_only {
+                self.core.commit_changes()?;
             }
             let names = self.table.read().get(id).and_then(|entry| entry.row.names);
             return Ok((id, Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, _pin: None, paths }));

@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::core::inner::Inner;
-
 /// How often who counts begins again before what commits said is taken for the answer.
 const COUNTS_MAX: u32 = 16;
 
@@ -33,7 +31,7 @@ impl Freeing {
     }
 
     /// What `count` finds, and at least 1 while a commit is under way that may have taken something from where it looks.
-    fn told(&self, count: impl Fn() -> u64) -> u64 {
+    pub fn told(&self, count: impl Fn() -> u64) -> u64 {
         let mut most = 0;
         for _ in 0..COUNTS_MAX {
             let before = self.turns.load(Ordering::SeqCst);
@@ -51,35 +49,6 @@ impl Freeing {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.turns.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl Inner {
-    /// Bytes of destroyed datasets, and 1 if anything else that was deleted is still to be given back.
-    pub(crate) fn freeing(&self) -> u64 {
-        let count = || {
-            let doomed: u64 = {
-                let table = self.table.read();
-                let rows = table.iter_all().map(|(_, entry)| &entry.row).filter(|row| row.destroying);
-                rows.map(|row| row.used.max(1)).sum()
-            };
-            (doomed + self.dead_bytes()).max(u64::from(self.owes_heads()))
-        };
-        if self.is_suspended() || self.read_only { 0 } else { self.freeing.told(count) }
-    }
-
-    /// True if there is something to be freed; what it comes to is not added up.
-    pub(crate) fn is_owing(&self) -> bool {
-        let doomed =
-            || self.table.read().iter_all().any(|(_, entry)| entry.row.destroying || !entry.dead.is_empty());
-        self.owes_heads() || doomed()
-    }
-
-    /// True if something was deleted in an open head.
-    fn owes_heads(&self) -> bool {
-        // A deletion that was let in and then failed leaves nothing to commit.
-        let deleting = || self.admission.is_deleting() && self.has_changes();
-        self.heads().iter().any(|head| head.owes_frees()) || deleting()
     }
 }
 

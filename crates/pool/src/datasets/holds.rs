@@ -1,18 +1,18 @@
 //! Holds: tags that keep a snapshot from being destroyed; and new names and properties for snapshots.
 
+use crate::datasets::state::Datasets;
 use steadfast_format::{MetaKey, Txg, meta_keys};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::snapshots::Snapshot;
+use crate::datasets::snapshot::Snapshot;
 
 /// A tag and when it was set, in seconds since 1970.
 pub type Hold = (String, u64);
 
-impl Inner {
+impl Datasets {
     /// `zfs hold`: all of them, or none. Durable when it returns.
     pub(crate) fn hold(&self, names: &[String], tag: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
             let mut table = self.table.write();
             let mut found = Vec::new();
@@ -24,7 +24,7 @@ impl Inner {
                 }
                 found.push((id, txg));
             }
-            let now = self.now_ns();
+            let now = self.core.now_ns();
             for (id, txg) in found {
                 let entry = table.get_mut(id).expect("just found");
                 let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
@@ -33,13 +33,13 @@ impl Inner {
                 entry.snapshots_dirty.insert(txg);
             }
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// `zfs release`: all of them, or none. A snapshot that was to go when nothing keeps it goes with its last tag, if it has no
     /// clones. Durable when it returns.
     pub(crate) fn release(&self, names: &[String], tag: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
             let _figures = self.figures.write();
             let mut table = self.table.write();
@@ -72,7 +72,7 @@ impl Inner {
                 self.release_origin(&mut table, number)?;
             }
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Tags of a snapshot.
@@ -85,7 +85,7 @@ impl Inner {
 
     /// `zfs rename` of snapshots, all or none: full name, and what is to follow the `@`. Durable when it returns.
     pub(crate) fn rename_snapshots(&self, names: &[String], to: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
             let mut table = self.table.write();
             let mut found = Vec::new();
@@ -105,7 +105,7 @@ impl Inner {
                 entry.snapshots_dirty.insert(txg);
             }
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it returns.
@@ -114,7 +114,7 @@ impl Inner {
         names: &[String],
         edits: &[(&str, Option<&str>)],
     ) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
             for (property, value) in edits {
                 match value {
@@ -127,24 +127,24 @@ impl Inner {
         for name in names {
             for (property, value) in edits {
                 match value {
-                    Some(value) => self.note_done(&format!("set {name} {property}={value}")),
-                    None => self.note_done(&format!("inherit {name} {property}")),
+                    Some(value) => self.core.note_done(&format!("set {name} {property}={value}")),
+                    None => self.core.note_done(&format!("inherit {name} {property}")),
                 }
             }
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// A property of snapshots goes back to what was received of it, or to what their datasets have; all or none. Durable when it
     /// returns.
     pub(crate) fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
             snapshot.received.revert(&mut snapshot.props, property);
             snapshot.props_dirty.push(property.to_owned());
         })?;
-        names.iter().for_each(|name| self.note_done(&format!("inherit -S {name} {property}")));
-        self.commit_changes()
+        names.iter().for_each(|name| self.core.note_done(&format!("inherit -S {name} {property}")));
+        self.core.commit_changes()
     }
 
     /// Does something to the rows of snapshots, which the next commit stores; to none of them if one is not there.
@@ -173,12 +173,12 @@ impl Inner {
     /// Tags, as stored.
     pub(crate) fn load_holds(&self, pool: &str) -> Result<()> {
         let numbers = self.table.read().snapshots_by_number();
-        for item in self.items_of(meta_keys::HOLD) {
+        for item in self.core.items_of(meta_keys::HOLD) {
             let (MetaKey::Hold(number, tag), value) = item? else { continue };
             let time = <[u8; 8]>::try_from(value.as_slice()).map_err(|_| {
                 let source =
                     steadfast_format::DecodeError::Short { structure: "hold", need: 8, have: value.len() };
-                self.corrupt(pool, "a hold", source)
+                self.core.corrupt(pool, "a hold", source)
             })?;
             let Some((id, txg)) = numbers.get(&number) else { continue };
             let mut table = self.table.write();

@@ -1,12 +1,12 @@
 //! Loading and unloading keys of encryption roots.
 
+use crate::datasets::state::Datasets;
 use std::sync::Arc;
 
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_format::{DatasetId, KdfParams, KeyFormat, PoolGuid, PoolState, WrappedKey};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::dataset::NewKey;
 use crate::datasets::table::{Entry, LoadedKeys, ROOT};
 
@@ -49,7 +49,7 @@ pub fn new_user_key(
     Ok(UserKey::new(format, secret, kdf)?)
 }
 
-impl Inner {
+impl Datasets {
     /// The dataset as an encryption root, with its wrapped key.
     fn encryption_root(&self, name: &str) -> Result<(DatasetId, WrappedKey, bool)> {
         let id = self.table.read().find(name)?;
@@ -86,11 +86,11 @@ impl Inner {
         if self.is_raw(root) {
             return self.load_raw_key(root, name, secret, dry_run);
         }
-        let (user, master) = unwrap(name, secret, &wrapped, &wrap_aad(self.guid, root))?;
+        let (user, master) = unwrap(name, secret, &wrapped, &wrap_aad(self.core.identity.guid, root))?;
         if dry_run {
             return Ok(());
         }
-        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let random = |out: &mut [u8]| self.core.env.random.fill(out);
         let mut opened = vec![(root, master)];
         let followers: Vec<(DatasetId, WrappedKey)> = {
             let table = self.table.read();
@@ -100,8 +100,8 @@ impl Inner {
                 .collect()
         };
         for (id, wrapped) in followers {
-            let master = steadfast_crypto::unwrap(&user, &wrapped, &wrap_aad(self.guid, id))
-                .map_err(|_| Error::WrongKey { name: self.dataset_name(id) })?;
+            let master = steadfast_crypto::unwrap(&user, &wrapped, &wrap_aad(self.core.identity.guid, id))
+                .map_err(|_| Error::WrongKey { name: self.core.dataset_name(id) })?;
             opened.push((id, master));
         }
         {
@@ -117,7 +117,7 @@ impl Inner {
         for id in ids {
             let owner =
                 self.table.read().get(id).and_then(|entry| Some(entry.row.encryption.as_ref()?.owner));
-            owner.into_iter().for_each(|owner| self.space.expect_owner(owner));
+            owner.into_iter().for_each(|owner| self.core.space.expect_owner(owner));
             if let Err(error) = self.open_head(id) {
                 self.close_unopened(root);
                 return Err(error);
@@ -164,10 +164,10 @@ impl Inner {
                 None => Err(Error::Busy { name: name.to_owned() }),
             };
         }
-        if !self.read_only {
-            self.commit_changes()?;
+        if !self.core.health.read_only {
+            self.core.commit_changes()?;
         }
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         let mut table = self.table.write();
         if let Some(name) = busy(&table) {
             return Err(Error::Busy { name });
@@ -177,7 +177,7 @@ impl Inner {
             entry.open = None;
             entry.keys = None;
             let family = entry.row.family();
-            self.blockio.forget(id, family);
+            self.core.blockio.forget(id, family);
         }
         Ok(())
     }
@@ -187,11 +187,11 @@ impl Inner {
     /// from where this one's came from follow, and if it was the root all that took it from there. Master keys stay, so nothing is sealed anew; all rows change in one commit.
     /// Durable when it returns.
     pub(crate) fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         self.check_not_raw(id, name)?;
         let (old_root, new_root, user) = self.key_change(id, name, new)?;
-        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let random = |out: &mut [u8]| self.core.env.random.fill(out);
         {
             let mut table = self.table.write();
             let followers: Vec<DatasetId> = table
@@ -205,14 +205,14 @@ impl Inner {
                 encryption.is_some_and(|encryption| encryption.owner != new_root)
             };
             if followers.iter().any(|follower| moves(&follower)) {
-                self.need_feature("moved_datasets")?;
+                self.core.need_feature("moved_datasets")?;
             }
             // Everything that can fail comes before the first change.
             let mut wrapped = Vec::new();
             for &follower in &followers {
                 let locked = || Error::KeyNotLoaded { name: table.key_name(follower) };
                 let keys = table.get(follower).and_then(|entry| entry.keys.as_ref()).ok_or_else(locked)?;
-                let aad = wrap_aad(self.guid, follower);
+                let aad = wrap_aad(self.core.identity.guid, follower);
                 wrapped.push(steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random));
             }
             for (follower, wrapped) in followers.into_iter().zip(wrapped) {
@@ -235,14 +235,14 @@ impl Inner {
                 entry.props_dirty.insert(property.to_owned());
             }
         }
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         if id == ROOT
-            && let Some(sealing) = &self.sealing
+            && let Some(sealing) = &self.core.sealing
         {
             // The pool's own key after the rows: the labels are not part of a commit. Import says what a crash between
             // the two means.
-            let turn = self.sync_turn.lock();
-            let aad = pool_wrap_aad(self.guid);
+            let turn = self.core.sync_turn.lock();
+            let aad = pool_wrap_aad(self.core.identity.guid);
             let wrapped = steadfast_crypto::wrap(&user, sealing.keys.master(), &aad, &random);
             {
                 let mut stored = sealing.wrapped.write();
@@ -251,13 +251,13 @@ impl Inner {
                     location.clone_into(&mut stored.1);
                 }
             }
-            let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
+            let written = self.devices.write_labels(PoolState::Active, self.core.txgs.commits.committed());
             drop(turn);
             if written.is_err() {
                 // The rows have the new key. As long as a label has the old one, that opens the pool: commits give up what stood in the
                 // way, if the pool does without it, and write them all.
-                self.commit_state.lock().labels_dirty = true;
-                self.settle_labels()?;
+                self.core.commit_state.lock().labels_dirty = true;
+                self.zil.settle_labels()?;
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Inner {
         let parent = table.get(id).map_or(DatasetId(0), |entry| entry.row.parent);
         let above = (id != ROOT).then(|| table.encryption_root(parent)).flatten();
         let Some(new_root) = above else {
-            let parent = if id == ROOT { self.name() } else { table.full_name(parent) };
+            let parent = if id == ROOT { self.core.name() } else { table.full_name(parent) };
             return Err(Error::NothingToInherit { name: name.to_owned(), parent });
         };
         drop(table);

@@ -1,26 +1,33 @@
 //! File systems, volumes, snapshots and clones (ZFS: DSL).
 
-pub(crate) mod blocks;
+pub(crate) mod batch;
 pub(crate) mod bookmarks;
 pub(crate) mod clones;
 pub mod counts;
 pub(crate) mod dataset;
-pub(crate) mod ddt;
-pub(crate) mod deadlist;
+pub(crate) mod deadlists;
 pub(crate) mod destroy;
 pub(crate) mod diff;
 pub(crate) mod freeing;
 pub(crate) mod holds;
+pub(crate) mod journal;
 pub(crate) mod keys;
-pub(crate) mod manifest;
+pub(crate) mod limits;
+pub(crate) mod manifests;
 pub(crate) mod newer;
+pub(crate) mod notes;
 pub(crate) mod owners;
+pub(crate) mod partial;
 pub(crate) mod quotas;
 pub(crate) mod raw;
 pub(crate) mod received;
+pub(crate) mod received_props;
+pub(crate) mod receiving;
 pub(crate) mod rename;
 pub(crate) mod rollback;
+pub(crate) mod snapshot;
 pub(crate) mod snapshots;
+pub(crate) mod state;
 pub(crate) mod table;
 pub(crate) mod traverse;
 pub(crate) mod volumes;

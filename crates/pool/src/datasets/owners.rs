@@ -1,5 +1,6 @@
 //! Users and groups of a dataset: what they take up, and their quotas, which are properties (`userquota@1000`).
 
+use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, HashMap};
 
 use steadfast_dataset::{Dataset, OwnerQuota};
@@ -7,7 +8,6 @@ use steadfast_format::{DatasetId, Owner, OwnerRow};
 use steadfast_property::{Local, OwnerProperty};
 
 use crate::core::error::Result;
-use crate::core::inner::Inner;
 
 /// The feature without which owners are not counted.
 pub(crate) const FEATURE: &str = "owner_accounting";
@@ -38,10 +38,10 @@ fn quotas_of(props: &Local) -> HashMap<Owner, OwnerQuota> {
     quotas
 }
 
-impl Inner {
+impl Datasets {
     /// Counts owners of a dataset as the pool's format allows, and holds them to their quotas.
     pub(crate) fn watch_owners(&self, id: DatasetId, head: &Dataset) {
-        if self.has_feature(FEATURE) && !self.read_only {
+        if self.core.has_feature(FEATURE) && !self.core.health.read_only {
             head.count_owners();
         }
         let table = self.table.read();
@@ -52,7 +52,7 @@ impl Inner {
     pub(crate) fn check_owner_quotas<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
         let mut names = names;
         if names.any(|name| OwnerProperty::parse(name).is_some()) {
-            self.need_feature(FEATURE)
+            self.core.need_feature(FEATURE)
         } else {
             Ok(())
         }
@@ -64,8 +64,8 @@ impl Inner {
         let head = self.open_head(id)?;
         if head.owners().is_none() {
             // A pool that is never written to shows what it knows, which is nothing.
-            self.need_feature(FEATURE)?;
-            self.wait_durable()?;
+            self.core.need_feature(FEATURE)?;
+            self.core.wait_durable()?;
         }
         let mut uses: BTreeMap<Owner, OwnerUse> = BTreeMap::new();
         for (owner, row) in head.owners().unwrap_or_default() {

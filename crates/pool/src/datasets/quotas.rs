@@ -44,40 +44,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_dataset::Dataset;
 use steadfast_format::{DatasetId, Txg};
 use steadfast_property::Local;
 use steadfast_txg::{Account, AdmitKind, Verdict};
 
 use crate::core::admission::Admission;
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::received::ReceivedProps;
+use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::table::{Entry, ROOT, Table};
 
 /// Txgs that can hold promises at once (as in the budget).
 const TXG_SLOTS: usize = 4;
 
 /// Properties that are limits, in the order of [`Limits`].
-const LIMITS: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
+pub(crate) const LIMITS: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
 
 /// What is set on a dataset, in bytes; 0 is none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Limits {
-    quota: u64,
-    refquota: u64,
-    reservation: u64,
-    refreservation: u64,
+pub(crate) struct Limits {
+    pub quota: u64,
+    pub refquota: u64,
+    pub reservation: u64,
+    pub refreservation: u64,
 }
 
 impl Limits {
-    fn of(props: &Local) -> Limits {
+    pub fn of(props: &Local) -> Limits {
         let bytes = |name: &str| props.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
         let [quota, refquota, reservation, refreservation] = LIMITS.map(bytes);
         Limits { quota, refquota, reservation, refreservation }
     }
 
-    fn is_none(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         *self == Limits::default()
     }
 }
@@ -89,73 +87,73 @@ fn bound(limit: u64) -> u64 {
 
 /// One dataset.
 #[derive(Clone, Debug, Default)]
-struct Node {
+pub(crate) struct Node {
     /// `None` for the root.
-    parent: Option<DatasetId>,
-    limits: Limits,
+    pub parent: Option<DatasetId>,
+    pub limits: Limits,
     /// Bytes of its own as of the last commit.
-    referenced: u64,
+    pub referenced: u64,
     /// Part of it: what its youngest snapshot refers to as well. Known where something is reserved for it.
-    held: u64,
+    pub held: u64,
     /// Bytes it refers to that are its origin's.
-    shared: u64,
+    pub shared: u64,
     /// Bytes that only its snapshots hold.
-    kept: u64,
+    pub kept: u64,
     /// Bytes of content before compression and on devices, here and below.
-    logical: u64,
-    data: u64,
+    pub logical: u64,
+    pub data: u64,
     /// Nobody sees it: something is received into it.
-    hidden: bool,
+    pub hidden: bool,
     /// What it is received into, and the quota of that which holds what arrives; 0 is none.
-    held_by: Option<(DatasetId, u64)>,
+    pub held_by: Option<(DatasetId, u64)>,
     /// Datasets below it.
-    below: u64,
+    pub below: u64,
     /// Snapshots, here and below.
-    snapshots: u64,
+    pub snapshots: u64,
     /// Promised to operations that have no txg yet, and by txg.
-    promised: u64,
-    promised_in: [u64; TXG_SLOTS],
+    pub promised: u64,
+    pub promised_in: [u64; TXG_SLOTS],
     /// Sum of what its children are charged with.
-    children: u64,
+    pub children: u64,
     /// The same without promises.
-    children_settled: u64,
+    pub children_settled: u64,
     /// Sum of what is promised here and below.
-    promised_below: u64,
+    pub promised_below: u64,
     /// It, or one below it, gives something back from commit to commit.
-    freeing: bool,
+    pub freeing: bool,
 }
 
 impl Node {
-    fn own(&self) -> u64 {
+    pub fn own(&self) -> u64 {
         self.referenced + self.all_promised()
     }
 
-    fn all_promised(&self) -> u64 {
+    pub fn all_promised(&self) -> u64 {
         self.promised + self.promised_in.iter().sum::<u64>()
     }
 
-    fn used_if(&self, own: u64, children: u64) -> u64 {
+    pub fn used_if(&self, own: u64, children: u64) -> u64 {
         own.max(self.reserved()) + self.kept + children
     }
 
     /// What `own` can come to with what is reserved for it.
-    fn reserved(&self) -> u64 {
+    pub fn reserved(&self) -> u64 {
         match self.limits.refreservation {
             0 => 0,
             bytes => bytes + self.held,
         }
     }
 
-    fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used_if(self.own(), self.children)
     }
 
-    fn charged(&self) -> u64 {
+    pub fn charged(&self) -> u64 {
         self.used().max(self.limits.reservation)
     }
 
     /// What it is charged with, without promises.
-    fn charged_settled(&self) -> u64 {
+    pub fn charged_settled(&self) -> u64 {
         self.used_if(self.referenced, self.children_settled).max(self.limits.reservation)
     }
 }
@@ -181,20 +179,20 @@ pub(crate) struct Measure {
 }
 
 #[derive(Default)]
-struct Tree {
-    nodes: HashMap<DatasetId, Node>,
+pub(crate) struct Tree {
+    pub nodes: HashMap<DatasetId, Node>,
     /// What all have of their own, and what their snapshots hold.
-    own: u64,
+    pub own: u64,
     /// A reservation is set somewhere, so what one dataset takes another may lack.
-    reserving: bool,
+    pub reserving: bool,
 }
 
 /// All datasets' limits, and what counts against them.
 pub(crate) struct Quotas {
-    tree: Mutex<Tree>,
+    pub tree: Mutex<Tree>,
     /// A limit is set somewhere.
-    limited: AtomicBool,
-    admission: Arc<Admission>,
+    pub limited: AtomicBool,
+    pub admission: Arc<Admission>,
 }
 
 impl Quotas {
@@ -274,7 +272,7 @@ impl Quotas {
     }
 
     /// Bytes that can still be written to a dataset as far as quotas are concerned; `None` without one.
-    fn room(&self, id: DatasetId) -> Option<u64> {
+    pub fn room(&self, id: DatasetId) -> Option<u64> {
         let tree = self.tree.lock();
         let held_by = tree.nodes.get(&id).and_then(|node| node.held_by);
         let mut room = None;
@@ -296,7 +294,7 @@ impl Quotas {
     }
 
     /// [`Tree::check`] of the datasets as they are.
-    fn check(&self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
+    pub fn check(&self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         self.tree.lock().check(id, name, new, free)
     }
 
@@ -357,7 +355,7 @@ impl Quotas {
     }
 
     /// [`Quotas::check`] for a dataset that is to be made below `parent`.
-    fn check_new(&self, parent: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
+    pub fn check_new(&self, parent: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         const NEW: DatasetId = DatasetId(u64::MAX);
         let limits = Limits { quota: new.quota, refquota: new.refquota, ..Limits::default() };
         let node = Node { parent: Some(parent), limits, ..Node::default() };
@@ -373,8 +371,8 @@ impl Quotas {
 /// Limits of a dataset that hold what arrives for it; 0 is none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Expected {
-    quota: u64,
-    refquota: u64,
+    pub quota: u64,
+    pub refquota: u64,
 }
 
 impl Expected {
@@ -391,30 +389,11 @@ pub(crate) struct Own {
     /// Bytes that it refers to, without what is its origin's, or its base's.
     pub referenced: u64,
     /// Bytes that it refers to and that are those.
-    shared: u64,
-    shared_logical: u64,
+    pub shared: u64,
+    pub shared_logical: u64,
     /// Bytes that only its snapshots hold.
-    kept: u64,
-    kept_logical: u64,
-}
-
-fn own_of(table: &Table, entry: &Entry) -> Own {
-    let (row, lineage) = (&entry.row, &entry.row.lineage);
-    let base = entry.receiving.as_ref().and_then(|receiving| {
-        let (txg, _) = receiving.row.base?;
-        table.get(receiving.row.target)?.snapshots.get(&txg)
-    });
-    let (shared, shared_logical, kept, kept_logical) = match base {
-        // What it let go of its base lives on in that. (R2)
-        Some(base) => (
-            base.row.used.saturating_sub(lineage.kept),
-            base.row.logical.saturating_sub(lineage.kept_logical),
-            0,
-            0,
-        ),
-        None => (lineage.shared, lineage.shared_logical, lineage.kept, lineage.kept_logical),
-    };
-    Own { referenced: row.used.saturating_sub(shared), shared, shared_logical, kept, kept_logical }
+    pub kept: u64,
+    pub kept_logical: u64,
 }
 
 /// The quota of a node that holds what is written there or below, by one that is held so.
@@ -428,7 +407,7 @@ fn slot(txg: Txg) -> usize {
 
 impl Tree {
     /// Computes what depends on what lies below.
-    fn sum_up(&mut self) {
+    pub fn sum_up(&mut self) {
         let ids: Vec<DatasetId> = self.nodes.keys().copied().collect();
         let mut deepest_first: Vec<(usize, DatasetId)> = Vec::with_capacity(ids.len());
         for id in ids {
@@ -463,7 +442,7 @@ impl Tree {
 
     /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and reserving no more than
     /// there is.
-    fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
+    pub fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
         let unique = own.saturating_sub(node.held);
@@ -511,7 +490,7 @@ impl Tree {
 
     /// A dataset at or above `to`, and neither at nor above `from`, whose quota has no room for so many bytes that it would be charged with, and
     /// that quota.
-    fn without_room(&self, from: DatasetId, to: DatasetId, bytes: u64) -> Option<(DatasetId, u64)> {
+    pub fn without_room(&self, from: DatasetId, to: DatasetId, bytes: u64) -> Option<(DatasetId, u64)> {
         let above = |id: DatasetId| {
             std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))
         };
@@ -524,13 +503,13 @@ impl Tree {
     }
 
     /// Bytes of the pool that nobody has reserved, of `free` that live and promised ones leave.
-    fn unreserved(&self, free: u64) -> u64 {
+    pub fn unreserved(&self, free: u64) -> u64 {
         let Some(root) = self.nodes.get(&ROOT) else { return free };
         free.saturating_sub(root.charged().saturating_sub(self.own))
     }
 
     /// Bytes that can still be written at or below `id`, its own refquota and refreservation aside.
-    fn available(&self, id: DatasetId, free: u64) -> u64 {
+    pub fn available(&self, id: DatasetId, free: u64) -> u64 {
         let Some(node) = self.nodes.get(&id) else { return free };
         let mine = bound(node.limits.quota).saturating_sub(node.used());
         let above = match node.parent {
@@ -541,7 +520,7 @@ impl Tree {
     }
 
     /// Changes what is promised to a dataset, and all sums above it.
-    fn shift(&mut self, id: DatasetId, change: impl FnOnce(&mut Node)) {
+    pub fn shift(&mut self, id: DatasetId, change: impl FnOnce(&mut Node)) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let (before, promised) = (node.charged(), node.all_promised());
         change(node);
@@ -558,7 +537,7 @@ impl Tree {
     }
 
     /// A snapshot holds all of a dataset. Gives it, and what that adds to what it uses, where there is no room for it.
-    fn hold(&mut self, id: DatasetId, pool_bytes: u64) -> Option<(DatasetId, u64)> {
+    pub fn hold(&mut self, id: DatasetId, pool_bytes: u64) -> Option<(DatasetId, u64)> {
         let above = |id: DatasetId| {
             std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))
         };
@@ -575,7 +554,7 @@ impl Tree {
     }
 
     /// (Q1): where so many bytes more would not fit, and whether that is for want of a quota.
-    fn obstacle(&self, id: DatasetId, space: u64, pool_bytes: u64) -> Option<(&Node, bool)> {
+    pub fn obstacle(&self, id: DatasetId, space: u64, pool_bytes: u64) -> Option<(&Node, bool)> {
         let mut node = self.nodes.get(&id)?;
         let (mut at, held_by) = (Some(id), node.held_by);
         let own = node.own() + space;
@@ -657,75 +636,23 @@ impl Account for DatasetAccount {
     }
 }
 
-impl Inner {
-    /// Holds a dataset to its limits.
-    pub(crate) fn open_account(&self, id: DatasetId, head: &Dataset) {
-        head.set_account(Arc::new(DatasetAccount { quotas: Arc::clone(&self.quotas), id }));
-    }
-
-    /// Brings limits and figures up to date after a commit of `done`, or a change of the table.
-    pub(crate) fn update_quotas(&self, done: Option<Txg>) {
-        let accounting = self.space.accounting();
-        let _figures = self.figures.read();
-        let table = self.table.read();
-        let charged = |entry| {
-            let own = own_of(&table, entry);
-            own.referenced + own.kept
-        };
-        let datasets: u64 = table.iter_charged().map(|(_, entry)| charged(entry)).sum();
-        let other = accounting.live_bytes.saturating_sub(datasets);
-        let room = accounting.capacity_bytes.saturating_sub(other);
-        self.admission.for_datasets.store(room, Ordering::Relaxed);
-        self.quotas.rebuild(&table, done, |id, own| self.held_of(&table, id, own));
-    }
-
-    /// What of a dataset's own its youngest snapshot refers to as well. Under `figures`.
-    fn held_of(&self, table: &Table, id: DatasetId, own: &Own) -> u64 {
-        if table.get(id).is_none_or(|entry| entry.snapshots.is_empty()) {
-            return 0;
-        }
-        // What cannot be read is told where it is asked for.
-        self.written(table, id).map_or(0, |written| own.referenced.saturating_sub(written))
-    }
-
-    /// Refuses snapshots that a commit is about to take where what is reserved would not fit beside them. Sync context, under `figures`.
-    pub(crate) fn check_reserved(&self, table: &Table, txg: Txg, of: &[(DatasetId, String)]) -> Result<()> {
-        let reserves =
-            |id: &DatasetId| table.get(*id).is_some_and(|entry| Limits::of(&entry.props).refreservation > 0);
-        let of: Vec<DatasetId> = of.iter().map(|(id, _)| *id).filter(reserves).collect();
-        match of.is_empty() {
-            true => Ok(()),
-            false => self.quotas.check_snapshots(table, txg, |id, own| self.held_of(table, id, own), &of),
-        }
-    }
-
-    /// Bytes that the pool takes besides what lives and is promised.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        let accounting = self.space.accounting();
-        let promised = self.txgs.budget.reserved().space;
-        accounting.capacity_bytes.saturating_sub(accounting.live_bytes).saturating_sub(promised)
-    }
-
-    /// Refuses limits that cannot be kept.
-    pub(crate) fn check_limits(&self, id: DatasetId, edits: &[(&str, Option<&str>)]) -> Result<()> {
-        if !edits.iter().any(|(property, _)| LIMITS.contains(property)) {
-            return Ok(());
-        }
-        let name = self.dataset_name(id);
-        let mut props = self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default();
-        for (property, value) in edits {
-            match value {
-                Some(value) => _ = props.insert((*property).to_owned(), (*value).to_owned()),
-                None => _ = props.remove(*property),
-            }
-        }
-        self.quotas.check(id, &name, Limits::of(&props), self.free_bytes())
-    }
-
-    /// [`Inner::check_limits`] for a dataset that is to be made.
-    pub(crate) fn check_new_limits(&self, parent: DatasetId, name: &str, props: &Local) -> Result<()> {
-        self.quotas.check_new(parent, name, Limits::of(props), self.free_bytes())
-    }
+pub(crate) fn own_of(table: &Table, entry: &Entry) -> Own {
+    let (row, lineage) = (&entry.row, &entry.row.lineage);
+    let base = entry.receiving.as_ref().and_then(|receiving| {
+        let (txg, _) = receiving.row.base?;
+        table.get(receiving.row.target)?.snapshots.get(&txg)
+    });
+    let (shared, shared_logical, kept, kept_logical) = match base {
+        // What it let go of its base lives on in that. (R2)
+        Some(base) => (
+            base.row.used.saturating_sub(lineage.kept),
+            base.row.logical.saturating_sub(lineage.kept_logical),
+            0,
+            0,
+        ),
+        None => (lineage.shared, lineage.shared_logical, lineage.kept, lineage.kept_logical),
+    };
+    Own { referenced: row.used.saturating_sub(shared), shared, shared_logical, kept, kept_logical }
 }
 
 #[cfg(test)]

@@ -14,30 +14,29 @@
 //! (W5) What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
 //!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
+use crate::datasets::state::Datasets;
+use crate::refs::raw_source::ROOTS;
+use crate::refs::raw_source::RawSource;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use parking_lot::RwLock;
-use steadfast_blockio::{Badness, Block, BlockIo, CompressionSetting, ReadContext};
+use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts};
-use steadfast_device::Buffer;
-use steadfast_format::raw::{RawBlock, RawRoots, STRIDE, is_stamp};
-use steadfast_format::{Address, BlockPointer, DatasetId, InodeId, PoolGuid, Stamp};
+use steadfast_format::raw::RawRoots;
+use steadfast_format::{DatasetId, InodeId};
 use steadfast_tree::NodeCache;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::blocks::DatasetBlocks;
-use crate::datasets::deadlist::Deaths;
 use crate::datasets::keys::{unwrap, wrap_aad};
+use crate::refs::blocks::DatasetBlocks;
+use crate::refs::deadlist::Deaths;
 
 /// Feature of pools with raw datasets.
 pub(crate) const FEATURE: &str = "raw_datasets";
 /// Feature of pools with raw datasets that are volumes.
 pub(crate) const VOLUME_FEATURE: &str = "raw_volumes";
-/// The file of the roots.
-pub(crate) const ROOTS: InodeId = InodeId(2);
 /// Its name.
 pub(crate) const ROOTS_NAME: &[u8] = b"roots";
 /// The root of what is shown, and how a mode says that it is a regular file.
@@ -46,92 +45,6 @@ const TYPE_BITS: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 /// Nodes that a view keeps opened in memory, in bytes.
 const VIEW_NODES_BYTES: usize = 16 << 20;
-
-/// The file that holds blocks of a salt. Two salts with one file are as unlikely as 62 random bits are to be the same, and
-/// who makes such salts gets blocks that do not open.
-pub(crate) fn file_of(salt: &[u8; 16]) -> InodeId {
-    let made = steadfast_crypto::hash_parts(&[b"steadfast raw file", salt]);
-    let number = u64::from_le_bytes(made[..8].try_into().expect("eight bytes")) >> 2;
-    InodeId(number.max(ROOTS.0 + 1))
-}
-
-/// The name of that file.
-pub(crate) fn name_of(salt: &[u8; 16]) -> Vec<u8> {
-    salt.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
-}
-
-/// Where a block lies in the file of its salt.
-pub(crate) fn offset_of(stamp: &Stamp) -> u64 {
-    stamp.counter * STRIDE
-}
-
-/// Where blocks of a view come from.
-pub(crate) struct RawSource {
-    /// Pool that sealed them.
-    pool: PoolGuid,
-    /// Raw datasets, or snapshots of some, in which they are looked for.
-    carriers: Vec<Arc<Dataset>>,
-}
-
-impl RawSource {
-    /// A block, verified and opened.
-    pub fn read(
-        &self,
-        blockio: &BlockIo,
-        pointer: &BlockPointer,
-        context: &ReadContext<'_>,
-    ) -> Result<Block> {
-        let bad = |reason: String| Error::BadDataset { dataset: context.dataset, reason };
-        let absent =
-            || bad(format!("block {} of salt {} is not there", pointer.stamp.counter, tell(pointer)));
-        if !is_stamp(&pointer.stamp) {
-            return Err(absent());
-        }
-        for carrier in &self.carriers {
-            if let Some((header, bytes)) = stored(carrier, &pointer.stamp)?
-                && header.psize == pointer.psize
-            {
-                let opened = blockio.open_foreign(Buffer::from(bytes), self.pool, pointer, context);
-                if let Err(steadfast_blockio::Error::Bad(fault)) = &opened
-                    && fault.badness() == Badness::Authentication
-                    && let Some(address) = place_of(carrier, &pointer.stamp)
-                {
-                    // No device is to blame; it is counted where it lies, as that of a block of this pool is.
-                    blockio.note_unopened(address);
-                }
-                return Ok(opened?);
-            }
-        }
-        Err(absent())
-    }
-}
-
-fn tell(pointer: &BlockPointer) -> String {
-    String::from_utf8_lossy(&name_of(&pointer.stamp.salt)).into_owned()
-}
-
-/// A block as a raw dataset has it: its header, and its bytes.
-pub(crate) fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBlock, Vec<u8>)>> {
-    let file = match carrier.inode(file_of(&stamp.salt)) {
-        Ok(file) => file,
-        Err(steadfast_dataset::Error::NoInode(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let mut header = [0; RawBlock::SIZE];
-    carrier.read(&file, offset_of(stamp), &mut header)?;
-    let Some(header) = RawBlock::decode(&header).ok().filter(|header| header.stamp == *stamp) else {
-        return Ok(None);
-    };
-    let mut bytes = vec![0; header.psize as usize];
-    carrier.read(&file, offset_of(stamp) + RawBlock::SIZE as u64, &mut bytes)?;
-    Ok(Some((header, bytes)))
-}
-
-/// Where on devices a raw dataset has a block, or its first bytes; `None` of one so small that it lies in the tree.
-fn place_of(carrier: &Dataset, stamp: &Stamp) -> Option<Address> {
-    let extent = carrier.extent_at(file_of(&stamp.salt), offset_of(stamp)).ok()??;
-    steadfast_dataset::blocks_of(&extent).first().map(|(pointer, _)| pointer.copies[0])
-}
 
 /// The roots that a raw dataset, or a snapshot of one, has.
 pub(crate) fn roots_of(carrier: &Dataset) -> Result<RawRoots> {
@@ -149,7 +62,7 @@ pub(crate) struct View {
     pub roots: RawRoots,
 }
 
-impl Inner {
+impl Datasets {
     /// True if a dataset is a raw one.
     pub(crate) fn is_raw(&self, id: DatasetId) -> bool {
         self.table.read().get(id).is_some_and(|entry| entry.row.raw)
@@ -175,35 +88,35 @@ impl Inner {
         keys: Arc<BlockKeys>,
     ) -> Result<View> {
         let blocks = Arc::new(DatasetBlocks {
-            blockio: Arc::clone(&self.blockio),
+            blockio: Arc::clone(&self.core.blockio),
             dataset: id,
             family: roots.family,
             owner: DatasetId(0),
             keys: Some(keys),
             compression: RwLock::new(CompressionSetting::Off),
             small_bytes_max: AtomicU32::new(0),
-            unit: 1 << self.ashift,
+            unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(false),
             nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(false),
             deaths: Arc::<Deaths>::default(),
             lister: None,
-            references: Arc::clone(&self.references),
+            references: Arc::clone(&self.core.references),
             dedup: RwLock::default(),
             digest_key: steadfast_crypto::Key::from_bytes([0; 32]),
-            clock: Arc::clone(&self.env.clock),
+            clock: Arc::clone(&self.core.env.clock),
             raw: Some(RawSource { pool: roots.pool, carriers }),
         });
         let dataset = Dataset::open(DatasetParts {
             id,
             blocks: Arc::clone(&blocks) as Arc<dyn Blocks>,
             cache: NodeCache::new(VIEW_NODES_BYTES),
-            inodes: Arc::clone(&self.inodes),
+            inodes: Arc::clone(&self.core.caches.inodes),
             names: roots.names,
             extents: roots.extents,
             settings: self.settings_of(id),
-            txgs: Arc::clone(&self.txgs),
-            env: self.env.clone(),
+            txgs: Arc::clone(&self.core.txgs),
+            env: self.core.env.clone(),
             hash_seed: roots.hash_seed,
             counters: Counters {
                 used: roots.used,
@@ -230,7 +143,7 @@ impl Inner {
         let carrier = self.open_head(id)?;
         let roots = roots_of(&carrier)?;
         let (_, master) = unwrap(name, secret, &roots.wrapped, &wrap_aad(roots.pool, roots.dataset))?;
-        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let random = |out: &mut [u8]| self.core.env.random.fill(out);
         let keys = Arc::new(BlockKeys::new(master, &random));
         if dry_run {
             return Ok(());

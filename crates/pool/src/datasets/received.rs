@@ -8,21 +8,18 @@
 //! (P1) `Entry::props` holds what counts here by itself, set or received; only what is set is stored as a property.   `take_items`
 //! (P2) A name in `counting` has its received value in `Entry::props`, and is not marked as inherited.              `check`
 
+use crate::datasets::received_props::ReceivedProps;
+use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::node::VALUE_BYTES_MAX;
-use steadfast_format::stream::StreamBegin;
-use steadfast_format::{DatasetId, MetaKey, ReceivedProperty};
-use steadfast_property::{
-    Change, Local, Scope, USER_VALUE_BYTES_MAX, is_user_property, lookup, parse_assignment,
-};
+use steadfast_format::{DatasetId, ReceivedProperty};
+use steadfast_property::{Local, USER_VALUE_BYTES_MAX};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::dataset::NewKey;
 use crate::datasets::quotas::Expected;
 use crate::datasets::table::{Entry, Table};
-use crate::streams::receive::ReceiveSpec;
 
 /// Feature of pools that keep what was received apart from what is set.
 pub(crate) const FEATURE: &str = "received_properties";
@@ -30,109 +27,6 @@ pub(crate) const FEATURE: &str = "received_properties";
 const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= VALUE_BYTES_MAX);
 /// Say how a dataset is encrypted, which is its receiver's to say.
 pub(crate) const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
-
-/// What a dataset received of properties.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct ReceivedProps {
-    rows: BTreeMap<String, ReceivedProperty>,
-    /// Names whose received values count.
-    counting: BTreeSet<String>,
-    /// Names to write or remove at the next commit.
-    dirty: BTreeSet<String>,
-}
-
-impl ReceivedProps {
-    /// As stored; `props` are those that are set.
-    pub fn load(&mut self, props: &mut Local, name: String, row: ReceivedProperty) {
-        self.rows.insert(name.clone(), row);
-        self.settle(props, &name);
-    }
-
-    /// Values that were received, whether they count or not.
-    pub fn values(&self) -> Local {
-        let value = |(name, row): (&String, &ReceivedProperty)| Some((name.clone(), row.value.clone()?));
-        self.rows.iter().filter_map(value).collect()
-    }
-
-    /// The received value counts.
-    pub fn counts(&self, name: &str) -> bool {
-        self.counting.contains(name)
-    }
-
-    /// Names whose received values count.
-    pub fn counting(&self) -> &BTreeSet<String> {
-        &self.counting
-    }
-
-    /// Names that are stored, or are to be removed.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.rows.keys().chain(&self.dirty)
-    }
-
-    /// Items of the meta tree that a commit writes or removes.
-    pub fn take_items(&mut self, id: DatasetId) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-        let item = |name: String| {
-            let row = self.rows.get(&name).map(ReceivedProperty::encode);
-            (MetaKey::ReceivedProperty(id, name).encode(), row)
-        };
-        std::mem::take(&mut self.dirty).into_iter().map(item).collect()
-    }
-
-    /// Sets a property here.
-    pub fn set(&mut self, props: &mut Local, name: &str, value: &str) {
-        self.counting.remove(name);
-        self.mark(name, false);
-        props.insert(name.to_owned(), value.to_owned());
-    }
-
-    /// What the parent has counts, whatever is received.
-    pub fn inherit(&mut self, props: &mut Local, name: &str) {
-        self.counting.remove(name);
-        if !self.rows.is_empty() {
-            self.mark(name, true);
-        }
-        props.remove(name);
-    }
-
-    /// What was received counts, or what the parent has.
-    pub fn revert(&mut self, props: &mut Local, name: &str) {
-        props.remove(name);
-        self.counting.remove(name);
-        self.mark(name, false);
-        self.settle(props, name);
-    }
-
-    /// A stream says what a property is; `None`: it says nothing of it any more.
-    pub fn receive(&mut self, props: &mut Local, name: &str, value: Option<&str>) {
-        if self.counting.remove(name) {
-            props.remove(name);
-        }
-        let row = self.rows.entry(name.to_owned()).or_default();
-        row.value = value.map(str::to_owned);
-        self.changed(name);
-        self.settle(props, name);
-    }
-
-    fn mark(&mut self, name: &str, inherited: bool) {
-        if inherited || self.rows.contains_key(name) {
-            self.rows.entry(name.to_owned()).or_default().inherited = inherited;
-            self.changed(name);
-        }
-    }
-
-    fn changed(&mut self, name: &str) {
-        self.rows.retain(|_, row| row.value.is_some() || row.inherited);
-        self.dirty.insert(name.to_owned());
-    }
-
-    fn settle(&mut self, props: &mut Local, name: &str) {
-        let Some(row) = self.rows.get(name).filter(|row| !row.inherited) else { return };
-        if let Some(value) = row.value.as_ref().filter(|_| !props.contains_key(name)) {
-            props.insert(name.to_owned(), value.clone());
-            self.counting.insert(name.to_owned());
-        }
-    }
-}
 
 /// True if a stream can say it. What it cannot was set before that was refused, or forged: who sends the rest is not stopped by it.
 pub(crate) fn goes_along(name: &str, value: &str) -> bool {
@@ -154,9 +48,9 @@ pub(crate) struct Brought {
     /// Set (`-o`), or fixed when the dataset is made.
     pub set: Local,
     /// All that the stream brings; `None` if it brings none.
-    received: Option<Local>,
+    pub received: Option<Local>,
     /// Inherited though received (`-x`); true: though set here, too.
-    inherited: BTreeMap<String, bool>,
+    pub inherited: BTreeMap<String, bool>,
     /// What the stream has and is no property here, or has no such value.
     pub left_out: Vec<String>,
     /// It becomes an encryption root.
@@ -186,53 +80,7 @@ impl Brought {
     }
 }
 
-impl Inner {
-    /// What of a stream's properties a dataset gets. `top`: it is the first of its stream, which `-o` is for; `new`: it is made now.
-    pub(crate) fn brought(&self, spec: &ReceiveSpec, begin: &StreamBegin, top: bool, new: bool) -> Brought {
-        let mut brought = Brought::default();
-        let (mut received, mut inherited) = (Local::new(), BTreeMap::new());
-        for (name, value) in &begin.properties {
-            if KEY_PROPERTIES.contains(&name.as_str()) {
-                if begin.raw && new {
-                    brought.set.insert(name.clone(), value.clone());
-                }
-                continue;
-            }
-            let exact = parse_assignment(Scope::Dataset, &format!("{name}={value}"));
-            if exact.ok().is_none_or(|(known, exact)| known != *name || exact != *value) {
-                brought.left_out.push(name.clone());
-                continue;
-            }
-            let property = lookup(Scope::Dataset, name).filter(|_| !is_user_property(name));
-            if property.is_some_and(|property| property.change != Change::Anytime) {
-                if new {
-                    brought.set.insert(name.clone(), value.clone());
-                }
-                continue;
-            }
-            let (excluded, overridden) = (spec.exclude.contains(name), !top && spec.props.contains_key(name));
-            if excluded || overridden {
-                if property.is_some_and(|property| !property.inherit) {
-                    continue;
-                }
-                inherited.insert(name.clone(), overridden);
-            }
-            received.insert(name.clone(), value.clone());
-        }
-        if begin.with_properties && self.has_feature(FEATURE) {
-            (brought.received, brought.inherited) = (Some(received), inherited);
-        } else if new {
-            // Nothing tells them apart from what is set.
-            received.retain(|name, _| !inherited.contains_key(name));
-            brought.set.extend(received);
-        }
-        if top {
-            brought.set.extend(spec.props.clone());
-            brought.key = spec.key.clone().filter(|_| new);
-        }
-        brought
-    }
-
+impl Datasets {
     /// Refuses what a dataset cannot be told by what it receives. Gives what changes for it.
     pub(crate) fn check_brought(&self, id: DatasetId, brought: &Brought) -> Result<bool> {
         let (before, after) = {
@@ -270,7 +118,7 @@ impl Inner {
 
     /// `zfs inherit -S`: a property goes back to what was received, or to what the parent has. Durable when it returns.
     pub(crate) fn revert_property(&self, name: &str, property: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         let missing = || Error::NoSuchDataset { name: name.to_owned() };
         let value = {
@@ -284,10 +132,10 @@ impl Inner {
             received.revert(props, property);
             props_dirty.insert(property.to_owned());
         }
-        self.note_done(&format!("inherit -S {name} ({id}) {property}"));
+        self.core.note_done(&format!("inherit -S {name} ({id}) {property}"));
         self.apply_settings(id);
         self.update_quotas(None);
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Properties that go with a stream. Of a backup those that came with it, if any did.
@@ -311,6 +159,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_format::MetaKey;
 
     #[test]
     fn what_is_set_counts_before_what_was_received_and_inheriting_before_both() {

@@ -3,16 +3,16 @@
 //! A move changes one row: the dataset's parent and name. What lies below follows by itself, and so does what it
 //! inherits. Blocks stay where they are, as they name the dataset by its id.
 
+use crate::datasets::state::Datasets;
 use steadfast_format::DatasetId;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::table::{ROOT, Table};
 
-impl Inner {
+impl Datasets {
     /// `zfs rename`: durable when it returns.
     pub(crate) fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         if let Some((parent, _)) = to.rsplit_once('/') {
             let found = {
                 let table = self.table.read();
@@ -44,17 +44,17 @@ impl Inner {
                 return Err(Error::KeyBorder { name: name.to_owned(), to: to.to_owned(), reason });
             }
             if parent > id {
-                self.need_feature("moved_datasets")?;
+                self.core.need_feature("moved_datasets")?;
             }
             let entry = table.get_mut(id).expect("just found");
             entry.row.parent = parent;
             last.clone_into(&mut entry.row.name);
             entry.row_dirty = true;
-            self.note_done(&format!("rename {name} ({id}) -> {to}"));
+            self.core.note_done(&format!("rename {name} ({id}) -> {to}"));
             id
         };
         self.apply_settings(id);
-        self.commit_changes()
+        self.core.commit_changes()
     }
 }
 

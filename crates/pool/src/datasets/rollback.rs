@@ -5,32 +5,32 @@
 //! go since lives again: those cells are dropped. Row and cells change in one commit, so a crash leaves all of it or nothing. It
 //! costs the nodes that changed since the snapshot, not the file system.
 
+use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::deadlist::{Sum, places_of};
 use crate::datasets::newer;
 use crate::datasets::table::{Entry, Table};
+use crate::refs::deadlist::{Sum, places_of};
 
 /// Keeps room for a dataset.
 const RESERVED: &str = "refreservation";
 
-impl Inner {
+impl Datasets {
     /// `zfs rollback`: to the youngest snapshot of a dataset that nobody uses. Durable when it returns.
     pub(crate) fn rollback(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
         self.check_rollback(name, id, txg)?;
         let reserved = self.reserved_at(name, id)?;
         loop {
             // All that was written is in the row's trees from here on.
-            self.commit_changes()?;
-            let _turn = self.sync_turn.lock();
+            self.core.commit_changes()?;
+            let _turn = self.core.sync_turn.lock();
             self.check_rollback(name, id, txg)?;
             if self.roll((name, id, txg), reserved)? {
                 break;
@@ -38,7 +38,7 @@ impl Inner {
         }
         self.open_head(id)?;
         self.update_quotas(None);
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// What is to be kept for a volume when it goes back, if all of it is kept for it now and it was shorter.
@@ -53,10 +53,10 @@ impl Inner {
     /// Refuses what a rollback would be refused for even if the snapshot were the youngest: the dataset is in use, its key is not loaded, or
     /// what is to be let go cannot be read. For who is to destroy what is younger before.
     pub(crate) fn try_rollback(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         let table = self.table.read();
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
         let entry = table.get(id).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
@@ -102,7 +102,7 @@ impl Inner {
             entry.received.set(&mut entry.props, RESERVED, &bytes.to_string());
             entry.props_dirty.insert(RESERVED.to_owned());
             let dataset = name.split('@').next().unwrap_or_default();
-            self.note_done(&format!("set {dataset} ({id}) {RESERVED}={bytes}"));
+            self.core.note_done(&format!("set {dataset} ({id}) {RESERVED}={bytes}"));
         }
         Ok(true)
     }
@@ -125,7 +125,7 @@ impl Inner {
         let renewed = self.renew(entry, (id, txg, snapped), &newer_places, alive);
         if let Err(error) = &renewed {
             // A part of it is in the tree that the next commit would store.
-            self.suspend(error);
+            self.core.suspend(error);
         }
         renewed
     }
@@ -162,9 +162,9 @@ impl Inner {
             // What is the origin's was never kept here: it is shared again.
             if entry.deaths.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
             for number in 0..sum.next {
-                self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
+                self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
             }
-            self.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+            self.core.meta.remove(&MetaKey::Cell(id, cell).encode())?;
         }
         row.lineage.kept = row.lineage.kept.saturating_sub(back.bytes);
         row.lineage.kept_logical = row.lineage.kept_logical.saturating_sub(back.logical);
@@ -185,23 +185,22 @@ mod tests {
     #[test]
     fn what_was_written_since_the_commit_before_is_stored_before_it_is_let_go() {
         let pool = crate::test_pool::tank();
-        let inner = &pool.inner;
         pool.create_dataset("tank/fs", Default::default(), None).expect("made");
         let name = "tank/fs@a";
         pool.take_snapshots(&[name.to_owned()], &Default::default()).expect("taken");
-        let (id, txg) = inner.table.read().find_snapshot(name).expect("found");
+        let (id, txg) = pool.datasets.table.read().find_snapshot(name).expect("found");
         // Somebody used it between the commit of the rollback and its turn.
-        let head = inner.open_head(id).expect("open");
+        let head = pool.datasets.open_head(id).expect("open");
         let root = head.inode(steadfast_format::InodeId(1)).expect("a root");
-        let turn = inner.sync_turn.lock();
+        let turn = pool.core.sync_turn.lock();
         let op = head.begin(steadfast_txg::AdmitKind::Write).expect("begun");
         head.change(&op, &root, |record| record.mode ^= 0o22);
         drop(op);
         drop((root, head));
-        assert!(!inner.roll((name, id, txg), None).expect("looked at"));
+        assert!(!pool.datasets.roll((name, id, txg), None).expect("looked at"));
         drop(turn);
         pool.rollback(name).expect("rolled back");
-        let _turn = inner.sync_turn.lock();
-        assert!(inner.roll((name, id, txg), None).expect("nothing is in the way"));
+        let _turn = pool.core.sync_turn.lock();
+        assert!(pool.datasets.roll((name, id, txg), None).expect("nothing is in the way"));
     }
 }

@@ -4,6 +4,10 @@
 //! commit stores. Several that are asked for together are one commit, all or none. Destroying takes the row out at once and leaves
 //! what only that snapshot held in a dead range, which later commits free (`deaths.rs`).
 
+use crate::datasets::snapshot::Answer;
+use crate::datasets::snapshot::Request;
+use crate::datasets::snapshot::Snapshot;
+use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
@@ -13,65 +17,12 @@ use steadfast_format::{CellId, DatasetId, MetaKey, SnapshotRow, Txg, meta_keys};
 use steadfast_property::Local;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::deadlist::Sum;
-use crate::datasets::received::ReceivedProps;
+use crate::datasets::notes::Notes;
 use crate::datasets::table::{Entry, Table};
-use crate::streams::notes::Notes;
+use crate::refs::deadlist::Sum;
 
 /// Feature of pools with snapshots.
 pub(crate) const FEATURE: &str = "snapshots";
-
-/// One snapshot of a dataset.
-pub(crate) struct Snapshot {
-    pub row: SnapshotRow,
-    /// Properties of users that count, set or received. (M2)
-    pub props: Local,
-    /// Names of properties to write or remove at the next commit.
-    pub props_dirty: Vec<String>,
-    /// What came with a stream.
-    pub received: ReceivedProps,
-    /// Tags that keep it, and when they were set, in nanoseconds since 1970.
-    pub holds: BTreeMap<String, u64>,
-    /// Tags to write or remove at the next commit.
-    pub holds_dirty: BTreeSet<String>,
-    /// While somebody reads it.
-    open: Weak<Dataset>,
-    /// The same for what a raw one shows.
-    view: Weak<Dataset>,
-    /// Held for reading by whoever reads it; true once it is destroyed.
-    gone: Arc<RwLock<bool>>,
-    /// Shared by those who need it for longer: it is not destroyed meanwhile.
-    pub pins: Arc<()>,
-}
-
-impl Snapshot {
-    /// True if somebody sends it, or receives upon it.
-    pub fn is_pinned(&self) -> bool {
-        Arc::strong_count(&self.pins) > 1
-    }
-
-    pub fn new(row: SnapshotRow, props: Local) -> Snapshot {
-        let props_dirty = props.keys().cloned().collect();
-        Snapshot {
-            row,
-            props,
-            props_dirty,
-            received: ReceivedProps::default(),
-            holds: BTreeMap::new(),
-            holds_dirty: BTreeSet::new(),
-            open: Weak::new(),
-            view: Weak::new(),
-            gone: Arc::default(),
-            pins: Arc::default(),
-        }
-    }
-
-    /// It is another dataset's from now on: who opens it next reads it with that one's keys.
-    pub fn moved(&mut self) {
-        (self.open, self.view) = (Weak::new(), Weak::new());
-    }
-}
 
 /// What `zfs list` and `zfs get` measure of a snapshot.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -142,7 +93,7 @@ impl SnapshotHandle {
 /// The snapshots of a dataset that is in use.
 #[derive(Clone)]
 pub struct SnapshotsOf {
-    pub(crate) inner: Weak<Inner>,
+    pub(crate) datasets: Weak<Datasets>,
     pub(crate) id: DatasetId,
 }
 
@@ -150,8 +101,8 @@ impl SnapshotsOf {
     /// Names and numbers, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<(String, DatasetId)> {
-        let Some(inner) = self.inner.upgrade() else { return Vec::new() };
-        let table = inner.table.read();
+        let Some(datasets) = self.datasets.upgrade() else { return Vec::new() };
+        let table = datasets.table.read();
         let Some(entry) = table.get(self.id) else { return Vec::new() };
         entry.snapshots.values().map(|s| (s.row.name.clone(), s.row.number)).collect()
     }
@@ -159,34 +110,28 @@ impl SnapshotsOf {
     /// True if they are to be listed at the top of the file system (`snapdir`).
     #[must_use]
     pub fn is_visible(&self) -> bool {
-        let value =
-            self.inner.upgrade().and_then(|inner| inner.table.read().resolve(self.id, "snapdir", "/"));
+        let value = self
+            .datasets
+            .upgrade()
+            .and_then(|datasets| datasets.table.read().resolve(self.id, "snapdir", "/"));
         value.is_some_and(|resolved| resolved.value == "visible")
     }
 
     /// Opens one for reading.
     #[must_use]
     pub fn open(&self, name: &str) -> Option<SnapshotHandle> {
-        let inner = self.inner.upgrade()?;
-        inner.open_snapshot(self.id, name).ok()
+        let datasets = self.datasets.upgrade()?;
+        datasets.open_snapshot(self.id, name).ok()
     }
 }
 
-/// Snapshots that a commit takes together.
-pub(crate) struct Request {
-    /// Txg that was open when it was asked for: that or a later one takes them.
-    open: Txg,
-    of: Vec<(DatasetId, String)>,
-    props: Local,
-    /// Number for the world and time of a snapshot that was received.
-    origin: Option<(u64, u64)>,
-    /// What came with it.
-    notes: Notes,
-    answer: Answer,
+/// A snapshot that stays as long as this lives.
+#[derive(Clone)]
+pub(crate) struct Pin {
+    pub row: SnapshotRow,
+    pub txg: Txg,
+    _pin: Arc<()>,
 }
-
-/// What came of asking for snapshots, once it did.
-pub(crate) type Answer = Arc<Mutex<Option<Result<()>>>>;
 
 impl Entry {
     /// The txg of a snapshot by its name.
@@ -310,11 +255,11 @@ pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: 
     }
 }
 
-impl Inner {
+impl Datasets {
     /// `zfs snapshot`: all of them, as of one moment, or none. Durable when it returns.
     pub(crate) fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
-        self.check_writable()?;
-        self.need_feature(FEATURE)?;
+        self.core.check_writable()?;
+        self.core.need_feature(FEATURE)?;
         let of = {
             let table = self.table.read();
             let mut of: Vec<(DatasetId, String)> = Vec::new();
@@ -335,7 +280,7 @@ impl Inner {
             self.check_snapshot(*id)?;
         }
         let answer = Arc::new(Mutex::new(None));
-        let open = self.txgs.gate.open_txg();
+        let open = self.core.txgs.gate.open_txg();
         let (props, notes) = (props.clone(), Notes::default());
         let request = Request { open, of, props, origin: None, notes, answer: Arc::clone(&answer) };
         self.asked.lock().push(request);
@@ -346,7 +291,7 @@ impl Inner {
     /// what came with it. (M1)
     pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64), notes: Notes) -> Answer {
         let answer = Arc::new(Mutex::new(None));
-        let (open, of, props) = (self.txgs.gate.open_txg(), vec![(id, name)], Local::new());
+        let (open, of, props) = (self.core.txgs.gate.open_txg(), vec![(id, name)], Local::new());
         let request = Request { open, of, props, origin: Some(origin), notes, answer: Arc::clone(&answer) };
         // Before those of the same name that others asked for: its content is there already.
         self.asked.lock().insert(0, request);
@@ -356,7 +301,7 @@ impl Inner {
     /// Commits until what was asked for is answered.
     pub(crate) fn await_answer(&self, answer: &Answer) -> Result<()> {
         loop {
-            self.commit_changes()?;
+            self.core.commit_changes()?;
             if let Some(answer) = answer.lock().take() {
                 return answer;
             }
@@ -365,7 +310,7 @@ impl Inner {
 
     /// Refuses a snapshot that would not hold what was promised.
     fn check_snapshot(&self, id: DatasetId) -> Result<()> {
-        if self.holds_log_of(id) {
+        if self.zil.holds_log_of(id) {
             return Err(Error::KeyNotLoaded { name: self.table.read().key_name(id) });
         }
         Ok(())
@@ -384,7 +329,7 @@ impl Inner {
             if request.open > txg || request.of.iter().any(taken) {
                 drop(table);
                 self.asked.lock().push(request);
-                self.changed.store(true, std::sync::atomic::Ordering::Release);
+                self.core.health.changed.store(true, std::sync::atomic::Ordering::Release);
                 continue;
             }
             let refused = request.of.iter().find_map(|(id, name)| {
@@ -405,13 +350,15 @@ impl Inner {
                 *request.answer.lock() = Some(Err(refused));
                 continue;
             }
-            let created_ns = self.now_ns();
+            let created_ns = self.core.now_ns();
             for (id, name) in request.of {
                 let number = table.take_id();
                 let entry = table.get_mut(id).expect("looked at just now");
                 let row = SnapshotRow {
                     number,
-                    guid: request.origin.map_or_else(|| self.env.random.nonzero_u64(), |origin| origin.0),
+                    guid: request
+                        .origin
+                        .map_or_else(|| self.core.env.random.nonzero_u64(), |origin| origin.0),
                     created_ns: request.origin.map_or(created_ns, |origin| origin.1),
                     names: entry.row.names,
                     extents: entry.row.extents,
@@ -467,7 +414,7 @@ impl Inner {
 
     /// `zfs destroy` of snapshots, all or none. Durable when it returns; space comes back in the background.
     pub(crate) fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
             let _figures = self.figures.write();
             let mut table = self.table.write();
@@ -504,7 +451,7 @@ impl Inner {
                 self.defer(&mut table, id, txg);
             }
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Takes snapshots out of the table and leaves what only they held in dead ranges. Under `figures`.
@@ -697,10 +644,10 @@ impl Inner {
     pub(crate) fn load_snapshots(&self, pool: &str, newest: Txg) -> Result<()> {
         self.snapped.store(newest.0, std::sync::atomic::Ordering::Release);
         let mut names: BTreeSet<(DatasetId, String)> = BTreeSet::new();
-        for item in self.items_of(meta_keys::SNAPSHOT) {
+        for item in self.core.items_of(meta_keys::SNAPSHOT) {
             let (MetaKey::Snapshot(id, txg), value) = item? else { continue };
             let row = SnapshotRow::decode(&value);
-            let row = row.map_err(|source| self.corrupt(pool, "a snapshot row", source))?;
+            let row = row.map_err(|source| self.core.corrupt(pool, "a snapshot row", source))?;
             let mut table = self.table.write();
             let bad = |reason: String| Error::BadDataset { dataset: id, reason };
             if row.number >= table.next_id() || txg.0 == 0 || txg > newest {
@@ -724,6 +671,14 @@ impl Inner {
         self.load_origins()?;
         self.load_bookmarks(pool)?;
         self.load_receives(pool)
+    }
+
+    /// Keeps a snapshot from being destroyed.
+    pub(crate) fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
+        let table = self.table.read();
+        let (id, txg) = table.find_snapshot(name)?;
+        let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+        Ok((id, Pin { row: snapshot.row.clone(), txg, _pin: Arc::clone(&snapshot.pins) }))
     }
 }
 
@@ -759,13 +714,12 @@ mod tests {
     #[test]
     fn what_was_received_gets_its_snapshot_before_others_get_one_of_that_name() {
         let pool = crate::test_pool::tank();
-        let inner = &pool.inner;
-        let id = inner.table.read().find("tank").expect("the root");
+        let id = pool.datasets.table.read().find("tank").expect("the root");
         let (theirs, ours) = {
-            let _turn = inner.sync_turn.lock();
+            let _turn = pool.core.sync_turn.lock();
             let answer = Arc::new(Mutex::new(None));
-            let open = inner.txgs.gate.open_txg();
-            inner.asked.lock().push(Request {
+            let open = pool.core.txgs.gate.open_txg();
+            pool.datasets.asked.lock().push(Request {
                 open,
                 of: vec![(id, "a".into())],
                 props: Local::new(),
@@ -773,10 +727,10 @@ mod tests {
                 notes: Notes::default(),
                 answer: Arc::clone(&answer),
             });
-            (answer, inner.ask_for(id, "a".into(), (77, 5), Notes::default()))
+            (answer, pool.datasets.ask_for(id, "a".into(), (77, 5), Notes::default()))
         };
-        inner.await_answer(&ours).expect("taken");
-        assert!(matches!(inner.await_answer(&theirs), Err(Error::SnapshotExists { .. })));
+        pool.datasets.await_answer(&ours).expect("taken");
+        assert!(matches!(pool.datasets.await_answer(&theirs), Err(Error::SnapshotExists { .. })));
         let infos = pool.snapshot_infos("tank", None).expect("listed");
         assert_eq!(
             infos.iter().map(|info| (info.name.as_str(), info.guid)).collect::<Vec<_>>(),

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use steadfast_format::Bookmark;
 
 use steadfast_crypto::{BlockKeys, UserKey};
 use steadfast_dataset::Dataset;
@@ -18,12 +19,11 @@ use steadfast_format::{DatasetId, DatasetRow, ManifestWriter, Txg};
 use steadfast_property::{Local, Resolved, Source};
 
 use crate::core::error::{Error, Result};
-use crate::datasets::blocks::DatasetBlocks;
-use crate::datasets::bookmarks::Bookmarks;
-use crate::datasets::deadlist::Deaths;
-use crate::datasets::received::ReceivedProps;
-use crate::datasets::snapshots::Snapshot;
-use crate::streams::receive_hidden::Receiving;
+use crate::datasets::received_props::ReceivedProps;
+use crate::datasets::receiving::Receiving;
+use crate::datasets::snapshot::Snapshot;
+use crate::refs::blocks::DatasetBlocks;
+use crate::refs::deadlist::Deaths;
 
 /// The root dataset of every pool.
 pub(crate) const ROOT: DatasetId = DatasetId(1);
@@ -366,6 +366,9 @@ impl Table {
     }
 }
 
+/// Bookmarks of a dataset by name.
+pub(crate) type Bookmarks = BTreeMap<String, Bookmark>;
+
 #[cfg(test)]
 mod tests {
     use steadfast_format::MetaKey;
@@ -375,18 +378,17 @@ mod tests {
     #[test]
     fn a_dataset_that_comes_amid_a_commit_is_stored_by_the_next_one() {
         let pool = crate::test_pool::tank();
-        let inner = &pool.inner;
-        let id = inner.add_dataset(ROOT, "fs", Local::new(), None, None).expect("made");
-        let stored = || inner.meta.get(&MetaKey::Dataset(id).encode()).expect("read");
+        let id = pool.datasets.add_dataset(ROOT, "fs", Local::new(), None, None).expect("made");
+        let stored = || pool.core.meta.get(&MetaKey::Dataset(id).encode()).expect("read");
         // As if all heads had been frozen before this one was there.
-        let open = inner.table.write().get_mut(id).expect("just made").open.take();
-        inner.commit().expect("committed");
+        let open = pool.datasets.table.write().get_mut(id).expect("just made").open.take();
+        pool.syncer.commit().expect("committed");
         assert!(stored().is_none(), "a row without trees");
-        assert!(matches!(inner.place_for("tank/fs/below"), Err(Error::NoParent { .. })));
-        inner.table.write().get_mut(id).expect("just made").open = open;
-        inner.commit().expect("committed");
+        assert!(matches!(pool.datasets.place_for("tank/fs/below"), Err(Error::NoParent { .. })));
+        pool.datasets.table.write().get_mut(id).expect("just made").open = open;
+        pool.syncer.commit().expect("committed");
         let row = DatasetRow::decode(&stored().expect("it is stored")).expect("a row");
         assert!(row.names.is_some());
-        assert!(inner.place_for("tank/fs/below").is_ok());
+        assert!(pool.datasets.place_for("tank/fs/below").is_ok());
     }
 }

@@ -3,13 +3,13 @@
 //! All that is done to a dataset is done to a volume in the same way; here is what only a volume has: a size and a block, which are those of
 //! its root's inode.
 
+use crate::datasets::state::Datasets;
 use steadfast_dataset::InodeRecord;
 use steadfast_format::{DatasetId, InodeId};
 use steadfast_property::Local;
 use steadfast_txg::AdmitKind;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::dataset::NewKey;
 use crate::datasets::table::Table;
 
@@ -38,7 +38,7 @@ pub struct VolumeInfo {
     pub block_bytes: Option<u64>,
 }
 
-impl Inner {
+impl Datasets {
     /// `zfs create -V`. Durable when it returns.
     pub(crate) fn create_volume(
         &self,
@@ -47,11 +47,14 @@ impl Inner {
         key: Option<NewKey>,
         spec: VolumeSpec,
     ) -> Result<DatasetId> {
-        self.check_writable()?;
-        self.need_feature(FEATURE)?;
+        self.core.check_writable()?;
+        self.core.need_feature(FEATURE)?;
         let block = u64::from(spec.block_bytes);
-        if !spec.block_bytes.is_power_of_two() || block < 4096 || spec.block_bytes > self.block_bytes_max {
-            let most = self.block_bytes_max;
+        if !spec.block_bytes.is_power_of_two()
+            || block < 4096
+            || spec.block_bytes > self.core.throttle.block_bytes_max
+        {
+            let most = self.core.throttle.block_bytes_max;
             return Err(Error::VolumeBlock { name: name.to_owned(), block, most });
         }
         check_bytes(name, spec.bytes, block)?;
@@ -88,7 +91,7 @@ impl Inner {
 
     /// `zfs set volsize=`: a volume gets longer. Durable when it returns.
     pub(crate) fn grow_volume(&self, name: &str, bytes: u64) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         if !self.is_volume(id) {
             return Err(Error::NotVolume { name: name.to_owned() });
@@ -105,8 +108,8 @@ impl Inner {
         let op = head.begin(AdmitKind::Write)?;
         head.grow(&op, &root, bytes, |record| (record.mtime, record.ctime) = (now, now));
         drop(op);
-        self.note_done(&format!("set {name} ({id}) volsize={bytes}"));
-        self.commit_changes()
+        self.core.note_done(&format!("set {name} ({id}) volsize={bytes}"));
+        self.core.commit_changes()
     }
 
     /// True for a volume.

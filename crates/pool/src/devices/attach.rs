@@ -26,6 +26,7 @@
 //! (A2) No verb takes away the last readable copy of anything: what needs a device refuses to let it go.   `Space::is_needed`
 //! (A3) What is refused changes nothing.
 
+use crate::devices::state::Devices;
 use std::sync::Arc;
 
 use steadfast_format::{
@@ -35,96 +36,94 @@ use steadfast_format::{
 use steadfast_segment::{MemberSpec, Redundancy};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::{Inner, Leaf};
 use crate::devices::groups;
-use crate::import::create::DeviceHandle;
+use crate::devices::groups::DeviceHandle;
+use crate::devices::leaf::Leaf;
 
 /// Segments that lose a column between two commits.
 pub(crate) const DROPS_PER_COMMIT: usize = 512;
 /// Commits after which a device without columns has left: one that names it no more, one whose labels list it no more.
 const COMMITS_TO_LEAVE: usize = 4;
 
-impl Inner {
+impl Devices {
     /// A device that stands alone becomes a mirror of one column. Durable when it returns.
     pub(crate) fn form_mirror(&self, leaf: &Leaf) -> Result<()> {
         if leaf.config().group != 0 {
             return Ok(());
         }
         {
-            let _turn = self.sync_turn.lock();
-            let before = (self.groups.read().clone(), self.features.read().clone());
+            let _turn = self.core.sync_turn.lock();
+            let before = (self.topology.groups.read().clone(), self.core.features.read().clone());
             let id = self.last_group().checked_add(1).ok_or(Error::TooManyGroups)?;
             let kind = GroupKind::Mirror;
-            let (column, class) = (self.slot_size, GroupClass::Normal);
-            self.groups.write().push(GroupConfig { id, kind, width: 1, column, class });
+            let (column, class) = (self.core.identity.slot_size, GroupClass::Normal);
+            self.topology.groups.write().push(GroupConfig { id, kind, width: 1, column, class });
             leaf.config.write().group = id;
-            if !self.has_feature(groups::FEATURE) {
-                self.features.write().extend(Feature::known(groups::FEATURE));
+            if !self.core.has_feature(groups::FEATURE) {
+                self.core.features.write().extend(Feature::known(groups::FEATURE));
             }
             self.write_labels_or(&[], || {
                 leaf.config.write().group = 0;
-                (*self.groups.write(), *self.features.write()) = before;
+                (*self.topology.groups.write(), *self.core.features.write()) = before;
             })?;
-            self.space.set_group(leaf.id(), Redundancy::Mirror, 1);
+            self.core.space.set_group(leaf.id(), Redundancy::Mirror, 1);
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
     /// the evening out of a raidz group.
     pub(crate) fn attach(&self, path: &str, new: DeviceHandle, force: bool) -> Result<()> {
-        self.check_writable()?;
-        if let Some(log) = self.log_named(path) {
-            return self.attach_log(&log, new, force);
-        }
+        self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;
         self.check_attach(&leaf, &new, force)?;
         self.form_mirror(&leaf)?;
-        let listed = self.groups.read().iter().find(|group| group.id == leaf.config().group).cloned();
+        let listed =
+            self.topology.groups.read().iter().find(|group| group.id == leaf.config().group).cloned();
         let listed = listed.expect("a leaf's group is listed");
         let is_mirror = listed.kind == GroupKind::Mirror;
         let _due = if is_mirror { self.resilver_due() } else { self.expansion_due() };
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             // One may have stepped in since (A3).
             self.check_no_spare(&leaf)?;
-            let id = DeviceId(self.space.last_device().0 + 1);
+            let id = DeviceId(self.core.space.last_device().0 + 1);
             let slots = medium::slot_count(new.device.character().size_bytes, listed.column);
-            let (guid, state) = (self.env.random.nonzero_u64(), LeafState::Online);
+            let (guid, state) = (self.core.env.random.nonzero_u64(), LeafState::Online);
             let config = LeafConfig { id, guid, slots, group: listed.id, state, path: new.path };
-            let added = Arc::new(Leaf::new(config, new.device, &self.env, &self.events));
+            let added = Arc::new(Leaf::new(config, new.device, &self.core.env, &self.core.events));
             added.erase_rings()?;
             let before = self.leaves();
             let last = before.iter().rposition(|other| other.config().group == listed.id);
-            self.leaves.write().insert(last.expect("it has a leaf") + 1, Arc::clone(&added));
+            self.topology.leaves.write().insert(last.expect("it has a leaf") + 1, Arc::clone(&added));
             let width = listed.width + u8::from(is_mirror);
             self.set_width(listed.id, width);
             self.write_labels_or(&[Arc::clone(&added.device)], || {
-                *self.leaves.write() = before;
+                *self.topology.leaves.write() = before;
                 self.set_width(listed.id, listed.width);
             })?;
             let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
-            assert!(self.space.add_to_group(leaf.id(), member), "the id is more than the greatest");
+            assert!(self.core.space.add_to_group(leaf.id(), member), "the id is more than the greatest");
             if is_mirror {
-                self.space.set_group(leaf.id(), Redundancy::Mirror, width.into());
+                self.core.space.set_group(leaf.id(), Redundancy::Mirror, width.into());
                 self.prepare_resilver()?;
             } else {
-                self.space.close_redundant()?;
+                self.core.space.close_redundant()?;
             }
         }
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         if is_mirror {
             self.resilver_if_needed();
         } else {
-            *self.moving.lock() = Some(self.begin_move(ScanKind::Expand, 0));
+            *self.moves.job.lock() = Some(self.begin_move(ScanKind::Expand, 0));
             self.note_scan("expand", "start");
         }
         Ok(())
     }
 
     fn set_width(&self, group: u8, width: u8) {
-        let mut groups = self.groups.write();
+        let mut groups = self.topology.groups.write();
         if let Some(listed) = groups.iter_mut().find(|listed| listed.id == group) {
             listed.width = width;
         }
@@ -132,21 +131,21 @@ impl Inner {
 
     /// (A3)
     fn check_attach(&self, leaf: &Leaf, new: &DeviceHandle, force: bool) -> Result<()> {
-        let is_listed = self.aux.read().iter().any(|aux| aux.path == new.path);
+        let is_listed = self.aux.listed.read().iter().any(|aux| aux.path == new.path);
         if is_listed || self.leaves().iter().any(|other| other.path() == new.path) {
             return Err(Error::Twice { path: new.path.clone() });
         }
         self.check_no_spare(leaf)?;
-        crate::devices::grow::check_unoccupied(new, force)?;
+        crate::devices::probe::check_unoccupied(new, force)?;
         let members = self.group_of(leaf);
         if members.iter().any(|member| member.config().state == LeafState::Leaving) {
             return match self.is_being_removed(leaf) {
-                true => Err(Error::MoveActive { pool: self.name(), what: "remove" }),
-                false => Err(Error::ScanActive { pool: self.name(), what: "resilver" }),
+                true => Err(Error::MoveActive { pool: self.core.name(), what: "remove" }),
+                false => Err(Error::ScanActive { pool: self.core.name(), what: "resilver" }),
             };
         }
         let config = leaf.config();
-        let listed = self.groups.read().iter().find(|group| group.id == config.group).cloned();
+        let listed = self.topology.groups.read().iter().find(|group| group.id == config.group).cloned();
         let redundancy = listed.as_ref().map_or(Redundancy::Mirror, groups::redundancy_of);
         let is_mirror = redundancy == Redundancy::Mirror;
         let most = if is_mirror { Placement::COPIES_MAX } else { SegmentRow::COLUMNS_MAX };
@@ -171,7 +170,7 @@ impl Inner {
             return Err(Error::TooSmall { path: new.path.clone(), bytes, needed });
         }
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
-            return Err(Error::LabelTooLong { pool: self.name() });
+            return Err(Error::LabelTooLong { pool: self.core.name() });
         }
         self.need_places(1)
     }
@@ -179,10 +178,7 @@ impl Inner {
     /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Done when it returns, but for a resilver
     /// that a replacement may need.
     pub(crate) fn detach(&self, path: &str) -> Result<()> {
-        self.check_writable()?;
-        if let Some(log) = self.log_named(path) {
-            return self.detach_log(&log);
-        }
+        self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;
         let config = leaf.config();
         let members = self.group_of(&leaf);
@@ -195,18 +191,19 @@ impl Inner {
             };
         }
         self.check_no_spare(&leaf)?;
-        let refuse = |reason| Error::Detach { pool: self.name(), path: path.to_owned(), reason };
+        let refuse = |reason| Error::Detach { pool: self.core.name(), path: path.to_owned(), reason };
         if self.is_being_removed(&leaf) {
-            return Err(Error::MoveActive { pool: self.name(), what: "remove" });
+            return Err(Error::MoveActive { pool: self.core.name(), what: "remove" });
         }
-        let kind = self.groups.read().iter().find(|group| group.id == config.group).map(|group| group.kind);
+        let kind =
+            self.topology.groups.read().iter().find(|group| group.id == config.group).map(|group| group.kind);
         match kind {
             None => Err(refuse("it stands alone; `zpool remove` lets a pool live without it")),
             Some(_) if config.state == LeafState::Leaving => self.give_up_old(&leaf),
             Some(_) if at > 0 && is_leaving(&members[at - 1]) => self.give_up_new(&leaf, &members[at - 1]),
             Some(GroupKind::Mirror) => {
                 if members.iter().any(is_leaving) {
-                    return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+                    return Err(Error::ScanActive { pool: self.core.name(), what: "resilver" });
                 }
                 self.detach_member(&leaf, &members)
             }
@@ -219,15 +216,15 @@ impl Inner {
     /// The old half: the resilver goes on without it.
     fn give_up_old(&self, leaf: &Leaf) -> Result<()> {
         {
-            let _turn = self.sync_turn.lock();
-            if !self.space.take_out(leaf.id()) {
-                return Err(Error::DeviceNeeded { pool: self.name(), path: leaf.path() });
+            let _turn = self.core.sync_turn.lock();
+            if !self.core.space.take_out(leaf.id()) {
+                return Err(Error::DeviceNeeded { pool: self.core.name(), path: leaf.path() });
             }
-            self.commit_state.lock().labels_dirty = true;
+            self.core.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
         }
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         self.resilver_if_needed();
         Ok(())
     }
@@ -235,74 +232,74 @@ impl Inner {
     /// The new half: the old one stays, and what the new one got moves back.
     fn give_up_new(&self, new: &Leaf, old: &Leaf) -> Result<()> {
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             if !self.leaves().iter().any(|leaf| leaf.id() == old.id()) {
                 let reason = "what it replaced has left: it holds what others need";
-                return Err(Error::Detach { pool: self.name(), path: new.path(), reason });
+                return Err(Error::Detach { pool: self.core.name(), path: new.path(), reason });
             }
             let state =
-                if self.space.is_out_of_use(old.id()) { LeafState::Offline } else { LeafState::Online };
+                if self.core.space.is_out_of_use(old.id()) { LeafState::Offline } else { LeafState::Online };
             old.config.write().state = state;
             new.config.write().state = LeafState::Leaving;
-            self.space.set_leaving(old.id(), false);
-            self.space.set_leaving(new.id(), true);
+            self.core.space.set_leaving(old.id(), false);
+            self.core.space.set_leaving(new.id(), true);
             {
-                let mut replacing = self.replacing.lock();
+                let mut replacing = self.topology.replacing.lock();
                 replacing.retain(|id| *id != old.id());
                 replacing.push(new.id());
             }
-            self.commit_state.lock().labels_dirty = true;
+            self.core.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
         }
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         self.resilver_if_needed();
         self.settle_leaving(new.id())
     }
 
     /// A member of a mirror.
     fn detach_member(&self, leaf: &Leaf, members: &[Arc<Leaf>]) -> Result<()> {
-        let needed = || Error::DeviceNeeded { pool: self.name(), path: leaf.path() };
+        let needed = || Error::DeviceNeeded { pool: self.core.name(), path: leaf.path() };
         let others = members.iter().filter(|other| other.id() != leaf.id());
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             // One may have stepped in since, and is a member more.
             self.check_no_spare(leaf)?;
-            let in_use = others.filter(|other| self.space.is_in_use(other.id())).count();
+            let in_use = others.filter(|other| self.core.space.is_in_use(other.id())).count();
             // (A2), before anything is closed (A3), and of what was open after it.
-            if in_use == 0 || self.space.is_needed(leaf.id()) {
+            if in_use == 0 || self.core.space.is_needed(leaf.id()) {
                 return Err(needed());
             }
-            self.space.close_redundant()?;
-            if self.space.is_needed(leaf.id()) {
+            self.core.space.close_redundant()?;
+            if self.core.space.is_needed(leaf.id()) {
                 return Err(needed());
             }
             let group = leaf.config().group;
             let width = u8::try_from(members.len() - 1).expect("at most four");
             leaf.config.write().state = LeafState::Leaving;
             self.set_width(group, width);
-            self.space.set_leaving(leaf.id(), true);
-            self.space.set_group(leaf.id(), Redundancy::Mirror, width.into());
-            self.replacing.lock().push(leaf.id());
-            self.commit_state.lock().labels_dirty = true;
+            self.core.space.set_leaving(leaf.id(), true);
+            self.core.space.set_group(leaf.id(), Redundancy::Mirror, width.into());
+            self.topology.replacing.lock().push(leaf.id());
+            self.core.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
         }
         // The labels say so before a row does (A1).
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         self.drop_columns()?;
         self.settle_leaving(leaf.id())
     }
 
     /// Begins a resilver from the beginning, whatever scan is under way.
     pub(crate) fn resilver_anew(&self) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             self.prepare_resilver()?;
         }
-        self.commit_changes()?;
-        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        self.core.commit_changes()?;
+        *self.scans.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
         self.note_scan("resilver", "start");
         Ok(())
     }
@@ -311,10 +308,10 @@ impl Inner {
     pub(crate) fn drop_columns_on(&self, id: DeviceId) -> Result<()> {
         loop {
             let dropped = {
-                let _turn = self.sync_turn.lock();
-                self.space.drop_columns(id, DROPS_PER_COMMIT)
+                let _turn = self.core.sync_turn.lock();
+                self.core.space.drop_columns(id, DROPS_PER_COMMIT)
             };
-            self.commit_changes()?;
+            self.core.commit_changes()?;
             if dropped == 0 {
                 return Ok(());
             }
@@ -323,15 +320,15 @@ impl Inner {
 
     /// Segments of mirrors lose the columns that are too many.
     fn drop_columns(&self) -> Result<()> {
-        let all = self.space.mendable(true);
+        let all = self.core.space.mendable(true);
         for some in all.chunks(DROPS_PER_COMMIT) {
             {
-                let _turn = self.sync_turn.lock();
+                let _turn = self.core.sync_turn.lock();
                 for id in some {
-                    self.space.fit(*id)?;
+                    self.core.space.fit(*id)?;
                 }
             }
-            self.commit_changes()?;
+            self.core.commit_changes()?;
         }
         Ok(())
     }
@@ -340,13 +337,13 @@ impl Inner {
     /// erase its labels and to let go of it.
     pub(crate) fn settle_leaving(&self, id: DeviceId) -> Result<()> {
         // In this order: it is among those that leave until it is among those that have left.
-        let is_leaving = || self.replacing.lock().contains(&id);
-        let is_held = || self.departed.lock().iter().any(|leaf| leaf.id() == id);
+        let is_leaving = || self.topology.replacing.lock().contains(&id);
+        let is_held = || self.topology.departed.lock().iter().any(|leaf| leaf.id() == id);
         for _ in 0..COMMITS_TO_LEAVE {
             if !is_leaving() && !is_held() {
                 break;
             }
-            self.commit_changes()?;
+            self.core.commit_changes()?;
         }
         Ok(())
     }

@@ -27,9 +27,6 @@ use steadfast_format::DeviceId;
 #[cfg(doc)]
 use steadfast_format::LeafState;
 
-use crate::core::events::EventKind;
-use crate::core::inner::{Inner, Leaf};
-
 /// Errors of one cause within [`WINDOW`] that are too many.
 pub const ERRORS_MAX: u64 = 10;
 /// How long an error counts.
@@ -65,17 +62,17 @@ impl Cause {
 
 /// What is known of one device.
 #[derive(Debug, Default)]
-struct Case {
+pub(crate) struct Case {
     /// Errors counted at the last look, by cause.
-    seen: [u64; 3],
+    pub seen: [u64; 3],
     /// When errors came, and how many, oldest first.
-    recent: [VecDeque<(u64, u64)>; 3],
-    mark: Option<Cause>,
+    pub recent: [VecDeque<(u64, u64)>; 3],
+    pub mark: Option<Cause>,
 }
 
 impl Case {
     /// True if counters show errors that were not judged yet. Counters that were set back begin anew.
-    fn has_news(&mut self, totals: [u64; 3]) -> bool {
+    pub fn has_news(&mut self, totals: [u64; 3]) -> bool {
         for (seen, total) in self.seen.iter_mut().zip(totals) {
             if *seen > total {
                 *seen = 0;
@@ -85,7 +82,7 @@ impl Case {
     }
 
     /// Takes the errors since the last look as of now. Gives the cause of which there are too many. (O1)
-    fn observe(&mut self, totals: [u64; 3], now_ns: u64) -> Option<Cause> {
+    pub fn observe(&mut self, totals: [u64; 3], now_ns: u64) -> Option<Cause> {
         let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
         let mut worst = None;
         for (at, cause) in Cause::ALL.into_iter().enumerate().rev() {
@@ -109,7 +106,7 @@ impl Case {
 /// What is known of the devices of a pool.
 #[derive(Default)]
 pub(crate) struct Diagnosis {
-    cases: Mutex<BTreeMap<DeviceId, Case>>,
+    pub cases: Mutex<BTreeMap<DeviceId, Case>>,
 }
 
 impl Diagnosis {
@@ -124,46 +121,12 @@ impl Diagnosis {
     }
 
     /// Marks a device. True if it was not.
-    fn set(&self, device: DeviceId, cause: Cause) -> bool {
+    pub fn set(&self, device: DeviceId, cause: Cause) -> bool {
         let mut cases = self.cases.lock();
         let case = cases.entry(device).or_default();
         let fresh = case.mark.is_none();
         case.mark.get_or_insert(cause);
         fresh
-    }
-}
-
-impl Inner {
-    /// Looks at what devices did since the last look. Sync context only, between commits.
-    pub(crate) fn diagnose(&self) {
-        let counts = self.space.device_counts();
-        for leaf in self.leaves().iter().filter(|leaf| leaf.in_use().is_some()) {
-            let Some(counts) = counts.get(&leaf.id()) else { continue };
-            let io = counts.read_errors + counts.write_errors;
-            let totals = [io, counts.checksum_errors, leaf.meter.slow()];
-            let cause = {
-                let mut cases = self.diagnosis.cases.lock();
-                let case = cases.entry(leaf.id()).or_default();
-                // The clock is not asked for nothing.
-                if !case.has_news(totals) {
-                    continue;
-                }
-                case.observe(totals, self.env.clock.monotonic_ns())
-            };
-            if let Some(cause) = cause {
-                self.condemn(leaf, cause);
-            }
-        }
-    }
-
-    fn condemn(&self, leaf: &Leaf, cause: Cause) {
-        if cause == Cause::Io && self.space.give_up(leaf.id(), &cause.words()) {
-            // The next commit writes it into the labels and tells it.
-            self.changed.store(true, std::sync::atomic::Ordering::Release);
-            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
-        } else if self.diagnosis.set(leaf.id(), cause) {
-            self.events.note(EventKind::DeviceDegraded { path: leaf.path(), reason: cause.words() });
-        }
     }
 }
 
@@ -243,7 +206,7 @@ mod tests {
         };
         let pool = import();
         {
-            let mut table = pool.inner.table.write();
+            let mut table = pool.datasets.table.write();
             let [one, two] = ["tank/one", "tank/two"].map(|name| table.find(name).expect("there"));
             let root = table.get(two).expect("there").row.names;
             let entry = table.get_mut(one).expect("there");

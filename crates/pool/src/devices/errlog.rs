@@ -1,12 +1,13 @@
 //! Files with blocks that could not be read, for `zpool status -v`.
 
+use crate::devices::state::Devices;
+use crate::devices::state::Search;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use steadfast_format::{BlockPointer, DatasetId, DeviceId};
 
 use crate::core::events::EventKind;
-use crate::core::inner::Inner;
 
 /// A file, or a part of a dataset's metadata, that could not be read from any copy.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -36,36 +37,31 @@ fn join(ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 /// Extents looked at in one step of a search.
 const SEARCH_ITEMS: usize = 4_096;
 
-/// Where a search goes on: behind this key of this dataset.
-#[derive(Default)]
-pub(crate) struct Search {
-    dataset: DatasetId,
-    behind: Option<Vec<u8>>,
-}
-
-impl Inner {
+impl Devices {
     /// The cleaner could not read a segment, or a scrub could not mend it: what lies there is looked for, so that status can name the
     /// files.
     pub(crate) fn begin_search(&self) {
-        self.searching.store(true, Ordering::Release);
-        *self.search.lock() = Some(Search::default());
+        self.errors.searching.store(true, Ordering::Release);
+        *self.errors.search.lock() = Some(Search::default());
     }
 
     /// A step of the search: reads content that lies in segments that could not be read, which notes what is bad of it. True
     /// if there is more to do. One caller at a time. Datasets whose keys are not loaded are left out.
     pub(crate) fn search_step(&self) -> bool {
-        let Some(search) = self.search.lock().take() else { return false };
-        let heads = self.heads();
+        let Some(search) = self.errors.search.lock().take() else { return false };
+        let heads = self.core.heads();
         let Some(head) = heads.iter().filter(|head| head.id() >= search.dataset).min_by_key(|head| head.id())
         else {
             // One that was begun meanwhile goes on.
-            let goes_on = self.search.lock().is_some();
-            self.searching.store(goes_on, Ordering::Release);
+            let goes_on = self.errors.search.lock().is_some();
+            self.errors.searching.store(goes_on, Ordering::Release);
             return goes_on;
         };
         let behind = search.behind.filter(|_| head.id() == search.dataset);
         let suspect = |pointer: &BlockPointer| {
-            self.space.is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
+            self.core
+                .space
+                .is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
         };
         // Metadata that cannot be read is told by whoever reads it; the search goes on with the next dataset.
         let next = match head.look_over(behind, SEARCH_ITEMS, &suspect).unwrap_or(None) {
@@ -73,15 +69,15 @@ impl Inner {
             None => Search { dataset: DatasetId(head.id().0 + 1), behind: None },
         };
         // The cleaner may have begun a new one meanwhile.
-        self.search.lock().get_or_insert(next);
+        self.errors.search.lock().get_or_insert(next);
         true
     }
 
     /// Everything that was found damaged since the pool was imported.
     pub(crate) fn damaged_files(&self) -> Vec<DamagedFile> {
         let mut found = BTreeSet::new();
-        for head in self.heads() {
-            let dataset = self.dataset_name(head.id());
+        for head in self.core.heads() {
+            let dataset = self.core.dataset_name(head.id());
             let mut inodes: BTreeMap<_, BTreeSet<(u64, u64)>> = BTreeMap::new();
             for damage in head.damage() {
                 inodes.entry(damage.inode).or_default().insert((damage.range.start, damage.range.end));
@@ -93,15 +89,18 @@ impl Inner {
                     let (dataset, path) = (dataset.clone(), path.clone());
                     let kind =
                         EventKind::File { dataset, path, inode: inode.0, offset, length: end - offset };
-                    self.events.file(head.id(), kind);
+                    self.core.events.file(head.id(), kind);
                 }
                 found.insert(DamagedFile { dataset: dataset.clone(), path, inode: inode.0, ranges });
             }
         }
-        for fault in self.blockio.faults() {
+        for fault in self.core.blockio.faults() {
             if fault.kind.is_metadata() && !fault.healed {
-                let dataset =
-                    if fault.dataset.0 == 0 { self.name() } else { self.dataset_name(fault.dataset) };
+                let dataset = if fault.dataset.0 == 0 {
+                    self.core.name()
+                } else {
+                    self.core.dataset_name(fault.dataset)
+                };
                 found.insert(DamagedFile { dataset, path: None, inode: 0, ranges: Vec::new() });
             }
         }
@@ -117,21 +116,20 @@ impl Inner {
             .collect();
         let ids: Vec<DeviceId> = leaves.iter().map(|leaf| leaf.id()).collect();
         leaves.iter().for_each(|leaf| leaf.meter.forget_slow());
-        self.space.clear_errors(&ids);
+        self.core.space.clear_errors(&ids);
         self.diagnosis.forget(&ids);
-        self.clear_log_errors(paths);
         if paths.is_empty() {
             // The cleaner may find something to gain again.
-            self.admission.stalled.store(false, Ordering::Relaxed);
+            self.core.admission.stalled.store(false, Ordering::Relaxed);
             self.clear_damage();
         }
     }
 
     /// Forgets it.
     fn clear_damage(&self) {
-        self.events.forget_errors();
-        self.blockio.clear_faults();
-        for head in self.heads() {
+        self.core.events.forget_errors();
+        self.core.blockio.clear_faults();
+        for head in self.core.heads() {
             head.clear_damage();
         }
     }

@@ -17,7 +17,11 @@
 //! (V2) What a device missed is known by rows that do not name it; what it holds is judged like everything else. So a device that
 //!      returns with old content is not believed: a slot of it that rows name holds what it held when it left, or is found wrong.
 
+use crate::devices::state::Devices;
 use std::sync::Arc;
+use steadfast_device::Device;
+use steadfast_segment::GroupSpec;
+use steadfast_segment::groups_of;
 
 use steadfast_env::Env;
 use steadfast_format::{
@@ -28,9 +32,8 @@ use steadfast_segment::{Geometry, Redundancy};
 
 use crate::core::error::{Error, Result};
 use crate::core::events::{EventKind, Events};
-use crate::core::inner::{Inner, Leaf};
-use crate::import::create::GroupHandles;
-use crate::import::scan::FoundPool;
+use crate::devices::leaf::Leaf;
+use crate::devices::probe::FoundPool;
 
 /// Feature of pools with groups.
 pub(crate) const FEATURE: &str = "redundancy";
@@ -211,11 +214,50 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
     if fatal.is_empty() { Ok(()) } else { Err(fatal) }
 }
 
-impl Inner {
+/// A device to make or import a pool with, and the path that labels shall remember.
+#[derive(Clone)]
+pub struct DeviceHandle {
+    /// As the operator named it, absolute.
+    pub path: String,
+    /// Opened for writing (or for reading, if the pool is imported read-only).
+    pub device: Arc<dyn Device>,
+}
+
+/// Devices to make a group of.
+#[derive(Clone)]
+pub struct GroupHandles {
+    /// How they keep segments together. [`Redundancy::None`]: each stands alone.
+    pub redundancy: Redundancy,
+    /// What for.
+    pub class: GroupClass,
+    /// The devices.
+    pub devices: Vec<DeviceHandle>,
+}
+
+impl GroupHandles {
+    /// Devices of which each stands alone.
+    #[must_use]
+    pub fn alone(devices: Vec<DeviceHandle>) -> Vec<GroupHandles> {
+        vec![GroupHandles { redundancy: Redundancy::None, class: GroupClass::Normal, devices }]
+    }
+}
+
+/// The groups of a pool for the room `segment`.
+pub(crate) fn group_specs(slot_size: u32, groups: &[GroupConfig], leaves: &[Arc<Leaf>]) -> Vec<GroupSpec> {
+    let configs = leaves.iter().map(|leaf| leaf.config());
+    // One that is spared counts for nothing.
+    let configs: Vec<LeafConfig> = configs.filter(|leaf| leaf.state != LeafState::Spared).collect();
+    groups_of(slot_size, groups, &configs, |listed| {
+        let leaf = leaves.iter().find(|leaf| leaf.id() == listed.id).expect("of these leaves");
+        (listed.slots, leaf.in_use())
+    })
+}
+
+impl Devices {
     /// Devices that the space gave up since the last look: their labels' state, and an event. At the beginning of a commit.
     pub(crate) fn note_given_up(&self) {
         if self.fault_given_up() {
-            self.commit_state.lock().labels_dirty = true;
+            self.core.commit_state.lock().labels_dirty = true;
         }
     }
 
@@ -223,7 +265,7 @@ impl Inner {
     /// so an import goes on with what takes its place, and understands a root that counts one device less than labels list.
     pub(crate) fn fault_given_up(&self) -> bool {
         let mut any = false;
-        for given_up in self.space.take_given_up() {
+        for given_up in self.core.space.take_given_up() {
             let leaves = self.leaves();
             let Some(leaf) = leaves.iter().find(|leaf| leaf.id() == given_up.device) else { continue };
             {
@@ -233,7 +275,7 @@ impl Inner {
                 }
             }
             any = true;
-            self.events.note(EventKind::DeviceFaulted { path: leaf.path(), reason: given_up.reason });
+            self.core.events.note(EventKind::DeviceFaulted { path: leaf.path(), reason: given_up.reason });
         }
         any
     }
@@ -241,11 +283,11 @@ impl Inner {
     /// Does something to every leaf in use. One that fails is given up if its group can do without it.
     pub(crate) fn on_leaves(&self, mut act: impl FnMut(&Leaf) -> steadfast_device::Result<()>) -> Result<()> {
         for leaf in &self.leaves() {
-            if leaf.in_use().is_none() || self.space.is_out_of_use(leaf.id()) {
+            if leaf.in_use().is_none() || self.core.space.is_out_of_use(leaf.id()) {
                 continue;
             }
             if let Err(source) = act(leaf) {
-                self.space.give_up_or_fail(leaf.id(), source)?;
+                self.core.space.give_up_or_fail(leaf.id(), source)?;
             }
         }
         Ok(())

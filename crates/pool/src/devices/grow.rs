@@ -8,16 +8,17 @@
 //! *Grow*: the front labels stay where they are and say at every moment how many slots the pool uses; back labels move to
 //! the new end. What they leave behind becomes part of a slot.
 
+use crate::devices::probe::check_unoccupied;
+use crate::devices::state::Devices;
 use std::sync::Arc;
 
-use steadfast_device::Device;
-use steadfast_format::{Feature, GroupClass, GroupConfig, LabelConfig, PoolState, medium};
+use steadfast_format::{Feature, GroupClass, GroupConfig, LabelConfig, medium};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::{Inner, Leaf};
-use crate::datasets::ddt;
 use crate::devices::groups;
-use crate::import::create::{DeviceHandle, GroupHandles};
+use crate::devices::groups::DeviceHandle;
+use crate::devices::groups::GroupHandles;
+use crate::devices::leaf::Leaf;
 
 /// What a device of a pool would gain if it were expanded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,34 +29,10 @@ pub struct Growth {
     pub fits: u32,
 }
 
-/// Refuses devices that carry a pool, unless `force`.
-pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
-    let Ok(config) = crate::import::scan::label_of(&*handle.device) else { return Ok(()) };
-    let state = match config.state {
-        PoolState::Active => "in use, or not exported",
-        PoolState::Exported => "exported",
-        PoolState::Destroyed => return Ok(()),
-    };
-    if force {
-        return Ok(());
-    }
-    Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
-}
-
-/// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a label that no root goes with.
-pub(crate) fn give_back(device: &dyn Device) {
-    let _ = crate::import::scan::erase(device);
-}
-
-impl Inner {
-    /// The devices now.
-    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
-        self.leaves.read().clone()
-    }
-
+impl Devices {
     /// Adds groups of devices. Durable when it returns. What is refused changes nothing.
     pub(crate) fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let handles: Vec<&DeviceHandle> = new.iter().flat_map(|group| &group.devices).collect();
         for (index, handle) in handles.iter().enumerate() {
             let twice = handles[..index].iter().any(|other| other.path == handle.path);
@@ -68,17 +45,25 @@ impl Inner {
         {
             // No commit runs meanwhile, so labels and uberblocks agree on what the last one was. And no device comes or goes: a spare
             // steps in, and one that was replaced leaves, between two commits.
-            let _turn = self.sync_turn.lock();
-            let (mut listed, mut leaves) = (self.groups.read().clone(), self.leaves());
+            let _turn = self.core.sync_turn.lock();
+            let (mut listed, mut leaves) = (self.topology.groups.read().clone(), self.leaves());
             let before = leaves.len();
-            let geometry = self.space.geometry();
-            let given = (self.space.last_device(), self.last_log_mirror());
+            let geometry = self.core.space.geometry();
+            let given = (self.core.space.last_device(), self.last_log_mirror());
             for group in new {
-                groups::add(&self.env, &self.events, geometry, group, given, &mut listed, &mut leaves)?;
+                groups::add(
+                    &self.core.env,
+                    &self.core.events,
+                    geometry,
+                    group,
+                    given,
+                    &mut listed,
+                    &mut leaves,
+                )?;
             }
             let added = leaves.split_off(before);
             if before + added.len() > LabelConfig::LEAVES_MAX {
-                return Err(Error::LabelTooLong { pool: self.name() });
+                return Err(Error::LabelTooLong { pool: self.core.name() });
             }
             self.need_places(added.len())?;
             if dry_run {
@@ -87,35 +72,36 @@ impl Inner {
             for leaf in &added {
                 leaf.erase_rings()?;
             }
-            let old = (self.leaves(), self.groups.read().clone(), self.features.read().clone());
-            self.leaves.write().extend(added.iter().cloned());
-            (*self.groups.write()).clone_from(&listed);
-            if !listed.is_empty() && !self.has_feature(groups::FEATURE) {
-                self.features.write().extend(Feature::known(groups::FEATURE));
+            let old = (self.leaves(), self.topology.groups.read().clone(), self.core.features.read().clone());
+            self.topology.leaves.write().extend(added.iter().cloned());
+            (*self.topology.groups.write()).clone_from(&listed);
+            if !listed.is_empty() && !self.core.has_feature(groups::FEATURE) {
+                self.core.features.write().extend(Feature::known(groups::FEATURE));
             }
             let is_special = |group: &GroupConfig| group.class == GroupClass::Special;
-            if listed.iter().any(is_special) && !self.has_feature(groups::SPECIAL) {
-                self.features.write().extend(Feature::known(groups::SPECIAL));
+            if listed.iter().any(is_special) && !self.core.has_feature(groups::SPECIAL) {
+                self.core.features.write().extend(Feature::known(groups::SPECIAL));
             }
             let coming: Vec<_> = added.iter().map(|leaf| Arc::clone(&leaf.device)).collect();
             self.write_labels_or(&coming, || {
-                (*self.leaves.write(), *self.groups.write(), *self.features.write()) = old;
+                (*self.topology.leaves.write(), *self.topology.groups.write(), *self.core.features.write()) =
+                    old;
             })?;
-            for group in crate::import::create::group_specs(self.slot_size, &listed, &added) {
-                assert!(self.space.add_group(group), "the ids are more than the greatest");
+            for group in crate::devices::groups::group_specs(self.core.identity.slot_size, &listed, &added) {
+                assert!(self.core.space.add_group(group), "the ids are more than the greatest");
             }
             if listed.iter().any(is_special) {
-                self.space.close_misplaced()?;
+                self.core.space.close_misplaced()?;
             }
         }
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         Ok(())
     }
 
     /// Refuses devices for which there is no number before the next import.
     pub(crate) fn need_places(&self, devices: usize) -> Result<()> {
-        if self.space.has_places(devices) { Ok(()) } else { Err(Error::TooManyGroups) }
+        if self.core.space.has_places(devices) { Ok(()) } else { Err(Error::TooManyGroups) }
     }
 
     /// What a device could gain now.
@@ -127,11 +113,12 @@ impl Inner {
 
     /// Uses all of a device that has grown. Gives the bytes gained. Durable when it returns.
     pub(crate) fn expand(&self, path: &str) -> Result<u64> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let leaf = self.leaves().into_iter().find(|leaf| leaf.path() == path);
-        let leaf = leaf.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })?;
+        let leaf =
+            leaf.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.core.name() })?;
         let gained = {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             let config = leaf.config();
             // Looked at first: a device that was cut short keeps its place of the back labels.
             if medium::slot_count(leaf.device.seen_bytes(), self.column_of(&config)) <= config.slots {
@@ -140,49 +127,11 @@ impl Inner {
             let slots = medium::slot_count(leaf.device.refresh_size()?, self.column_of(&config));
             leaf.config.write().slots = slots;
             self.write_labels_or(&[], || leaf.config.write().slots = config.slots)?;
-            self.space.grow_device(config.id, slots)
+            self.core.space.grow_device(config.id, slots)
         };
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         self.even_out(leaf.config().group);
         Ok(u64::from(gained) * u64::from(self.column_of(&leaf.config())))
-    }
-
-    /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it already stays as it is.
-    pub(crate) fn enable_feature(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let unknown = || Error::UnknownFeature { pool: self.name(), feature: name.to_owned() };
-        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed afterwards. An anchor
-        // comes and goes with its register.
-        let feature =
-            Feature::known(name).filter(|_| !Feature::STRUCTURAL.contains(&name)).ok_or_else(unknown)?;
-        let _turn = self.sync_turn.lock();
-        if self.features.read().contains(&feature) {
-            return Ok(());
-        }
-        self.features.write().push(feature);
-        let written = self.write_labels_or(&[], || self.features.write().retain(|known| known.name != name));
-        for head in self.heads() {
-            head.allow_overlays(self.has_feature("overlays"));
-        }
-        self.references.enable(self.has_feature(ddt::FEATURE));
-        if name == groups::UNEVEN {
-            self.space.set_uneven(self.has_feature(name));
-            self.update_limits();
-        }
-        let open: Vec<_> = self.heads().into_iter().map(|head| (head.id(), head)).collect();
-        open.iter().for_each(|(id, head)| {
-            self.connect_log(*id, head);
-            self.watch_owners(*id, head);
-        });
-        written
-    }
-
-    /// Refuses what needs a feature that the pool does not use.
-    pub(crate) fn need_feature(&self, name: &'static str) -> Result<()> {
-        if self.has_feature(name) {
-            return Ok(());
-        }
-        Err(Error::FeatureOff { pool: self.name(), feature: name })
     }
 }

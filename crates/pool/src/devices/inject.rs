@@ -12,8 +12,8 @@ use crate::core::error::{Error, Result};
 impl Pool {
     /// What stands before each device that is in use, by its path.
     fn injectors(&self) -> Vec<(String, Arc<Injector>)> {
-        let leaves = self.inner.leaves().into_iter().map(|leaf| (leaf.path(), Arc::clone(&leaf.injector)));
-        leaves.chain(self.inner.log_injectors()).chain(self.inner.cache_injectors()).collect()
+        let leaves = self.devices.leaves().into_iter().map(|leaf| (leaf.path(), Arc::clone(&leaf.injector)));
+        leaves.chain(self.zil.log_injectors()).chain(self.devices.cache_injectors()).collect()
     }
 
     /// Injects something into the calls of the device at this path.

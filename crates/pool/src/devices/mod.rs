@@ -1,14 +1,25 @@
 //! The devices that hold segments, and the work on them.
 
 pub(crate) mod attach;
+pub(crate) mod cache_devices;
+pub(crate) mod diagnose;
 pub(crate) mod diagnosis;
 pub(crate) mod errlog;
 pub mod groups;
 pub(crate) mod grow;
 pub mod inject;
 pub(crate) mod l2arc;
+pub(crate) mod labels;
+pub(crate) mod leaf;
+pub(crate) mod offline;
+pub(crate) mod probe;
 pub(crate) mod removal;
+pub(crate) mod replace;
+pub(crate) mod scan;
 pub(crate) mod scrub;
 pub(crate) mod scrub_walk;
+pub(crate) mod spare;
 pub(crate) mod spares;
+pub(crate) mod state;
+pub(crate) mod sweep;
 pub(crate) mod trim;

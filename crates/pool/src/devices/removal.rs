@@ -12,16 +12,17 @@
 //!
 //! ## Invariants
 //! (Y1) A group leaves if all its devices are listed as leaving: labels say so before the first segment is moved, so a removal
-//!      goes on after a crash, whether or not the job itself was stored.          [`Inner::resume_moves`]
+//!      goes on after a crash, whether or not the job itself was stored.          [`resume_moves`]
 //! (Y2) A device is forgotten only when no row of a committed root names it (K4), and its labels are erased only when those of the
-//!      others list it no more.                                                    [`Inner::erase_departed`]
+//!      others list it no more.                                                    [`erase_departed`]
 //! (Y3) Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots come back with the next, and the rows
 //!      that changed are few enough for one.
 //! (Y4) A removal that meets a segment which cannot be read whole ends, and its devices stay: nothing is given up.
 //! (Y5) While a removal goes on, the room of groups that leave is no room: admission counts without it from its beginning.
 //! (Y6) Who asks how far a job is waits for no part of it (K6): what is told while one is under way was so when it began.
-//!                                                                                [`Inner::move_status`]
+//!                                                                                [`move_status`]
 
+use crate::devices::state::Devices;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,8 +35,12 @@ use steadfast_segment::Moved;
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::core::inner::{Inner, Leaf};
-use crate::devices::scrub::{PAUSE, STEP_NS, Scan, ScrubCommand, TOLD_SOON};
+use crate::devices::leaf::Leaf;
+use crate::devices::scan::STEP_NS;
+use crate::devices::scan::Scan;
+use crate::devices::scrub::PAUSE;
+use crate::devices::scrub::ScrubCommand;
+use crate::devices::scrub::TOLD_SOON;
 
 /// (Y3)
 const UNSETTLED_MAX: usize = 512;
@@ -52,7 +57,7 @@ pub fn move_word(kind: ScanKind) -> &'static str {
     }
 }
 
-impl Inner {
+impl Devices {
     /// Devices of the same group, or the device alone.
     pub(crate) fn group_of(&self, leaf: &Leaf) -> Vec<Arc<Leaf>> {
         let own = leaf.config();
@@ -70,10 +75,10 @@ impl Inner {
 
     /// Refuses while a job is under way that is none of these.
     pub(crate) fn check_no_move(&self, but: &[ScanKind]) -> Result<()> {
-        let job = self.moving.lock().as_ref().map(|scan| scan.row);
+        let job = self.moves.job.lock().as_ref().map(|scan| scan.row);
         let active = job.filter(|row| !but.contains(&row.kind));
         match active.filter(|row| matches!(row.state, ScanState::Active | ScanState::Paused)) {
-            Some(row) => Err(Error::MoveActive { pool: self.name(), what: move_word(row.kind) }),
+            Some(row) => Err(Error::MoveActive { pool: self.core.name(), what: move_word(row.kind) }),
             None => Ok(()),
         }
     }
@@ -81,12 +86,12 @@ impl Inner {
     /// The last job as it is, or as long as a part of it is under way as it was before that: who asks waits for no device (Y6).
     pub(crate) fn move_status(&self) -> Option<ScanRow> {
         loop {
-            let told = *self.move_told.lock();
+            let told = *self.moves.progress.lock();
             if told.is_some() {
                 return told;
             }
             // Whoever has it for longer tells of it first.
-            if let Some(moving) = self.moving.try_lock_for(TOLD_SOON) {
+            if let Some(moving) = self.moves.job.try_lock_for(TOLD_SOON) {
                 return moving.as_ref().map(|scan| scan.row);
             }
         }
@@ -94,17 +99,17 @@ impl Inner {
 
     /// Begins to remove the groups of these devices. With `dry_run` only says whether it could.
     pub(crate) fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         self.check_no_move(&[])?;
         // No spare steps in for one of them meanwhile.
-        let turn = self.sync_turn.lock();
+        let turn = self.core.sync_turn.lock();
         let mut leaving: Vec<Arc<Leaf>> = Vec::new();
         for path in paths {
             let named = self.leaf_named(path)?;
             self.check_no_spare(&named)?;
             for leaf in self.group_of(&named) {
                 if leaf.config().state == LeafState::Leaving {
-                    return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+                    return Err(Error::ScanActive { pool: self.core.name(), what: "resilver" });
                 }
                 if !leaving.iter().any(|other| other.id() == leaf.id()) {
                     leaving.push(leaf);
@@ -114,56 +119,56 @@ impl Inner {
         let Some(first) = leaving.first() else { return Ok(()) };
         // Content does not go to special groups.
         let special: Vec<u8> = {
-            let groups = self.groups.read();
+            let groups = self.topology.groups.read();
             groups.iter().filter(|group| group.class == GroupClass::Special).map(|group| group.id).collect()
         };
         let stays = |leaf: &Arc<Leaf>| !leaving.iter().any(|other| other.id() == leaf.id());
         if !self.leaves().iter().any(|leaf| stays(leaf) && !special.contains(&leaf.config().group)) {
-            return Err(Error::LastGroup { pool: self.name(), path: first.path() });
+            return Err(Error::LastGroup { pool: self.core.name(), path: first.path() });
         }
         let ids: Vec<DeviceId> = leaving.iter().map(|leaf| leaf.id()).collect();
-        let (live, room) = self.space.room_without(&ids);
-        let needed = live.saturating_add(self.txgs.budget.reserved().space);
+        let (live, room) = self.core.space.room_without(&ids);
+        let needed = live.saturating_add(self.core.txgs.budget.reserved().space);
         if needed > room {
-            return Err(Error::RemoveRoom { pool: self.name(), path: first.path(), needed, room });
+            return Err(Error::RemoveRoom { pool: self.core.name(), path: first.path(), needed, room });
         }
         if dry_run {
             return Ok(());
         }
         for leaf in &leaving {
             leaf.config.write().state = LeafState::Leaving;
-            self.space.set_leaving(leaf.id(), true);
+            self.core.space.set_leaving(leaf.id(), true);
         }
-        self.replacing.lock().extend(&ids);
-        self.commit_state.lock().labels_dirty = true;
-        self.space.close_leaving()?;
+        self.topology.replacing.lock().extend(&ids);
+        self.core.commit_state.lock().labels_dirty = true;
+        self.core.space.close_leaving()?;
         self.move_log.store(true, Ordering::Release);
         let device = u32::try_from(ids[0].0).unwrap_or(u32::MAX);
-        *self.moving.lock() = Some(self.begin_move(ScanKind::Remove, device));
+        *self.moves.job.lock() = Some(self.begin_move(ScanKind::Remove, device));
         drop(turn);
         // (Y5)
-        self.update_limits();
-        self.commit_changes()?;
+        self.core.update_limits();
+        self.core.commit_changes()?;
         self.note_scan("remove", "start");
         Ok(())
     }
 
     /// Ends a removal: what was moved stays where it is, and the devices stay.
     pub(crate) fn cancel_remove(&self) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         {
-            let _turn = self.sync_turn.lock();
-            let mut moving = self.moving.lock();
+            let _turn = self.core.sync_turn.lock();
+            let mut moving = self.moves.job.lock();
             let scan = moving
                 .as_mut()
                 .filter(|scan| scan.row.kind == ScanKind::Remove && scan.row.state == ScanState::Active);
             let Some(scan) = scan else {
-                return Err(Error::MoveNone { pool: self.name(), what: "removal" });
+                return Err(Error::MoveNone { pool: self.core.name(), what: "removal" });
             };
             self.stop_leaving(scan);
         }
-        self.update_limits();
-        self.commit_changes()?;
+        self.core.update_limits();
+        self.core.commit_changes()?;
         self.note_scan("remove", "cancel");
         Ok(())
     }
@@ -173,26 +178,26 @@ impl Inner {
         let stays: Vec<Arc<Leaf>> =
             self.leaves().into_iter().filter(|leaf| self.is_being_removed(leaf)).collect();
         for leaf in &stays {
-            let is_out = self.space.is_out_of_use(leaf.id());
+            let is_out = self.core.space.is_out_of_use(leaf.id());
             leaf.config.write().state = if is_out { LeafState::Offline } else { LeafState::Online };
-            self.space.set_leaving(leaf.id(), false);
+            self.core.space.set_leaving(leaf.id(), false);
         }
-        self.replacing.lock().retain(|id| !stays.iter().any(|leaf| leaf.id() == *id));
-        self.commit_state.lock().labels_dirty = true;
-        (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, self.now_ns(), true);
+        self.topology.replacing.lock().retain(|id| !stays.iter().any(|leaf| leaf.id() == *id));
+        self.core.commit_state.lock().labels_dirty = true;
+        (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, self.core.now_ns(), true);
     }
 
     /// Begins, pauses or ends a rebalance; pauses, ends or goes on with the evening out of a widened group.
     pub(crate) fn rebalance(&self, command: ScrubCommand) -> Result<()> {
-        self.check_writable()?;
-        let mut moving = self.moving.lock();
+        self.core.check_writable()?;
+        let mut moving = self.moves.job.lock();
         let row = moving.as_ref().map(|scan| (scan.row.kind, scan.row.state));
         let word = match (command, row) {
             (_, Some((ScanKind::Remove, ScanState::Active))) => {
-                return Err(Error::MoveActive { pool: self.name(), what: "remove" });
+                return Err(Error::MoveActive { pool: self.core.name(), what: "remove" });
             }
             (ScrubCommand::Start, Some((kind, ScanState::Active))) => {
-                return Err(Error::MoveActive { pool: self.name(), what: move_word(kind) });
+                return Err(Error::MoveActive { pool: self.core.name(), what: move_word(kind) });
             }
             (ScrubCommand::Start, Some((_, ScanState::Paused))) => {
                 let scan = moving.as_mut().expect("it is paused");
@@ -210,11 +215,12 @@ impl Inner {
             }
             (ScrubCommand::Stop, Some((_, ScanState::Active | ScanState::Paused))) => {
                 let scan = moving.as_mut().expect("it is under way");
-                (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, self.now_ns(), true);
+                (scan.row.state, scan.row.ended_ns, scan.dirty) =
+                    (ScanState::Canceled, self.core.now_ns(), true);
                 "cancel"
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => {
-                return Err(Error::MoveNone { pool: self.name(), what: "rebalance" });
+                return Err(Error::MoveNone { pool: self.core.name(), what: "rebalance" });
             }
         };
         let what = moving.as_ref().map_or("rebalance", |scan| move_word(scan.row.kind));
@@ -225,7 +231,7 @@ impl Inner {
 
     /// A job from its beginning. What is open is not moved, so that it is best closed before.
     pub(crate) fn begin_move(&self, kind: ScanKind, device: u32) -> Scan {
-        let ids = self.space.movable(kind == ScanKind::Remove);
+        let ids = self.core.space.movable(kind == ScanKind::Remove);
         let total = ids.iter().map(|id| self.size_of(kind, *id)).sum();
         let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
         let mut scan = Scan::new(ScanRow {
@@ -234,7 +240,7 @@ impl Inner {
             device,
             next: SegmentId(0),
             until,
-            begun_ns: self.now_ns(),
+            begun_ns: self.core.now_ns(),
             ended_ns: 0,
             total,
             read: 0,
@@ -249,7 +255,11 @@ impl Inner {
 
     /// Bytes of a segment as a job counts them: what is copied of it, or what it takes.
     fn size_of(&self, kind: ScanKind, id: SegmentId) -> u64 {
-        if kind == ScanKind::Remove { self.space.filled_bytes(id) } else { self.space.stored_bytes(id) }
+        if kind == ScanKind::Remove {
+            self.core.space.filled_bytes(id)
+        } else {
+            self.core.space.stored_bytes(id)
+        }
     }
 
     /// A device of a group has more slots than it had, or than the one before it. Where a raidz group has more devices than columns segments
@@ -257,7 +267,7 @@ impl Inner {
     /// under way. Any other job, and one that was paused, is let go on.
     pub(crate) fn even_out(&self, group: u8) {
         let width = {
-            let groups = self.groups.read();
+            let groups = self.topology.groups.read();
             let Some(listed) = groups.iter().find(|listed| listed.id == group) else { return };
             if !matches!(listed.kind, GroupKind::Raidz(_)) {
                 return;
@@ -272,7 +282,7 @@ impl Inner {
             return;
         }
         {
-            let mut moving = self.moving.lock();
+            let mut moving = self.moves.job.lock();
             let goes_on = |row: &ScanRow| match row.state {
                 ScanState::Active => row.kind != ScanKind::Expand,
                 ScanState::Paused => true,
@@ -295,18 +305,19 @@ impl Inner {
             .is_some_and(|row| row.kind == ScanKind::Remove && row.state == ScanState::Active);
         if let Some(leaf) = first.filter(|_| !under_way) {
             let device = u32::try_from(leaf.id().0).unwrap_or(u32::MAX);
-            *self.moving.lock() = Some(self.begin_move(ScanKind::Remove, device));
+            *self.moves.job.lock() = Some(self.begin_move(ScanKind::Remove, device));
         } else if first.is_none() && under_way {
             // All was moved, and the crash came between the labels and the last commit.
-            if let Some(scan) = self.moving.lock().as_mut() {
-                (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Finished, self.now_ns(), true);
+            if let Some(scan) = self.moves.job.lock().as_mut() {
+                (scan.row.state, scan.row.ended_ns, scan.dirty) =
+                    (ScanState::Finished, self.core.now_ns(), true);
             }
         }
     }
 
     /// What the meta tree stores of the last job, if that changed.
     pub(crate) fn move_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut moving = self.moving.lock();
+        let mut moving = self.moves.job.lock();
         let scan = moving.as_mut()?;
         std::mem::take(&mut scan.dirty).then(|| (MetaKey::Move.encode(), Some(scan.row.encode())))
     }
@@ -320,22 +331,22 @@ impl Inner {
     }
 
     fn move_step(&self) -> Result<Option<Duration>> {
-        if !self.moving.lock().as_ref().is_some_and(Scan::is_active) {
+        if !self.moves.job.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
         }
-        let _turn = self.sync_turn.lock();
-        self.check_anchor()?;
-        let began_ns = self.env.clock.monotonic_ns();
-        let mut moving = self.moving.lock();
+        let _turn = self.core.sync_turn.lock();
+        self.core.check_anchor()?;
+        let began_ns = self.core.env.clock.monotonic_ns();
+        let mut moving = self.moves.job.lock();
         let Some(scan) = moving.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
-        *self.move_told.lock() = Some(scan.row);
+        *self.moves.progress.lock() = Some(scan.row);
         let result = self.move_some(scan, began_ns);
         let row = scan.row;
         // In this order: who finds nothing told waits for no more than the next line.
-        *self.move_told.lock() = None;
+        *self.moves.progress.lock() = None;
         drop(moving);
         let waits = result?;
-        self.changed.store(true, Ordering::Release);
+        self.core.health.changed.store(true, Ordering::Release);
         let word = match row.state {
             ScanState::Finished => Some("finish"),
             ScanState::Canceled => Some("cancel"),
@@ -345,9 +356,9 @@ impl Inner {
             self.note_scan(move_word(row.kind), word);
         }
         if waits || word.is_some() {
-            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+            self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
-        let busy = waits || self.txgs.budget.fullness() > 0;
+        let busy = waits || self.core.txgs.budget.fullness() > 0;
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }
 
@@ -355,7 +366,7 @@ impl Inner {
     fn move_some(&self, scan: &mut Scan, began_ns: u64) -> Result<bool> {
         let kind = scan.row.kind;
         if scan.queue.is_none() {
-            let all = self.space.movable(kind == ScanKind::Remove);
+            let all = self.core.space.movable(kind == ScanKind::Remove);
             let left =
                 |id: &SegmentId| kind == ScanKind::Remove || *id >= scan.row.next && *id < scan.row.until;
             scan.queue = Some(all.into_iter().filter(left).collect());
@@ -363,12 +374,12 @@ impl Inner {
             scan.nodes = self.meta_root().into_iter().collect();
         }
         scan.dirty = true;
-        while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+        while self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if !scan.nodes.is_empty() {
                 let _ = self.read_nodes(&mut scan.nodes);
                 continue;
             }
-            if self.space.unsettled() >= UNSETTLED_MAX {
+            if self.core.space.unsettled() >= UNSETTLED_MAX {
                 return Ok(true);
             }
             let Some(id) = scan.queue.as_mut().and_then(|queue| queue.pop_front()) else {
@@ -398,7 +409,7 @@ impl Inner {
     /// All was looked at. A removal looks again as long as something is left that can be moved. True if that takes a commit.
     fn end_of_queue(&self, scan: &mut Scan) -> bool {
         if scan.row.kind == ScanKind::Remove {
-            let left: BTreeSet<SegmentId> = self.space.movable(true).into_iter().collect();
+            let left: BTreeSet<SegmentId> = self.core.space.movable(true).into_iter().collect();
             if !left.is_subset(&scan.stuck) {
                 scan.queue = Some(left.difference(&scan.stuck).copied().collect());
                 return true;
@@ -409,72 +420,75 @@ impl Inner {
                 return true;
             }
         }
-        (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
+        (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.core.now_ns());
         true
     }
 
     fn move_one(&self, kind: ScanKind, id: SegmentId) -> Result<Moved> {
         let sums = self.checksums_of(id)?;
         Ok(match kind {
-            ScanKind::Remove => self.space.evacuate(id, &sums)?,
-            _ => self.space.level(id, &sums, kind == ScanKind::Rebalance)?,
+            ScanKind::Remove => self.core.space.evacuate(id, &sums)?,
+            _ => self.core.space.level(id, &sums, kind == ScanKind::Rebalance)?,
         })
     }
 
     /// Stored checksums of a segment; none if it has none.
     pub(crate) fn checksums_of(&self, id: SegmentId) -> Result<Vec<[u8; Checksums::SIZE]>> {
         let mut sums = Vec::new();
-        for part in 0..self.space.checksum_parts(id) {
-            let Some(value) = self.meta.get(&MetaKey::Checksums(id, part).encode())? else { break };
+        for part in 0..self.core.space.checksum_parts(id) {
+            let Some(value) = self.core.meta.get(&MetaKey::Checksums(id, part).encode())? else { break };
             let part = Checksums::decode(&value);
-            sums.extend(part.map_err(|source| self.corrupt(&self.name(), "checksums", source))?.sums);
+            sums.extend(
+                part.map_err(|source| self.core.corrupt(&self.core.name(), "checksums", source))?.sums,
+            );
         }
         Ok(sums)
     }
 
     /// True if a device that leaves can be forgotten.
     pub(crate) fn may_finish_leaving(&self) -> bool {
-        self.replacing.lock().iter().any(|&id| self.may_depart(id))
+        self.topology.replacing.lock().iter().any(|&id| self.may_depart(id))
     }
 
     /// Nothing names it, and it is not one of a group of which another member still holds something.
     fn may_depart(&self, id: DeviceId) -> bool {
-        self.space.columns_on(id) == 0
-            && (!self.space.is_group_leaving(id) || !self.moving.lock().as_ref().is_some_and(Scan::is_active))
+        self.core.space.columns_on(id) == 0
+            && (!self.core.space.is_group_leaving(id)
+                || !self.moves.job.lock().as_ref().is_some_and(Scan::is_active))
     }
 
     /// Forgets devices that are leaving and that nothing names any more (K4), once the labels say that they are leaving: a root that
     /// counts one device less than they list is then no riddle to an import. At the beginning of a commit.
     pub(crate) fn finish_leaving(&self) {
-        if self.commit_state.lock().labels_dirty {
+        if self.core.commit_state.lock().labels_dirty {
             return;
         }
         let gone: Vec<DeviceId> = {
-            let replacing = self.replacing.lock().clone();
+            let replacing = self.topology.replacing.lock().clone();
             replacing.into_iter().filter(|id| self.may_depart(*id)).collect()
         };
         for id in gone {
             self.depart(id);
             // Last: whoever waits sees it here or among those that have departed.
-            self.replacing.lock().retain(|other| *other != id);
+            self.topology.replacing.lock().retain(|other| *other != id);
         }
     }
 
     fn depart(&self, id: DeviceId) {
         let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { return };
         // Before it is listed no more, for who waits.
-        self.departed.lock().push(Arc::clone(&leaf));
-        self.space.remove_device(id);
+        self.topology.departed.lock().push(Arc::clone(&leaf));
+        self.core.space.remove_device(id);
         let group = leaf.config().group;
-        self.leaves.write().retain(|other| other.id() != id);
+        self.topology.leaves.write().retain(|other| other.id() != id);
         if group != 0 && !self.leaves().iter().any(|leaf| leaf.config().group == group) {
-            self.groups.write().retain(|listed| listed.id != group);
+            self.topology.groups.write().retain(|listed| listed.id != group);
         }
-        self.commit_state.lock().labels_dirty = true;
+        self.core.commit_state.lock().labels_dirty = true;
         self.diagnosis.forget(&[id]);
         let stays = self.take_back(&leaf);
         if !stays {
-            self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
+            self.core.events.note(EventKind::DeviceRemoved { path: leaf.path() });
         }
         // One that is newer came in its stead.
         let newer = |other: &Arc<Leaf>| {
@@ -490,18 +504,18 @@ impl Inner {
             leaf.device.release();
         }
         if stays || is_parted {
-            self.departed.lock().retain(|other| other.id() != id);
+            self.topology.departed.lock().retain(|other| other.id() != id);
         }
     }
 
     /// What devices that left say of themselves is not true any more (Y2). After the labels of the others were written.
     pub(crate) fn erase_departed(&self) {
-        let departed = self.departed.lock().clone();
+        let departed = self.topology.departed.lock().clone();
         for leaf in departed {
             // If that cannot be written, import sees that it is not listed.
-            let _ = crate::import::scan::erase(&*leaf.device);
+            let _ = crate::devices::probe::erase(&*leaf.device);
             leaf.device.release();
-            self.departed.lock().retain(|other| other.id() != leaf.id());
+            self.topology.departed.lock().retain(|other| other.id() != leaf.id());
         }
     }
 }

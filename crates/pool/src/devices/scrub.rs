@@ -18,37 +18,30 @@
 //! (K6) Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
 //! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
 
-use std::collections::{BTreeSet, VecDeque};
+use crate::devices::scan::LOAD_LASTS_NS;
+use crate::devices::scan::MetaNode;
+use crate::devices::scan::STEP_NS;
+use crate::devices::scan::Scan;
+use crate::devices::scan::ScanProgress;
+use crate::devices::state::Devices;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_blockio::{Block, ReadContext};
-use steadfast_device::Device;
 use steadfast_env::Job;
 use steadfast_format::node::Node;
 use steadfast_format::{
-    BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
-    ScanState, SegmentId, medium,
+    BlockPointer, Checksums, DatasetId, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId,
 };
-use steadfast_segment::{Depth, MemberSpec};
+use steadfast_segment::Depth;
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::core::inner::{Inner, Leaf};
-use crate::devices::scrub_walk::{Tally, Walk};
-use crate::import::create::DeviceHandle;
+use crate::devices::scan::Tally;
 
-/// How long one look may take.
-pub(crate) const STEP_NS: u64 = 20_000_000;
-/// How long a batch of a resilver should take where nothing is written meanwhile. At its end devices wait for the slowest of them and
-/// for what is computed and written last: a resilver, which reads some columns of a segment and then writes another, loses more by
-/// that than a scrub, and is waited for.
-const ALONE_NS: u64 = 5 * STEP_NS;
-/// Bytes of segments that are mended together: at first and on slow devices, and at most.
-const BATCH_BYTES_MIN: u64 = 8 << 20;
-const BATCH_BYTES_MAX: u64 = 128 << 20;
 /// Leaves of the meta tree put in order together, and who reads them at once.
 const STEP_NODES: usize = 256;
 const READERS: usize = 16;
@@ -57,9 +50,6 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Whoever has had the scan for so long has told of it meanwhile.
 pub(crate) const TOLD_SOON: Duration = Duration::from_millis(1);
-/// For so long after it was last seen other load counts as going on.
-const LOAD_LASTS_NS: u64 = 1_000_000_000;
-
 /// What keeps a scrub within its bandwidth.
 #[derive(Clone, Copy)]
 struct Limit {
@@ -80,96 +70,7 @@ pub enum ScrubCommand {
     Stop,
 }
 
-/// A node of the meta tree that is to be read.
-#[derive(Clone, Copy)]
-pub(crate) struct MetaNode {
-    pub pointer: BlockPointer,
-    pub is_leaf: bool,
-}
-
-impl MetaNode {
-    /// The root, of whatever level.
-    pub fn root(pointer: BlockPointer) -> MetaNode {
-        MetaNode { pointer, is_leaf: false }
-    }
-}
-
-/// The scan under way, or the last one.
-pub(crate) struct Scan {
-    pub row: ScanRow,
-    /// Segments to be looked at; filled when it begins or goes on.
-    pub queue: Option<VecDeque<SegmentId>>,
-    /// Nodes of the meta tree to be read.
-    pub nodes: Vec<MetaNode>,
-    /// To be stored with the next commit.
-    pub dirty: bool,
-    /// Bytes of segments that are mended together.
-    batch_bytes: u64,
-    /// Segments that cannot be read whole.
-    pub stuck: BTreeSet<SegmentId>,
-    /// The walk to what lies on single devices, once segments were looked at.
-    pub walk: Option<Walk>,
-    /// Beside other load the next look comes no sooner: what the last one read took its share of the bandwidth.
-    rest_until_ns: u64,
-    /// What others had read when it last looked, and when it last saw that they do anything.
-    reads_seen: u64,
-    others_ns: Option<u64>,
-}
-
-impl Scan {
-    pub fn new(row: ScanRow) -> Scan {
-        let (dirty, batch_bytes) = (false, BATCH_BYTES_MIN);
-        Scan {
-            row,
-            queue: None,
-            nodes: Vec::new(),
-            dirty,
-            batch_bytes,
-            stuck: BTreeSet::new(),
-            walk: None,
-            rest_until_ns: 0,
-            reads_seen: 0,
-            others_ns: None,
-        }
-    }
-
-    pub fn is_active(&self) -> bool {
-        self.row.state == ScanState::Active
-    }
-
-    /// Other load was seen, or may go on: a moment between two calls is no end of it.
-    fn sees_others(&self, now_ns: u64) -> bool {
-        self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
-    }
-
-    /// Takes more or less at once, so that a batch takes about as long as it should (K1).
-    fn pace(&mut self, batch_ns: u64, is_alone: bool) {
-        let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
-        if batch_ns < wanted_ns {
-            self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
-        } else if batch_ns > 3 * wanted_ns {
-            let fitting = u128::from(self.batch_bytes) * u128::from(2 * wanted_ns) / u128::from(batch_ns);
-            self.batch_bytes = u64::try_from(fitting).unwrap_or(BATCH_BYTES_MAX).max(BATCH_BYTES_MIN);
-        }
-    }
-}
-
-/// What is known of the scan while it is at work and nobody else may look at it.
-pub(crate) struct Told {
-    row: ScanRow,
-    left_out: Vec<String>,
-}
-
-/// How a device is taken out of use.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Offline {
-    /// As if it had failed: a spare steps in for it.
-    pub as_failed: bool,
-    /// An import takes it into use again.
-    pub until_import: bool,
-}
-
-/// A verb under way that something is to follow: see [`Inner::resilver_due`] and [`Inner::expansion_due`].
+/// A verb under way that something is to follow: see [`resilver_due`] and [`expansion_due`].
 pub(crate) struct Due<'a>(&'a AtomicUsize);
 
 impl<'a> Due<'a> {
@@ -185,19 +86,19 @@ impl Drop for Due<'_> {
     }
 }
 
-impl Inner {
+impl Devices {
     /// Begins, pauses or ends a scrub.
     pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
-        self.check_writable()?;
-        let pool = || self.name();
+        self.core.check_writable()?;
+        let pool = || self.core.name();
         if command == ScrubCommand::Start {
             // What is open is in memory, and what lies of it on the devices is looked at like all else once it is closed.
-            let turn = self.sync_turn.lock();
-            self.space.close_open()?;
+            let turn = self.core.sync_turn.lock();
+            self.core.space.close_open()?;
             drop(turn);
-            self.commit_changes()?;
+            self.core.commit_changes()?;
         }
-        let mut scan = self.scan.lock();
+        let mut scan = self.scans.scan.lock();
         let state = scan.as_ref().map(|scan| (scan.row.kind, scan.row.state));
         let word = match (command, state) {
             (_, Some((ScanKind::Resilver, ScanState::Active))) => {
@@ -221,7 +122,7 @@ impl Inner {
                 "pause"
             }
             (ScrubCommand::Stop, Some((ScanKind::Scrub, ScanState::Active | ScanState::Paused))) => {
-                let now = self.now_ns();
+                let now = self.core.now_ns();
                 let scan = scan.as_mut().expect("it is under way");
                 (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, now, true);
                 "cancel"
@@ -234,16 +135,23 @@ impl Inner {
     }
 
     pub(crate) fn note_scan(&self, what: &'static str, word: &'static str) {
-        self.events.note(EventKind::Scan { what, word });
-        let txg = self.txgs.gate.open_txg();
-        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &format!("{what} {word}"));
-        self.changed.store(true, Ordering::Release);
-        self.txgs.commits.nudge();
+        self.core.events.note(EventKind::Scan { what, word });
+        let txg = self.core.txgs.gate.open_txg();
+        self.core.history.lock().add(
+            self.core.now_ns(),
+            txg,
+            0,
+            true,
+            &self.core.identity.host,
+            &format!("{what} {word}"),
+        );
+        self.core.health.changed.store(true, Ordering::Release);
+        self.core.txgs.commits.nudge();
     }
 
     pub(crate) fn begin_scan(&self, kind: ScanKind) -> Scan {
-        let ids = self.space.mendable(kind == ScanKind::Resilver);
-        let stored: u64 = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
+        let ids = self.core.space.mendable(kind == ScanKind::Resilver);
+        let stored: u64 = ids.iter().map(|id| self.core.space.stored_bytes(*id)).sum();
         let total = stored + if kind == ScanKind::Scrub { self.single_bytes() } else { 0 };
         let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
         let mut scan = Scan::new(ScanRow {
@@ -252,7 +160,7 @@ impl Inner {
             device: 0,
             next: SegmentId(0),
             until,
-            begun_ns: self.now_ns(),
+            begun_ns: self.core.now_ns(),
             ended_ns: 0,
             total,
             read: 0,
@@ -268,55 +176,41 @@ impl Inner {
     /// Ends what is open and incomplete, and lets the next commit give the log other segments: so that a resilver finds all there is.
     /// Under `sync_turn`, and followed by a commit.
     pub(crate) fn prepare_resilver(&self) -> Result<()> {
-        self.space.close_incomplete()?;
+        self.core.space.close_incomplete()?;
         self.move_log.store(true, Ordering::Release);
         Ok(())
-    }
-
-    /// Gives the log other segments than it has, if that was asked for: this commit holds all that it promised. At the beginning of
-    /// a commit.
-    pub(crate) fn move_log_away(&self) {
-        // What is held for a key that is not there no root holds.
-        if self.held.lock().count() > 0 || !self.move_log.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        if !self.space.log_segments().is_empty() {
-            self.log.stand_down();
-            self.space.drop_log();
-            self.log.want();
-        }
     }
 
     /// From now until what it gives is dropped a resilver is about to begin: what changes is seen before that, as labels and commits
     /// take their time, and whoever sees it and waits for the resilver is to wait for its end and not to find none.
     pub(crate) fn resilver_due(&self) -> Due<'_> {
-        Due::counted_by(&self.resilvers_due)
+        Due::counted_by(&self.scans.resilvers_due)
     }
 
     /// The same for a raidz group that becomes wider, and is to be evened out.
     pub(crate) fn expansion_due(&self) -> Due<'_> {
-        Due::counted_by(&self.expansions_due)
+        Due::counted_by(&self.moves.expansions_due)
     }
 
     /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the next: a spare that is to step in or to
     /// go, who lets it, the commit that is asked for, and who makes it.
     pub(crate) fn is_resilver_due(&self) -> bool {
-        let due = || self.resilvers_due.load(Ordering::Acquire) > 0;
-        self.is_spare_due() || due() || self.resilver_wanted.load(Ordering::Acquire) || due()
+        let due = || self.scans.resilvers_due.load(Ordering::Acquire) > 0;
+        self.is_spare_due() || due() || self.scans.resilver_wanted.load(Ordering::Acquire) || due()
     }
 
     /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.
     pub(crate) fn resilver_if_needed(&self) {
-        if self.read_only || self.space.mendable(true).is_empty() {
+        if self.core.health.read_only || self.core.space.mendable(true).is_empty() {
             return;
         }
-        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        *self.scans.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
         self.note_scan("resilver", "start");
     }
 
     /// What the meta tree stores of the scan, if that changed.
     pub(crate) fn scan_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut scan = self.scan.lock();
+        let mut scan = self.scans.scan.lock();
         let scan = scan.as_mut()?;
         let dirty = std::mem::take(&mut scan.dirty);
         dirty.then(|| (MetaKey::Scan.encode(), Some(scan.row.encode())))
@@ -325,24 +219,24 @@ impl Inner {
     /// A part of the scan under way. Sync context only, between commits. Gives when to look again, `None` if nothing is under
     /// way.
     pub(crate) fn scan_step(&self) -> Result<Option<Duration>> {
-        if !self.scan.lock().as_ref().is_some_and(Scan::is_active) {
+        if !self.scans.scan.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
         }
-        let began_ns = self.env.clock.monotonic_ns();
+        let began_ns = self.core.env.clock.monotonic_ns();
         self.look_for_others(began_ns);
         let limit = self.scan_limit(began_ns);
         if let Some(rest) = limit.and_then(|limit| limit.rest) {
             return Ok(Some(rest));
         }
-        let _turn = self.sync_turn.lock();
-        self.check_anchor()?;
+        let _turn = self.core.sync_turn.lock();
+        self.core.check_anchor()?;
         // Whoever stops it waits for one look.
-        let mut under_way = self.scan.lock();
+        let mut under_way = self.scans.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let read_before = scan.row.read;
         self.tell_scan(scan);
         let result = self.scan_some(scan, began_ns, limit.is_some());
-        scan.reads_seen = self.blockio.statistics().blocks_asked();
+        scan.reads_seen = self.core.blockio.statistics().blocks_asked();
         let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
         if let Some(Limit { rate, .. }) = limit {
             // (K5)
@@ -354,31 +248,31 @@ impl Inner {
         let ended = scan.row.state == ScanState::Finished;
         let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
         // In this order: who finds nothing told waits for no more than the next line.
-        *self.scan_told.lock() = None;
+        *self.scans.progress.lock() = None;
         drop(under_way);
         result?;
         if ended {
             self.note_scan(what, "finish");
             // Whoever waits for a device to leave waits for the commit that names it no more.
-            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+            self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
-        self.changed.store(true, Ordering::Release);
-        let busy = beside_readers || self.txgs.budget.fullness() > 0;
+        self.core.health.changed.store(true, Ordering::Release);
+        let busy = beside_readers || self.core.txgs.budget.fullness() > 0;
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }
 
     /// Bytes a second that a scrub reads at most beside other load, if the operator set that.
     pub(crate) fn scrub_limit(&self) -> Option<u64> {
-        let props = self.props.read();
+        let props = self.core.props.read();
         let set = props.values.get("scrublimit").and_then(|value| value.parse().ok());
         set.filter(|rate| *rate > 0)
     }
 
     /// Notes whether anybody read or wrote since the last look.
     fn look_for_others(&self, now_ns: u64) {
-        let asked = self.blockio.statistics().blocks_asked();
-        let writes = self.txgs.budget.fullness() > 0;
-        if let Some(scan) = self.scan.lock().as_mut() {
+        let asked = self.core.blockio.statistics().blocks_asked();
+        let writes = self.core.txgs.budget.fullness() > 0;
+        if let Some(scan) = self.scans.scan.lock().as_mut() {
             if writes || asked != scan.reads_seen {
                 scan.others_ns = Some(now_ns);
             }
@@ -389,7 +283,7 @@ impl Inner {
     /// What keeps the scrub under way within its bandwidth now, if there is other load.
     fn scan_limit(&self, now_ns: u64) -> Option<Limit> {
         let rate = self.scrub_limit()?;
-        let scan = self.scan.lock();
+        let scan = self.scans.scan.lock();
         let scan =
             scan.as_ref().filter(|scan| scan.row.kind == ScanKind::Scrub && scan.sees_others(now_ns))?;
         let rest = scan.rest_until_ns.checked_sub(now_ns).filter(|rest| *rest > 0);
@@ -400,14 +294,14 @@ impl Inner {
     fn scan_some(&self, scan: &mut Scan, began_ns: u64, once: bool) -> Result<()> {
         if scan.queue.is_none() {
             scan.walk = None;
-            let all = self.space.mendable(scan.row.kind == ScanKind::Resilver);
+            let all = self.core.space.mendable(scan.row.kind == ScanKind::Resilver);
             let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
             scan.queue = Some(left.collect());
             scan.nodes = self.meta_root().into_iter().collect();
         }
         scan.dirty = true;
         let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };
-        while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+        while self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if !scan.nodes.is_empty() {
                 let tally = self.read_nodes(&mut scan.nodes);
                 scan.row.repaired += tally.repaired;
@@ -429,22 +323,22 @@ impl Inner {
                         continue;
                     }
                 }
-                (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
+                (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.core.now_ns());
                 if scan.row.lost > 0 {
                     self.begin_search();
                 }
                 return Ok(());
             };
-            let batch_ns = self.env.clock.monotonic_ns();
+            let batch_ns = self.core.env.clock.monotonic_ns();
             let others = || {
                 // A segment whose checksums cannot be had is mended itself, and says so.
-                let beside = self.space.beside(*first, *last).into_iter();
+                let beside = self.core.space.beside(*first, *last).into_iter();
                 beside.map(|id| self.checksums_of(id).unwrap_or_default()).collect()
             };
-            let mended = self.space.mend_all(&batch, depth, &others)?;
+            let mended = self.core.space.mend_all(&batch, depth, &others)?;
             scan.row.next = SegmentId(last.0 + 1);
-            let is_alone = self.txgs.budget.fullness() == 0;
-            scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);
+            let is_alone = self.core.txgs.budget.fullness() == 0;
+            scan.pace(self.core.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);
             scan.row.read += mended.read_bytes;
             scan.row.repaired += mended.repaired_bytes;
             scan.row.rebuilt += mended.rebuilt_bytes;
@@ -460,15 +354,15 @@ impl Inner {
 
     /// Where the reading of the meta tree as of the last commit begins.
     pub(crate) fn meta_root(&self) -> Option<MetaNode> {
-        self.commit_state.lock().last.as_ref().map(|root| MetaNode::root(root.meta))
+        self.core.commit_state.lock().last.as_ref().map(|root| MetaNode::root(root.meta))
     }
 
     /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
     /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each column of each copy, and
     /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
     pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
-        let began_ns = self.env.clock.monotonic_ns();
-        let over = || self.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
+        let began_ns = self.core.env.clock.monotonic_ns();
+        let over = || self.core.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
         let mut leaves = Vec::new();
         while leaves.len() < STEP_NODES
             && let Some(leaf) = nodes.pop_if(|node| node.is_leaf)
@@ -498,7 +392,7 @@ impl Inner {
                 }
             })
         });
-        self.env.tasks.run_waiting(jobs.collect());
+        self.core.env.tasks.run_waiting(jobs.collect());
         nodes.extend(left.into_inner());
         whole.into_inner()
     }
@@ -518,10 +412,10 @@ impl Inner {
     }
 
     fn read_node(&self, pointer: &BlockPointer) -> Option<Block> {
-        let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let keys = self.core.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context =
             ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
-        self.blockio.read(pointer, &context).ok()
+        self.core.blockio.read(pointer, &context).ok()
     }
 
     /// Datasets that the last scrub left out, because their keys were not loaded.
@@ -531,13 +425,17 @@ impl Inner {
     }
 
     /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that (K6).
-    fn ask_scan<R>(&self, of_scan: impl FnOnce(&Option<Scan>) -> R, of_told: impl FnOnce(&Told) -> R) -> R {
+    fn ask_scan<R>(
+        &self,
+        of_scan: impl FnOnce(&Option<Scan>) -> R,
+        of_told: impl FnOnce(&ScanProgress) -> R,
+    ) -> R {
         loop {
-            if let Some(told) = self.scan_told.lock().as_ref() {
+            if let Some(told) = self.scans.progress.lock().as_ref() {
                 return of_told(told);
             }
             // Whoever has it for longer tells of it first.
-            if let Some(scan) = self.scan.try_lock_for(TOLD_SOON) {
+            if let Some(scan) = self.scans.scan.try_lock_for(TOLD_SOON) {
                 return of_scan(&scan);
             }
         }
@@ -546,7 +444,7 @@ impl Inner {
     /// Tells how far the scan is, for who asks while it is at work.
     fn tell_scan(&self, scan: &Scan) {
         let left_out = scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
-        *self.scan_told.lock() = Some(Told { row: scan.row, left_out });
+        *self.scans.progress.lock() = Some(ScanProgress { row: scan.row, left_out });
     }
 
     /// The next segments to be mended together, with their checksums.
@@ -559,11 +457,11 @@ impl Inner {
         let most = if small { 1 } else { scan.batch_bytes };
         while bytes < most {
             let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else { break };
-            let fitted = self.space.fit(id)?;
+            let fitted = self.core.space.fit(id)?;
             if fitted.complete && scan.row.kind == ScanKind::Resilver {
                 continue;
             }
-            bytes += self.space.stored_bytes(id);
+            bytes += self.core.space.stored_bytes(id);
             let sums = match fitted.sums {
                 Some(sums) => sums,
                 None => self.checksums_of(id)?,
@@ -578,201 +476,19 @@ impl Inner {
         self.ask_scan(|scan| scan.as_ref().map(|scan| scan.row), |told| Some(told.row))
     }
 
-    pub(crate) fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {
-        let found = self.leaves().into_iter().find(|leaf| leaf.path() == path);
-        found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })
-    }
-
-    /// Takes a device of a group out of use. Durable when it returns, but for what shall end with the next import.
-    pub(crate) fn offline(&self, path: &str, how: Offline) -> Result<()> {
-        self.check_writable()?;
-        if let Some(log) = self.log_named(path) {
-            return self.offline_log(&log, how);
+    /// The last scan, the last move, and devices that leave, as the root has them.
+    pub(crate) fn load_scans(&self, pool: &str) -> Result<()> {
+        let read = |key: MetaKey, what| -> Result<Option<Scan>> {
+            let Some(value) = self.core.meta.get(&key.encode())? else { return Ok(None) };
+            let row = ScanRow::decode(&value).map_err(|source| self.core.corrupt(pool, what, source))?;
+            Ok(Some(Scan::new(row)))
+        };
+        *self.scans.scan.lock() = read(MetaKey::Scan, "the last scan")?;
+        *self.moves.job.lock() = read(MetaKey::Move, "the last move")?;
+        for leaf in self.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Leaving) {
+            self.core.space.set_leaving(leaf.id(), true);
+            self.topology.replacing.lock().push(leaf.id());
         }
-        let leaf = self.leaf_named(path)?;
-        {
-            let _turn = self.sync_turn.lock();
-            if matches!(leaf.config().state, LeafState::Offline | LeafState::Spared) {
-                return Ok(());
-            }
-            if !self.space.take_out(leaf.id()) {
-                return Err(Error::DeviceNeeded { pool: self.name(), path: path.to_owned() });
-            }
-            let state = if how.as_failed { LeafState::Faulted } else { LeafState::Offline };
-            leaf.config.write().state = state;
-            if how.until_import {
-                self.until_import.lock().insert(leaf.id());
-            } else {
-                self.until_import.lock().remove(&leaf.id());
-            }
-            self.commit_state.lock().labels_dirty = true;
-        }
-        self.commit_changes()?;
-        self.update_limits();
-        Ok(())
-    }
-
-    /// Takes a device into use again: one that was offline as it is, one that failed or was missing as `open` finds it. What it
-    /// missed is resilvered. True if it was out of use.
-    pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
-        self.check_writable()?;
-        if let Some(log) = self.log_named(path) {
-            return self.online_log(&log, open);
-        }
-        let leaf = self.leaf_named(path)?;
-        if leaf.config().state == LeafState::Spared {
-            leaf.device.release();
-            self.relieve(&leaf, DeviceHandle { path: path.to_owned(), device: open()? })?;
-            return Ok(true);
-        }
-        let _due = self.resilver_due();
-        {
-            let _turn = self.sync_turn.lock();
-            let state = leaf.config().state;
-            if matches!(state, LeafState::Online | LeafState::Leaving) {
-                return Ok(false);
-            }
-            let leaf = if state == LeafState::Offline {
-                leaf
-            } else {
-                leaf.device.release();
-                let injector = Arc::clone(&leaf.injector);
-                let new =
-                    Arc::new(Leaf::with_injector(leaf.config(), open()?, &self.env, &self.events, injector));
-                let label = crate::import::scan::label_of(&*new.device)?;
-                if label.pool != self.guid || label.device_guid != leaf.config().guid {
-                    return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
-                }
-                let mut leaves = self.leaves.write();
-                let place =
-                    leaves.iter_mut().find(|other| other.id() == new.id()).expect("found by its path");
-                *place = Arc::clone(&new);
-                new
-            };
-            self.space.take_in(leaf.id(), Arc::clone(&leaf.device));
-            self.until_import.lock().remove(&leaf.id());
-            // A spare that was sent back steps in if it fails again.
-            self.unhelped.lock().remove(&leaf.id());
-            leaf.config.write().state = LeafState::Online;
-            self.commit_state.lock().labels_dirty = true;
-            self.prepare_resilver()?;
-        }
-        self.commit_changes()?;
-        self.update_limits();
-        self.resilver_if_needed();
-        Ok(true)
-    }
-
-    /// Releases a device that is out of use.
-    pub(crate) fn let_go(&self, path: &str) -> Result<()> {
-        if let Some(log) = self.log_named(path) {
-            return self.let_go_of_log(&log);
-        }
-        let leaf = self.leaf_named(path)?;
-        match leaf.config().state {
-            LeafState::Online | LeafState::Leaving => {
-                Err(Error::StillInUse { pool: self.name(), path: path.to_owned() })
-            }
-            LeafState::Offline
-            | LeafState::Faulted
-            | LeafState::Gone
-            | LeafState::Spared
-            | LeafState::Parted => {
-                leaf.device.release();
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether what lives, and what was let in, has room if a device had so many slots. Where devices of a group differ, a smaller one can
-    /// hold all columns of the old one and still take room from segments of the others.
-    fn fits_with(&self, device: DeviceId, slots: u32) -> bool {
-        let live = self.space.accounting().live_bytes;
-        let needed = live.saturating_add(self.txgs.budget.reserved().space);
-        self.space.capacity_with(device, slots).is_none_or(|capacity| needed <= capacity)
-    }
-
-    /// The least slots of a device that may take the place of another, which has columns in so many.
-    fn slots_needed(&self, config: &LeafConfig, held: u32) -> u32 {
-        let (mut least, mut most) = (held, config.slots.max(held));
-        while least < most {
-            let middle = least + (most - least) / 2;
-            if self.fits_with(config.id, middle) {
-                most = middle;
-            } else {
-                least = middle + 1;
-            }
-        }
-        least
-    }
-
-    /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
-    /// then the old one leaves. Begun when it returns.
-    pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
-        self.check_writable()?;
-        if let Some(log) = self.log_named(old) {
-            return self.replace_log(&log, new, force);
-        }
-        let leaf = self.leaf_named(old)?;
-        let config = leaf.config();
-        if config.state == LeafState::Leaving {
-            return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
-        }
-        let spare = |path: &str| self.aux.read().iter().any(|aux| aux.path == path);
-        if spare(&new.path) {
-            return Err(Error::Twice { path: new.path });
-        }
-        if self.leaves().iter().any(|other| other.path() == new.path && other.id() != config.id) {
-            return Err(Error::Twice { path: new.path });
-        }
-        crate::devices::grow::check_unoccupied(&new, force)?;
-        let bytes = new.device.character().size_bytes;
-        if config.state == LeafState::Spared {
-            return self.relieve(&leaf, new);
-        }
-        let slots = medium::slot_count(bytes, self.column_of(&config));
-        let held = u32::try_from(self.space.columns_on(config.id).max(1)).unwrap_or(u32::MAX);
-        if slots < held || slots < config.slots && !self.fits_with(config.id, slots) {
-            let needed = medium::device_bytes(self.slots_needed(&config, held), self.column_of(&config));
-            return Err(Error::TooSmall { path: new.path, bytes, needed });
-        }
-        if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
-            return Err(Error::LabelTooLong { pool: self.name() });
-        }
-        self.need_places(1)?;
-        if !(new.device.character().appendable && leaf.device.character().appendable) {
-            return Err(Error::GroupOfObjects { path: new.path, group: "mirror".to_owned() });
-        }
-        self.form_mirror(&leaf)?;
-        let _due = self.resilver_due();
-        {
-            let _turn = self.sync_turn.lock();
-            let id = DeviceId(self.space.last_device().0 + 1);
-            let (group, guid) = (leaf.config().group, self.env.random.nonzero_u64());
-            let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
-            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
-            added.erase_rings()?;
-            leaf.config.write().state = LeafState::Leaving;
-            let before = self.leaves();
-            {
-                let mut leaves = self.leaves.write();
-                let at = leaves.iter().position(|other| other.id() == config.id).expect("found by its path");
-                leaves.insert(at + 1, Arc::clone(&added));
-            }
-            self.write_labels_or(&[Arc::clone(&added.device)], || {
-                leaf.config.write().state = config.state;
-                *self.leaves.write() = before;
-            })?;
-            let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
-            assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
-            self.space.set_leaving(config.id, true);
-            self.replacing.lock().push(config.id);
-            self.prepare_resilver()?;
-        }
-        self.commit_changes()?;
-        self.update_limits();
-        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
-        self.note_scan("resilver", "start");
         Ok(())
     }
 }

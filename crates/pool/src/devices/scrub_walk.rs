@@ -4,16 +4,21 @@
 //!
 //! ## Invariants
 //! (J1) A block that was replaced or freed since the walk read the pointer to it is no error: its address is of a segment that is
-//!      gone, or its bytes are still what they were, for no segment's name is used twice.        `Inner::look_at`
+//!      gone, or its bytes are still what they were, for no segment's name is used twice.        `look_at`
 //! (J2) The walk opens nothing of a dataset whose key is not loaded; who asks is told which those are.
 //! (J3) The stack holds the unvisited siblings along one path from a root, and the blocks of one leaf.
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: where it was is not stored.
 
+use crate::core::view::Reader;
+use crate::core::view::Roots;
+use crate::devices::scan::Tally;
+use crate::devices::scan::Tree;
+use crate::devices::scan::Visit;
+use crate::devices::scan::Walk;
+use crate::devices::state::Devices;
 use std::collections::BTreeSet;
-use std::ops::Range;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use steadfast_blockio::ReadContext;
@@ -23,75 +28,22 @@ use steadfast_env::Job;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::node::Node;
-use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId, Txg};
+use steadfast_format::{BlockKind, BlockPointer};
 use steadfast_segment::ReadError;
-
-use crate::core::inner::Inner;
 
 /// Bytes of content looked at together: as many as keep all processors busy, or few if the bandwidth is bounded.
 const TOGETHER_BYTES: u64 = 16 << 20;
 const FEW_BYTES: u64 = 1 << 20;
 
-/// What looking at blocks found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    /// Bytes read.
-    pub read: u64,
-    /// Bytes of copies that were wrong and are right again.
-    pub repaired: u64,
-    /// Bytes of blocks of which no copy is right.
-    pub lost: u64,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: Tally) {
-        self.read += other.read;
-        self.repaired += other.repaired;
-        self.lost += other.lost;
-    }
-}
-
-/// A block to be looked at.
-enum Visit {
-    Node(Tree, BlockPointer),
-    Content { tree: Tree, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
-}
-
-/// Whose a block is, and which of its blocks are looked at.
-#[derive(Clone, Copy)]
-struct Tree {
-    dataset: DatasetId,
-    /// Of a snapshot those that were born after the one before it, of a clone after its origin: what is older was looked at there.
-    after: Txg,
-    /// It is what the dataset is now, so damage is that of a file.
-    is_head: bool,
-}
-
-/// How far a walk is.
-pub(crate) struct Walk {
-    /// The next one last.
-    todo: Vec<Visit>,
-    /// Datasets whose keys are not loaded (J2).
-    locked: BTreeSet<DatasetId>,
-}
-
-impl Inner {
+impl Devices {
     /// A walk from the roots of the last commit; empty if no device stands alone.
     pub(crate) fn begin_walk(&self) -> Walk {
         let mut walk = Walk { todo: Vec::new(), locked: BTreeSet::new() };
         if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
-            let table = self.table.read();
-            for (id, entry) in table.iter() {
-                let roots = [entry.row.extents, entry.row.names].into_iter().flatten();
-                let tree = Tree { dataset: id, after: entry.base, is_head: true };
-                let roots = roots.filter(|root| root.birth > tree.after);
-                walk.todo.extend(roots.map(|root| Visit::Node(tree, root)));
-                for (txg, snapshot) in &entry.snapshots {
-                    let tree = Tree { after: entry.neighbours(*txg).0, is_head: false, ..tree };
-                    let roots = [snapshot.row.extents, snapshot.row.names].into_iter().flatten();
-                    let newer = roots.filter(|root| root.birth > tree.after);
-                    walk.todo.extend(newer.map(|root| Visit::Node(tree, root)));
-                }
+            for Roots { dataset, after, is_head, roots } in self.core.dataset_roots() {
+                let tree = Tree { dataset, after, is_head };
+                let newer = roots.into_iter().filter(|root| root.birth > after);
+                walk.todo.extend(newer.map(|root| Visit::Node(tree, root)));
             }
             walk.todo.reverse();
         }
@@ -102,13 +54,13 @@ impl Inner {
     pub(crate) fn single_bytes(&self) -> u64 {
         let alone: Vec<_> = self.leaves().iter().map(|leaf| leaf.config()).collect();
         let alone = |id| alone.iter().any(|leaf| leaf.id == id && leaf.group == 0);
-        let usage = self.space.accounting().devices;
+        let usage = self.core.space.accounting().devices;
         usage.iter().filter(|usage| alone(usage.device)).map(|usage| usage.live_bytes).sum()
     }
 
     /// Names of the datasets that a walk left out.
     pub(crate) fn left_out(&self, walk: &Walk) -> Vec<String> {
-        walk.locked.iter().map(|id| self.dataset_name(*id)).collect()
+        walk.locked.iter().map(|id| self.core.dataset_name(*id)).collect()
     }
 
     /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context only.
@@ -132,19 +84,14 @@ impl Inner {
     fn visit_node(&self, walk: &mut Walk, tree: Tree, pointer: &BlockPointer) -> Tally {
         let dataset = tree.dataset;
         let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
-        let (keys, encrypted, family) = {
-            let table = self.table.read();
-            let Some(entry) = table.get(dataset).filter(|entry| !entry.row.destroying) else { return tally };
-            let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
-            (keys, entry.is_encrypted(), entry.row.family())
-        };
-        if encrypted && keys.is_none() {
+        let Some(Reader { keys, is_encrypted, family }) = self.core.reader_of(dataset) else { return tally };
+        if is_encrypted && keys.is_none() {
             walk.locked.insert(dataset);
             return tally;
         }
         let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
         // What no copy holds is noted as damage of the dataset's metadata by this (J1).
-        let Ok(bytes) = self.blockio.read(pointer, &context) else { return tally };
+        let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return tally };
         let Ok(node) = Node::decode(&bytes) else { return tally };
         if node.level() > 0 {
             let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
@@ -172,7 +119,7 @@ impl Inner {
 
     fn visit_content(&self, visits: &[Visit]) -> Tally {
         let whole = Mutex::new(Tally::default());
-        let share = visits.len().div_ceil(self.env.tasks.parallelism());
+        let share = visits.len().div_ceil(self.core.env.tasks.parallelism());
         let jobs = visits.chunks(share).map(|some| -> Job<'_> {
             let whole = &whole;
             Box::new(move || {
@@ -185,14 +132,14 @@ impl Inner {
                     whole.lock().add(tally);
                     if tally.lost > 0
                         && tree.is_head
-                        && let Some(open) = self.table.read().get(tree.dataset).and_then(|e| e.open.as_ref())
+                        && let Some(head) = self.core.head_of(tree.dataset)
                     {
-                        open.head.note_damage(*inode, range.clone());
+                        head.note_damage(*inode, range.clone());
                     }
                 }
             })
         });
-        self.env.tasks.run_all(jobs.collect());
+        self.core.env.tasks.run_all(jobs.collect());
         whole.into_inner()
     }
 
@@ -200,7 +147,7 @@ impl Inner {
         let length = pointer.psize as usize;
         pointer.copies[..pointer.copy_count()]
             .iter()
-            .any(|copy| self.space.is_on_single_device(*copy, length))
+            .any(|copy| self.core.space.is_on_single_device(*copy, length))
     }
 
     /// Reads all copies of a block and compares them with its hash; on redundant groups that heals them, on single devices a wrong one
@@ -210,9 +157,9 @@ impl Inner {
         let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);
         for copy in &pointer.copies[..pointer.copy_count()] {
             let judge = |bytes: Buffer| if hash(&bytes) == pointer.hash { Ok(bytes) } else { Err(()) };
-            match self.space.read_doubting(*copy, pointer.psize as usize, judge) {
+            match self.core.space.read_doubting(*copy, pointer.psize as usize, judge) {
                 Ok(bytes) => {
-                    tally.repaired += self.space.make_alike(*copy, &bytes);
+                    tally.repaired += self.core.space.make_alike(*copy, &bytes);
                     right = Some(bytes);
                 }
                 // (J1)
@@ -226,7 +173,7 @@ impl Inner {
             None => {}
             Some(bytes) => {
                 for copy in wrong {
-                    if self.space.rewrite(copy, &bytes) {
+                    if self.core.space.rewrite(copy, &bytes) {
                         tally.repaired += u64::from(pointer.psize);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Spares: devices that wait, and step in for one that is out of use.
 //!
 //! ## States of a spare
-//! available ─[`Inner::stand_in`]→ in use: a leaf beside the device that it stands for ─[`Inner::dismiss`]→ leaving ─[everything
+//! available ─[`stand_in`]→ in use: a leaf beside the device that it stands for ─[`dismiss`]→ leaving ─[everything
 //! on it lies elsewhere]→ available
 //!
 //! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a leaf of that guid besides, and the
@@ -10,19 +10,20 @@
 //!
 //! ## Invariants
 //! (P1) A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
-//! (P2) A spare is available again in the labels of a commit after which no row names it.            `Inner::finish_leaving`
+//! (P2) A spare is available again in the labels of a commit after which no row names it.            `finish_leaving`
 //! (P3) A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
-//!      as a new one.                                                                                `Inner::look_after_spares`, `Inner::relieve`
+//!      as a new one.                                                                                `look_after_spares`, `relieve`
 //!
 //! ## What a crash does
 //! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which is what it is.
 
+use crate::devices::spare::Spare;
+use crate::devices::state::Devices;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
-use steadfast_device::{Device, Presence};
+use steadfast_device::Presence;
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, LeafConfig, LeafState, PoolState, ScanKind, ScanRow,
     ScanState, Standing, Txg, medium,
@@ -31,11 +32,11 @@ use steadfast_segment::MemberSpec;
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::core::inner::{Inner, Leaf};
 use crate::devices::attach::DROPS_PER_COMMIT;
-use crate::devices::grow::give_back;
-use crate::import::create::DeviceHandle;
-use crate::import::scan::FoundPool;
+use crate::devices::groups::DeviceHandle;
+use crate::devices::leaf::Leaf;
+use crate::devices::probe::FoundPool;
+use crate::devices::probe::give_back;
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "spares";
@@ -53,24 +54,6 @@ pub struct SpareStatus {
     pub standing: Option<Standing>,
     /// Why it cannot step in, if it cannot.
     pub trouble: Option<String>,
-}
-
-/// A spare that waits, and its device if that is here.
-pub(crate) struct Spare {
-    guid: u64,
-    device: Option<Arc<dyn Device>>,
-    trouble: Mutex<Option<String>>,
-}
-
-impl Spare {
-    fn new(guid: u64, device: Option<Arc<dyn Device>>) -> Arc<Spare> {
-        Arc::new(Spare { guid, device, trouble: Mutex::new(None) })
-    }
-
-    /// Lets others have it.
-    pub fn release(&self) {
-        self.device.iter().for_each(|device| device.release());
-    }
 }
 
 /// Spares that a pool's labels list and that are not in use; paths are put right in `aux`.
@@ -137,10 +120,10 @@ fn is_out(leaf: &Leaf) -> bool {
     has_failed(leaf) || leaf.config().state == LeafState::Spared
 }
 
-impl Inner {
+impl Devices {
     /// What the labels say of spares.
     fn listed_spares(&self) -> Vec<AuxConfig> {
-        self.aux.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
+        self.aux.listed.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
     }
 
     /// Refuses what cannot be done to a group while a spare stands for one of its devices.
@@ -149,20 +132,20 @@ impl Inner {
         let is_member = |id| members.iter().any(|member| member.id() == id);
         let standing = |aux: &AuxConfig| aux.standing.is_some_and(|standing| is_member(standing.leaf));
         match self.listed_spares().into_iter().find(standing) {
-            Some(aux) => Err(Error::SpareInUse { pool: self.name(), path: aux.path }),
+            Some(aux) => Err(Error::SpareInUse { pool: self.core.name(), path: aux.path }),
             None => Ok(()),
         }
     }
 
     fn waiting(&self, guid: u64) -> Option<Arc<Spare>> {
-        self.spares.read().iter().find(|spare| spare.guid == guid).cloned()
+        self.aux.spares.read().iter().find(|spare| spare.guid == guid).cloned()
     }
 
     /// Refuses devices that cannot become auxiliary ones: in use, too small, of whole objects.
     pub(crate) fn check_new_aux(&self, handles: &[DeviceHandle], force: bool) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let known = |path: &str| {
-            let listed = self.aux.read().iter().any(|aux| aux.path == path);
+            let listed = self.aux.listed.read().iter().any(|aux| aux.path == path);
             listed || self.leaves().iter().any(|leaf| leaf.path() == path)
         };
         for (index, handle) in handles.iter().enumerate() {
@@ -170,10 +153,12 @@ impl Inner {
             if twice || known(&handle.path) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            crate::devices::grow::check_unoccupied(handle, force)?;
+            crate::devices::probe::check_unoccupied(handle, force)?;
             let bytes = handle.device.character().size_bytes;
-            if medium::slot_count(bytes, self.slot_size) == 0 || !handle.device.character().appendable {
-                let needed = medium::device_bytes(1, self.slot_size);
+            if medium::slot_count(bytes, self.core.identity.slot_size) == 0
+                || !handle.device.character().appendable
+            {
+                let needed = medium::device_bytes(1, self.core.identity.slot_size);
                 return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
             }
         }
@@ -187,58 +172,58 @@ impl Inner {
             return Ok(());
         }
         // All of them before the first is listed.
-        handles.iter().try_for_each(|handle| crate::import::scan::erase(&*handle.device))?;
-        let _turn = self.sync_turn.lock();
-        let before = (self.aux.read().clone(), self.features.read().clone());
+        handles.iter().try_for_each(|handle| crate::devices::probe::erase(&*handle.device))?;
+        let _turn = self.core.sync_turn.lock();
+        let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
         let mut new = Vec::new();
         for DeviceHandle { path, device } in handles {
-            let guid = self.env.random.nonzero_u64();
+            let guid = self.core.env.random.nonzero_u64();
             new.push(guid);
             let class = AuxClass::Spare;
-            self.aux.write().push(AuxConfig::new(class, guid, path));
-            self.spares.write().push(Spare::new(guid, Some(device)));
+            self.aux.listed.write().push(AuxConfig::new(class, guid, path));
+            self.aux.spares.write().push(Spare::new(guid, Some(device)));
         }
-        if !self.has_feature(FEATURE) {
-            self.features.write().extend(Feature::known(FEATURE));
+        if !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
         }
         let written = self.write_labels_or(&[], || {
-            (*self.aux.write(), *self.features.write()) = before;
-            let mut spares = self.spares.write();
+            (*self.aux.listed.write(), *self.core.features.write()) = before;
+            let mut spares = self.aux.spares.write();
             for spare in spares.iter().filter(|spare| new.contains(&spare.guid)) {
                 spare.device.iter().for_each(|device| give_back(&**device));
             }
             spares.retain(|spare| !new.contains(&spare.guid));
         });
         // One of them may be what a device that failed waits for.
-        self.txgs.commits.nudge();
+        self.core.txgs.commits.nudge();
         written
     }
 
     /// Takes a spare away that is not in use. Durable when it returns.
     pub(crate) fn remove_spare(&self, path: &str) -> Result<()> {
-        self.check_writable()?;
-        let _turn = self.sync_turn.lock();
+        self.core.check_writable()?;
+        let _turn = self.core.sync_turn.lock();
         let listed = self.listed_spares().into_iter().find(|aux| aux.path == path);
         let Some(aux) = listed else {
-            return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
+            return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.core.name() });
         };
         if aux.standing.is_some() {
-            return Err(Error::SpareInUse { pool: self.name(), path: path.to_owned() });
+            return Err(Error::SpareInUse { pool: self.core.name(), path: path.to_owned() });
         }
         let spare = self.waiting(aux.guid);
-        let before = (self.aux.read().clone(), self.features.read().clone());
-        self.aux.write().retain(|other| other.guid != aux.guid);
-        self.spares.write().retain(|other| other.guid != aux.guid);
+        let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
+        self.aux.listed.write().retain(|other| other.guid != aux.guid);
+        self.aux.spares.write().retain(|other| other.guid != aux.guid);
         if self.listed_spares().is_empty() {
-            self.features.write().retain(|feature| feature.name != FEATURE);
+            self.core.features.write().retain(|feature| feature.name != FEATURE);
         }
         self.write_labels_or(&[], || {
-            (*self.aux.write(), *self.features.write()) = before;
-            self.spares.write().extend(spare.clone());
+            (*self.aux.listed.write(), *self.core.features.write()) = before;
+            self.aux.spares.write().extend(spare.clone());
         })?;
         if let Some(spare) = spare {
             // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
-            let _ = spare.device.as_ref().map(|device| crate::import::scan::erase(&**device));
+            let _ = spare.device.as_ref().map(|device| crate::devices::probe::erase(&**device));
             spare.release();
         }
         Ok(())
@@ -265,7 +250,7 @@ impl Inner {
 
     /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare alone.
     pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
-        for spare in self.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
+        for spare in self.aux.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
             let Some(device) = &spare.device else { continue };
             if let Err(reason) = self.write_aux_label(spare.guid, &**device, copies, state, txg) {
                 *spare.trouble.lock() = Some(reason);
@@ -284,11 +269,13 @@ impl Inner {
     /// back) is seen before that, and whoever sees it and waits for the resilver that follows is to wait for its end.
     pub(crate) fn is_spare_due(&self) -> bool {
         let look = self.look_at_spares();
-        let unhelped = self.unhelped.lock().clone();
+        let unhelped = self.aux.unhelped.lock().clone();
         let follows = |due: Due| match due {
             Due::Dismissed(_) => true,
             // Nothing is left there but what the commit gives up that is on its way.
-            Due::Spared(original) => has_failed(&original) && self.space.columns_named_on(original.id()) == 0,
+            Due::Spared(original) => {
+                has_failed(&original) && self.core.space.columns_named_on(original.id()) == 0
+            }
             // What is left for that may not be possible.
             Due::SentBack(_) => false,
         };
@@ -306,7 +293,7 @@ impl Inner {
                 Due::Dismissed(spare) => self.dismiss(&spare)?,
             }
         }
-        let unhelped = self.unhelped.lock().clone();
+        let unhelped = self.aux.unhelped.lock().clone();
         for leaf in look.helpless(&unhelped) {
             if let Some(spare) = self.fitting(&leaf.config())
                 && let Err(error) = self.stand_in(leaf, &spare)
@@ -319,10 +306,10 @@ impl Inner {
 
     /// The smallest spare that holds what a device does.
     fn fitting(&self, config: &LeafConfig) -> Option<Arc<Spare>> {
-        let least = self.space.columns_on(config.id).max(1);
+        let least = self.core.space.columns_on(config.id).max(1);
         let column = self.column_of(config);
         let size = |spare: &Spare| spare.device.as_ref().map_or(0, |device| device.character().size_bytes);
-        let all = self.spares.read();
+        let all = self.aux.spares.read();
         let fits = all.iter().filter(|spare| {
             spare.trouble.lock().is_none() && u64::from(medium::slot_count(size(spare), column)) >= least
         });
@@ -333,67 +320,67 @@ impl Inner {
     fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
         let config = original.config();
         let _due = self.resilver_due();
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         // Somebody may have taken it away meanwhile.
         let listed = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid);
         let Some(aux) = listed else { return Ok(()) };
         assert!(aux.standing.is_none(), "(P1) one that waits stands for nobody");
         let Some(device) = spare.device.clone() else { return Ok(()) };
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
-            return Err(Error::LabelTooLong { pool: self.name() });
+            return Err(Error::LabelTooLong { pool: self.core.name() });
         }
         self.need_places(1)?;
         if original.config().state != config.state {
             // Somebody brought it back meanwhile.
             return Ok(());
         }
-        let id = DeviceId(self.space.last_device().0 + 1);
+        let id = DeviceId(self.core.space.last_device().0 + 1);
         let slots = medium::slot_count(device.character().size_bytes, self.column_of(&config));
         let state = LeafState::Online;
         let path = aux.path.clone();
         let added =
             LeafConfig { id, guid: spare.guid, slots, group: config.group, state, path: path.clone() };
-        let added = Arc::new(Leaf::new(added, device, &self.env, &self.events));
+        let added = Arc::new(Leaf::new(added, device, &self.core.env, &self.core.events));
         added.erase_rings()?;
-        let before = (self.leaves(), self.aux.read().clone());
+        let before = (self.leaves(), self.aux.listed.read().clone());
         self.insert_behind(config.id, &added);
         self.set_standing(spare.guid, Some(Standing { leaf: id, instead: config.id }));
-        self.spares.write().retain(|other| other.guid != spare.guid);
+        self.aux.spares.write().retain(|other| other.guid != spare.guid);
         self.write_labels_or(&[], || {
-            (*self.leaves.write(), *self.aux.write()) = before;
-            self.spares.write().push(Arc::clone(spare));
+            (*self.topology.leaves.write(), *self.aux.listed.write()) = before;
+            self.aux.spares.write().push(Arc::clone(spare));
         })?;
         let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
-        assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
+        assert!(self.core.space.add_to_group(config.id, member), "the id is more than the greatest");
         self.prepare_resilver()?;
-        self.events.note(EventKind::Spare { path, word: "INUSE", instead: original.path() });
+        self.core.events.note(EventKind::Spare { path, word: "INUSE", instead: original.path() });
         self.resilver_soon();
         Ok(())
     }
 
     fn insert_behind(&self, id: DeviceId, added: &Arc<Leaf>) {
-        let mut leaves = self.leaves.write();
+        let mut leaves = self.topology.leaves.write();
         let at = leaves.iter().position(|other| other.id() == id).map_or(leaves.len(), |at| at + 1);
         leaves.insert(at, Arc::clone(added));
     }
 
     fn set_standing(&self, guid: u64, standing: Option<Standing>) {
-        for aux in self.aux.write().iter_mut().filter(|aux| aux.guid == guid) {
+        for aux in self.aux.listed.write().iter_mut().filter(|aux| aux.guid == guid) {
             aux.standing = standing;
         }
     }
 
     /// A resilver begins after the next commit, which is asked for.
     fn resilver_soon(&self) {
-        self.resilver_wanted.store(true, Ordering::Release);
-        self.changed.store(true, Ordering::Release);
-        self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        self.scans.resilver_wanted.store(true, Ordering::Release);
+        self.core.health.changed.store(true, Ordering::Release);
+        self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
 
     /// A spare whose device is back or replaced is not needed any more: what it holds moves to the others of its group.
     fn dismiss(&self, spare: &Leaf) -> Result<()> {
         let _due = self.resilver_due();
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         let id = spare.id();
         // Somebody may have sent it back meanwhile, or what it stands for may have failed again.
         let is_it = |due: Due| matches!(due, Due::Dismissed(leaf) if leaf.id() == id);
@@ -401,9 +388,9 @@ impl Inner {
             return Ok(());
         }
         spare.config.write().state = LeafState::Leaving;
-        self.space.set_leaving(id, true);
-        self.replacing.lock().push(id);
-        self.commit_state.lock().labels_dirty = true;
+        self.core.space.set_leaving(id, true);
+        self.topology.replacing.lock().push(id);
+        self.core.commit_state.lock().labels_dirty = true;
         self.prepare_resilver()?;
         self.resilver_soon();
         Ok(())
@@ -412,22 +399,22 @@ impl Inner {
     /// A device of which everything is on its spare counts for nothing any more (P3).
     fn spare_if_empty(&self, original: &Leaf) {
         let id = original.id();
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         // Somebody may have brought it back meanwhile.
         if !has_failed(original) {
             return;
         }
-        if self.space.columns_on(id) > 0 {
-            if self.space.columns_named_on(id) == 0 {
+        if self.core.space.columns_on(id) > 0 {
+            if self.core.space.columns_named_on(id) == 0 {
                 // What is left goes with the next commit, for which it is reason enough.
-                self.changed.store(true, Ordering::Release);
+                self.core.health.changed.store(true, Ordering::Release);
             }
             return;
         }
         original.config.write().state = LeafState::Spared;
-        self.space.remove_device(id);
-        self.commit_state.lock().labels_dirty = true;
-        self.changed.store(true, Ordering::Release);
+        self.core.space.remove_device(id);
+        self.core.commit_state.lock().labels_dirty = true;
+        self.core.health.changed.store(true, Ordering::Release);
     }
 
     /// The spare in use that is, or stands for, a leaf.
@@ -444,13 +431,13 @@ impl Inner {
     pub(crate) fn send_back(&self, spare: &Leaf, instead: DeviceId) -> Result<()> {
         let id = spare.id();
         {
-            let _turn = self.sync_turn.lock();
-            let needed = || Error::DeviceNeeded { pool: self.name(), path: spare.path() };
-            if self.space.is_needed(id) {
+            let _turn = self.core.sync_turn.lock();
+            let needed = || Error::DeviceNeeded { pool: self.core.name(), path: spare.path() };
+            if self.core.space.is_needed(id) {
                 return Err(needed());
             }
-            self.space.close_redundant()?;
-            if self.space.is_needed(id) {
+            self.core.space.close_redundant()?;
+            if self.core.space.is_needed(id) {
                 return Err(needed());
             }
             if spare.config().state == LeafState::Leaving {
@@ -459,25 +446,25 @@ impl Inner {
             }
             self.count_again(instead, id)?;
             spare.config.write().state = LeafState::Leaving;
-            self.space.set_leaving(id, true);
-            self.replacing.lock().push(id);
-            self.commit_state.lock().labels_dirty = true;
+            self.core.space.set_leaving(id, true);
+            self.topology.replacing.lock().push(id);
+            self.core.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
         }
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         self.drop_columns_on(id)?;
         self.settle_leaving(id)?;
-        self.update_limits();
+        self.core.update_limits();
         Ok(())
     }
 
-    /// What a crash cut off of [`Inner::send_back`], and what is left for a spare whose device has failed again on its way back.
+    /// What a crash cut off of [`send_back`], and what is left for a spare whose device has failed again on its way back.
     fn go_on_sending_back(&self, spare: &Leaf) {
         let id = spare.id();
-        let _turn = self.sync_turn.lock();
-        if !self.space.is_needed(id) && self.space.drop_columns(id, DROPS_PER_COMMIT) > 0 {
-            self.changed.store(true, Ordering::Release);
-            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        let _turn = self.core.sync_turn.lock();
+        if !self.core.space.is_needed(id) && self.core.space.drop_columns(id, DROPS_PER_COMMIT) > 0 {
+            self.core.health.changed.store(true, Ordering::Release);
+            self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
     }
 
@@ -485,21 +472,21 @@ impl Inner {
     /// of its group, by a number that no row names (P3). Under `sync_turn`.
     fn count_again(&self, instead: DeviceId, beside: DeviceId) -> Result<()> {
         let original = self.leaves().into_iter().find(|leaf| leaf.id() == instead);
-        let mut unhelped = self.unhelped.lock();
+        let mut unhelped = self.aux.unhelped.lock();
         let Some(original) = original.filter(|leaf| leaf.config().state == LeafState::Spared) else {
             unhelped.insert(instead);
             return Ok(());
         };
         self.need_places(1)?;
-        let id = DeviceId(self.space.last_device().0 + 1);
+        let id = DeviceId(self.core.space.last_device().0 + 1);
         let slots = original.config().slots;
         let member = MemberSpec { id, slots, device: None };
-        assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+        assert!(self.core.space.add_to_group(beside, member), "the id is more than the greatest");
         {
             let mut config = original.config.write();
             (config.id, config.state) = (id, LeafState::Faulted);
         }
-        for aux in self.aux.write().iter_mut() {
+        for aux in self.aux.listed.write().iter_mut() {
             if let Some(standing) = aux.standing.as_mut().filter(|standing| standing.instead == instead) {
                 standing.instead = id;
             }
@@ -513,23 +500,23 @@ impl Inner {
     pub(crate) fn keep_for_good(&self, original: &Leaf, spare: &AuxConfig) -> Result<()> {
         let config = original.config();
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             let is_busy =
                 config.state == LeafState::Leaving || self.scan_status().is_some_and(is_resilvering);
-            if is_busy || self.space.columns_on(config.id) > 0 {
-                return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+            if is_busy || self.core.space.columns_on(config.id) > 0 {
+                return Err(Error::ScanActive { pool: self.core.name(), what: "resilver" });
             }
             original.config.write().state = LeafState::Leaving;
-            self.replacing.lock().push(config.id);
-            self.aux.write().retain(|aux| aux.guid != spare.guid);
+            self.topology.replacing.lock().push(config.id);
+            self.aux.listed.write().retain(|aux| aux.guid != spare.guid);
             if self.listed_spares().is_empty() {
-                self.features.write().retain(|feature| feature.name != FEATURE);
+                self.core.features.write().retain(|feature| feature.name != FEATURE);
             }
-            self.commit_state.lock().labels_dirty = true;
+            self.core.commit_state.lock().labels_dirty = true;
         }
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         self.settle_leaving(config.id)?;
-        self.update_limits();
+        self.core.update_limits();
         Ok(())
     }
 
@@ -539,8 +526,8 @@ impl Inner {
         let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.leaf == config.id);
         let Some(aux) = self.listed_spares().into_iter().find(is_it) else { return false };
         self.set_standing(aux.guid, None);
-        self.spares.write().push(Spare::new(aux.guid, Some(Arc::clone(&leaf.device))));
-        self.events.note(EventKind::Spare { path: aux.path, word: "AVAIL", instead: String::new() });
+        self.aux.spares.write().push(Spare::new(aux.guid, Some(Arc::clone(&leaf.device))));
+        self.core.events.note(EventKind::Spare { path: aux.path, word: "AVAIL", instead: String::new() });
         true
     }
 
@@ -553,7 +540,7 @@ impl Inner {
         let beside = standing.map_or(config.id, |standing| standing.leaf);
         let bytes = new.device.character().size_bytes;
         let slots = medium::slot_count(bytes, self.column_of(&config));
-        let held = self.space.columns_on(beside).max(1);
+        let held = self.core.space.columns_on(beside).max(1);
         if u64::from(slots) < held {
             let held = u32::try_from(held).unwrap_or(u32::MAX);
             let needed = medium::device_bytes(held, self.column_of(&config));
@@ -562,21 +549,21 @@ impl Inner {
         self.need_places(1)?;
         let _due = self.resilver_due();
         {
-            let _turn = self.sync_turn.lock();
-            let id = DeviceId(self.space.last_device().0 + 1);
-            let (group, guid) = (config.group, self.env.random.nonzero_u64());
+            let _turn = self.core.sync_turn.lock();
+            let id = DeviceId(self.core.space.last_device().0 + 1);
+            let (group, guid) = (config.group, self.core.env.random.nonzero_u64());
             let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
-            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
+            let added = Arc::new(Leaf::new(added, new.device, &self.core.env, &self.core.events));
             added.erase_rings()?;
             let before = self.leaves();
             self.insert_behind(config.id, &added);
-            self.leaves.write().retain(|other| other.id() != config.id);
-            self.write_labels_or(&[Arc::clone(&added.device)], || *self.leaves.write() = before)?;
+            self.topology.leaves.write().retain(|other| other.id() != config.id);
+            self.write_labels_or(&[Arc::clone(&added.device)], || *self.topology.leaves.write() = before)?;
             let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
-            assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+            assert!(self.core.space.add_to_group(beside, member), "the id is more than the greatest");
         }
-        self.commit_changes()?;
-        self.update_limits();
+        self.core.commit_changes()?;
+        self.core.update_limits();
         Ok(())
     }
 }

@@ -25,7 +25,11 @@
 //! ## Not here
 //! A trim ends with the import: after the next one a device is untrimmed.
 
-use std::collections::BTreeMap;
+use crate::core::sweep::Sweep;
+use crate::devices::state::Devices;
+use crate::devices::sweep::Trim;
+use crate::devices::sweep::TrimState;
+use crate::devices::sweep::Trims;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,53 +40,13 @@ use steadfast_format::{DeviceId, LeafState};
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::core::inner::{Inner, Leaf};
+use crate::devices::leaf::Leaf;
 
 /// Slots discarded in one look at most, and for how long it may go on.
 const STEP_SLOTS: u32 = 64;
 const STEP_NS: u64 = 10_000_000;
-/// A limited rate may catch up on this much that was not used.
-const BURST_NS: u64 = 1_000_000_000;
 /// Pause between looks of a trim whose rate is limited.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// What free slots are gone through for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Sweep {
-    /// They are discarded.
-    Trim,
-    /// They are filled.
-    Initialize,
-}
-
-impl Sweep {
-    /// The command.
-    #[must_use]
-    pub fn verb(self) -> &'static str {
-        match self {
-            Sweep::Trim => "trim",
-            Sweep::Initialize => "initialize",
-        }
-    }
-
-    /// `trim`, `initialization`.
-    #[must_use]
-    pub fn noun(self) -> &'static str {
-        match self {
-            Sweep::Trim => "trim",
-            Sweep::Initialize => "initialization",
-        }
-    }
-
-    /// `trimmed`, `initialized`.
-    #[must_use]
-    pub fn passive(self) -> &'static str {
-        match self {
-            Sweep::Trim => "trimmed",
-            Sweep::Initialize => "initialized",
-        }
-    }
-}
 
 /// What is asked of a trim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,21 +64,6 @@ pub enum TrimCommand {
     Forget,
 }
 
-/// How far a device's trim is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum TrimState {
-    /// The device takes no discards.
-    Unsupported,
-    /// Not since the import.
-    Untrimmed,
-    /// Under way.
-    Active,
-    /// Stopped for now.
-    Suspended,
-    /// Ended.
-    Complete,
-}
-
 /// A device's trim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TrimStatus {
@@ -130,55 +79,22 @@ pub struct TrimStatus {
     pub since: u64,
 }
 
-/// One device's trim that was asked for.
-pub(crate) struct Trim {
-    state: TrimState,
-    /// The next slot to look at.
-    next: u32,
-    slots: u64,
-    since: u64,
-    rate: Option<u64>,
-    /// Bytes that the rate lets through now, and when that was counted.
-    allowed: u64,
-    counted_ns: u64,
-}
-
-pub(crate) type Trims = BTreeMap<DeviceId, Trim>;
-
-impl Trim {
-    /// Adds what the rate has let through since this was last called.
-    fn refill(&mut self, now_ns: u64, slot_size: u64) {
-        let Some(rate) = self.rate else {
-            self.allowed = u64::MAX;
-            return;
-        };
-        let nanos = now_ns.saturating_sub(self.counted_ns).min(BURST_NS);
-        let gained = u128::from(nanos) * u128::from(rate) / 1_000_000_000;
-        // What was too little for a byte goes on counting.
-        if gained > 0 {
-            self.counted_ns = now_ns;
-        }
-        let most = rate.max(slot_size);
-        self.allowed = self.allowed.saturating_add(u64::try_from(gained).unwrap_or(most)).min(most);
-    }
-}
-
-impl Inner {
+impl Devices {
     fn sweeps(&self, what: Sweep) -> &Mutex<Trims> {
         match what {
-            Sweep::Trim => &self.trims,
-            Sweep::Initialize => &self.initials,
+            Sweep::Trim => &self.sweeps.trims,
+            Sweep::Initialize => &self.sweeps.initials,
         }
     }
 
     /// Begins, suspends or cancels the trim, or initialization, of devices, all of them if none is named. Nothing changes if it is
     /// refused.
     pub(crate) fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let all = self.leaves();
         let named = |path: &String| {
             let leaf = all.iter().find(|leaf| leaf.path() == *path).cloned();
-            leaf.ok_or_else(|| Error::ForeignDevice { path: path.clone(), pool: self.name() })
+            leaf.ok_or_else(|| Error::ForeignDevice { path: path.clone(), pool: self.core.name() })
         };
         let leaves: Vec<Arc<Leaf>> =
             if paths.is_empty() { all.clone() } else { paths.iter().map(named).collect::<Result<_>>()? };
@@ -207,7 +123,7 @@ impl Inner {
             self.note_trim(what, &leaf, word);
         }
         drop(trims);
-        self.txgs.commits.nudge();
+        self.core.txgs.commits.nudge();
         Ok(())
     }
 
@@ -219,7 +135,7 @@ impl Inner {
             LeafState::Gone => Some("it was not found at import"),
             LeafState::Spared => Some("a spare holds what it should"),
             LeafState::Parted => Some("it went to another pool"),
-            LeafState::Online | LeafState::Leaving if self.space.is_out_of_use(leaf.id()) => {
+            LeafState::Online | LeafState::Leaving if self.core.space.is_out_of_use(leaf.id()) => {
                 Some("it is out of use")
             }
             LeafState::Online | LeafState::Leaving => match leaf.device.presence() {
@@ -232,8 +148,8 @@ impl Inner {
 
     /// Makes the change that was found fit; gives what it is called.
     fn turn_trim(&self, trims: &mut Trims, id: DeviceId, command: TrimCommand) -> &'static str {
-        let counted_ns = self.env.clock.monotonic_ns();
-        let since = self.now_ns() / 1_000_000_000;
+        let counted_ns = self.core.env.clock.monotonic_ns();
+        let since = self.core.now_ns() / 1_000_000_000;
         match (command, trims.get_mut(&id)) {
             (TrimCommand::Start { rate }, Some(trim)) if trim.state == TrimState::Suspended => {
                 trim.rate = rate.or(trim.rate);
@@ -261,11 +177,11 @@ impl Inner {
     }
 
     fn note_trim(&self, what: Sweep, leaf: &Leaf, word: &'static str) {
-        self.events.note(EventKind::Trim { what: what.verb(), device: leaf.path(), word });
-        let txg = self.txgs.gate.open_txg();
+        self.core.events.note(EventKind::Trim { what: what.verb(), device: leaf.path(), word });
+        let txg = self.core.txgs.gate.open_txg();
         let text = format!("{} {word} vdev={}", what.verb(), leaf.path());
-        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &text);
-        self.changed.store(true, Ordering::Release);
+        self.core.history.lock().add(self.core.now_ns(), txg, 0, true, &self.core.identity.host, &text);
+        self.core.health.changed.store(true, Ordering::Release);
     }
 
     /// A part of the trims under way. Sync context only, between commits. Gives when to look again, `None` if nothing is
@@ -280,17 +196,17 @@ impl Inner {
         if !self.sweeps(what).lock().values().any(|trim| trim.state == TrimState::Active) {
             return Ok(None);
         }
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         // A slot that is free for us may be another daemon's, if it has taken over.
-        self.check_anchor()?;
-        let began_ns = self.env.clock.monotonic_ns();
+        self.core.check_anchor()?;
+        let began_ns = self.core.env.clock.monotonic_ns();
         let leaves = self.leaves();
         // One that has left is looked at no more, and would be under way for ever.
         self.sweeps(what).lock().retain(|id, _| leaves.iter().any(|leaf| leaf.id() == *id));
         let mut busy = false;
         for leaf in leaves {
             let mut left = STEP_SLOTS;
-            while left > 0 && self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+            while left > 0 && self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
                 match self.trim_slot(what, &leaf) {
                     Some(true) => (left, busy) = (left - 1, true),
                     Some(false) => busy = true,
@@ -304,13 +220,13 @@ impl Inner {
     /// Discards the next free slot of a device; true if one was, false if that was all, `None` if there is nothing to do now.
     fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
         let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
-        if self.space.is_out_of_use(id) {
+        if self.core.space.is_out_of_use(id) {
             // Whoever waits for it would wait for ever.
             return self.sweeps(what).lock().remove(&id).map(|_| false);
         }
         let mut trims = self.sweeps(what).lock();
         let trim = trims.get_mut(&id).filter(|trim| trim.state == TrimState::Active)?;
-        trim.refill(self.env.clock.monotonic_ns(), slot_size);
+        trim.refill(self.core.env.clock.monotonic_ns(), slot_size);
         if trim.allowed < slot_size {
             return None;
         }
@@ -318,8 +234,8 @@ impl Inner {
         // Whoever asks how far it is does not wait for the device.
         drop(trims);
         let found = match what {
-            Sweep::Trim => self.space.discard_free_slot(id, from),
-            Sweep::Initialize => self.space.fill_free_slot(id, from),
+            Sweep::Trim => self.core.space.discard_free_slot(id, from),
+            Sweep::Initialize => self.core.space.fill_free_slot(id, from),
         };
         let mut trims = self.sweeps(what).lock();
         // It may have been cancelled, suspended or begun anew meanwhile: then what was found is not its own.
@@ -332,7 +248,7 @@ impl Inner {
                 Some(true)
             }
             None => {
-                (trim.state, trim.since) = (TrimState::Complete, self.now_ns() / 1_000_000_000);
+                (trim.state, trim.since) = (TrimState::Complete, self.core.now_ns() / 1_000_000_000);
                 drop(trims);
                 self.note_trim(what, leaf, "finish");
                 Some(false)
@@ -364,7 +280,7 @@ impl Inner {
 
     /// Bytes that trims under way have yet to go through; 0 if none is under way.
     pub(crate) fn trim_remaining(&self, what: Sweep) -> u64 {
-        if self.is_suspended() {
+        if self.core.is_suspended() {
             return 0;
         }
         let active = |status: &TrimStatus| status.state == TrimState::Active;

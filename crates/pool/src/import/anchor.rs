@@ -23,18 +23,18 @@
 //! One commit whose uberblock names no anchor moves the register for the last time and marks it as retired; then the
 //! labels. A crash between: import finds the register retired at the newest root, and finishes.
 
+use crate::Pool;
 use std::sync::Arc;
 
 use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
 use steadfast_crypto::Key;
 use steadfast_env::Env;
-use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
+use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid};
 use steadfast_intent_log::Vouch;
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::core::inner::Inner;
-use crate::import::scan::FoundUberblock;
+use crate::devices::probe::FoundUberblock;
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "anchor";
@@ -247,28 +247,16 @@ impl Vouch for Voucher {
     }
 }
 
-impl Inner {
-    /// The pool's anchor, if it has one.
-    pub(crate) fn anchor(&self) -> Option<Arc<Anchor>> {
-        self.anchor.read().clone()
-    }
-
-    /// Refuses to go on if another daemon has taken over.
-    pub(crate) fn check_anchor(&self) -> Result<()> {
-        match self.anchor() {
-            Some(anchor) => Ok(anchor.check()?),
-            None => Ok(()),
+impl Pool {
+    /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would. What is at the path is
+    /// refused unless `force`. Durable when it returns.
+    pub fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
+        self.core.check_writable()?;
+        if let Some(anchor) = self.core.anchor() {
+            return Err(Error::AnchorThere { pool: self.core.name(), register: anchor.identity() });
         }
-    }
-
-    /// Gives the pool an anchor. Durable when it returns.
-    pub(crate) fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
-        self.check_writable()?;
-        if let Some(anchor) = self.anchor() {
-            return Err(Error::AnchorThere { pool: self.name(), register: anchor.identity() });
-        }
-        let key = self.sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
-        let begun = begin(&self.env, self.guid, wish, key, force)?;
+        let key = self.core.sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
+        let begun = begin(&self.core.env, self.core.identity.guid, wish, key, force)?;
         let (anchor, aux) = begun.expect("a path and a place for registers are given");
         if dry_run {
             return Ok(());
@@ -276,84 +264,53 @@ impl Inner {
         {
             // No commit runs meanwhile, and no group is under way: the register begins with the root that is the newest, and with
             // all that was promised behind it.
-            let _turn = self.sync_turn.lock();
-            self.log.paused(|promised| -> Result<()> {
+            let _turn = self.core.sync_turn.lock();
+            self.zil.log.paused(|promised| -> Result<()> {
                 let (uberblock, tag) = {
-                    let state = self.commit_state.lock();
+                    let state = self.core.commit_state.lock();
                     (state.last.clone().expect("a pool that stands has a root"), state.tag)
                 };
-                let is_ours = uberblock.log.is_some_and(|head| head.epoch == self.log.epoch());
+                let is_ours = uberblock.log.is_some_and(|head| head.epoch == self.zil.log.epoch());
                 let promised = if is_ours { promised } else { LogHead::default() };
                 anchor.advance(Root { uberblock, tag }, Some(promised))?;
                 let feature = Feature::known(FEATURE).expect("this code knows it");
-                self.features.write().push(feature);
-                self.aux.write().push(aux);
-                self.write_labels_or(&[], || self.unlist_anchor())?;
+                self.core.features.write().push(feature);
+                self.devices.aux.listed.write().push(aux);
+                self.devices.write_labels_or(&[], || self.syncer.unlist_anchor())?;
                 let anchor = Arc::new(anchor);
-                self.log.set_vouch(Some(voucher(&anchor)));
-                *self.anchor.write() = Some(anchor);
+                self.zil.log.set_vouch(Some(voucher(&anchor)));
+                *self.core.anchor.write() = Some(anchor);
                 Ok(())
             })?;
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
-    /// Lets the pool live without an anchor. Durable when it returns.
-    pub(crate) fn remove_anchor(&self) -> Result<()> {
-        self.check_writable()?;
+    /// Lets the pool live without the anchor at this path; the register is marked as retired. From now on nothing notices
+    /// if the pool is put back to an earlier copy. Durable when it returns.
+    pub fn remove_anchor(&self, path: &str) -> Result<()> {
+        let register = self.core.anchor().map(|anchor| anchor.identity());
+        if register.as_deref() != Some(path) {
+            return Err(Error::NoSuchAnchor { pool: self.name(), path: path.to_owned() });
+        }
+        self.core.check_writable()?;
         {
-            let mut state = self.commit_state.lock();
+            let mut state = self.core.commit_state.lock();
             state.retiring = true;
             state.labels_dirty = true;
         }
-        self.commit_changes()
-    }
-
-    /// The labels written next list no anchor.
-    pub(crate) fn unlist_anchor(&self) {
-        self.features.write().retain(|feature| feature.name != FEATURE);
-        self.aux.write().retain(|aux| aux.class != AuxClass::Anchor);
-    }
-
-    /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it fails, nothing that the
-    /// root before needs may be released [anchor.2].
-    pub(crate) fn move_anchor(&self, root: Root, retiring: bool) -> Result<()> {
-        let Some(anchor) = self.anchor() else { return Ok(()) };
-        let txg = root.uberblock.txg;
-        if retiring {
-            anchor.retire(root)?;
-            // In this order: what is promised before is vouched for, and the host hears of no record afterwards.
-            self.log.set_vouch(None);
-            anchor.forget();
-            *self.anchor.write() = None;
-            self.unlist_anchor();
-            return Ok(());
-        }
-        let named = |root: &Root| root.uberblock.log.map(|head| head.epoch);
-        // What was promised in a log that the new root names as well goes on being promised.
-        let goes_on = anchor.held().is_some_and(|(held, _)| named(&held) == named(&root));
-        anchor.advance(root, if goes_on { None } else { Some(LogHead::default()) })?;
-        let anchored = anchor.held().map(|(root, _)| root.uberblock.txg);
-        assert_eq!(anchored, Some(txg), "what is released next is released by the anchored root [anchor.2]");
-        Ok(())
+        self.core.commit_changes()
     }
 
     /// Notes in history and events what an operator accepted of the log.
     pub(crate) fn note_log_given_up(&self, notice: &str) {
-        self.events.note(EventKind::LogGivenUp { notice: notice.to_owned() });
-        self.note_in_history(notice);
+        self.core.events.note(EventKind::LogGivenUp { notice: notice.to_owned() });
+        self.core.note_in_history(notice);
     }
 
     /// Notes in history and events what an operator accepted.
     pub(crate) fn note_accepted(&self, notice: &str) {
-        self.events.note(EventKind::RootAccepted { notice: notice.to_owned() });
-        self.note_in_history(notice);
-    }
-
-    fn note_in_history(&self, notice: &str) {
-        if !self.read_only {
-            let txg: Txg = self.txgs.gate.open_txg();
-            self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, notice);
-        }
+        self.core.events.note(EventKind::RootAccepted { notice: notice.to_owned() });
+        self.core.note_in_history(notice);
     }
 }

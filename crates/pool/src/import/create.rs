@@ -1,23 +1,40 @@
 //! Making a pool: labels, root dataset, first commit.
 
+use crate::commit::sync::Syncer;
+use crate::core::state::Caches;
+use crate::core::state::Core;
+use crate::core::state::Health;
+use crate::core::state::Identity;
+use crate::core::state::Throttle;
+use crate::core::state::block_bytes_max;
+use crate::core::state::sealing_of;
+use crate::core::view::DatasetView;
+use crate::datasets::state::Datasets;
+use crate::devices::groups::DeviceHandle;
+use crate::devices::groups::GroupHandles;
+use crate::devices::groups::group_specs;
+use crate::devices::state::Devices;
+use crate::devices::state::LogLabels;
+use crate::log::state::Zil;
+use crate::streams::state::Streams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
 use steadfast_blockio::{BlockIo, CompressionSetting};
-use steadfast_crypto::{BlockKeys, Key};
+use steadfast_crypto::Key;
 use steadfast_dataset::InodeRoom;
-use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, DeviceId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState,
-    PoolGuid, PoolState, Txg, medium,
+    AuxConfig, DatasetId, DeviceId, Feature, GroupClass, GroupConfig, LabelConfig, PoolGuid, PoolState, Txg,
+    medium,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::{Local, OwnerProperty};
-use steadfast_segment::{Geometry, GroupSpec, Redundancy, Space, groups_of};
+use steadfast_segment::{Geometry, Space};
 use steadfast_tree::{NodeCache, Options, Tree};
 use steadfast_txg::{Limits, Txgs};
 
@@ -26,47 +43,16 @@ use crate::core::admission::Admission;
 use crate::core::error::{Error, Result};
 use crate::core::events::Events;
 use crate::core::history::History;
-use crate::core::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::core::memory::Memory;
-use crate::datasets::blocks::{Dedup, MetaStore};
+use crate::core::state::{CommitState, PoolProps, Sealing};
 use crate::datasets::dataset::{NewKey, ZSTD, compression_of};
-use crate::datasets::ddt::{self, References};
-use crate::datasets::freeing::Freeing;
-use crate::datasets::manifest::Manifests;
 use crate::datasets::owners;
-use crate::datasets::quotas::Quotas;
 use crate::datasets::table::Table;
-use crate::devices::diagnosis::Diagnosis;
+use crate::devices::leaf::Leaf;
 use crate::import::anchor::AnchorWish;
-use crate::log::interval::Interval;
-
-/// A device to make or import a pool with, and the path that labels shall remember.
-#[derive(Clone)]
-pub struct DeviceHandle {
-    /// As the operator named it, absolute.
-    pub path: String,
-    /// Opened for writing (or for reading, if the pool is imported read-only).
-    pub device: Arc<dyn Device>,
-}
-
-/// Devices to make a group of.
-#[derive(Clone)]
-pub struct GroupHandles {
-    /// How they keep segments together. [`Redundancy::None`]: each stands alone.
-    pub redundancy: Redundancy,
-    /// What for.
-    pub class: GroupClass,
-    /// The devices.
-    pub devices: Vec<DeviceHandle>,
-}
-
-impl GroupHandles {
-    /// Devices of which each stands alone.
-    #[must_use]
-    pub fn alone(devices: Vec<DeviceHandle>) -> Vec<GroupHandles> {
-        vec![GroupHandles { redundancy: Redundancy::None, class: GroupClass::Normal, devices }]
-    }
-}
+use crate::refs::blocks::{Dedup, MetaStore};
+use crate::refs::ddt::{self, References};
+use crate::refs::manifest::Manifests;
 
 /// What a new pool shall be.
 pub struct CreateSpec {
@@ -92,15 +78,10 @@ pub struct CreateSpec {
     pub memory: Memory,
 }
 
-/// Greatest logical size of a block: a quarter of a slot, so that segments fill well.
-pub(crate) fn block_bytes_max(slot_size: u32) -> u32 {
-    (slot_size / 4).min(steadfast_format::BlockPointer::LSIZE_MAX)
-}
-
 /// A special device counts as so many times as large where slots are sized.
 const SPECIAL_SHARE: u64 = 4;
 
-/// What create and import know before an [`Inner`] stands.
+/// What create and import know before the parts of a pool stand.
 pub(crate) struct Plan {
     pub env: Env,
     pub guid: PoolGuid,
@@ -159,7 +140,7 @@ impl Plan {
         table: Table,
         props: Local,
         history_next: u64,
-    ) -> Inner {
+    ) -> Pool {
         let cache = NodeCache::new(self.memory.node_cache_bytes);
         let syncing = Arc::new(AtomicU64::new(committed.0));
         let store = MetaStore {
@@ -185,81 +166,72 @@ impl Plan {
         let log = Arc::new(Log::new(self.guid, epoch, Arc::clone(&txgs)));
         let anchor = self.anchor.map(Arc::new);
         log.set_vouch(anchor.as_ref().map(crate::import::anchor::voucher));
-        Inner {
+        let core = Arc::new(Core {
             env: self.env,
-            guid: self.guid,
-            known_as: RwLock::default(),
-            becoming: RwLock::default(),
-            created_ns: self.created_ns,
-            name: RwLock::new(self.name),
-            host: self.host,
-            ashift: self.ashift,
-            slot_size: self.slot_size,
+            identity: Identity {
+                guid: self.guid,
+                known_as: RwLock::default(),
+                becoming: RwLock::default(),
+                created_ns: self.created_ns,
+                name: RwLock::new(self.name),
+                host: self.host,
+                ashift: self.ashift,
+                slot_size: self.slot_size,
+            },
             features: RwLock::new(self.features),
-            aux: RwLock::new(self.aux),
-            scan: Mutex::default(),
-            scan_told: Mutex::default(),
-            replacing: Mutex::default(),
-            spares: RwLock::default(),
-            caches: RwLock::default(),
-            until_import: Mutex::default(),
-            unhelped: Mutex::default(),
-            resilver_wanted: AtomicBool::new(false),
-            resilvers_due: AtomicUsize::new(0),
-            expansions_due: AtomicUsize::new(0),
-            moving: Mutex::default(),
-            move_told: Mutex::default(),
-            departed: Mutex::default(),
-            move_log: AtomicBool::new(false),
-            groups: RwLock::new(self.groups),
-            leaves: RwLock::new(self.leaves),
             events: self.events,
             space: self.space,
             blockio: self.blockio,
-            cache,
-            inodes: InodeRoom::new(self.memory.inode_bytes()),
+            caches: Caches { nodes: cache, inodes: InodeRoom::new(self.memory.inode_bytes()) },
             meta,
             references,
             manifests,
             sealing: self.sealing,
             txgs,
-            quotas: Arc::new(Quotas::new(Arc::clone(&admission))),
             admission,
-            freeing: Freeing::default(),
-            table: RwLock::new(table),
+            throttle: Throttle {
+                block_bytes_max: block_bytes_max(self.slot_size),
+                dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
+                pace: steadfast_segment::Pace::default(),
+                need_thousandths: AtomicU64::new(1000),
+            },
             props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
             history: Mutex::new(History { next: history_next, pending: Vec::new(), storing: Vec::new() }),
             commit_state: Mutex::new(state),
             sync_turn: Mutex::new(()),
             syncing,
             anchor: RwLock::new(anchor),
-            log,
-            log_devices: RwLock::default(),
-            log_changes: Mutex::default(),
-            logs_before: Mutex::default(),
-            log_mends: Mutex::default(),
-            held: Mutex::default(),
-            log_fresh: AtomicBool::new(false),
-            log_rests: AtomicBool::new(false),
-            log_replayed: AtomicU64::new(0),
-            interval: Interval::default(),
-            read_only: self.read_only,
-            stopping: AtomicBool::new(false),
-            suspended: Mutex::new(None),
-            changed: AtomicBool::new(false),
-            block_bytes_max: block_bytes_max(self.slot_size),
-            pace: steadfast_segment::Pace::default(),
-            need_thousandths: AtomicU64::new(1000),
-            destroying: AtomicBool::new(false),
-            trims: Mutex::default(),
-            initials: Mutex::default(),
-            search: Mutex::new(None),
-            searching: AtomicBool::new(false),
-            diagnosis: Diagnosis::default(),
-            asked: Mutex::default(),
-            snapped: AtomicU64::new(0),
-            figures: RwLock::default(),
-            dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
+            health: Health {
+                read_only: self.read_only,
+                stopping: AtomicBool::new(false),
+                suspended: Mutex::new(None),
+                changed: AtomicBool::new(false),
+            },
+            view: OnceLock::new(),
+        });
+        let devices = Arc::new(Devices::new(Arc::clone(&core), self.groups, self.leaves, self.aux));
+        let zil = Arc::new(Zil::new(Arc::clone(&core), Arc::clone(&devices), log));
+        let labels: Arc<dyn LogLabels> = Arc::clone(&zil) as _;
+        let _ = devices.log_labels.set(Arc::downgrade(&labels));
+        let datasets = Datasets::new(Arc::clone(&core), Arc::clone(&devices), Arc::clone(&zil), table);
+        let datasets = Arc::new(datasets);
+        let view: Arc<dyn DatasetView> = Arc::clone(&datasets) as _;
+        let _ = core.view.set(Arc::downgrade(&view));
+        let syncer = Syncer {
+            core: Arc::clone(&core),
+            devices: Arc::clone(&devices),
+            zil: Arc::clone(&zil),
+            datasets: Arc::clone(&datasets),
+        };
+        Pool {
+            streams: Streams { core: Arc::clone(&core), datasets: Arc::clone(&datasets) },
+            core,
+            devices,
+            zil,
+            datasets,
+            syncer: Arc::new(syncer),
+            is_live: false,
+            tasks: Mutex::default(),
         }
     }
 }
@@ -280,7 +252,7 @@ impl Pool {
             if !seen.insert(handle.path.as_str()) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            crate::devices::grow::check_unoccupied(handle, spec.force)?;
+            crate::devices::probe::check_unoccupied(handle, spec.force)?;
         }
         spec.groups.iter().try_for_each(crate::devices::groups::check)?;
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
@@ -369,20 +341,20 @@ impl Pool {
             labels_dirty: false,
             state: PoolState::Active,
         };
-        let inner = plan.build(None, Txg(0), state, table, Local::new(), 0);
-        inner.update_limits();
+        let pool = plan.build(None, Txg(0), state, table, Local::new(), 0);
+        pool.core.update_limits();
         {
-            let mut props = inner.props.write();
+            let mut props = pool.core.props.write();
             props.dirty = spec.pool_props.keys().cloned().collect();
             props.values = spec.pool_props;
         }
         // Old rings go first: an uberblock of a former pool must not outlive the new labels.
-        inner.leaves().iter().try_for_each(|leaf| leaf.erase_rings())?;
-        inner.space.flush_devices()?;
-        inner.add_dataset(DatasetId(0), "", spec.root_props, spec.key, None)?;
-        inner.commit()?;
-        inner.write_labels(PoolState::Active, Txg(1))?;
-        Ok(Pool::start(inner))
+        pool.devices.leaves().iter().try_for_each(|leaf| leaf.erase_rings())?;
+        pool.core.space.flush_devices()?;
+        pool.datasets.add_dataset(DatasetId(0), "", spec.root_props, spec.key, None)?;
+        pool.syncer.commit()?;
+        pool.devices.write_labels(PoolState::Active, Txg(1))?;
+        Ok(pool.start())
     }
 }
 
@@ -399,31 +371,5 @@ fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
     match needed.find(|name| left_out.contains(name)) {
         Some(feature) => Err(Error::FeatureOff { pool: spec.name.clone(), feature }),
         None => Ok(()),
-    }
-}
-
-/// The groups of a pool for the room `segment`.
-pub(crate) fn group_specs(slot_size: u32, groups: &[GroupConfig], leaves: &[Arc<Leaf>]) -> Vec<GroupSpec> {
-    let configs = leaves.iter().map(|leaf| leaf.config());
-    // One that is spared counts for nothing.
-    let configs: Vec<LeafConfig> = configs.filter(|leaf| leaf.state != LeafState::Spared).collect();
-    groups_of(slot_size, groups, &configs, |listed| {
-        let leaf = leaves.iter().find(|leaf| leaf.id() == listed.id).expect("of these leaves");
-        (listed.slots, leaf.in_use())
-    })
-}
-
-/// What seals a pool, from its master key.
-pub(crate) fn sealing_of(
-    master: Key,
-    wrapped: steadfast_format::WrappedKey,
-    location: String,
-    random: &dyn Fn(&mut [u8]),
-) -> Sealing {
-    let tag_key = steadfast_crypto::derive(&master, b"", "steadfast uberblock tag v1");
-    Sealing {
-        keys: Arc::new(BlockKeys::new(master, &random)),
-        tag_key,
-        wrapped: RwLock::new((wrapped, location)),
     }
 }

@@ -4,5 +4,6 @@ pub mod anchor;
 pub(crate) mod create;
 pub(crate) mod load;
 pub(crate) mod reguid;
-pub mod scan;
+pub(crate) mod root;
 pub(crate) mod split;
+pub(crate) mod tables;

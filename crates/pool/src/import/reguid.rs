@@ -6,62 +6,57 @@
 //!
 //! ## Invariants
 //! (R1) No device says the new number before all have said that it comes: [`crate::scan()`] puts together those of both rounds.
-//! (R2) All devices are there: one that is not would be left behind with the old number.        `Inner::check_whole`
+//! (R2) All devices are there: one that is not would be left behind with the old number.        `check_whole`
 
+use crate::Pool;
 use steadfast_format::{Feature, LeafState, PoolGuid, PoolState};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::log::log_device::LogDeviceStatus;
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "renumbered";
 
-impl Inner {
-    /// Number by which people know the pool.
-    pub(crate) fn known_as(&self) -> PoolGuid {
-        self.known_as.read().unwrap_or(self.guid)
-    }
-
+impl Pool {
     /// Gives the pool another number. Durable when it returns.
-    pub(crate) fn reguid(&self) -> Result<()> {
-        self.check_writable()?;
-        let _turn = self.sync_turn.lock();
+    pub fn reguid(&self) -> Result<()> {
+        self.core.check_writable()?;
+        let _turn = self.core.sync_turn.lock();
         self.check_whole()?;
-        let new = PoolGuid(self.env.random.nonzero_u64());
-        let features = self.features.read().clone();
-        if !self.has_feature(FEATURE) {
-            self.features.write().extend(Feature::known(FEATURE));
+        let new = PoolGuid(self.core.env.random.nonzero_u64());
+        let features = self.core.features.read().clone();
+        if !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
         }
-        *self.becoming.write() = Some(new);
-        let committed = self.txgs.commits.committed();
-        if let Err(error) = self.write_labels(PoolState::Active, committed) {
+        *self.core.identity.becoming.write() = Some(new);
+        let committed = self.core.txgs.commits.committed();
+        if let Err(error) = self.devices.write_labels(PoolState::Active, committed) {
             // Nobody says the new number, so it never was.
-            *self.becoming.write() = None;
-            *self.features.write() = features;
-            self.commit_state.lock().labels_dirty = true;
+            *self.core.identity.becoming.write() = None;
+            *self.core.features.write() = features;
+            self.core.commit_state.lock().labels_dirty = true;
             return Err(error);
         }
         // From here on it is the new one: some devices may say so.
-        *self.known_as.write() = Some(new);
-        *self.becoming.write() = None;
-        self.commit_state.lock().labels_dirty = true;
-        self.write_labels(PoolState::Active, committed)
+        *self.core.identity.known_as.write() = Some(new);
+        *self.core.identity.becoming.write() = None;
+        self.core.commit_state.lock().labels_dirty = true;
+        self.devices.write_labels(PoolState::Active, committed)
     }
 
     /// (R2)
     pub(crate) fn check_whole(&self) -> Result<()> {
-        let away = |path: String| Err(Error::NotWhole { pool: self.name(), path });
-        for leaf in self.leaves() {
-            let is_here = leaf.in_use().is_some() && !self.space.is_out_of_use(leaf.id());
+        let away = |path: String| Err(Error::NotWhole { pool: self.core.name(), path });
+        for leaf in self.devices.leaves() {
+            let is_here = leaf.in_use().is_some() && !self.core.space.is_out_of_use(leaf.id());
             if !is_here || leaf.config().state != LeafState::Online {
                 return away(leaf.path());
             }
         }
         let is_away = |log: &LogDeviceStatus| log.sample.is_none() || log.out.is_some();
-        let logs = self.log_devices_status().into_iter().find(is_away).map(|log| log.path);
-        let spares = self.spares_status().into_iter().find(|spare| spare.trouble.is_some());
-        let caches = self.caches_status().into_iter().find(|cache| cache.trouble.is_some());
+        let logs = self.zil.log_devices_status().into_iter().find(is_away).map(|log| log.path);
+        let spares = self.devices.spares_status().into_iter().find(|spare| spare.trouble.is_some());
+        let caches = self.devices.caches_status().into_iter().find(|cache| cache.trouble.is_some());
         let missing = logs.or(spares.map(|spare| spare.path)).or(caches.map(|cache| cache.path));
         missing.map_or(Ok(()), away)
     }

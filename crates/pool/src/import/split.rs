@@ -16,11 +16,12 @@
 //!
 //! ## Invariants
 //! (Z1) A device parts only while it has a column of every segment of its group, and nothing is written to it after round 1.
-//! (Z2) Each half has all it needs: of every group a device, with every segment.                        `Inner::check_split`
+//! (Z2) Each half has all it needs: of every group a device, with every segment.                        `check_split`
 //! (Z4) What was promised to `fsync` before round 1 is in the root, or in a log that lies on the mirrors: groups on log devices, which the new
 //!      pool does not have, are held by a root before it, and none is written until it is over.              `LogRest`
 //! (Z3) The width of a group does not count parted leaves, on labels and in memory; a leaf taken back is counted again.
 
+use crate::Pool;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,8 +32,8 @@ use steadfast_format::{
 use steadfast_segment::Redundancy;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::{Inner, Leaf};
 use crate::devices::attach::DROPS_PER_COMMIT;
+use crate::devices::leaf::Leaf;
 
 /// Feature of pools that were split.
 pub(crate) const FEATURE: &str = "split";
@@ -52,10 +53,10 @@ pub(crate) fn take_back(config: &mut LabelConfig, is_here: impl Fn(&LeafConfig) 
     }
 }
 
-impl Inner {
+impl Pool {
     /// Makes a pool of another name of one device of each mirror: of those that are named, or the last. It is exported. Gives their paths.
-    pub(crate) fn split(&self, new_name: &str, paths: &[String], dry_run: bool) -> Result<Vec<String>> {
-        self.check_writable()?;
+    pub fn split(&self, new_name: &str, paths: &[String], dry_run: bool) -> Result<Vec<String>> {
+        self.core.check_writable()?;
         let parted = self.halves(paths)?;
         self.check_split(&parted)?;
         let result: Vec<String> = parted.iter().map(|leaf| leaf.path()).collect();
@@ -63,29 +64,29 @@ impl Inner {
             return Ok(result);
         }
         let told = {
-            let _resting = self.rest_log_devices();
+            let _resting = self.zil.rest_log_devices();
             // What was promised on log devices, which stay with this half, is in a root of both now (Z4).
-            self.commit_changes()?;
+            self.core.commit_changes()?;
             self.part(new_name, &parted)?
         };
-        self.commit_changes()?;
-        self.update_limits();
-        self.forget_parted(|| self.commit_changes())?;
+        self.core.commit_changes()?;
+        self.core.update_limits();
+        self.forget_parted(|| self.core.commit_changes())?;
         parted.iter().for_each(|leaf| leaf.device.release());
         told.map(|()| result)
     }
 
     /// One leaf of each group, those that are named among them.
     fn halves(&self, paths: &[String]) -> Result<Vec<Arc<Leaf>>> {
-        let refuse = |reason: String| Error::Split { pool: self.name(), reason };
-        let named = paths.iter().map(|path| self.leaf_named(path)).collect::<Result<Vec<_>>>()?;
+        let refuse = |reason: String| Error::Split { pool: self.core.name(), reason };
+        let named = paths.iter().map(|path| self.devices.leaf_named(path)).collect::<Result<Vec<_>>>()?;
         let mut halves: Vec<Arc<Leaf>> = Vec::new();
-        if let Some(leaf) = self.leaves().iter().find(|leaf| leaf.config().group == 0) {
+        if let Some(leaf) = self.devices.leaves().iter().find(|leaf| leaf.config().group == 0) {
             return Err(refuse(format!("{} stands alone, and every group has to be a mirror", leaf.path())));
         }
-        for group in self.groups.read().iter() {
+        for group in self.devices.topology.groups.read().iter() {
             let members: Vec<Arc<Leaf>> =
-                self.leaves().into_iter().filter(|leaf| leaf.config().group == group.id).collect();
+                self.devices.leaves().into_iter().filter(|leaf| leaf.config().group == group.id).collect();
             let last = members.last().expect("a group has leaves");
             if group.kind != GroupKind::Mirror || members.len() < 2 {
                 return Err(refuse(format!(
@@ -109,26 +110,26 @@ impl Inner {
 
     /// (Z2)
     fn check_split(&self, parted: &[Arc<Leaf>]) -> Result<()> {
-        let refuse = |reason: &str| Err(Error::Split { pool: self.name(), reason: reason.to_owned() });
-        if self.anchor().is_some() {
+        let refuse = |reason: &str| Err(Error::Split { pool: self.core.name(), reason: reason.to_owned() });
+        if self.core.anchor().is_some() {
             return refuse(
                 "it has an anchor, which names one root for one pool; take it away with `zpool remove` first",
             );
         }
         // (Z4)
-        if self.held_on_devices() > 0 {
+        if self.zil.held_on_devices() > 0 {
             return refuse(
                 "its log devices, which stay with it, hold what was promised to file systems whose keys are not loaded; `zfs load-key -a` first",
             );
         }
         self.check_whole()?;
-        self.check_no_move(&[])?;
-        if !self.space.mendable(true).is_empty() {
+        self.devices.check_no_move(&[])?;
+        if !self.core.space.mendable(true).is_empty() {
             return refuse(
                 "not every device of its mirrors holds everything yet; `zpool wait -t resilver` waits for that",
             );
         }
-        let lacks = parted.iter().find(|leaf| !self.space.holds_its_group(leaf.id()));
+        let lacks = parted.iter().find(|leaf| !self.core.space.holds_its_group(leaf.id()));
         match lacks {
             Some(leaf) => refuse(&format!(
                 "{} does not hold everything; `zpool scrub` mends what is missing",
@@ -140,43 +141,43 @@ impl Inner {
 
     /// Both rounds. What goes wrong in the second is told when this half has come to its end.
     fn part(&self, new_name: &str, parted: &[Arc<Leaf>]) -> Result<Result<()>> {
-        let _turn = self.sync_turn.lock();
+        let _turn = self.core.sync_turn.lock();
         self.check_split(parted)?;
-        let committed = self.txgs.commits.committed();
-        let new = PoolGuid(self.env.random.nonzero_u64());
-        let before = (self.groups.read().clone(), self.features.read().clone());
+        let committed = self.core.txgs.commits.committed();
+        let new = PoolGuid(self.core.env.random.nonzero_u64());
+        let before = (self.devices.topology.groups.read().clone(), self.core.features.read().clone());
         let coming: Vec<LabelConfig> =
             parted.iter().map(|leaf| self.half_of(leaf, parted, new, new_name, committed)).collect();
         let known: Vec<LabelConfig> =
-            parted.iter().map(|leaf| self.label_of(leaf, PoolState::Active, committed)).collect();
-        if !self.has_feature(FEATURE) {
-            self.features.write().extend(Feature::known(FEATURE));
+            parted.iter().map(|leaf| self.devices.label_of(leaf, PoolState::Active, committed)).collect();
+        if !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
         }
         let first = || -> Result<()> {
-            self.label_logs_first(PoolState::Active, committed)?;
+            self.devices.label_logs_first(PoolState::Active, committed)?;
             for (leaf, label) in parted.iter().zip(&known) {
-                let features = self.features.read().clone();
+                let features = self.core.features.read().clone();
                 self.write_to(leaf, &LabelConfig { becoming: Some(new), features, ..label.clone() })?;
             }
             self.set_parted(parted, true);
-            self.write_labels(PoolState::Active, committed)
+            self.devices.write_labels(PoolState::Active, committed)
         };
         if let Err(error) = first() {
             self.set_parted(parted, false);
-            (*self.groups.write(), *self.features.write()) = before;
-            self.commit_state.lock().labels_dirty = true;
+            (*self.devices.topology.groups.write(), *self.core.features.write()) = before;
+            self.core.commit_state.lock().labels_dirty = true;
             return Err(error);
         }
         // (Z1)
         for leaf in parted {
-            self.space.set_leaving(leaf.id(), true);
-            self.space.take_out(leaf.id());
-            self.replacing.lock().push(leaf.id());
+            self.core.space.set_leaving(leaf.id(), true);
+            self.core.space.take_out(leaf.id());
+            self.devices.topology.replacing.lock().push(leaf.id());
         }
         self.fit_groups();
         let second = parted.iter().zip(&coming).try_for_each(|(leaf, label)| self.write_to(leaf, label));
-        self.commit_state.lock().labels_dirty = true;
-        self.prepare_resilver()?;
+        self.core.commit_state.lock().labels_dirty = true;
+        self.devices.prepare_resilver()?;
         Ok(second)
     }
 
@@ -189,7 +190,7 @@ impl Inner {
                 continue;
             }
             config.state = if parted { LeafState::Parted } else { LeafState::Online };
-            let mut groups = self.groups.write();
+            let mut groups = self.devices.topology.groups.write();
             if let Some(group) = groups.iter_mut().find(|group| group.id == config.group) {
                 group.width = if parted { group.width - 1 } else { group.width + 1 };
             }
@@ -198,17 +199,17 @@ impl Inner {
 
     /// New segments have as many columns as groups have devices without parted ones.
     fn fit_groups(&self) {
-        let groups: Vec<GroupConfig> = self.groups.read().clone();
+        let groups: Vec<GroupConfig> = self.devices.topology.groups.read().clone();
         for group in groups.iter().filter(|group| group.kind == GroupKind::Mirror) {
-            if let Some(leaf) = self.leaves().iter().find(|leaf| leaf.config().group == group.id) {
-                self.space.set_group(leaf.id(), Redundancy::Mirror, group.width.into());
+            if let Some(leaf) = self.devices.leaves().iter().find(|leaf| leaf.config().group == group.id) {
+                self.core.space.set_group(leaf.id(), Redundancy::Mirror, group.width.into());
             }
         }
     }
 
     /// The label of a device of the other half: all others are parted, and there are no auxiliary devices.
     fn half_of(&self, leaf: &Leaf, parted: &[Arc<Leaf>], new: PoolGuid, name: &str, txg: Txg) -> LabelConfig {
-        let label = self.label_of(leaf, PoolState::Exported, txg);
+        let label = self.devices.label_of(leaf, PoolState::Exported, txg);
         let goes = |config: &LeafConfig| parted.iter().any(|leaf| leaf.id() == config.id);
         let leaves = label.leaves.iter().cloned().map(|config| match goes(&config) {
             true => config,
@@ -245,7 +246,7 @@ impl Inner {
     /// All four copies of a label of one device, so that a crash leaves two good ones.
     fn write_to(&self, leaf: &Leaf, label: &LabelConfig) -> Result<()> {
         let bytes = label.encode(steadfast_crypto::hash);
-        let bytes = bytes.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
+        let bytes = bytes.ok_or_else(|| Error::LabelTooLong { pool: self.core.name() })?;
         for copies in [[0, 2], [1, 3]] {
             copies.iter().try_for_each(|&copy| leaf.device.write_label(copy, &bytes))?;
             leaf.device.flush()?;
@@ -255,15 +256,16 @@ impl Inner {
 
     /// Leaves that were parted when the pool was imported: they count for nothing, and are forgotten once no row names them.
     pub(crate) fn begin_without_parted(&self) {
-        for leaf in self.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Parted) {
-            self.space.set_leaving(leaf.id(), true);
-            self.replacing.lock().push(leaf.id());
+        for leaf in self.devices.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Parted) {
+            self.core.space.set_leaving(leaf.id(), true);
+            self.devices.topology.replacing.lock().push(leaf.id());
         }
     }
 
     /// Rows do without parted leaves, some of them a commit, until nothing names them.
     pub(crate) fn forget_parted(&self, commit: impl Fn() -> Result<()>) -> Result<()> {
         let parted: Vec<DeviceId> = self
+            .devices
             .leaves()
             .iter()
             .filter(|leaf| leaf.config().state == LeafState::Parted)
@@ -273,21 +275,21 @@ impl Inner {
             return Ok(());
         }
         let commit = || {
-            self.changed.store(true, Ordering::Release);
+            self.core.health.changed.store(true, Ordering::Release);
             commit()
         };
-        for some in self.space.mendable(true).chunks(DROPS_PER_COMMIT) {
+        for some in self.core.space.mendable(true).chunks(DROPS_PER_COMMIT) {
             {
-                let _turn = self.sync_turn.lock();
-                some.iter().try_for_each(|id| self.space.fit(*id).map(drop))?;
+                let _turn = self.core.sync_turn.lock();
+                some.iter().try_for_each(|id| self.core.space.fit(*id).map(drop))?;
             }
             commit()?;
         }
         for id in &parted {
             loop {
                 let dropped = {
-                    let _turn = self.sync_turn.lock();
-                    self.space.drop_columns(*id, DROPS_PER_COMMIT)
+                    let _turn = self.core.sync_turn.lock();
+                    self.core.space.drop_columns(*id, DROPS_PER_COMMIT)
                 };
                 commit()?;
                 if dropped == 0 {
@@ -296,7 +298,7 @@ impl Inner {
             }
         }
         for _ in 0..COMMITS_TO_LEAVE {
-            if !parted.iter().any(|id| self.replacing.lock().contains(id)) {
+            if !parted.iter().any(|id| self.devices.topology.replacing.lock().contains(id)) {
                 break;
             }
             commit()?;

@@ -15,24 +15,15 @@
 //! instead of one every five. A look at a dataset in which nothing changed costs two loads.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_format::DatasetId;
 
-use crate::commit::sync::Watch;
-use crate::core::inner::Inner;
-
-/// From one look to the next.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// The same where something was on its way: it is logged as soon as that is there.
-const SOON: Duration = Duration::from_millis(100);
-
 /// Who has the property, and what wakes the task.
 #[derive(Default)]
 pub(crate) struct Interval {
-    datasets: Mutex<BTreeSet<DatasetId>>,
-    news: Condvar,
+    pub datasets: Mutex<BTreeSet<DatasetId>>,
+    pub news: Condvar,
 }
 
 impl Interval {
@@ -49,45 +40,5 @@ impl Interval {
     pub fn wake(&self) {
         let _datasets = self.datasets.lock();
         self.news.notify_all();
-    }
-}
-
-impl Inner {
-    /// Body of the task: looks until told to stop.
-    pub(crate) fn interval_loop(&self) {
-        let _watch = Watch(self);
-        let mut pause = INTERVAL;
-        loop {
-            {
-                let mut datasets = self.interval.datasets.lock();
-                if self.is_stopping() {
-                    return;
-                }
-                if datasets.is_empty() {
-                    self.interval.news.wait(&mut datasets);
-                    continue;
-                }
-                self.interval.news.wait_for(&mut datasets, pause);
-            }
-            if self.is_stopping() {
-                return;
-            }
-            pause = if self.log_interval() == Some(false) { SOON } else { INTERVAL };
-        }
-    }
-
-    /// One look. `None` if no dataset wants it; true if all that was done in those that do is durable, false if it will be
-    /// by a commit that was asked for.
-    pub(crate) fn log_interval(&self) -> Option<bool> {
-        let wanted = self.interval.datasets.lock().clone();
-        if wanted.is_empty() || self.is_suspended() {
-            return None;
-        }
-        let open: Vec<_> = {
-            let table = self.table.read();
-            let heads = table.iter().filter(|(id, _)| wanted.contains(id));
-            heads.filter_map(|(_, entry)| Some(entry.open.as_ref()?.head.clone())).collect()
-        };
-        Some(open.iter().filter(|head| !head.log_pending()).count() == 0)
     }
 }

@@ -17,6 +17,8 @@
 //! *Before the uberblock of that commit*: labels are as they were, and so is what lies on the devices they list. *After it, before all leaves have
 //! their labels*: no group counts, whichever devices the labels say. *Later*: it is done.
 
+use crate::log::log_change::LogChange;
+use crate::log::state::Zil;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,116 +29,31 @@ use steadfast_format::{
 };
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::devices::scrub::Offline;
-use crate::import::create::DeviceHandle;
+use crate::devices::groups::DeviceHandle;
+use crate::devices::offline::Offline;
 use crate::log::log_device::{self, LogDevice, is_beside};
 
-/// What becomes of log devices with the next commit.
-pub(crate) enum LogChange {
-    /// One is out of use, for that reason; without one it is given up.
-    Out { guid: u64, out: Option<LogOut> },
-    /// One is in use again, as this device.
-    In(Arc<LogDevice>),
-    /// One comes beside another.
-    Join { beside: u64, device: Arc<LogDevice> },
-    /// One takes another's place.
-    Swap { old: u64, device: Arc<LogDevice> },
-    /// These go.
-    Leave(Vec<u64>),
-}
-
-impl LogChange {
-    /// Makes it in what labels list. `groups` is the greatest number of a group: a new mirror gets one that nobody has.
-    fn list(&self, aux: &mut Vec<AuxConfig>, groups: u8) {
-        fn position(aux: &[AuxConfig], guid: u64) -> Option<usize> {
-            aux.iter().position(|aux| aux.guid == guid)
-        }
-        match self {
-            LogChange::Out { guid, out } => {
-                if let Some(at) = position(aux, *guid) {
-                    aux[at].given_up = out.is_none();
-                    aux[at].log.out = *out;
-                }
-            }
-            LogChange::In(device) => {
-                if let Some(at) = position(aux, device.guid) {
-                    aux[at].given_up = false;
-                    aux[at].log.out = None;
-                }
-            }
-            LogChange::Join { beside, device } => {
-                if let Some(at) = position(aux, *beside) {
-                    let greatest = aux.iter().map(|aux| aux.log.mirror).max().unwrap_or(0).max(groups);
-                    if aux[at].log.mirror == 0 {
-                        aux[at].log.mirror = greatest.saturating_add(1);
-                    }
-                    let last = aux.iter().rposition(|other| is_beside(&aux[at], other)).unwrap_or(at);
-                    aux.insert(last + 1, device.listed(aux[at].log.mirror));
-                }
-            }
-            LogChange::Swap { old, device } => {
-                if let Some(at) = position(aux, *old) {
-                    aux[at] = device.listed(aux[at].log.mirror);
-                }
-            }
-            LogChange::Leave(guids) => {
-                aux.retain(|aux| !guids.contains(&aux.guid));
-                // One that is left of a mirror stands alone.
-                let is_alone = |at: usize| aux.iter().filter(|other| is_beside(&aux[at], other)).count() == 1;
-                let alone: Vec<usize> = (0..aux.len()).filter(|at| is_alone(*at)).collect();
-                alone.into_iter().for_each(|at| aux[at].log.mirror = 0);
-            }
-        }
-    }
-
-    /// The device that it is about, if it brings one.
-    fn device(&self) -> Option<&Arc<LogDevice>> {
-        match self {
-            LogChange::In(device) | LogChange::Join { device, .. } | LogChange::Swap { device, .. } => {
-                Some(device)
-            }
-            LogChange::Out { .. } | LogChange::Leave(_) => None,
-        }
-    }
-}
-
-impl Inner {
+impl Zil {
     /// The log device that labels list with this path.
     fn log_listed(&self, path: &str) -> Option<AuxConfig> {
-        let aux = self.aux.read();
+        let aux = self.devices.aux.listed.read();
         aux.iter().find(|aux| aux.class == AuxClass::Log && aux.path == path).cloned()
     }
 
     /// The log device that a verb means by this path: none, if a device that holds segments has come where a lost one was.
     pub(crate) fn log_named(&self, path: &str) -> Option<AuxConfig> {
-        let is_leaf = self.leaves().iter().any(|leaf| leaf.path() == path);
+        let is_leaf = self.devices.leaves().iter().any(|leaf| leaf.path() == path);
         self.log_listed(path).filter(|_| !is_leaf)
-    }
-
-    /// The greatest number of a group, or of a mirror of log devices.
-    pub(crate) fn last_group(&self) -> u8 {
-        self.last_of_groups().max(self.last_log_mirror())
-    }
-
-    /// The greatest number of a group.
-    fn last_of_groups(&self) -> u8 {
-        self.groups.read().iter().map(|group| group.id).max().unwrap_or(0)
-    }
-
-    /// The greatest number of a mirror of log devices.
-    pub(crate) fn last_log_mirror(&self) -> u8 {
-        self.aux.read().iter().map(|aux| aux.log.mirror).max().unwrap_or(0)
     }
 
     /// Features say what labels list.
     pub(crate) fn fit_log_features(&self) {
         let (any, mirrors) = {
-            let aux = self.aux.read();
+            let aux = self.devices.aux.listed.read();
             let logs = || aux.iter().filter(|aux| aux.class == AuxClass::Log);
             (logs().next().is_some(), logs().any(|aux| aux.log != LogPart::default()))
         };
-        let mut features = self.features.write();
+        let mut features = self.core.features.write();
         for (name, is_used) in [(log_device::FEATURE, any), (log_device::MIRRORS, mirrors)] {
             match (is_used, features.iter().any(|feature| feature.name == name)) {
                 (true, false) => features.extend(Feature::known(name)),
@@ -144,16 +61,6 @@ impl Inner {
                 _ => {}
             }
         }
-    }
-
-    /// Auxiliary devices as labels are to list them. Until the root under way is durable log devices are listed as they were (D2).
-    pub(crate) fn labelled_aux(&self) -> Vec<AuxConfig> {
-        let mut aux = self.aux.read().clone();
-        if let Some(before) = self.logs_before.lock().as_ref() {
-            aux.retain(|aux| aux.class != AuxClass::Log);
-            aux.extend(before.iter().cloned());
-        }
-        aux
     }
 
     /// Takes the changes of log devices that are due, and gives up those that failed. At the beginning of a commit, under `sync_turn`
@@ -169,18 +76,18 @@ impl Inner {
             }
         }
         if !is_held {
-            changes.append(&mut self.log_changes.lock());
+            changes.append(&mut self.changes.lock());
         }
         if changes.is_empty() {
             return;
         }
         self.log.stand_down();
         self.log.want();
-        let groups = self.last_of_groups();
+        let groups = self.devices.last_of_groups();
         {
-            let mut aux = self.aux.write();
+            let mut aux = self.devices.aux.listed.write();
             let logs = aux.iter().filter(|aux| aux.class == AuxClass::Log);
-            *self.logs_before.lock() = Some(logs.cloned().collect());
+            *self.devices.aux.logs_before.lock() = Some(logs.cloned().collect());
             changes.iter().for_each(|change| change.list(&mut aux, groups));
         }
         {
@@ -190,15 +97,15 @@ impl Inner {
                 devices.push(Arc::clone(device));
             }
         }
-        self.commit_state.lock().labels_dirty = true;
+        self.core.commit_state.lock().labels_dirty = true;
     }
 
     /// The root under way is durable: labels say from now on what is so, and those that they list no more take none.
     pub(crate) fn logs_settled(&self) {
-        if self.logs_before.lock().take().is_none() {
+        if self.devices.aux.logs_before.lock().take().is_none() {
             return;
         }
-        let listed = self.aux.read().clone();
+        let listed = self.devices.aux.listed.read().clone();
         self.log_devices.write().retain(|known| listed.iter().any(|aux| aux.guid == known.guid));
         self.fit_log_features();
     }
@@ -206,7 +113,7 @@ impl Inner {
     /// Log devices that are here, and in use as labels are to list them: with one that goes in the commit under way, as long as its root is
     /// not durable (D2, D3).
     pub(crate) fn labelled_logs(&self) -> Vec<Arc<LogDevice>> {
-        let listed = self.labelled_aux();
+        let listed = self.devices.labelled_aux();
         let used = listed.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
         used.filter_map(|aux| self.log_here(aux.guid)).collect()
     }
@@ -214,40 +121,41 @@ impl Inner {
     /// Has changes of log devices made. Durable when it returns.
     fn change_logs(&self, changes: Vec<LogChange>) -> Result<()> {
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             self.check_log_free()?;
-            let (mut aux, groups) = (self.aux.read().clone(), self.last_of_groups());
+            let (mut aux, groups) = (self.devices.aux.listed.read().clone(), self.devices.last_of_groups());
             changes.iter().for_each(|change| change.list(&mut aux, groups));
-            let leaf = self.leaves().into_iter().next().expect("a pool has a leaf");
-            let mut label = self.label_of(&leaf, PoolState::Active, self.txgs.commits.committed());
-            if !self.has_feature(log_device::MIRRORS) {
+            let leaf = self.devices.leaves().into_iter().next().expect("a pool has a leaf");
+            let mut label =
+                self.devices.label_of(&leaf, PoolState::Active, self.core.txgs.commits.committed());
+            if !self.core.has_feature(log_device::MIRRORS) {
                 label.features.extend(Feature::known(log_device::MIRRORS));
             }
             if (LabelConfig { aux, ..label }).encode(steadfast_crypto::hash).is_none() {
-                return Err(Error::LabelTooLong { pool: self.name() });
+                return Err(Error::LabelTooLong { pool: self.core.name() });
             }
-            self.log_changes.lock().extend(changes);
+            self.changes.lock().extend(changes);
         }
         self.settle_labels()
     }
 
     /// Commits until labels say what is so. Where a log device fails meanwhile, the commit that gives it up writes them.
     pub(crate) fn settle_labels(&self) -> Result<()> {
-        let most = self.aux.read().len() + 2;
+        let most = self.devices.aux.listed.read().len() + 2;
         for _ in 0..most {
-            self.commit_changes()?;
-            if !self.commit_state.lock().labels_dirty {
+            self.core.commit_changes()?;
+            if !self.core.commit_state.lock().labels_dirty {
                 return Ok(());
             }
         }
         let failed = self.logs_in_use().into_iter().flatten().find(|log| log.has_failed());
-        let path = failed.map_or_else(|| self.name(), |log| log.path.clone());
+        let path = failed.map_or_else(|| self.core.name(), |log| log.path.clone());
         Err(Error::LogUnfit { path, reason: "labels could not be written".to_owned() })
     }
 
     /// Others of the mirror of a log device, that one among them.
     fn sides_of(&self, log: &AuxConfig) -> Vec<AuxConfig> {
-        let aux = self.aux.read();
+        let aux = self.devices.aux.listed.read();
         let is_side = |aux: &&AuxConfig| aux.guid == log.guid || is_beside(aux, log);
         aux.iter().filter(is_side).cloned().collect()
     }
@@ -261,27 +169,30 @@ impl Inner {
         force: bool,
     ) -> Result<Arc<LogDevice>> {
         let is_old = |aux: &AuxConfig| old.is_some_and(|old| old.guid == aux.guid);
-        let is_listed = self.aux.read().iter().any(|aux| aux.path == handle.path && !is_old(aux));
-        if is_listed || self.leaves().iter().any(|leaf| leaf.path() == handle.path) {
+        let is_listed =
+            self.devices.aux.listed.read().iter().any(|aux| aux.path == handle.path && !is_old(aux));
+        if is_listed || self.devices.leaves().iter().any(|leaf| leaf.path() == handle.path) {
             return Err(Error::Twice { path: handle.path });
         }
         if let Some(old) = old.filter(|old| old.path == handle.path && old.is_in_use()) {
-            return Err(Error::StillInUse { pool: self.name(), path: old.path.clone() });
+            return Err(Error::StillInUse { pool: self.core.name(), path: old.path.clone() });
         }
-        crate::devices::grow::check_unoccupied(&handle, force)?;
+        crate::devices::probe::check_unoccupied(&handle, force)?;
         let character = handle.device.character();
         if !character.appendable {
             return Err(Error::GroupOfObjects { path: handle.path, group: "mirror".to_owned() });
         }
-        let guid = self.env.random.nonzero_u64();
-        let log = LogDevice::new(&self.env, &self.events, guid, handle, self.slot_size);
+        let guid = self.core.env.random.nonzero_u64();
+        let log =
+            LogDevice::new(&self.core.env, &self.core.events, guid, handle, self.core.identity.slot_size);
         let here = sides.iter().filter_map(|aux| self.log_here(aux.guid));
         let least = here.map(|log| log.slots).min().unwrap_or(0).max(1);
         if log.slots < least {
-            let (bytes, needed) = (character.size_bytes, medium::device_bytes(least, self.slot_size));
+            let (bytes, needed) =
+                (character.size_bytes, medium::device_bytes(least, self.core.identity.slot_size));
             return Err(Error::TooSmall { path: log.path.clone(), bytes, needed });
         }
-        crate::import::scan::erase(&*log.device)?;
+        crate::devices::probe::erase(&*log.device)?;
         log.prepare()?;
         Ok(Arc::new(log))
     }
@@ -294,7 +205,7 @@ impl Inner {
         if devices > most {
             return Err(Error::GroupSize { group: "mirror".to_owned(), devices, least: 2, most });
         }
-        if beside.log.mirror == 0 && self.last_group() == u8::MAX {
+        if beside.log.mirror == 0 && self.devices.last_group() == u8::MAX {
             return Err(Error::TooManyGroups);
         }
         let device = self.new_side(&sides, None, new, force)?;
@@ -306,14 +217,14 @@ impl Inner {
         let sides = self.sides_of(log);
         if sides.len() < 2 {
             let reason = "it stands alone; `zpool remove` lets a pool live without it";
-            return Err(Error::Detach { pool: self.name(), path: log.path.clone(), reason });
+            return Err(Error::Detach { pool: self.core.name(), path: log.path.clone(), reason });
         }
         let is_enough = |aux: &AuxConfig| {
             let here = || self.log_here(aux.guid).is_some_and(|here| !here.has_failed());
             aux.guid != log.guid && aux.is_in_use() && here()
         };
         if !sides.iter().any(is_enough) {
-            return Err(Error::DeviceNeeded { pool: self.name(), path: log.path.clone() });
+            return Err(Error::DeviceNeeded { pool: self.core.name(), path: log.path.clone() });
         }
         let here = self.log_here(log.guid);
         self.change_logs(vec![LogChange::Leave(vec![log.guid])])?;
@@ -369,13 +280,13 @@ impl Inner {
                     here.release();
                     Arc::clone(&here.injector)
                 });
-                let injector = kept.unwrap_or_else(|| Injector::new(Arc::clone(&self.env.clock)));
+                let injector = kept.unwrap_or_else(|| Injector::new(Arc::clone(&self.core.env.clock)));
                 let handle = DeviceHandle { path: log.path.clone(), device: open()? };
-                let label = crate::import::scan::label_of(&*handle.device)?;
-                if label.pool != self.guid || label.device_guid != log.guid {
-                    return Err(Error::ForeignDevice { path: handle.path, pool: self.name() });
+                let label = crate::devices::probe::label_of(&*handle.device)?;
+                if label.pool != self.core.identity.guid || label.device_guid != log.guid {
+                    return Err(Error::ForeignDevice { path: handle.path, pool: self.core.name() });
                 }
-                let (env, events, size) = (&self.env, &self.events, self.slot_size);
+                let (env, events, size) = (&self.core.env, &self.core.events, self.core.identity.slot_size);
                 Arc::new(LogDevice::with_injector(env, events, log.guid, handle, size, injector))
             }
         };
@@ -392,9 +303,9 @@ impl Inner {
         let here = guids.iter().filter_map(|guid| self.log_here(*guid));
         let changes: Vec<LogChange> = here.map(LogChange::In).collect();
         let any = !changes.is_empty();
-        self.log_changes.lock().extend(changes);
+        self.changes.lock().extend(changes);
         if any {
-            self.changed.store(true, Ordering::Release);
+            self.core.health.changed.store(true, Ordering::Release);
         }
         any
     }
@@ -403,7 +314,7 @@ impl Inner {
     pub(crate) fn let_go_of_log(&self, log: &AuxConfig) -> Result<()> {
         let here = self.log_here(log.guid);
         if log.is_in_use() && here.is_some() {
-            return Err(Error::StillInUse { pool: self.name(), path: log.path.clone() });
+            return Err(Error::StillInUse { pool: self.core.name(), path: log.path.clone() });
         }
         here.into_iter().for_each(|here| here.release());
         Ok(())
@@ -411,9 +322,9 @@ impl Inner {
 
     /// Takes a log device away, with all of its mirror. Groups go elsewhere from now on. Durable when it returns.
     pub(crate) fn remove_log(&self, path: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let Some(log) = self.log_listed(path) else {
-            return Err(Error::NoSuchLog { pool: self.name(), path: path.to_owned() });
+            return Err(Error::NoSuchLog { pool: self.core.name(), path: path.to_owned() });
         };
         let guids: Vec<u64> = self.sides_of(&log).iter().map(|aux| aux.guid).collect();
         let here: Vec<Arc<LogDevice>> = guids.iter().filter_map(|guid| self.log_here(*guid)).collect();

@@ -1,19 +1,17 @@
 //! The intent log of a pool: its segments, its datasets, its replay. Theory in the room `intent_log`.
 
+use crate::core::view::Reader;
+use crate::log::state::Zil;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_dataset::{Dataset, JournalMode, SyncMode};
 use steadfast_env::Bug;
-use steadfast_format::{DatasetId, HeldLog, LogHead, LogRecord, LogStart, Txg};
-use steadfast_intent_log::{
-    Damage, DatasetLog, Group, LogCounts, Medium, Survey, Wanted, open_group, survey,
-};
+use steadfast_format::{HeldLog, LogHead, LogRecord, LogStart, Txg};
+use steadfast_intent_log::{Damage, Group, LogCounts, Medium, Survey, Wanted, open_group, survey};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 
 /// Share of a pool's slots that its log takes, and bounds.
 const SLOTS_SHARE: u32 = 32;
@@ -45,58 +43,13 @@ pub struct LogStatus {
     pub held: usize,
 }
 
-impl Inner {
-    /// What a dataset's `fsync` shall write.
-    fn journal_mode(&self, id: DatasetId) -> JournalMode {
-        let table = self.table.read();
-        let value = table.resolve(id, "journal", "/").map(|resolved| resolved.value);
-        match value.as_deref() {
-            Some("off") => JournalMode::Off,
-            Some("writeback") => JournalMode::Writeback,
-            Some("data") => JournalMode::Data,
-            _ => JournalMode::Ordered,
-        }
-    }
-
-    /// What a dataset's changes wait for.
-    fn sync_mode(&self, id: DatasetId) -> SyncMode {
-        let table = self.table.read();
-        let value = table.resolve(id, "sync", "/").map(|resolved| resolved.value);
-        match value.as_deref() {
-            Some("always") => SyncMode::Always,
-            Some("disabled") => SyncMode::Disabled,
-            _ => SyncMode::Standard,
-        }
-    }
-
-    /// Connects an open dataset with the log, as its properties say.
-    pub(crate) fn connect_log(&self, id: DatasetId, head: &Dataset) {
-        let sync = self.sync_mode(id);
-        head.set_sync_mode(sync);
-        // Nobody will ask: nothing needs to be tracked.
-        let mode = if sync == SyncMode::Disabled { JournalMode::Off } else { self.journal_mode(id) };
-        self.interval.set(id, mode == JournalMode::Data && !self.read_only);
-        let (locked, keys) = {
-            let table = self.table.read();
-            let entry = table.get(id);
-            let keys = entry.and_then(|entry| Some(Arc::clone(&entry.keys.as_ref()?.blocks)));
-            (entry.is_none_or(|entry| entry.is_encrypted() && keys.is_none()), keys)
-        };
-        if self.read_only || locked || mode == JournalMode::Off || !self.has_feature("intent_log") {
-            head.set_journal(None, JournalMode::Off);
-        } else if head.journal_mode() == JournalMode::Off {
-            head.set_journal(Some(Arc::new(DatasetLog::new(Arc::clone(&self.log), keys))), mode);
-        } else {
-            head.set_journal_mode(mode);
-        }
-    }
-
+impl Zil {
     /// Reserves segments if somebody wants a log. In the sync, before the changes of the table are taken.
     pub(crate) fn reserve_log(&self) {
         if self.log.is_wanted() && !self.log.is_ready() && self.log_target().is_empty() {
-            let total = u32::try_from(self.space.accounting().slots).unwrap_or(u32::MAX);
-            let segments = self.space.reserve_log((total / SLOTS_SHARE).clamp(SLOTS_MIN, SLOTS_MAX));
-            self.log_fresh.store(!segments.is_empty(), Ordering::Relaxed);
+            let total = u32::try_from(self.core.space.accounting().slots).unwrap_or(u32::MAX);
+            let segments = self.core.space.reserve_log((total / SLOTS_SHARE).clamp(SLOTS_MIN, SLOTS_MAX));
+            self.fresh.store(!segments.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -111,18 +64,18 @@ impl Inner {
 
     /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place [intent_log.4].
     pub(crate) fn begin_log(&self, durable: Txg) {
-        let rests = self.log_rests.load(Ordering::Acquire);
+        let rests = self.rests.load(Ordering::Acquire);
         if rests || self.log.is_ready() || self.held.lock().head().is_some() {
             return;
         }
-        if self.commit_state.lock().labels_dirty {
+        if self.core.commit_state.lock().labels_dirty {
             return; // (D6)
         }
         let medium = self.log_target();
         if medium.is_empty() {
             return;
         }
-        if medium.is_in_pool() && self.log_fresh.swap(false, Ordering::Relaxed) {
+        if medium.is_in_pool() && self.fresh.swap(false, Ordering::Relaxed) {
             // Written once in full, so that no later flush has to make the host find room for it. If that fails, so will a group.
             let zeros = vec![0; ZEROS.min(medium.segment_bytes() as usize)];
             for segment in 0..medium.segments() {
@@ -139,9 +92,9 @@ impl Inner {
     pub(crate) fn log_status(&self) -> LogStatus {
         let segments = self.log_target().segments() as u64;
         LogStatus {
-            size_bytes: segments * u64::from(self.slot_size),
+            size_bytes: segments * u64::from(self.core.identity.slot_size),
             counts: self.log.counts(),
-            replayed: self.log_replayed.load(Ordering::Relaxed),
+            replayed: self.replayed.load(Ordering::Relaxed),
             held: self.held.lock().count(),
         }
     }
@@ -156,10 +109,10 @@ impl Inner {
         accept: bool,
         vouched: Option<LogHead>,
     ) -> Result<Option<String>> {
-        let twice = self.env.has_bug(Bug::LogReplayedTwice);
+        let twice = self.core.env.has_bug(Bug::LogReplayedTwice);
         let head = if twice { LogStart { next: 1, ..head } } else { head };
-        let unhashed = self.env.has_bug(Bug::LogTornAccepted);
-        let wanted = Wanted { pool: self.guid, head, unhashed };
+        let unhashed = self.core.env.has_bug(Bug::LogTornAccepted);
+        let wanted = Wanted { pool: self.core.identity.guid, head, unhashed };
         if self.held.lock().head().is_some() {
             // An earlier import replayed all but what is held, and `open_head` does that.
             return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
@@ -175,7 +128,7 @@ impl Inner {
             let safe = self.what_is_safe(&found, base);
             let reason = found.damage[0].to_string();
             if !accept {
-                return Err(Error::LogDamaged { pool: self.name(), reason, safe });
+                return Err(Error::LogDamaged { pool: self.core.name(), reason, safe });
             }
             notice = Some(format!("the operator gave up a part of the intent log: {reason}. {safe}"));
         }
@@ -195,46 +148,35 @@ impl Inner {
             }
         }
         for (group, body) in &bodies {
-            let dataset = self.open_head(group.header.dataset)?;
+            let dataset = self.core.open_head(group.header.dataset)?;
             let records = LogRecord::decode_all(body, group.header.records).expect("decoded before");
             dataset.replay(&records, base)?;
         }
-        if self.env.has_bug(Bug::ReplayErasesLog) {
+        if self.core.env.has_bug(Bug::ReplayErasesLog) {
             let medium = self.log_medium();
             for segment in 0..medium.segments() {
                 let _ = medium.write(segment, 0, &[0; ZEROS]);
                 let _ = medium.flush(segment);
             }
         }
-        self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
+        self.replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         Ok(notice)
     }
 
     /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts its root.
     pub(crate) fn log_found(&self, head: Option<LogStart>) -> LogHead {
         let Some(head) = head else { return LogHead::default() };
-        let found = survey(&self.log_medium(), &Wanted { pool: self.guid, head, unhashed: false });
+        let found =
+            survey(&self.log_medium(), &Wanted { pool: self.core.identity.guid, head, unhashed: false });
         let last = found.groups.last();
         last.map_or(LogHead::default(), |last| LogHead { seq: last.header.sequence, head: last.hash })
-    }
-
-    /// Who can read a group.
-    fn keys_for(&self, group: &Group) -> Readable {
-        let table = self.table.read();
-        let Some(entry) = table.get(group.header.dataset).filter(|entry| !entry.row.destroying) else {
-            return Readable::ByNobody;
-        };
-        match &entry.keys {
-            None if entry.is_encrypted() => Readable::Later,
-            keys => Readable::With(keys.as_ref().map(|keys| Arc::clone(&keys.blocks))),
-        }
     }
 
     /// Looks into whole groups: what cannot be replayed is damage, and strands all behind it.
     fn judge(&self, found: &mut Survey, base: Txg) {
         let bad = found.groups.iter().enumerate().find_map(|(at, group)| {
             let sequence = group.header.sequence;
-            if group.header.txg <= base && !self.env.has_bug(Bug::LogReplayedTwice) {
+            if group.header.txg <= base && !self.core.env.has_bug(Bug::LogReplayedTwice) {
                 return Some((at, Damage::Committed { sequence, txg: group.header.txg }));
             }
             match self.keys_for(group) {
@@ -254,7 +196,7 @@ impl Inner {
         let whole = found.groups.len();
         let mut lost: BTreeMap<String, u64> = BTreeMap::new();
         for group in &found.stranded {
-            *lost.entry(self.dataset_name(group.header.dataset)).or_default() += 1;
+            *lost.entry(self.core.dataset_name(group.header.dataset)).or_default() += 1;
         }
         let of: Vec<String> = lost.iter().map(|(name, groups)| format!("{name} {groups}")).collect();
         let missing = found.missing;
@@ -273,5 +215,28 @@ impl Inner {
             safe.push_str("; how many came after them is not known");
         }
         safe
+    }
+
+    /// Gives the log other segments than it has, if that was asked for: this commit holds all that it promised. At the beginning of
+    /// a commit.
+    pub(crate) fn move_log_away(&self) {
+        // What is held for a key that is not there no root holds.
+        if self.held.lock().count() > 0 || !self.devices.move_log.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        if !self.core.space.log_segments().is_empty() {
+            self.log.stand_down();
+            self.core.space.drop_log();
+            self.log.want();
+        }
+    }
+
+    /// Who can read a group.
+    fn keys_for(&self, group: &Group) -> Readable {
+        match self.core.reader_of(group.header.dataset) {
+            None => Readable::ByNobody,
+            Some(Reader { keys: None, is_encrypted: true, .. }) => Readable::Later,
+            Some(Reader { keys, .. }) => Readable::With(keys),
+        }
     }
 }

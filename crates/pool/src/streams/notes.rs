@@ -5,53 +5,30 @@
 //! (M1) What a stream notes on a snapshot is the snapshot's with the commit that takes it, or is nowhere.    `take_asked`; test: `tests/notes.rs`
 //! (M2) `Snapshot::props` holds what counts, set or received; only what is set is stored as a property, as of datasets (P1).   `table_items`
 
-use std::collections::BTreeSet;
+use crate::datasets::notes::Notes;
+use crate::streams::state::Streams;
 
 use steadfast_format::stream::{StreamBegin, StreamNotes};
 use steadfast_format::{DatasetId, Txg};
 use steadfast_property::{Local, Scope, is_tag, is_user_property, parse_assignment};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::received::{ReceivedProps, goes_along};
-use crate::datasets::snapshots::Snapshot;
+use crate::datasets::received::goes_along;
 use crate::streams::receive::ReceiveSpec;
 use crate::streams::send::SendSpec;
 
 /// Feature of pools that keep what was received of snapshots apart from what is set.
 pub(crate) const FEATURE: &str = "received_notes";
 
-/// What a snapshot gets with a stream.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Notes {
-    /// Properties that count.
-    pub props: Local,
-    /// Properties that came.
-    pub received: ReceivedProps,
-    /// Tags that hold it from the beginning.
-    pub tags: BTreeSet<String>,
-}
-
-impl Snapshot {
-    /// A snapshot that nobody knows yet gets what came with it. Tags are set here and now.
-    pub fn take_notes(&mut self, notes: &Notes, now_ns: u64) {
-        self.props.extend(notes.props.clone());
-        self.props_dirty.extend(notes.props.keys().cloned());
-        self.received = notes.received.clone();
-        self.holds.extend(notes.tags.iter().map(|tag| (tag.clone(), now_ns)));
-        self.holds_dirty.extend(notes.tags.iter().cloned());
-    }
-}
-
-impl Inner {
+impl Streams {
     /// What is noted on a snapshot and goes along with it. Refused is what would be more than a stream carries.
     pub(crate) fn notes_to_send(&self, spec: &SendSpec, id: DatasetId, txg: Txg) -> Result<StreamNotes> {
         let mut notes = StreamNotes::default();
         let of_dataset = match spec.properties {
-            true => self.props_to_send(id, spec.backup),
+            true => self.datasets.props_to_send(id, spec.backup),
             false => Local::new(),
         };
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let found = table.get(id).and_then(|entry| Some((entry, entry.snapshots.get(&txg)?)));
         if let Some((entry, snapshot)) = found {
             let received = snapshot.received.values();
@@ -78,7 +55,8 @@ impl Inner {
     /// What of a stream's notes a snapshot gets, and names of properties that are none here.
     pub(crate) fn notes_taken(&self, spec: &ReceiveSpec, came: StreamNotes) -> (Notes, Vec<String>) {
         let (mut notes, mut left_out) = (Notes::default(), Vec::new());
-        let keeps_apart = self.has_feature(FEATURE) && self.has_feature(crate::datasets::received::FEATURE);
+        let keeps_apart =
+            self.core.has_feature(FEATURE) && self.core.has_feature(crate::datasets::received::FEATURE);
         for (name, value) in came.properties {
             let exact = parse_assignment(Scope::Dataset, &format!("{name}={value}"));
             let is_exact = exact.is_ok_and(|(known, exact)| known == name && exact == value);

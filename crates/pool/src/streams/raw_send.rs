@@ -12,6 +12,10 @@
 //! ## Cost
 //! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is done again for the next ones.
 
+use crate::datasets::batch::Batch;
+use crate::datasets::batch::Place;
+use crate::datasets::batch::place_of;
+use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,79 +29,23 @@ use steadfast_format::stream::FrameKind;
 use steadfast_format::{BlockKind, BlockPointer, InodeId, SnapshotRow, Stamp, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::blocks::DatasetBlocks;
-use crate::datasets::manifest::Listed;
-use crate::datasets::raw::{file_of, name_of, offset_of, stored};
+use crate::datasets::manifests::Listed;
 use crate::datasets::traverse::{Base, Shared, differences, shared};
+use crate::refs::blocks::DatasetBlocks;
+use crate::refs::raw_source::file_of;
+use crate::refs::raw_source::name_of;
+use crate::refs::raw_source::stored;
 use crate::streams::stream_io::StreamWriter;
 
-/// Blocks that are put in order at once: some 100 MiB.
-const AT_ONCE: usize = 1 << 19;
 /// Bytes of a frame, but for one that holds a single block.
 const FRAME_BYTES: usize = 1 << 20;
-
-/// Where a block lies in a raw dataset: what they are ordered by.
-pub(crate) type Place = (InodeId, u64);
-
-pub(crate) fn place_of(stamp: &Stamp) -> Place {
-    (file_of(&stamp.salt), offset_of(stamp))
-}
-
-/// Which of two trees names a block.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Named {
-    pub target: bool,
-    pub base: bool,
-}
-
-/// Blocks of two snapshots, of one range of places.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub blocks: BTreeMap<Place, (BlockPointer, Named)>,
-    /// From this place on blocks were left out.
-    end: Option<Place>,
-}
-
-impl Batch {
-    pub fn add(&mut self, after: Option<Place>, pointer: &BlockPointer, is_target: bool) {
-        let place = place_of(&pointer.stamp);
-        if after.is_some_and(|after| place <= after) || self.end.is_some_and(|end| place >= end) {
-            return;
-        }
-        let (_, named) = self.blocks.entry(place).or_insert((*pointer, Named::default()));
-        if is_target {
-            named.target = true
-        } else {
-            named.base = true
-        }
-        self.bound();
-    }
-
-    /// A block of the target, of which it is known whether it is as old as the base. It is younger if any reference to it is.
-    pub fn add_told(&mut self, after: Option<Place>, pointer: &BlockPointer, is_old: bool) {
-        let place = place_of(&pointer.stamp);
-        if after.is_some_and(|after| place <= after) || self.end.is_some_and(|end| place >= end) {
-            return;
-        }
-        let (_, named) = self.blocks.entry(place).or_insert((*pointer, Named { target: true, base: true }));
-        named.base &= is_old;
-        self.bound();
-    }
-
-    fn bound(&mut self) {
-        if self.blocks.len() > AT_ONCE {
-            self.end = self.blocks.pop_last().map(|(place, _)| place);
-        }
-    }
-}
 
 /// Where it is known from which blocks a snapshot has.
 pub(crate) enum Known<'a> {
     /// From its trees, with the key.
     Trees(RawTrees<'a>),
     /// From the manifest of its dataset.
-    Listed(&'a Inner, Listed),
+    Listed(&'a Datasets, Listed),
 }
 
 impl Known<'_> {
@@ -105,7 +53,7 @@ impl Known<'_> {
     fn batch(&self, after: Option<Place>) -> Result<Batch> {
         match self {
             Known::Trees(trees) => trees.batch(after),
-            Known::Listed(inner, listed) => inner.listed_batch(listed, after),
+            Known::Listed(datasets, listed) => datasets.listed_batch(listed, after),
         }
     }
 

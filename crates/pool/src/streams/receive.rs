@@ -15,6 +15,7 @@
 //! ## What a crash does
 //! Before the last commit: a hidden dataset is found at import, and is freed unless it is kept (`-s`). After it: the snapshot.
 
+use crate::streams::state::Streams;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -26,12 +27,14 @@ use steadfast_format::{DatasetId, InodeId, Lineage, ReceiveRow, Txg};
 use steadfast_property::Local;
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::datasets::dataset::NewKey;
-use crate::datasets::received::{Brought, KEY_PROPERTIES, ReceivedProps};
+use crate::datasets::partial::hidden_name;
+use crate::datasets::received::Brought;
+use crate::datasets::received::KEY_PROPERTIES;
+use crate::datasets::received_props::ReceivedProps;
+use crate::datasets::receiving::Receiving;
 use crate::datasets::table::{Entry, Table};
 use crate::datasets::traverse::{Base, differences};
-use crate::streams::receive_hidden::{Receiving, hidden_name};
 use crate::streams::receive_repeats::Came;
 use crate::streams::receive_tree::Followed;
 use crate::streams::stream_io::StreamReader;
@@ -140,7 +143,7 @@ pub trait ReceiveWatch {
     }
 }
 
-impl Inner {
+impl Streams {
     /// Receives all snapshots of a stream.
     pub(crate) fn receive(
         &self,
@@ -149,9 +152,9 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<Vec<Received>> {
         if !spec.dry_run {
-            self.check_writable()?;
-            self.need_feature(FEATURE)?;
-            self.need_feature(crate::datasets::snapshots::FEATURE)?;
+            self.core.check_writable()?;
+            self.core.need_feature(FEATURE)?;
+            self.core.need_feature(crate::datasets::snapshots::FEATURE)?;
         }
         let mut reader = StreamReader::new(input)?;
         let mut received = Vec::new();
@@ -201,7 +204,7 @@ impl Inner {
                 self.make_way(spec, &tree, &name, watch)?;
             }
             let before = reader.bytes;
-            let new = begin.base == 0 || self.table.read().find(&name).is_err();
+            let new = begin.base == 0 || self.datasets.table.read().find(&name).is_err();
             let is_top = begin.name.split('@').next() == Some(&top);
             let there = self.is_there((&name, &snapshot), &begin, is_top);
             let mut brought = match there {
@@ -217,7 +220,7 @@ impl Inner {
                     let called = (name.as_str(), snapshot.as_str());
                     let between = self.make_between(spec, &name, &begin)?;
                     let one = self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch);
-                    if one.is_err() && self.table.read().hidden_for(&name).is_none() {
+                    if one.is_err() && self.datasets.table.read().hidden_for(&name).is_none() {
                         self.unmake(&between);
                     }
                     let (next, left_out) = one?;
@@ -244,7 +247,7 @@ impl Inner {
         if begin.resumed || begin.base == 0 && is_top {
             return false;
         }
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let entry = table.find(name).ok().and_then(|id| table.get(id));
         let Some(entry) = entry.filter(|entry| entry.row.raw == begin.raw) else { return false };
         entry.snapshots.values().any(|known| known.row.guid == begin.guid && known.row.name == snapshot)
@@ -261,10 +264,10 @@ impl Inner {
         };
         for (at, _) in tail.match_indices('/') {
             let between = &name[..spec.target.len() + 1 + at];
-            if self.table.read().find(between).is_ok() {
+            if self.datasets.table.read().find(between).is_ok() {
                 continue;
             }
-            if let Err(error) = self.create_dataset(between, Local::new(), None) {
+            if let Err(error) = self.datasets.create_dataset(between, Local::new(), None) {
                 self.unmake(&made);
                 return Err(error);
             }
@@ -275,12 +278,12 @@ impl Inner {
 
     /// What was made for what did not come goes again, unless somebody uses it by now.
     fn unmake(&self, made: &[String]) {
-        for name in made.iter().rev().filter(|_| !self.is_suspended()) {
+        for name in made.iter().rev().filter(|_| !self.core.is_suspended()) {
             let unused = {
-                let table = self.table.read();
+                let table = self.datasets.table.read();
                 table.find(name).and_then(|id| table.check_no_hidden(id, &[]))
             };
-            if unused.and_then(|()| self.destroy_dataset(name, false)).is_err() {
+            if unused.and_then(|()| self.datasets.destroy_dataset(name, false)).is_err() {
                 return;
             }
         }
@@ -296,17 +299,17 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<(Frame, Vec<String>)> {
         let (hidden, pin) = match begin.resumed {
-            true => self.go_on(name, begin)?,
+            true => self.datasets.go_on(name, begin)?,
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
-        self.expect_props(hidden, brought);
+        self.datasets.expect_props(hidden, brought);
         // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
         let filled = self.fill(hidden, (begin, came), reader, watch);
         let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
         let outcome = filled.and_then(|(notes, next)| {
             drop(pin);
             let (notes, left_out) = self.notes_taken(spec, notes);
-            let target = self.table.read().get(hidden).and_then(|entry| {
+            let target = self.datasets.table.read().get(hidden).and_then(|entry| {
                 let receiving = entry.receiving.as_ref()?;
                 receiving.is_increment().then_some(receiving.row.target)
             });
@@ -317,7 +320,7 @@ impl Inner {
                     watch.after(name);
                     taken?;
                 }
-                _ if spec.force && self.table.read().find(name).is_ok() => {
+                _ if spec.force && self.datasets.table.read().find(name).is_ok() => {
                     watch.before(name)?;
                     let seen = self.become_visible(hidden, (name, true), begin, notes);
                     watch.after(name);
@@ -327,8 +330,8 @@ impl Inner {
             }
             Ok((next, left_out))
         });
-        if outcome.is_err() && !self.is_suspended() {
-            self.broke_off(hidden)?;
+        if outcome.is_err() && !self.core.is_suspended() {
+            self.datasets.broke_off(hidden)?;
         }
         outcome
     }
@@ -341,7 +344,7 @@ impl Inner {
         (begin, brought): (&StreamBegin, &Brought),
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
         let left_over = {
-            let table = self.table.read();
+            let table = self.datasets.table.read();
             table.hidden_for(name).map(|id| {
                 let receiving = table.get(id).and_then(|entry| entry.receiving.as_ref());
                 (id, receiving.is_some_and(|r| r.active), receiving.is_some_and(|r| r.row.kept))
@@ -350,17 +353,17 @@ impl Inner {
         match left_over {
             Some((_, true, _)) => return Err(Error::ReceiveActive { name: name.to_owned() }),
             Some((_, false, true)) => return Err(Error::PartialExists { name: name.to_owned() }),
-            Some((id, false, false)) => self.discard(id)?,
+            Some((id, false, false)) => self.datasets.discard(id)?,
             None => {}
         }
-        let target = self.table.read().find(name).ok();
+        let target = self.datasets.table.read().find(name).ok();
         if let Some(origin) = spec.origin.as_ref().filter(|_| begin.base == 0) {
             return Err(Error::OriginOfWhole { name: name.to_owned(), origin: origin.clone() });
         }
         match (begin.base, target) {
             (0, Some(_)) if !spec.force => Err(Error::DestinationExists { name: name.to_owned() }),
             (0, Some(_)) => {
-                match self.check_destroy(&self.table.read(), name, false) {
+                match self.datasets.check_destroy(&self.datasets.table.read(), name, false) {
                     // That it is mounted is the end's to see to.
                     Ok(()) | Err(Error::Busy { .. }) => {}
                     Err(error) => return Err(error),
@@ -373,14 +376,14 @@ impl Inner {
             }
             (_, None) => Err(Error::NoSuchDataset { name: name.to_owned() }),
             (_, Some(target)) => {
-                self.check_brought(target, brought)?;
+                self.datasets.check_brought(target, brought)?;
                 self.begin_upon(spec, target, (name, snapshot), begin)
             }
         }
     }
 
     fn is_kept_packed(&self, begin: &StreamBegin) -> bool {
-        begin.packed && self.has_feature(PACKED_FEATURE)
+        begin.packed && self.core.has_feature(PACKED_FEATURE)
     }
 
     pub(crate) fn begin_new(
@@ -392,11 +395,11 @@ impl Inner {
         let Some((parent_name, last)) = name.rsplit_once('/') else {
             return Err(Error::DestinationExists { name: name.to_owned() });
         };
-        let parent = self.table.read().find(parent_name);
+        let parent = self.datasets.table.read().find(parent_name);
         let parent = parent.map_err(|_| Error::NoParent { parent: parent_name.to_owned() })?;
-        self.table.read().check_parent(parent)?;
+        self.datasets.table.read().check_parent(parent)?;
         if begin.volume {
-            self.need_feature(crate::datasets::volumes::FEATURE)?;
+            self.core.need_feature(crate::datasets::volumes::FEATURE)?;
         }
         let (mut props, mut received) = (Local::new(), ReceivedProps::default());
         brought.apply(&mut props, &mut received);
@@ -404,21 +407,21 @@ impl Inner {
             note_root(&mut props);
         }
         if begin.raw && begin.volume {
-            self.need_feature(crate::datasets::raw::VOLUME_FEATURE)?;
+            self.core.need_feature(crate::datasets::raw::VOLUME_FEATURE)?;
         }
         match begin.raw {
-            true => self.need_feature(crate::datasets::raw::FEATURE)?,
-            false if brought.key.is_some() => self.need_feature("encryption")?,
-            false => self.check_not_raw(parent, parent_name)?,
+            true => self.core.need_feature(crate::datasets::raw::FEATURE)?,
+            false if brought.key.is_some() => self.core.need_feature("encryption")?,
+            false => self.datasets.check_not_raw(parent, parent_name)?,
         }
         // What is replaced makes room.
-        if self.table.read().find(name).is_err() {
-            self.check_filesystem_limits(parent, None)?;
+        if self.datasets.table.read().find(name).is_err() {
+            self.datasets.check_filesystem_limits(parent, None)?;
         }
-        self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
-        self.check_new_limits(parent, name, &props)?;
-        self.check_owner_quotas(props.keys().map(String::as_str))?;
-        self.check_props(&props)?;
+        self.datasets.check_snapshot_limits(&self.datasets.table.read(), &[(parent, 1)], &[])?;
+        self.datasets.check_new_limits(parent, name, &props)?;
+        self.datasets.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.datasets.check_props(&props)?;
         let row = ReceiveRow {
             target: DatasetId(0),
             base: None,
@@ -431,8 +434,9 @@ impl Inner {
         };
         let receiving = Receiving::new(row, true);
         let own = (props, received, brought.key.clone());
-        let id = self.add_hidden(parent, own, begin.hash_seed, receiving, begin.raw, begin.volume)?;
-        self.commit_changes()?;
+        let id =
+            self.datasets.add_hidden(parent, own, begin.hash_seed, receiving, begin.raw, begin.volume)?;
+        self.core.commit_changes()?;
         Ok(id)
     }
 
@@ -443,15 +447,15 @@ impl Inner {
         (name, snapshot): (&str, &str),
         begin: &StreamBegin,
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
-        self.open_head(target)?;
+        self.datasets.open_head(target)?;
         // Whether it was changed since is told by its roots.
-        self.commit_changes()?;
-        let mut table = self.table.write();
+        self.core.commit_changes()?;
+        let mut table = self.datasets.table.write();
         let entry = table.get(target).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
         let txg = self.check_target((&*table, entry), name, snapshot, spec.force, begin)?;
         // What is younger makes room.
         if entry.snapshots.range(txg.next()..).next().is_none() {
-            self.check_snapshot_limits(&table, &[(target, 1)], &[])?;
+            self.datasets.check_snapshot_limits(&table, &[(target, 1)], &[])?;
         }
         if entry.row.raw != begin.raw {
             return Err(Error::RawMixed { name: name.to_owned() });
@@ -468,8 +472,8 @@ impl Inner {
         };
         let (id, pin) = self.hide_upon(&mut table, name, target, receiving, Default::default())?;
         drop(table);
-        self.open_to_receive(id)?;
-        self.commit_changes()?;
+        self.datasets.open_to_receive(id)?;
+        self.core.commit_changes()?;
         Ok((id, Some(pin)))
     }
 
@@ -480,23 +484,23 @@ impl Inner {
         (name, snapshot): (&str, &str),
         (begin, brought): (&StreamBegin, &Brought),
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
-        self.need_feature(crate::datasets::clones::FEATURE)?;
-        self.need_feature(CLONE_FEATURE)?;
+        self.core.need_feature(crate::datasets::clones::FEATURE)?;
+        self.core.need_feature(CLONE_FEATURE)?;
         let no_parent = |parent: &str| Error::NoParent { parent: parent.to_owned() };
         let (parent_name, last) = name.rsplit_once('/').ok_or_else(|| no_parent(""))?;
-        let parent = self.table.read().find(parent_name).map_err(|_| no_parent(parent_name))?;
-        self.table.read().check_parent(parent)?;
+        let parent = self.datasets.table.read().find(parent_name).map_err(|_| no_parent(parent_name))?;
+        self.datasets.table.read().check_parent(parent)?;
         let (mut props, mut received) = (Local::new(), ReceivedProps::default());
         brought.apply(&mut props, &mut received);
         match begin.raw {
             true => note_root(&mut props),
-            false => self.check_not_raw(parent, parent_name)?,
+            false => self.datasets.check_not_raw(parent, parent_name)?,
         }
-        self.check_filesystem_limits(parent, None)?;
-        self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
-        self.check_new_limits(parent, name, &props)?;
-        self.check_owner_quotas(props.keys().map(String::as_str))?;
-        self.check_props(&props)?;
+        self.datasets.check_filesystem_limits(parent, None)?;
+        self.datasets.check_snapshot_limits(&self.datasets.table.read(), &[(parent, 1)], &[])?;
+        self.datasets.check_new_limits(parent, name, &props)?;
+        self.datasets.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.datasets.check_props(&props)?;
         let no_origin = || Error::NoOrigin { name: name.to_owned() };
         let mixed = || Error::RawMixed { name: name.to_owned() };
         // What was sent opened and sealed has one guid in both forms.
@@ -508,10 +512,10 @@ impl Inner {
                 None => no_origin(),
             }),
         };
-        let (of, _) = find(&self.table.read())?;
+        let (of, _) = find(&self.datasets.table.read())?;
         // What cannot be read is not begun upon.
-        self.open_head(of)?;
-        let mut table = self.table.write();
+        self.datasets.open_head(of)?;
+        let mut table = self.datasets.table.write();
         let (of, txg) = find(&table)?;
         let entry = table.get(of).filter(|entry| !entry.row.destroying).ok_or_else(no_origin)?;
         let guid = entry.snapshots[&txg].row.guid;
@@ -537,8 +541,8 @@ impl Inner {
         };
         let (id, pin) = self.hide_upon(&mut table, name, parent, receiving, (props, received))?;
         drop(table);
-        self.open_to_receive(id)?;
-        self.commit_changes()?;
+        self.datasets.open_to_receive(id)?;
+        self.core.commit_changes()?;
         Ok((id, Some(pin)))
     }
 
@@ -571,8 +575,8 @@ impl Inner {
             let root = encryption.root;
             let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
             let user = loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })?;
-            let random = |out: &mut [u8]| self.env.random.fill(out);
-            let aad = crate::datasets::keys::wrap_aad(self.guid, row.id);
+            let random = |out: &mut [u8]| self.core.env.random.fill(out);
+            let aad = crate::datasets::keys::wrap_aad(self.core.identity.guid, row.id);
             encryption.wrapped = steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random);
             if receiving.clone {
                 // The same master key, and a salt of its own: no nonce is used twice.
@@ -584,11 +588,11 @@ impl Inner {
         let id = table.take_id();
         // What becomes the target's is listed as its own from the beginning.
         let writers = match receiving.clone {
-            true => self.writers_of_clone(table, (of, txg), id),
+            true => self.datasets.writers_of_clone(table, (of, txg), id),
             false => table.get(of).map(|entry| entry.writers.clone()).unwrap_or_default(),
         };
         if receiving.clone {
-            (row.created_txg, row.created_ns) = (self.txgs.gate.open_txg(), self.now_ns());
+            (row.created_txg, row.created_ns) = (self.core.txgs.gate.open_txg(), self.core.now_ns());
         }
         let mut hidden = Entry::new(row, props);
         hidden.props_dirty = hidden.props.keys().cloned().collect();
@@ -619,8 +623,8 @@ impl Inner {
         }
         let txg = by_guid(begin.base).ok_or_else(|| Error::NoBase { name: name.to_owned() })?;
         // Something else may be received upon one of them.
-        self.check_receives(table, entry.row.id, |base| base > txg)?;
-        let younger: Vec<&crate::datasets::snapshots::Snapshot> =
+        self.datasets.check_receives(table, entry.row.id, |base| base > txg)?;
+        let younger: Vec<&crate::datasets::snapshot::Snapshot> =
             entry.snapshots.range(txg.next()..).map(|(_, s)| s).collect();
         if !younger.is_empty() && !force {
             let snapshots = younger.iter().map(|s| format!("{name}@{}", s.row.name)).collect();

@@ -1,15 +1,15 @@
 //! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became is taken over by the target.
 
+use crate::streams::state::Streams;
 use steadfast_format::stream::StreamBegin;
 use steadfast_format::{DatasetId, Lineage, MetaKey, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
+use crate::datasets::notes::Notes;
 use crate::datasets::received::Brought;
 use crate::datasets::table::Table;
-use crate::streams::notes::Notes;
 
-impl Inner {
+impl Streams {
     /// The last commit of an increment: the target takes over what the hidden dataset became, and its snapshot is taken.
     pub(crate) fn take_over(
         &self,
@@ -18,14 +18,14 @@ impl Inner {
         (begin, brought): (&StreamBegin, &Brought),
         notes: Notes,
     ) -> Result<()> {
-        self.open_head(target)?;
-        let is_told = self.check_brought(target, brought)?;
+        self.datasets.open_head(target)?;
+        let is_told = self.datasets.check_brought(target, brought)?;
         let answer = loop {
             // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
-            self.commit_changes()?;
-            let _turn = self.sync_turn.lock();
-            let _figures = self.figures.write();
-            let mut table = self.table.write();
+            self.core.commit_changes()?;
+            let _turn = self.core.sync_turn.lock();
+            let _figures = self.datasets.figures.write();
+            let mut table = self.datasets.table.write();
             let name = table.full_name(target);
             let missing = || Error::NoSuchDataset { name: name.clone() };
             let entry = table.get(target).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
@@ -44,19 +44,19 @@ impl Inner {
             let named = format!("{name}@{}", entry.snapshots[&txg].row.name);
             if !younger.is_empty() {
                 // What cannot be read is found before they are gone.
-                self.newer_places(entry, &table.key_name(target), txg)?;
-                self.remove_snapshots(&mut table, target, &younger)?;
+                self.datasets.newer_places(entry, &table.key_name(target), txg)?;
+                self.datasets.remove_snapshots(&mut table, target, &younger)?;
             }
-            let rolled = self.roll_within(&mut table, &named, target, txg);
+            let rolled = self.datasets.roll_within(&mut table, &named, target, txg);
             if let Some(error) = rolled.as_ref().err().filter(|_| !younger.is_empty()) {
                 // They are gone from the table that the next commit would store.
-                self.suspend(error);
+                self.core.suspend(error);
             }
             rolled?;
             let taken = self.take_cells(&mut table, hidden, target);
             if let Err(error) = &taken {
                 // A part of it is in the tree that the next commit would store.
-                self.suspend(error);
+                self.core.suspend(error);
             }
             taken?;
             let became = table.remove(hidden).expect("looked at just now").row;
@@ -68,15 +68,15 @@ impl Inner {
             (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
             entry.row_dirty = true;
             entry.take_brought(brought);
-            break self.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes);
+            break self.datasets.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes);
         };
-        self.blockio.forget(hidden, hidden);
-        self.open_head(target)?;
+        self.core.blockio.forget(hidden, hidden);
+        self.datasets.open_head(target)?;
         if is_told {
-            self.apply_settings(target);
-            self.update_quotas(None);
+            self.datasets.apply_settings(target);
+            self.datasets.update_quotas(None);
         }
-        self.await_answer(&answer)
+        self.datasets.await_answer(&answer)
     }
 
     /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the origin's.
@@ -90,7 +90,7 @@ impl Inner {
         let (txg, _) = row.base.ok_or_else(missing)?;
         let origin = table.get(row.target).and_then(|of| of.snapshots.get(&txg)).ok_or_else(missing)?;
         let (mut bytes, mut logical) = (0, 0);
-        for (_, sum) in self.cells_of(hidden)? {
+        for (_, sum) in self.datasets.cells_of(hidden)? {
             bytes += sum.bytes;
             logical += sum.logical;
         }
@@ -107,16 +107,16 @@ impl Inner {
 
     /// What the hidden dataset let go of the base is let go by the target. (R2)
     pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
-        for (cell, sum) in self.cells_of(hidden)? {
+        for (cell, sum) in self.datasets.cells_of(hidden)? {
             for number in 0..sum.next {
                 let key = MetaKey::CellRun(hidden, cell, number).encode();
-                let Some(value) = self.meta.get(&key)? else { continue };
+                let Some(value) = self.core.meta.get(&key)? else { continue };
                 let places = steadfast_format::CellPlace::decode_run(&value)
-                    .map_err(|source| self.corrupt(&self.name(), "places of a cell", source))?;
-                self.put(target, cell, &places, self.sum_of(&places))?;
-                self.meta.remove(&key)?;
+                    .map_err(|source| self.core.corrupt(&self.core.name(), "places of a cell", source))?;
+                self.datasets.put(target, cell, &places, self.datasets.sum_of(&places))?;
+                self.core.meta.remove(&key)?;
             }
-            self.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
+            self.core.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
             let entry = table.get_mut(target).expect("looked at before");
             let lineage = &mut entry.row.lineage;
             if entry.deaths.is_shadow(cell) {
@@ -130,19 +130,6 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn cells_of(
-        &self,
-        id: DatasetId,
-    ) -> Result<Vec<(steadfast_format::CellId, steadfast_format::Cell)>> {
-        let mut cells = Vec::new();
-        let all = Txg(0)..Txg(u64::MAX);
-        self.visit_cells(id, all.clone(), all, |cell, sum| {
-            cells.push((cell, sum));
-            true
-        })?;
-        Ok(cells)
-    }
-
     /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken. What has its name goes with the same
     /// commit if it is to be replaced.
     pub(crate) fn become_visible(
@@ -152,29 +139,29 @@ impl Inner {
         begin: &StreamBegin,
         notes: Notes,
     ) -> Result<()> {
-        let old = self.table.read().find(name).ok();
+        let old = self.datasets.table.read().find(name).ok();
         if let Some(old) = old.filter(|_| replace) {
             let (alone, is_clone) = {
-                let table = self.table.read();
+                let table = self.datasets.table.read();
                 (table.owned_alone(old).is_some(), table.origin_of(old).is_some())
             };
             if is_clone {
                 return Err(Error::TargetIsClone { name: name.to_owned() });
             }
             // Its blocks are found by its trees, unless its segments are nobody else's.
-            match self.open_head(old) {
+            match self.datasets.open_head(old) {
                 Err(Error::KeyNotLoaded { .. }) if alone => {}
                 opened => _ = opened?,
             }
             // What is kept below it goes with it, as if it were destroyed: nobody could name it, and its row would never go.
-            self.check_destroy(&self.table.read(), name, false)?;
-            self.discard_partials(name, &[])?;
+            self.datasets.check_destroy(&self.datasets.table.read(), name, false)?;
+            self.datasets.discard_partials(name, &[])?;
         }
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         let answer = {
-            let _turn = self.sync_turn.lock();
-            let _figures = self.figures.write();
-            let mut table = self.table.write();
+            let _turn = self.core.sync_turn.lock();
+            let _figures = self.datasets.figures.write();
+            let mut table = self.datasets.table.write();
             check_place(&table, hidden, name)?;
             // Everything that can fail comes before the first change: what is replaced stays if this one is not seen.
             let missing = || Error::NoSuchDataset { name: name.to_owned() };
@@ -187,7 +174,7 @@ impl Inner {
                 if !replace {
                     return Err(Error::DestinationExists { name: name.to_owned() });
                 }
-                self.check_destroy(&table, name, false)?;
+                self.datasets.check_destroy(&table, name, false)?;
                 table.check_no_hidden(old, &[])?;
                 let entry = table.get_mut(old).expect("just found");
                 entry.row.destroying = true;
@@ -206,10 +193,10 @@ impl Inner {
             entry.row.name = last;
             entry.row_dirty = true;
             entry.receive_dirty = true;
-            self.ask_for(hidden, snapshot, (begin.guid, begin.created_ns), notes)
+            self.datasets.ask_for(hidden, snapshot, (begin.guid, begin.created_ns), notes)
         };
-        self.update_quotas(None);
-        self.await_answer(&answer)
+        self.datasets.update_quotas(None);
+        self.datasets.await_answer(&answer)
     }
 }
 

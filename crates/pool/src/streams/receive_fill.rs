@@ -1,6 +1,7 @@
 //! Receiving: the frames of a snapshot become what a hidden dataset holds (`receive.rs`). Each frame is looked at as a whole before anything of
 //! it is done.
 
+use crate::streams::state::Streams;
 use std::sync::Arc;
 
 use steadfast_dataset::{Dataset, ReceivedContent, Removal};
@@ -12,7 +13,6 @@ use steadfast_format::xattr::{self, XattrStart};
 use steadfast_format::{Compression, DatasetId, InodeId, LogRecord, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::streams::notes::foreign_tag;
 use crate::streams::raw_receive::{RawReceiver, Wrong};
 use crate::streams::receive::ReceiveWatch;
@@ -28,7 +28,7 @@ const NUMBERS_END: u64 = 1 << 48;
 /// Records that are taken at once. Each is promised a node, so that much of a quota has to be left for a frame of small files.
 const RECORDS_AT_ONCE: usize = 256;
 
-impl Inner {
+impl Streams {
     /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on that.
     pub(crate) fn fill(
         &self,
@@ -37,7 +37,7 @@ impl Inner {
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
     ) -> Result<StreamNotes> {
-        let dataset = self.open_head(hidden)?;
+        let dataset = self.datasets.open_head(hidden)?;
         let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
         let filled = self.fill_from(&dataset, begin, &mut repeats, reader, watch);
         // Of what broke off, too. (Q3)
@@ -55,7 +55,7 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<StreamNotes> {
         let hidden = dataset.id();
-        if self.is_volume(hidden) != begin.volume {
+        if self.datasets.is_volume(hidden) != begin.volume {
             return Err(reader.misplaced("it is of a volume where a file system is, or the reverse".into()));
         }
         let first = reader.frames;
@@ -199,7 +199,7 @@ impl Inner {
         let parts: Vec<_> =
             compressed().map(|(record, bytes)| (record.compression, *bytes, record.lsize)).collect();
         let mut plain = Vec::with_capacity(parts.len());
-        for ((record, _), bytes) in compressed().zip(self.blockio.unpack(&parts)) {
+        for ((record, _), bytes) in compressed().zip(self.core.blockio.unpack(&parts)) {
             let bad = || {
                 let PackedRecord { inode, offset, lsize, .. } = record;
                 let place = format!("inode {inode}, byte {offset}");
@@ -208,8 +208,9 @@ impl Inner {
             plain.push(bytes.ok_or_else(bad)?);
         }
         // A pool may do without Zstandard.
-        let stays =
-            |how: Compression| how != Compression::Zstd || self.has_feature(crate::datasets::dataset::ZSTD);
+        let stays = |how: Compression| {
+            how != Compression::Zstd || self.core.has_feature(crate::datasets::dataset::ZSTD)
+        };
         let mut plain = plain.iter();
         let mut arrived = Vec::with_capacity(records.len());
         for (PackedRecord { inode, offset, compression, .. }, bytes) in records {
@@ -228,8 +229,8 @@ impl Inner {
     }
 
     pub(crate) fn reached(&self, hidden: DatasetId, position: (InodeId, u64)) {
-        let open = self.txgs.gate.open_txg();
-        let mut table = self.table.write();
+        let open = self.core.txgs.gate.open_txg();
+        let mut table = self.datasets.table.write();
         if let Some(receiving) = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut()) {
             receiving.reached(open, position);
         }
@@ -241,7 +242,7 @@ impl Inner {
             steadfast_dataset::Error::NoInode(inode) => {
                 reader.misplaced(format!("it speaks of inode {inode}, which is not there"))
             }
-            steadfast_dataset::Error::Refused(Refusal::NoSpace) => Error::NoSpace { pool: self.name() },
+            steadfast_dataset::Error::Refused(Refusal::NoSpace) => Error::NoSpace { pool: self.core.name() },
             steadfast_dataset::Error::Refused(Refusal::OverQuota) => Error::ReceiveOverQuota,
             error => error.into(),
         }
@@ -271,7 +272,7 @@ impl Inner {
                 Err(format!("the next inode is {next_inode}, which is no number of an inode"))
             }
             LogRecord::Inode { inode, record } => {
-                let largest = self.block_bytes_max.ilog2();
+                let largest = self.core.throttle.block_bytes_max.ilog2();
                 if u32::from(record.record_shift) > largest {
                     let (has, most) = (1_u64 << record.record_shift, 1_u64 << largest);
                     return Err(format!(

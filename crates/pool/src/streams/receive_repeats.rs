@@ -6,6 +6,7 @@
 //! (Q3) A snapshot that is named stays until the commit that counts what refers to it: it is pinned, and the pins go after that. A sync that is
 //!      under way frees what was destroyed while it ran, and knows nothing of references that the txg behind it makes.       `Repeats::count`
 
+use crate::streams::state::Streams;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,9 +15,8 @@ use steadfast_format::stream::Repeat;
 use steadfast_format::{DatasetId, InodeId, LogRecord};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
+use crate::datasets::snapshots::Pin;
 use crate::streams::receive_fill::check_inside;
-use crate::streams::send::Pin;
 use crate::streams::stream_io::StreamReader;
 
 /// Repeats that wait for one commit, at most.
@@ -58,26 +58,26 @@ impl<'c> Repeats<'c> {
     }
 
     /// Content came up to here. (Q2)
-    pub fn came_to(&mut self, inner: &Inner, position: (InodeId, u64)) {
+    pub fn came_to(&mut self, streams: &Streams, position: (InodeId, u64)) {
         self.position = position;
         if self.waiting.is_empty() {
-            inner.reached(self.hidden, position);
+            streams.reached(self.hidden, position);
         }
     }
 
     /// Takes the repeats of a frame, if all of them can be.
-    pub fn add(&mut self, inner: &Inner, payload: &[u8], reader: &StreamReader<'_>) -> Result<()> {
+    pub fn add(&mut self, streams: &Streams, payload: &[u8], reader: &StreamReader<'_>) -> Result<()> {
         if payload.is_empty() || !payload.len().is_multiple_of(Repeat::SIZE) {
             return Err(reader.misplaced("its end is cut".into()));
         }
         let mut repeats = Vec::with_capacity(payload.len() / Repeat::SIZE);
         for bytes in payload.chunks(Repeat::SIZE) {
             let repeat = Repeat::decode(bytes).map_err(|error| reader.misplaced(error.to_string()))?;
-            let from = self.source(inner, &repeat, reader)?;
+            let from = self.source(streams, &repeat, reader)?;
             for (dataset, file, at) in
                 [(&self.dataset, repeat.inode, repeat.offset), (&from, repeat.source, repeat.from)]
             {
-                let inode = dataset.inode(file).map_err(|error| inner.receive_error(reader, error))?;
+                let inode = dataset.inode(file).map_err(|error| streams.receive_error(reader, error))?;
                 let inside = check_inside(file, &inode.record(), at + repeat.length);
                 inside.map_err(|reason| reader.misplaced(reason))?;
             }
@@ -91,41 +91,46 @@ impl<'c> Repeats<'c> {
             self.position = (repeat.inode, repeat.offset + repeat.length);
             self.waiting.push(repeat);
             if self.waiting.len() >= WAITING_MAX {
-                self.settle(inner, reader)?;
+                self.settle(streams, reader)?;
             }
         }
         Ok(())
     }
 
     /// Does what waits.
-    pub fn settle(&mut self, inner: &Inner, reader: &StreamReader<'_>) -> Result<()> {
+    pub fn settle(&mut self, streams: &Streams, reader: &StreamReader<'_>) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         // What came of this snapshot is stored from here on, and can be referred to; and commits reckon with rows.
-        if inner.references.is_enabled() {
-            inner.references.expect_rows();
+        if streams.core.references.is_enabled() {
+            streams.core.references.expect_rows();
         }
-        inner.commit_changes()?;
+        streams.core.commit_changes()?;
         for repeat in std::mem::take(&mut self.waiting) {
-            let from = self.source(inner, &repeat, reader)?;
+            let from = self.source(streams, &repeat, reader)?;
             let carried = carry(&from, &self.dataset, &repeat);
-            carried.map_err(|error| inner.receive_error(reader, error))?;
+            carried.map_err(|error| streams.receive_error(reader, error))?;
         }
-        inner.reached(self.hidden, self.position);
+        streams.reached(self.hidden, self.position);
         Ok(())
     }
 
     /// Waits until references to what is named are counted; only then may it go. (Q3)
-    pub fn count(&self, inner: &Inner) -> Result<()> {
-        match self.named.is_empty() || inner.is_suspended() {
+    pub fn count(&self, streams: &Streams) -> Result<()> {
+        match self.named.is_empty() || streams.core.is_suspended() {
             true => Ok(()),
-            false => inner.commit_changes(),
+            false => streams.core.commit_changes(),
         }
     }
 
     /// What a repeat is of, if the stream brought it. (Q1)
-    fn source(&mut self, inner: &Inner, repeat: &Repeat, reader: &StreamReader<'_>) -> Result<Arc<Dataset>> {
+    fn source(
+        &mut self,
+        streams: &Streams,
+        repeat: &Repeat,
+        reader: &StreamReader<'_>,
+    ) -> Result<Arc<Dataset>> {
         if self.is_own(repeat) {
             return Ok(Arc::clone(&self.dataset));
         }
@@ -141,15 +146,15 @@ impl<'c> Repeats<'c> {
             reader.misplaced(format!("it repeats snapshot {number}, {what}"))
         };
         let (guid, name) = came.as_ref().ok_or_else(passed)?;
-        let (id, pin) = inner.pin(name)?;
+        let (id, pin) = streams.datasets.pin(name)?;
         // It may have another name by now, and something else its own.
         if pin.row.guid != *guid {
             return Err(Error::NoSuchSnapshot { name: name.clone() });
         }
-        if inner.is_raw(id) {
+        if streams.datasets.is_raw(id) {
             return Err(reader.misplaced("it repeats what came sealed".into()));
         }
-        let dataset = Arc::clone(inner.open_stored(id, &pin.row.name)?.dataset());
+        let dataset = Arc::clone(streams.datasets.open_stored(id, &pin.row.name)?.dataset());
         self.named.insert(number, Named { dataset: Arc::clone(&dataset), _pin: pin });
         Ok(dataset)
     }

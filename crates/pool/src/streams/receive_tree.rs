@@ -4,11 +4,11 @@
 //! which here, whatever their names are by now: a file system is the one that has the youngest snapshot of it that is here.
 //!
 //! ## Invariants
-//! (F1) Nothing outside of what is received into changes: what is not at or below it is neither looked at nor named.      `Inner::here`
+//! (F1) Nothing outside of what is received into changes: what is not at or below it is neither looked at nor named.      `here`
 //! (F2) Names are followed before what needs them is received. Nothing is destroyed before the whole stream was received, but what is in
 //!      the way of a name.                                                               `follow_names`, `follow_to_the_end`
 //! (F3) Only with `force` is anything destroyed, and only a snapshot whose guid is nowhere in the tree, or a file system of which nothing is
-//!      there: no snapshot. What is left out of a stream is there, by its snapshots or its name, with all below it.  `Inner::strays`
+//!      there: no snapshot. What is left out of a stream is there, by its snapshots or its name, with all below it.  `strays`
 //! (F4) What cannot go stays, and is told; it does not keep the stream from being received.                        `not_followed`
 //! (F5) A clone is promoted only if that brings it a snapshot that is its own where it comes from, and takes none from a dataset whose own
 //!      it is there: so promoting ends. Or if what it is a clone of is destroyed.            `promotion_to_follow`, `free_clones`
@@ -16,13 +16,13 @@
 //! ## What a crash does
 //! Each rename is a commit, and each promotion and destroying. The next increment goes on from wherever it stopped.
 
+use crate::streams::state::Streams;
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::DatasetId;
 use steadfast_format::stream::{FrameHeader, StreamMember};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 use crate::streams::receive::{ReceiveSpec, ReceiveWatch, name_of};
 
 /// The tree that a stream is of, and what is left to be done to follow it.
@@ -99,7 +99,7 @@ fn is_at_or_below(name: &str, above: &str) -> bool {
     name.strip_prefix(above).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
-impl Inner {
+impl Streams {
     /// What a stream says of the tree that it is of; nothing, if that would be too long.
     pub(crate) fn members_of(&self, top: &str, left_out: &[String]) -> Result<Vec<StreamMember>> {
         let here = self.here(top)?;
@@ -117,7 +117,7 @@ impl Inner {
 
     /// A dataset and all below it, parents first. (F1)
     fn here(&self, top: &str) -> Result<Vec<Here>> {
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let id = table.find(top)?;
         let mut ids = vec![id];
         ids.extend(table.descendants(id));
@@ -230,7 +230,7 @@ impl Inner {
 
     /// Which of these are clones of others of them, by their places, and how many snapshots there are up to that one.
     fn clones_among(&self, here: &[Here]) -> Vec<(usize, usize, usize)> {
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let mut numbers = BTreeMap::new();
         for (at, dataset) in here.iter().enumerate() {
             for (age, (_, known)) in table.get(dataset.id).into_iter().flat_map(|e| &e.snapshots).enumerate()
@@ -251,9 +251,9 @@ impl Inner {
         (clone, of): (&Here, &str),
         watch: &mut dyn ReceiveWatch,
     ) -> Result<bool> {
-        let mut promoted = self.promote(&clone.name);
+        let mut promoted = self.datasets.promote(&clone.name);
         if let (Err(Error::PromoteConflict { snapshots, .. }), true) = (&promoted, spec.force) {
-            let known = self.table.read().get(clone.id).map(|entry| {
+            let known = self.datasets.table.read().get(clone.id).map(|entry| {
                 let rows = entry.snapshots.values().map(|known| &known.row);
                 rows.filter(|row| !tree.has(row.guid)).map(|row| row.name.clone()).collect::<BTreeSet<_>>()
             });
@@ -261,7 +261,10 @@ impl Inner {
                 full.split_once('@').is_some_and(|(_, name)| known.iter().any(|known| known.contains(name)))
             };
             let in_the_way: Vec<String> = snapshots.iter().filter(is_stray).cloned().collect();
-            promoted = self.destroy_snapshots(&in_the_way, false).and_then(|()| self.promote(&clone.name));
+            promoted = self
+                .datasets
+                .destroy_snapshots(&in_the_way, false)
+                .and_then(|()| self.datasets.promote(&clone.name));
         }
         match promoted {
             Ok(()) => {
@@ -269,7 +272,7 @@ impl Inner {
                 watch.snapshots_changed(of);
                 Ok(true)
             }
-            Err(error) if self.is_suspended() => Err(error),
+            Err(error) if self.core.is_suspended() => Err(error),
             Err(error) => {
                 watch.not_followed(error);
                 Ok(false)
@@ -374,7 +377,7 @@ impl Inner {
                 let to = by_guid[&guid];
                 let in_the_way = now.get(to).copied().filter(|other| !tree.has(*other));
                 if in_the_way.is_some() && spec.force {
-                    match self.destroy_snapshots(&[full(to)], false) {
+                    match self.datasets.destroy_snapshots(&[full(to)], false) {
                         Ok(()) => _ = now.remove(to),
                         Err(error) => watch.not_followed(error),
                     }
@@ -383,7 +386,7 @@ impl Inner {
                     waiting.push((name, guid));
                     continue;
                 }
-                self.rename_snapshots(&[full(&name)], to)?;
+                self.datasets.rename_snapshots(&[full(&name)], to)?;
                 now.remove(&name);
                 now.insert(to.clone(), guid);
             }
@@ -407,7 +410,7 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<bool> {
         let (name, parent, in_the_way) = {
-            let table = self.table.read();
+            let table = self.datasets.table.read();
             if table.get(id).is_none_or(|entry| entry.row.destroying) {
                 return Ok(true);
             }
@@ -420,7 +423,7 @@ impl Inner {
         }
         // What it is to lie below may be yet to come, or have that name for a while only; and what it lies below takes it along.
         let is_firm = |parent: DatasetId| {
-            let above = self.table.read().ancestry(parent);
+            let above = self.datasets.table.read().ancestry(parent);
             !above.iter().any(|above| *above == id || moving.contains(above))
         };
         if !parent.is_some_and(is_firm) {
@@ -429,11 +432,11 @@ impl Inner {
         if in_the_way.is_some() && spec.force {
             self.make_way(spec, tree, wanted, watch)?;
         }
-        if self.table.read().find(wanted).is_ok() {
+        if self.datasets.table.read().find(wanted).is_ok() {
             return Ok(false);
         }
         watch.before(&name)?;
-        let renamed = self.rename_dataset(&name, wanted);
+        let renamed = self.datasets.rename_dataset(&name, wanted);
         watch.renamed(&name, if renamed.is_ok() { wanted } else { &name });
         renamed.map(|()| true)
     }
@@ -446,7 +449,7 @@ impl Inner {
         name: &str,
         watch: &mut dyn ReceiveWatch,
     ) -> Result<()> {
-        let is_there = self.table.read().find(name).is_ok();
+        let is_there = self.datasets.table.read().find(name).is_ok();
         if tree.members.is_empty() || !spec.force || !is_there || name == tree.target {
             return Ok(());
         }
@@ -462,7 +465,7 @@ impl Inner {
     /// One of several datasets whose names others of them have gets a name that nobody has. False if none waits for that.
     fn step_aside(&self, left: &[(DatasetId, String)], watch: &mut dyn ReceiveWatch) -> Result<bool> {
         let found = {
-            let table = self.table.read();
+            let table = self.datasets.table.read();
             let is_wanted = |id: DatasetId| {
                 let name = table.full_name(id);
                 left.iter().any(|(other, wanted)| *other != id && *wanted == name)
@@ -474,11 +477,11 @@ impl Inner {
         let Some((parent, last)) = name.rsplit_once('/') else { return Ok(false) };
         let aside = format!("{parent}/{last}-{id}");
         let is_name = steadfast_property::check_dataset_name(&aside).is_ok();
-        if !is_name || self.table.read().find(&aside).is_ok() {
+        if !is_name || self.datasets.table.read().find(&aside).is_ok() {
             return Ok(false);
         }
         watch.before(&name)?;
-        let renamed = self.rename_dataset(&name, &aside);
+        let renamed = self.datasets.rename_dataset(&name, &aside);
         watch.renamed(&name, if renamed.is_ok() { &aside } else { &name });
         renamed.map(|()| true)
     }
@@ -542,10 +545,10 @@ impl Inner {
             Err(error) => return watch.not_followed(error),
         };
         for (dataset, names) in snapshots {
-            if self.destroy_snapshots(&names, false).is_err() {
+            if self.datasets.destroy_snapshots(&names, false).is_err() {
                 // Those that nothing keeps.
                 for name in &names {
-                    let destroyed = self.destroy_snapshots(std::slice::from_ref(name), false);
+                    let destroyed = self.datasets.destroy_snapshots(std::slice::from_ref(name), false);
                     destroyed.unwrap_or_else(|error| watch.not_followed(error));
                 }
             }
@@ -573,7 +576,7 @@ impl Inner {
                 watch.not_followed(error);
                 continue;
             }
-            let destroyed = self.destroy_all(&doomed, true);
+            let destroyed = self.datasets.destroy_all(&doomed, true);
             watch.destroyed(&doomed);
             if let Err(error) = destroyed {
                 watch.not_followed(error);

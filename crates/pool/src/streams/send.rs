@@ -2,6 +2,8 @@
 //!
 //! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
 
+use crate::datasets::snapshots::Pin;
+use crate::streams::state::Streams;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
@@ -21,13 +23,17 @@ use steadfast_format::{
 };
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::blocks::DatasetBlocks;
-use crate::datasets::ddt::References;
-use crate::datasets::manifest::Listed;
+use crate::datasets::batch::Batch;
+use crate::datasets::batch::Named;
+use crate::datasets::manifests::Listed;
 use crate::datasets::raw::roots_of;
 use crate::datasets::traverse::{Base, Found, differences, spans};
-use crate::streams::raw_send::{Batch, Known, Named, RawSender, RawTrees, salts_of};
+use crate::refs::blocks::DatasetBlocks;
+use crate::refs::ddt::References;
+use crate::streams::raw_send::Known;
+use crate::streams::raw_send::RawSender;
+use crate::streams::raw_send::RawTrees;
+use crate::streams::raw_send::salts_of;
 use crate::streams::stream_io::StreamWriter;
 
 /// Bytes of records in a frame, at least, but for the last one of its kind.
@@ -63,14 +69,6 @@ pub struct SendSpec {
     pub resume: Option<(u64, u64)>,
 }
 
-/// A snapshot that stays as long as this lives.
-#[derive(Clone)]
-pub(crate) struct Pin {
-    pub row: SnapshotRow,
-    pub txg: Txg,
-    _pin: Arc<()>,
-}
-
 /// What an increment builds upon.
 #[derive(Clone)]
 enum Upon {
@@ -99,29 +97,21 @@ impl Upon {
 /// Hears how far it is.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
 
-impl Inner {
-    /// Keeps a snapshot from being destroyed.
-    pub(crate) fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
-        let table = self.table.read();
-        let (id, txg) = table.find_snapshot(name)?;
-        let snapshot = &table.get(id).expect("just found").snapshots[&txg];
-        Ok((id, Pin { row: snapshot.row.clone(), txg, _pin: Arc::clone(&snapshot.pins) }))
-    }
-
+impl Streams {
     /// About how many bytes a stream would have. An increment is weighed: everything is done that is done to send it, but no content is
     /// read. So names and what was cut count as they do there, and it costs the nodes that changed.
-    pub(crate) fn send_estimate(self: &Arc<Inner>, spec: &SendSpec) -> Result<u64> {
+    pub(crate) fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
         let guess = self.check_send(spec)?;
         if spec.base.is_none() {
             return Ok(guess);
         }
-        let (id, pin) = self.pin(&spec.snapshot)?;
+        let (id, pin) = self.datasets.pin(&spec.snapshot)?;
         if !self.is_listed(spec, id, self.upon(spec, id, &pin)?.as_ref()) {
-            self.open_head(id)?;
+            self.datasets.open_head(id)?;
         }
         let notes = self.notes_to_send(spec, id, pin.txg)?;
         let mut places = Places::new();
-        let is_sharing = self.repeats(spec, id) && self.references.any_shared();
+        let is_sharing = self.repeats(spec, id) && self.core.references.any_shared();
         let repeats = is_sharing.then_some((1, &mut places));
         let mut nowhere = std::io::sink();
         let mut writer = StreamWriter::new(&mut nowhere, StreamHeader::default())?;
@@ -131,26 +121,26 @@ impl Inner {
 
     /// Refuses what cannot be sent. Gives a first guess of how much content it is.
     pub(crate) fn check_send(&self, spec: &SendSpec) -> Result<u64> {
-        let (id, pin) = self.pin(&spec.snapshot)?;
+        let (id, pin) = self.datasets.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
-            None if self.is_raw(id) && !spec.raw => {
-                Ok(roots_of(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
+            None if self.datasets.is_raw(id) && !spec.raw => {
+                Ok(roots_of(self.datasets.open_stored(id, &pin.row.name)?.dataset())?.logical)
             }
             // As on devices, where an end is padded.
             None if self.goes_packed(spec, id) => Ok(pin.row.data.min(pin.row.logical)),
             None => Ok(pin.row.logical),
             Some(Upon::Snapshot(_, base)) => {
-                let _figures = self.figures.read();
-                let table = self.table.read();
+                let _figures = self.datasets.figures.read();
+                let table = self.datasets.table.read();
                 let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
                 table.get(id).ok_or_else(missing)?;
-                self.written_since(&table, id, base.txg, Some(pin.txg))
+                self.datasets.written_since(&table, id, base.txg, Some(pin.txg))
             }
-            Some(Upon::Mark(_)) if self.is_raw(id) && !spec.raw => {
+            Some(Upon::Mark(_)) if self.datasets.is_raw(id) && !spec.raw => {
                 Err(Error::RawBookmark { name: spec.snapshot.clone() })
             }
             // All that is listed is looked at to say more.
-            Some(Upon::Mark(_)) if self.is_raw(id) => Ok(pin.row.data),
+            Some(Upon::Mark(_)) if self.datasets.is_raw(id) => Ok(pin.row.data),
             Some(upon @ Upon::Mark(_)) if spec.raw && self.is_sealed(id) => {
                 match self.is_listed(spec, id, Some(&upon)) {
                     true => Ok(pin.row.data),
@@ -158,7 +148,7 @@ impl Inner {
                 }
             }
             Some(Upon::Mark(mark)) => {
-                self.open_head(id)?;
+                self.datasets.open_head(id)?;
                 let blocks = self.blocks_for(id, spec)?;
                 let (mut bytes, packed) = (0, self.goes_packed(spec, id));
                 crate::datasets::newer::visit(&blocks, pin.row.extents, mark.txg, |pointer| {
@@ -175,15 +165,15 @@ impl Inner {
         let Some(base) = &spec.base else { return Ok(None) };
         let (other, upon) = match base.contains('#') {
             true => {
-                let (other, mark) = self.table.read().find_bookmark(base)?;
+                let (other, mark) = self.datasets.table.read().find_bookmark(base)?;
                 (other, Upon::Mark(mark))
             }
             false => {
-                let (other, pin) = self.pin(base)?;
+                let (other, pin) = self.datasets.pin(base)?;
                 (other, Upon::Snapshot(other, Box::new(pin)))
             }
         };
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let elsewhere = id != other;
         if elsewhere && !table.begins_after(id, other, upon.txg()) || upon.txg() >= pin.txg {
             return Err(Error::NotEarlier { name: spec.snapshot.clone(), base: base.clone() });
@@ -193,17 +183,17 @@ impl Inner {
 
     /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came so is opened as a whole.
     fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
-        (spec.packed || spec.raw) && !(self.is_raw(id) || spec.raw && self.is_sealed(id))
+        (spec.packed || spec.raw) && !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
 
     /// Blocks go as they are sealed.
     fn goes_sealed(&self, spec: &SendSpec, id: DatasetId) -> bool {
-        spec.raw && (self.is_raw(id) || self.is_sealed(id))
+        spec.raw && (self.datasets.is_raw(id) || self.is_sealed(id))
     }
 
     /// What goes is found in the manifest, without a key: there is none, or nothing is left of the base that could be walked.
     fn is_listed(&self, spec: &SendSpec, id: DatasetId, upon: Option<&Upon>) -> bool {
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let Some(entry) = table.get(id).filter(|entry| !entry.row.raw && !entry.writers.is_empty()) else {
             return false;
         };
@@ -212,17 +202,17 @@ impl Inner {
 
     /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
     fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
-        !(self.is_raw(id) || spec.raw && self.is_sealed(id))
+        !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
 
     /// The base is a snapshot of what it is a clone of.
     fn is_elsewhere(&self, spec: &SendSpec, id: DatasetId) -> bool {
         let of = spec.base.as_deref().and_then(|base| base.split(['@', '#']).next());
-        of.is_some_and(|of| self.table.read().find(of).ok() != Some(id))
+        of.is_some_and(|of| self.datasets.table.read().find(of).ok() != Some(id))
     }
 
     fn blocks_for(&self, id: DatasetId, spec: &SendSpec) -> Result<Arc<DatasetBlocks>> {
-        let table = self.table.read();
+        let table = self.datasets.table.read();
         let open = table.get(id).and_then(|entry| entry.open.as_ref());
         let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
         Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
@@ -230,7 +220,7 @@ impl Inner {
 
     /// Writes snapshots one after the other as one stream. Gives its bytes.
     pub(crate) fn send(
-        self: &Arc<Inner>,
+        &self,
         specs: &[SendSpec],
         members: &[StreamMember],
         out: &mut dyn Write,
@@ -241,17 +231,17 @@ impl Inner {
         header.members = !members.is_empty();
         for spec in specs {
             self.check_send(spec)?;
-            let (id, pin) = self.pin(&spec.snapshot)?;
+            let (id, pin) = self.datasets.pin(&spec.snapshot)?;
             let upon = self.upon(spec, id, &pin)?;
             if !self.is_listed(spec, id, upon.as_ref()) {
-                self.open_head(id)?;
+                self.datasets.open_head(id)?;
             }
             header.kept |= self.goes_sealed(spec, id) && matches!(upon, Some(Upon::Mark(_)));
             if !spec.raw {
-                self.open_snapshot(id, &pin.row.name)?;
+                self.datasets.open_snapshot(id, &pin.row.name)?;
             }
             header.packed |= self.goes_packed(spec, id);
-            header.repeats |= self.repeats(spec, id) && self.references.any_shared();
+            header.repeats |= self.repeats(spec, id) && self.core.references.any_shared();
             let notes = self.notes_to_send(spec, id, pin.txg)?;
             header.notes |= !notes.is_empty();
             noted.push(notes);
@@ -270,30 +260,30 @@ impl Inner {
 
     /// Sends a snapshot; or weighs what would be sent, and leaves content out. Gives the bytes that were left out.
     fn send_one(
-        self: &Arc<Inner>,
+        &self,
         spec: &SendSpec,
         (notes, repeats): (&StreamNotes, Option<(u64, &mut Places)>),
         writer: &mut StreamWriter<'_>,
         progress: Progress<'_>,
         weighs: bool,
     ) -> Result<u64> {
-        let (id, pin) = self.pin(&spec.snapshot)?;
+        let (id, pin) = self.datasets.pin(&spec.snapshot)?;
         let base = self.upon(spec, id, &pin)?;
         let bytes = if weighs { 0 } else { self.check_send(spec)? };
         let raw = self.goes_sealed(spec, id);
         let packed = self.goes_packed(spec, id);
         let listed = self.is_listed(spec, id, base.as_ref());
         // In use: its key stays loaded.
-        let wants_key = !(raw && self.is_raw(id) || listed);
-        let handle = if wants_key { Some(self.use_dataset(id)?) } else { None };
+        let wants_key = !(raw && self.datasets.is_raw(id) || listed);
+        let handle = if wants_key { Some(self.datasets.use_dataset(id)?) } else { None };
         let opened = match listed {
             true => None,
             false => {
-                let stored = self.open_stored(id, &pin.row.name)?;
+                let stored = self.datasets.open_stored(id, &pin.row.name)?;
                 Some((Arc::clone(stored.dataset()), self.blocks_for(id, spec)?))
             }
         };
-        let (opened, pin, base) = match self.is_raw(id) && !raw {
+        let (opened, pin, base) = match self.datasets.is_raw(id) && !raw {
             true => {
                 let (target, blocks, pin, base) = self.shown(id, pin, base)?;
                 (Some((target, blocks)), pin, base)
@@ -301,7 +291,7 @@ impl Inner {
             false => (opened, pin, base),
         };
         let properties = match spec.properties {
-            true => self.props_to_send(id, spec.backup),
+            true => self.datasets.props_to_send(id, spec.backup),
             false => Default::default(),
         };
         let first = writer.frames;
@@ -319,7 +309,7 @@ impl Inner {
             resumed: spec.resume.is_some(),
             raw,
             with_properties: spec.properties,
-            volume: self.is_volume(id),
+            volume: self.datasets.is_volume(id),
             clone: self.is_elsewhere(spec, id),
             packed,
             name: spec.snapshot.clone(),
@@ -357,7 +347,7 @@ impl Inner {
             position,
             number: repeats.as_ref().map_or(0, |(number, _)| *number),
             places: match repeats {
-                Some((_, places)) if self.repeats(spec, id) => Some((&*self.references, places)),
+                Some((_, places)) if self.repeats(spec, id) => Some((&*self.core.references, places)),
                 _ => None,
             },
             repeat: None,
@@ -386,39 +376,39 @@ impl Inner {
 /// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as they are there.
 type Shown = (Arc<Dataset>, Arc<DatasetBlocks>, Pin, Option<Upon>);
 
-impl Inner {
+impl Streams {
     fn is_sealed(&self, id: DatasetId) -> bool {
-        self.table.read().get(id).is_some_and(crate::datasets::table::Entry::is_encrypted)
+        self.datasets.table.read().get(id).is_some_and(crate::datasets::table::Entry::is_encrypted)
     }
 
     /// A raw snapshot as its files are, with the roots that these have, and what it is an increment upon.
     fn shown(&self, id: DatasetId, mut pin: Pin, base: Option<Upon>) -> Result<Shown> {
-        let mut carriers = vec![Arc::clone(self.open_stored(id, &pin.row.name)?.dataset())];
+        let mut carriers = vec![Arc::clone(self.datasets.open_stored(id, &pin.row.name)?.dataset())];
         let show = |pin: &mut Pin, roots: &RawRoots| {
             (pin.row.names, pin.row.extents, pin.txg) = (roots.names, roots.extents, roots.txg);
             (pin.row.files, pin.row.next_inode) = (roots.files, roots.next_inode);
         };
         let base = match base {
             Some(Upon::Snapshot(of, mut base)) => {
-                let carrier = Arc::clone(self.open_stored(of, &base.row.name)?.dataset());
+                let carrier = Arc::clone(self.datasets.open_stored(of, &base.row.name)?.dataset());
                 show(&mut base, &roots_of(&carrier)?);
                 carriers.push(carrier);
                 Some(Upon::Snapshot(of, base))
             }
-            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: self.dataset_name(id) }),
+            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: self.core.dataset_name(id) }),
             None => None,
         };
-        let view = self.raw_view(id, carriers)?;
+        let view = self.datasets.raw_view(id, carriers)?;
         show(&mut pin, &view.roots);
         Ok((view.dataset, view.blocks, pin, base))
     }
 
     fn hash_seed_of(&self, id: DatasetId) -> [u8; 16] {
-        self.table.read().get(id).map(|entry| entry.row.hash_seed).unwrap_or_default()
+        self.datasets.table.read().get(id).map(|entry| entry.row.hash_seed).unwrap_or_default()
     }
 
     fn send_raw(
-        self: &Arc<Inner>,
+        &self,
         id: DatasetId,
         sender: &mut RawSender<'_, '_>,
         target: Option<&Dataset>,
@@ -434,11 +424,11 @@ impl Inner {
             Some(Upon::Mark(mark)) => Some(mark.txg),
             _ => None,
         };
-        if self.is_raw(id) {
+        if self.datasets.is_raw(id) {
             let target = target.ok_or_else(missing)?;
             let roots = roots_of(target)?;
             let blocks = {
-                let table = self.table.read();
+                let table = self.datasets.table.read();
                 let open = table.get(id).and_then(|entry| entry.open.as_ref());
                 Arc::clone(&open.ok_or_else(missing)?.blocks)
             };
@@ -447,11 +437,11 @@ impl Inner {
             return sender.send_stored(&roots, target, &blocks, (upon, mark, pin.row.extents), &salts);
         }
         let (roots, locked) = {
-            let table = self.table.read();
+            let table = self.datasets.table.read();
             let entry = table.get(id).ok_or_else(missing)?;
             let row = &entry.row;
             let roots = RawRoots {
-                pool: self.guid,
+                pool: self.core.identity.guid,
                 dataset: id,
                 family: row.family(),
                 txg: pin.txg,
@@ -468,8 +458,8 @@ impl Inner {
             let open = entry.open.as_ref().map(|open| Arc::clone(&open.blocks));
             (roots, open)
         };
-        let shares = self.has_feature("block_sharing");
-        let listed = self.manifest_of(id, pin.txg, (base.map(|(_, txg)| txg), mark));
+        let shares = self.core.has_feature("block_sharing");
+        let listed = self.datasets.manifest_of(id, pin.txg, (base.map(|(_, txg)| txg), mark));
         let (known, blocks) = match (target.and(locked), listed) {
             (Some(blocks), listed) if mark.is_none() => {
                 let trees = RawTrees { blocks: Arc::clone(&blocks), target: &pin.row, base, shares };
@@ -480,10 +470,10 @@ impl Inner {
             }
             (_, Some(listed)) => {
                 // None of it is opened.
-                let table = self.table.read();
+                let table = self.datasets.table.read();
                 let row = table.get(id).ok_or_else(missing)?.row.clone();
                 drop(table);
-                (Known::Listed(self, listed), self.sealed_blocks_of(&row))
+                (Known::Listed(&self.datasets, listed), self.datasets.sealed_blocks_of(&row))
             }
             (_, None) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
         };
@@ -492,7 +482,7 @@ impl Inner {
 
     /// (M4) In a debug build what the manifest says is held against the trees.
     fn check_listed(&self, trees: &RawTrees<'_>, listed: &Listed) -> Result<()> {
-        let (walked, told) = (trees.batch(None)?, self.listed_batch(listed, None)?);
+        let (walked, told) = (trees.batch(None)?, self.datasets.listed_batch(listed, None)?);
         let only = |batch: &Batch, of: fn(&Named) -> bool| -> BTreeMap<_, _> {
             let blocks = batch.blocks.iter().filter(|(_, (_, named))| of(named));
             blocks.map(|(place, (pointer, _))| (*place, pointer.copies[0])).collect()
@@ -505,8 +495,8 @@ impl Inner {
         let is_target = |entry: &crate::datasets::table::Entry| {
             entry.receiving.as_ref().is_some_and(|receiving| receiving.row.target == listed.id())
         };
-        let receives = self.table.read().iter_all().any(|(_, entry)| is_target(entry));
-        if receives || self.references.any_shared() {
+        let receives = self.datasets.table.read().iter_all().any(|(_, entry)| is_target(entry));
+        if receives || self.core.references.any_shared() {
             let both = |named: &Named| named.target;
             assert!(
                 sent.keys().all(|place| listed_sent.contains_key(place) || told.blocks.contains_key(place))

@@ -15,10 +15,10 @@ use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
 use crate::core::error::Error;
-use crate::datasets::ddt::{Known, References};
-use crate::datasets::deadlist::Deaths;
-use crate::datasets::manifest::Lister;
-use crate::datasets::raw::RawSource;
+use crate::refs::ddt::{Known, References};
+use crate::refs::deadlist::Deaths;
+use crate::refs::manifest::Lister;
+use crate::refs::raw_source::RawSource;
 
 /// Nodes of the meta tree.
 pub(crate) struct MetaStore {

@@ -1,14 +1,13 @@
 //! Receiving: hidden datasets, what is kept of them when a stream breaks off, and how they go (`receive.rs`).
 
-use std::collections::VecDeque;
+use crate::datasets::receiving::Receiving;
+use crate::datasets::state::Datasets;
 use std::sync::Arc;
 
 use steadfast_format::stream::StreamBegin;
-use steadfast_format::{DatasetId, InodeId, MetaKey, ReceiveRow, Txg, meta_keys};
+use steadfast_format::{DatasetId, MetaKey, ReceiveRow, Txg, meta_keys};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
-use crate::datasets::quotas::Expected;
 use crate::datasets::table::{Entry, ROOT, Table};
 
 /// What is kept of a receive that broke off.
@@ -24,45 +23,6 @@ pub struct Partial {
     pub raw: bool,
     /// It is received in packed records.
     pub packed: bool,
-}
-
-/// What is received into a hidden dataset.
-pub(crate) struct Receiving {
-    pub row: ReceiveRow,
-    /// Somebody receives into it now.
-    pub active: bool,
-    /// What holds an increment, while somebody receives it.
-    pub expected: Option<Expected>,
-    /// Positions, each with the txg that was open when it was reached.
-    steps: VecDeque<(Txg, (InodeId, u64))>,
-}
-
-impl Receiving {
-    pub(crate) fn new(row: ReceiveRow, active: bool) -> Receiving {
-        Receiving { row, active, expected: None, steps: VecDeque::new() }
-    }
-
-    /// It is for a dataset that is there.
-    pub(crate) fn is_increment(&self) -> bool {
-        self.row.target.0 != 0 && !self.row.clone
-    }
-
-    pub(crate) fn reached(&mut self, open: Txg, position: (InodeId, u64)) {
-        match self.steps.back_mut().filter(|(txg, _)| *txg == open) {
-            Some(step) => step.1 = position,
-            None => self.steps.push_back((open, position)),
-        }
-    }
-
-    /// `txg` is being committed. True if the row changed. (R4)
-    fn settle(&mut self, txg: Txg) -> bool {
-        let mut settled = false;
-        while let Some((_, position)) = self.steps.front().filter(|(step, _)| *step <= txg) {
-            (self.row.position, settled) = (*position, true);
-            self.steps.pop_front();
-        }
-        settled
-    }
 }
 
 impl Entry {
@@ -120,7 +80,7 @@ impl Table {
     }
 }
 
-impl Inner {
+impl Datasets {
     /// A stream broke off: what is to be kept is made durable, the rest is freed.
     pub(crate) fn broke_off(&self, hidden: DatasetId) -> Result<()> {
         let kept = {
@@ -131,7 +91,7 @@ impl Inner {
             receiving.expected = None;
             receiving.row.kept
         };
-        if kept { self.commit_changes() } else { self.discard(hidden) }
+        if kept { self.core.commit_changes() } else { self.discard(hidden) }
     }
 
     /// Takes what somebody began to receive, to go on with it.
@@ -190,9 +150,9 @@ impl Inner {
         };
         open()?;
         // What was written ahead of its commit is in trees from here on.
-        self.commit_changes()?;
+        self.core.commit_changes()?;
         {
-            let _turn = self.sync_turn.lock();
+            let _turn = self.core.sync_turn.lock();
             let _figures = self.figures.write();
             let mut table = self.table.write();
             let name = table.full_name(hidden);
@@ -207,7 +167,7 @@ impl Inner {
             if let Some((txg, _)) = base {
                 let forgotten = self.forget_shared(entry, txg);
                 if let Err(error) = &forgotten {
-                    self.suspend(error);
+                    self.core.suspend(error);
                 }
                 forgotten?;
             } else if let Some(open) = &entry.open {
@@ -223,7 +183,7 @@ impl Inner {
             Err(Error::NoSuchDataset { .. }) => {}
             opened => opened?,
         }
-        self.commit_changes()
+        self.core.commit_changes()
     }
 
     /// A hidden dataset that began as a snapshot is empty: what it wrote is dead, and what it let go lives on in the snapshot.
@@ -237,14 +197,14 @@ impl Inner {
         let mut places = Vec::new();
         for root in [entry.row.names, entry.row.extents] {
             crate::datasets::newer::visit(&open.blocks, root, base, |pointer| {
-                places.extend(crate::datasets::deadlist::places_of(pointer));
+                places.extend(crate::refs::deadlist::places_of(pointer));
             })?;
         }
         for (cell, sum) in self.cells_of(id)? {
             for number in 0..sum.next {
-                self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
+                self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
             }
-            self.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+            self.core.meta.remove(&MetaKey::Cell(id, cell).encode())?;
         }
         let row = &mut entry.row;
         (row.names, row.extents) = (None, None);
@@ -261,7 +221,7 @@ impl Inner {
 
     /// `zfs receive -A`: what was kept of a receive that broke off is freed.
     pub(crate) fn abort_receive(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let (hidden, active) = {
             let table = self.table.read();
             let hidden = table.hidden_for(name).ok_or_else(|| Error::NoPartial { name: name.to_owned() })?;
@@ -333,10 +293,10 @@ impl Inner {
 
     /// Hidden datasets, as stored.
     pub(crate) fn load_receives(&self, pool: &str) -> Result<()> {
-        for item in self.items_of(meta_keys::RECEIVE) {
+        for item in self.core.items_of(meta_keys::RECEIVE) {
             let (MetaKey::Receive(id), value) = item? else { continue };
             let row = ReceiveRow::decode(&value);
-            let row = row.map_err(|source| self.corrupt(pool, "a receive row", source))?;
+            let row = row.map_err(|source| self.core.corrupt(pool, "a receive row", source))?;
             let mut table = self.table.write();
             let bad = |reason: &str| Error::BadDataset { dataset: id, reason: reason.to_owned() };
             let older: Vec<Txg> = match row.base {
@@ -387,11 +347,11 @@ pub(crate) fn hidden_name(id: DatasetId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_format::InodeId;
 
     #[test]
     fn what_somebody_goes_on_with_or_has_given_up_is_not_given_up_by_another() {
         let pool = crate::test_pool::tank();
-        let inner = &pool.inner;
         let row = ReceiveRow {
             target: DatasetId(0),
             base: None,
@@ -403,15 +363,15 @@ mod tests {
             name: "copy@a".into(),
         };
         let receiving = Receiving::new(row, true);
-        let hidden = inner.add_hidden(ROOT, Default::default(), [1; 16], receiving, false, false);
+        let hidden = pool.datasets.add_hidden(ROOT, Default::default(), [1; 16], receiving, false, false);
         let hidden = hidden.expect("made");
-        inner.commit_changes().expect("committed");
+        pool.core.commit_changes().expect("committed");
         // Who gives it up looked before who goes on with it came.
-        assert!(matches!(inner.discard(hidden), Err(Error::ReceiveActive { .. })));
-        assert!(inner.partial("tank/copy").is_some());
-        inner.broke_off(hidden).expect("kept");
-        inner.discard(hidden).expect("given up");
-        inner.discard(hidden).expect("it was given up");
-        assert!(inner.partial("tank/copy").is_none());
+        assert!(matches!(pool.datasets.discard(hidden), Err(Error::ReceiveActive { .. })));
+        assert!(pool.datasets.partial("tank/copy").is_some());
+        pool.datasets.broke_off(hidden).expect("kept");
+        pool.datasets.discard(hidden).expect("given up");
+        pool.datasets.discard(hidden).expect("it was given up");
+        assert!(pool.datasets.partial("tank/copy").is_none());
     }
 }

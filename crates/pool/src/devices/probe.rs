@@ -2,10 +2,11 @@
 
 use steadfast_device::Device;
 use steadfast_env::{Bug, Env};
+use steadfast_format::PoolState;
 use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium};
 
 use crate::core::error::{Error, Result};
-use crate::import::create::DeviceHandle;
+use crate::devices::groups::DeviceHandle;
 
 /// The label of a device: of its four copies the valid one with the greatest txg. The error tells what they looked like.
 pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
@@ -151,4 +152,23 @@ pub(crate) fn newest_uberblock(
         }
     }
     (best, unread)
+}
+
+/// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a label that no root goes with.
+pub(crate) fn give_back(device: &dyn Device) {
+    let _ = crate::devices::probe::erase(device);
+}
+
+/// Refuses devices that carry a pool, unless `force`.
+pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
+    let Ok(config) = crate::devices::probe::label_of(&*handle.device) else { return Ok(()) };
+    let state = match config.state {
+        PoolState::Active => "in use, or not exported",
+        PoolState::Exported => "exported",
+        PoolState::Destroyed => return Ok(()),
+    };
+    if force {
+        return Ok(());
+    }
+    Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
 }

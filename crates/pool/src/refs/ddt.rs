@@ -8,13 +8,13 @@
 //!
 //! ## Definitions
 //! *Reference*: a pointer in an extent of a dataset, for as long as the dataset or a snapshot of it has it; after that, while
-//! snapshots hold it, a place in a cell. Each is let go once ([`crate::datasets::deadlist`], S1).
+//! snapshots hold it, a place in a cell. Each is let go once ([`crate::refs::deadlist`], S1).
 //! *Domain*: the dataset under whose key content is digested and sealed; 0 for all that is not sealed.
 //! *Index*: in memory, of blocks known by content: 8 bytes of their digest, and their address.
 //!
 //! ## Invariants
 //! (R1) A block has `more` + 1 references, or one if it has no row.                       `inspect check`
-//! (R2) What a commit adds is counted before what it lets go ([`Inner::count_shares`], and `write_many` before the extents that it
+//! (R2) What a commit adds is counted before what it lets go ([`count_shares`], and `write_many` before the extents that it
 //!      replaces are dropped), so a block that gains and loses a reference in one txg is not freed between.
 //! (R3) A row goes when its block is freed, or when nothing but one reference is left of a block that is not known by content. So an address
 //!      that is given out anew has no row.                                              `inspect check`
@@ -40,7 +40,6 @@ use steadfast_format::{
 use steadfast_tree::{Change, Tree};
 
 use crate::core::error::{Error, Result};
-use crate::core::inner::Inner;
 
 /// Feature of pools with the table.
 pub(crate) const FEATURE: &str = "block_sharing";
@@ -48,10 +47,7 @@ pub(crate) const FEATURE: &str = "block_sharing";
 /// filled to seven sixteenths. While it doubles, for a moment, half as much again.
 pub(crate) const ENTRY_BYTES: u64 = 40;
 /// Rows read at once, into the index for example.
-const LOAD_STEP: usize = 16_384;
-/// Rows that a commit forgets at least, however little room there is.
-const FORGET_LEAST: usize = 256;
-
+pub(crate) const LOAD_STEP: usize = 16_384;
 /// Map keyed by bytes of digests, which are random already, of places.
 type Index = HashMap<u64, Place, BuildHasherDefault<DigestHasher>>;
 
@@ -575,7 +571,7 @@ impl References {
 
     /// When blocks with one reference that are known by content were written, in minutes, and how many, added to `ages`; the key
     /// to go on from. Not while a commit is under way.
-    fn ages(&self, from: &[u8], ages: &mut BTreeMap<u32, u64>) -> Result<Option<Vec<u8>>> {
+    pub fn ages(&self, from: &[u8], ages: &mut BTreeMap<u32, u64>) -> Result<Option<Vec<u8>>> {
         let (rows, next) = self.rows_from(from, LOAD_STEP)?;
         let alone = rows.iter().filter(|(_, row)| row.more == 0).filter_map(|(_, row)| row.content.as_ref());
         alone.for_each(|content| *ages.entry(content.noted).or_default() += 1);
@@ -584,7 +580,12 @@ impl References {
 
     /// Forgets the content of blocks with one reference that are as old as `wanted` says, of so many rows from a key on. How many, and
     /// the key to go on from. Not while a commit is under way; the next one stores it.
-    fn forget_old(&self, from: &[u8], most: usize, wanted: &mut Wanted) -> Result<(u64, Option<Vec<u8>>)> {
+    pub fn forget_old(
+        &self,
+        from: &[u8],
+        most: usize,
+        wanted: &mut Wanted,
+    ) -> Result<(u64, Option<Vec<u8>>)> {
         let (rows, next) = self.rows_from(from, most)?;
         let mut state = self.state.lock();
         let mut forgotten = 0;
@@ -602,16 +603,16 @@ impl References {
 }
 
 /// How old content is that is forgotten.
-struct Wanted {
+pub(crate) struct Wanted {
     /// Of an earlier minute: all.
-    before: u32,
+    pub before: u32,
     /// Of this minute: so many.
-    ties: u64,
+    pub ties: u64,
 }
 
 impl Wanted {
     /// The oldest `percent` of a hundred.
-    fn oldest(ages: &BTreeMap<u32, u64>, percent: u8) -> Wanted {
+    pub fn oldest(ages: &BTreeMap<u32, u64>, percent: u8) -> Wanted {
         let all: u64 = ages.values().sum();
         let mut left = (u128::from(all) * u128::from(percent) / 100) as u64;
         for (&minute, &blocks) in ages {
@@ -627,67 +628,6 @@ impl Wanted {
         let is_tie = minute == self.before && self.ties > 0;
         self.ties -= u64::from(is_tie);
         is_tie || minute < self.before
-    }
-}
-
-impl Inner {
-    /// Counts the references that operations of the txg which was frozen made, before anything is let go. (R2)
-    pub(crate) fn count_shares(&self, heads: &[Arc<steadfast_dataset::Dataset>]) {
-        if self.references.is_enabled() {
-            heads.iter().for_each(|head| head.share_frozen());
-        }
-    }
-
-    /// `zpool ddtprune`: a bounded part in each commit. Durable when it returns.
-    pub(crate) fn prune_known(&self, days: Option<u32>, percent: Option<u8>) -> Result<u64> {
-        self.check_writable()?;
-        let all = || Some(vec![meta_keys::REFERENCE]);
-        let mut wanted = match (days, percent) {
-            (Some(days), _) => {
-                let minutes = u32::try_from(self.env.clock.wall_ns() / 60_000_000_000).unwrap_or(0);
-                Wanted { before: minutes.saturating_sub(days.saturating_mul(24 * 60)), ties: u64::MAX }
-            }
-            (None, percent) => {
-                let (mut ages, mut from) = (BTreeMap::new(), all());
-                while let Some(at) = from {
-                    let _turn = self.sync_turn.lock();
-                    from = self.references.ages(&at, &mut ages)?;
-                }
-                Wanted::oldest(&ages, percent.unwrap_or(100))
-            }
-        };
-        let (mut forgotten, mut from) = (0, all());
-        while let Some(at) = from {
-            let turn = self.sync_turn.lock();
-            let most = self.frees_max().clamp(FORGET_LEAST, LOAD_STEP);
-            let (some, next) = self.references.forget_old(&at, most, &mut wanted)?;
-            drop(turn);
-            (forgotten, from) = (forgotten + some, next);
-            if some > 0 {
-                self.commit_changes()?;
-            }
-        }
-        self.note_done(&format!("ddtprune: {forgotten} blocks"));
-        self.commit_changes()?;
-        Ok(forgotten)
-    }
-
-    /// A part of filling the index, in the free time of the sync task. True if there is more to do.
-    pub(crate) fn fill_index_step(&self) -> bool {
-        let _turn = self.sync_turn.lock();
-        // What cannot be read is stored again; whoever frees such a block is told.
-        self.references.fill_step().unwrap_or(false)
-    }
-
-    /// Reads the table's sums, and begins to fill the index.
-    pub(crate) fn load_references(&self, pool: &str) -> Result<()> {
-        self.references.enable(self.has_feature(FEATURE));
-        if let Some(value) = self.meta.get(&MetaKey::Sharing.encode())? {
-            let row = SharingRow::decode(&value).map_err(|e| self.corrupt(pool, "sums of references", e))?;
-            self.references.load(&row);
-            self.fill_index_step();
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,326 @@
+//! The parts of an imported pool, shared by its operations and its sync task.
+
+use crate::core::view::DatasetView;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use steadfast_format::DecodeError;
+use steadfast_format::MetaKey;
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_anchor::Anchor;
+use steadfast_blockio::BlockIo;
+use steadfast_crypto::{BlockKeys, Key};
+use steadfast_dataset::InodeRoom;
+use steadfast_env::Env;
+use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Uberblock, WrappedKey};
+use steadfast_property::Local;
+use steadfast_segment::{CommitRoom, Space};
+use steadfast_tree::{NodeCache, Tree};
+use steadfast_txg::{Limits, Txgs};
+
+use crate::core::admission::Admission;
+use crate::core::error::{Error, Result};
+use crate::core::events::{EventKind, Events};
+use crate::core::history::History;
+use crate::refs::ddt::References;
+use crate::refs::manifest::Manifests;
+
+/// What seals the pool's own metadata.
+pub(crate) struct Sealing {
+    pub keys: Arc<BlockKeys>,
+    /// Keys the tags of uberblocks.
+    pub tag_key: Key,
+    /// For the labels: the wrapped master key, and where its user key is to be found.
+    pub wrapped: RwLock<(WrappedKey, String)>,
+}
+
+/// Properties of the pool itself.
+#[derive(Default)]
+pub(crate) struct PoolProps {
+    pub values: Local,
+    pub dirty: BTreeSet<String>,
+}
+
+/// What the next commit needs to know of the last one.
+pub(crate) struct CommitState {
+    pub tag: [u8; 32],
+    /// The uberblock that the tag is of; `None` before the first.
+    pub last: Option<Uberblock>,
+    /// The next commit is the last that moves the anchor.
+    pub retiring: bool,
+    pub tail: Option<BlockPointer>,
+    /// Labels are to be written again with the next commit.
+    pub labels_dirty: bool,
+    pub state: PoolState,
+}
+
+/// A pool's name and numbers, and sizes that never change.
+pub(crate) struct Identity {
+    /// The number with which the pool was made. Blocks, uberblocks and keys are bound to it.
+    pub guid: PoolGuid,
+    /// The number that people see, if `zpool reguid` gave it another one.
+    pub known_as: RwLock<Option<PoolGuid>>,
+    /// The number that a `zpool reguid` under way gives it.
+    pub becoming: RwLock<Option<PoolGuid>>,
+    pub created_ns: u64,
+    pub name: RwLock<String>,
+    pub host: String,
+    /// Log2 of the allocation unit.
+    pub ashift: u8,
+    pub slot_size: u32,
+}
+
+/// Whether the pool may write, and whether it has to.
+pub(crate) struct Health {
+    pub read_only: bool,
+    /// The tasks are to end.
+    pub stopping: AtomicBool,
+    /// Why the pool is suspended, if it is.
+    pub suspended: Mutex<Option<String>>,
+    /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
+    pub changed: AtomicBool,
+}
+
+/// Caches that all trees and datasets of the pool share. The cache of blocks is in `blockio`.
+pub(crate) struct Caches {
+    /// Nodes of trees.
+    pub nodes: Arc<NodeCache>,
+    /// Inodes in memory.
+    pub inodes: Arc<InodeRoom>,
+}
+
+/// The write throttle: how much a txg may hold (ZFS: `dirty_data_max`, but the bound on space follows the last commit).
+pub(crate) struct Throttle {
+    /// Bytes of the longest block.
+    pub block_bytes_max: u32,
+    pub dirty_bytes_max: AtomicU64,
+    /// How much the cleaner copies in one commit.
+    pub pace: steadfast_segment::Pace,
+    /// Space that the last txg needed, metadata included, in thousandths of its content.
+    pub need_thousandths: AtomicU64,
+}
+
+/// The bottom of an imported pool: what every room of it uses. It knows no device and no dataset; of datasets it asks [`DatasetView`].
+pub(crate) struct Core {
+    pub env: Env,
+    pub identity: Identity,
+    pub features: RwLock<Vec<Feature>>,
+    pub events: Arc<Events>,
+    pub space: Arc<Space>,
+    pub blockio: Arc<BlockIo>,
+    pub caches: Caches,
+    pub meta: Arc<Tree>,
+    /// Blocks with more than one reference.
+    pub references: Arc<References>,
+    /// Lists of the sealed blocks of datasets.
+    pub manifests: Arc<Manifests>,
+    /// Keys of the pool's own metadata, if that is sealed.
+    pub sealing: Option<Sealing>,
+    pub txgs: Arc<Txgs>,
+    pub admission: Arc<Admission>,
+    pub throttle: Throttle,
+    pub props: RwLock<PoolProps>,
+    pub history: Mutex<History>,
+    pub commit_state: Mutex<CommitState>,
+    /// Held for a whole commit.
+    pub sync_turn: Mutex<()>,
+    /// The txg being synced; the stores of all trees look here.
+    pub syncing: Arc<AtomicU64>,
+    /// The register that holds the only acceptable root, if the pool has one.
+    pub anchor: RwLock<Option<Arc<Anchor>>>,
+    pub health: Health,
+    /// The datasets, once they stand.
+    pub view: OnceLock<Weak<dyn DatasetView>>,
+}
+
+/// Blocks that a commit frees of what was cut or destroyed however little room there is, if cleaning gives back none.
+pub(crate) const FREES_LEAST: usize = 16;
+
+impl Core {
+    pub fn name(&self) -> String {
+        self.identity.name.read().clone()
+    }
+
+    /// Nanoseconds since 1970, as structures store them.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.env.clock.wall_ns()).unwrap_or(0)
+    }
+
+    pub fn has_changes(&self) -> bool {
+        self.health.changed.load(Ordering::Acquire) || self.heads().iter().any(|head| head.has_changes())
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.health.stopping.load(Ordering::Acquire)
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.health.suspended.lock().is_some()
+    }
+
+    /// Stops all writing until the pool is opened again.
+    pub fn suspend(&self, error: &Error) {
+        self.suspend_because(&error.to_string());
+    }
+
+    /// The same, for what is no error of a call.
+    pub fn suspend_because(&self, reason: &str) {
+        let mut suspended = self.health.suspended.lock();
+        if suspended.is_none() {
+            self.events.note(EventKind::Suspended { reason: reason.to_owned() });
+            *suspended = Some(reason.to_owned());
+        }
+        drop(suspended);
+        // What a suspended pool does not know it may not write anew: another daemon may have its devices.
+        self.space.set_healing(false);
+        self.txgs.commits.suspend(reason);
+    }
+
+    /// Refuses what cannot be done on this pool now.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.health.read_only {
+            return Err(Error::ReadOnly { pool: self.name() });
+        }
+        match &*self.health.suspended.lock() {
+            Some(reason) => Err(Error::Suspended { pool: self.name(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a change that no dataset knows of, and waits until everything done so far is durable.
+    pub fn commit_changes(&self) -> Result<()> {
+        self.health.changed.store(true, Ordering::Release);
+        self.wait_durable()
+    }
+
+    /// Waits until everything done so far is durable.
+    pub fn wait_durable(&self) -> Result<()> {
+        // Nothing to commit, and nobody who would: a wait would have no end.
+        if self.health.read_only {
+            return Ok(());
+        }
+        let open = self.txgs.gate.open_txg();
+        self.txgs.commits.request_sync(open);
+        self.txgs
+            .commits
+            .wait_committed(open)
+            .map_err(|suspended| Error::Suspended { pool: self.name(), reason: suspended.reason.to_string() })
+    }
+
+    /// What can be admitted now, between two commits.
+    pub fn commit_room(&self) -> CommitRoom {
+        // Each block that is written may have an item of its own, and each that is freed may take one along.
+        let has_items = self.references.may_have_rows() || self.manifests.any();
+        self.space.commit_room(self.throttle.block_bytes_max).with_references(has_items)
+    }
+
+    /// Takes the figures of the last commit over into admission and throttle.
+    pub fn update_limits(&self) {
+        let accounting = self.space.accounting();
+        self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
+        self.admission.note_capacity(accounting.capacity_bytes, self.space.may_widen());
+        let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
+        self.space.set_discarding(autotrim);
+        *self.admission.room.write() = self.commit_room();
+        let need = self.throttle.need_thousandths.load(Ordering::Relaxed);
+        let space = self.space.txg_bytes_max(self.throttle.block_bytes_max, self.throttle.pace.bytes(), need);
+        let memory = self.throttle.dirty_bytes_max.load(Ordering::Relaxed);
+        self.txgs.budget.set_limits(Limits { memory, space });
+    }
+
+    /// What becomes of operations that a suspended pool cannot take, as the property `failmode` says.
+    pub fn apply_failmode(&self) {
+        let waits = self.props.read().values.get("failmode").is_some_and(|value| value == "wait");
+        self.txgs.commits.set_holding(waits);
+    }
+
+    /// True if the pool's labels list a feature.
+    pub fn has_feature(&self, name: &str) -> bool {
+        self.features.read().iter().any(|feature| feature.name == name)
+    }
+
+    pub(crate) fn corrupt(&self, pool: &str, what: &'static str, source: DecodeError) -> Error {
+        Error::Corrupt { pool: pool.to_owned(), what, source }
+    }
+
+    /// Items of the meta tree whose key begins with `kind`.
+    pub(crate) fn items_of(&self, kind: u8) -> impl Iterator<Item = Result<(MetaKey, Vec<u8>)>> + '_ {
+        let pool = self.name();
+        self.meta.range([kind]..[kind + 1]).map(move |item| {
+            let (key, value) = item?;
+            let key = MetaKey::decode(&key).ok_or_else(|| {
+                let source = DecodeError::Field { structure: "meta_key", field: "kind", value: kind.into() };
+                self.corrupt(&pool, "a key of the meta tree", source)
+            })?;
+            Ok((key, value))
+        })
+    }
+
+    /// The pool's anchor, if it has one.
+    pub(crate) fn anchor(&self) -> Option<Arc<Anchor>> {
+        self.anchor.read().clone()
+    }
+
+    /// Refuses to go on if another daemon has taken over.
+    pub(crate) fn check_anchor(&self) -> Result<()> {
+        match self.anchor() {
+            Some(anchor) => Ok(anchor.check()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what needs a feature that the pool does not use.
+    pub(crate) fn need_feature(&self, name: &'static str) -> Result<()> {
+        if self.has_feature(name) {
+            return Ok(());
+        }
+        Err(Error::FeatureOff { pool: self.name(), feature: name })
+    }
+
+    /// Blocks that this commit may free besides those that operations replace.
+    pub(crate) fn frees_max(&self) -> usize {
+        let reserved = self.txgs.budget.reserved();
+        let room = self.commit_room().frees_max(reserved.space, reserved.blocks);
+        // Deleting writes before it gives back, so it waits for the cleaner while that gets on.
+        if self.admission.stalled.load(Ordering::Relaxed) { room.max(FREES_LEAST) } else { room }
+    }
+
+    /// Number by which people know the pool.
+    pub(crate) fn known_as(&self) -> PoolGuid {
+        self.identity.known_as.read().unwrap_or(self.identity.guid)
+    }
+}
+
+/// Greatest logical size of a block: a quarter of a slot, so that segments fill well.
+pub(crate) fn block_bytes_max(slot_size: u32) -> u32 {
+    (slot_size / 4).min(steadfast_format::BlockPointer::LSIZE_MAX)
+}
+
+/// What seals a pool, from its master key.
+pub(crate) fn sealing_of(
+    master: Key,
+    wrapped: steadfast_format::WrappedKey,
+    location: String,
+    random: &dyn Fn(&mut [u8]),
+) -> Sealing {
+    let tag_key = steadfast_crypto::derive(&master, b"", "steadfast uberblock tag v1");
+    Sealing {
+        keys: Arc::new(BlockKeys::new(master, &random)),
+        tag_key,
+        wrapped: RwLock::new((wrapped, location)),
+    }
+}
+
+/// Suspends the pool if a task of it ends by a panic: nobody would ever wake those who wait for a commit, or keep the promise.
+pub(crate) struct Watch<'a>(pub &'a Core);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.suspend_because("a task of it ended by a bug; the log of the daemon tells where");
+        }
+    }
+}

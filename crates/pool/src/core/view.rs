@@ -1,0 +1,89 @@
+//! What rooms below the datasets may ask of them: names, open heads, and what reads a block. The datasets implement it.
+
+use std::sync::Arc;
+
+use steadfast_crypto::BlockKeys;
+use steadfast_dataset::Dataset;
+use steadfast_format::{BlockPointer, DatasetId, Txg};
+
+use crate::core::error::{Error, Result};
+use crate::core::state::Core;
+
+/// What reads the blocks of a dataset.
+pub(crate) struct Reader {
+    pub keys: Option<Arc<BlockKeys>>,
+    /// A key is needed, whether it is loaded or not.
+    pub is_encrypted: bool,
+    /// The dataset under whose number they are sealed.
+    pub family: DatasetId,
+}
+
+/// A dataset or a snapshot, as the last commit stored it.
+pub(crate) struct Roots {
+    pub dataset: DatasetId,
+    /// Older blocks belong to the snapshot before, or to the origin.
+    pub after: Txg,
+    /// It is the dataset itself and no snapshot of it.
+    pub is_head: bool,
+    /// Roots of its trees.
+    pub roots: Vec<BlockPointer>,
+}
+
+/// The datasets of a pool, seen from below.
+pub(crate) trait DatasetView: Send + Sync {
+    /// Full name of a dataset, or its number if it is gone.
+    fn name_of(&self, id: DatasetId) -> String;
+
+    /// Open heads, parents before children.
+    fn heads(&self) -> Vec<Arc<Dataset>>;
+
+    /// The head of a dataset if it is open.
+    fn head_of(&self, id: DatasetId) -> Option<Arc<Dataset>>;
+
+    /// Opens the head of a dataset.
+    fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>>;
+
+    /// What reads a dataset's blocks; `None` if it is gone or being destroyed.
+    fn reader(&self, id: DatasetId) -> Option<Reader>;
+
+    /// All datasets and snapshots, parents before children.
+    fn roots(&self) -> Vec<Roots>;
+}
+
+impl Core {
+    /// The datasets, as long as the pool stands.
+    fn view(&self) -> Option<Arc<dyn DatasetView>> {
+        self.view.get()?.upgrade()
+    }
+
+    /// Open heads, parents before children.
+    pub fn heads(&self) -> Vec<Arc<Dataset>> {
+        self.view().map(|view| view.heads()).unwrap_or_default()
+    }
+
+    /// The head of a dataset if it is open.
+    pub fn head_of(&self, id: DatasetId) -> Option<Arc<Dataset>> {
+        self.view()?.head_of(id)
+    }
+
+    /// Opens the head of a dataset.
+    pub fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
+        let gone = || Error::NoSuchDataset { name: format!("<{id}>") };
+        self.view().ok_or_else(gone)?.open_head(id)
+    }
+
+    /// Full name of a dataset, or its number if it is gone.
+    pub fn dataset_name(&self, id: DatasetId) -> String {
+        self.view().map_or_else(|| format!("<{id}>"), |view| view.name_of(id))
+    }
+
+    /// What reads a dataset's blocks; `None` if it is gone or being destroyed.
+    pub fn reader_of(&self, id: DatasetId) -> Option<Reader> {
+        self.view()?.reader(id)
+    }
+
+    /// All datasets and snapshots, parents before children.
+    pub fn dataset_roots(&self) -> Vec<Roots> {
+        self.view().map(|view| view.roots()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,46 @@
+//! A snapshot that is being received into a hidden dataset.
+
+use crate::datasets::quotas::Expected;
+use std::collections::VecDeque;
+use steadfast_format::InodeId;
+use steadfast_format::ReceiveRow;
+use steadfast_format::Txg;
+
+/// What is received into a hidden dataset.
+pub(crate) struct Receiving {
+    pub row: ReceiveRow,
+    /// Somebody receives into it now.
+    pub active: bool,
+    /// What holds an increment, while somebody receives it.
+    pub expected: Option<Expected>,
+    /// Positions, each with the txg that was open when it was reached.
+    pub steps: VecDeque<(Txg, (InodeId, u64))>,
+}
+
+impl Receiving {
+    pub(crate) fn new(row: ReceiveRow, active: bool) -> Receiving {
+        Receiving { row, active, expected: None, steps: VecDeque::new() }
+    }
+
+    /// It is for a dataset that is there.
+    pub(crate) fn is_increment(&self) -> bool {
+        self.row.target.0 != 0 && !self.row.clone
+    }
+
+    pub(crate) fn reached(&mut self, open: Txg, position: (InodeId, u64)) {
+        match self.steps.back_mut().filter(|(txg, _)| *txg == open) {
+            Some(step) => step.1 = position,
+            None => self.steps.push_back((open, position)),
+        }
+    }
+
+    /// `txg` is being committed. True if the row changed. (R4)
+    pub fn settle(&mut self, txg: Txg) -> bool {
+        let mut settled = false;
+        while let Some((_, position)) = self.steps.front().filter(|(step, _)| *step <= txg) {
+            (self.row.position, settled) = (*position, true);
+            self.steps.pop_front();
+        }
+        settled
+    }
+}

@@ -1,0 +1,100 @@
+//! State of the datasets of a pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_dataset::Dataset;
+use steadfast_format::{BlockPointer, DatasetId};
+
+use crate::core::error::Result;
+use crate::core::state::Core;
+use crate::core::view::{DatasetView, Reader, Roots};
+use crate::datasets::freeing::Freeing;
+use crate::datasets::quotas::Quotas;
+use crate::datasets::snapshot::Request;
+use crate::datasets::table::Table;
+use crate::devices::state::Devices;
+use crate::log::state::Zil;
+
+/// The datasets of a pool (ZFS: DSL).
+pub(crate) struct Datasets {
+    pub core: Arc<Core>,
+    pub devices: Arc<Devices>,
+    pub zil: Arc<Zil>,
+    pub table: RwLock<Table>,
+    /// Limits of datasets.
+    pub quotas: Arc<Quotas>,
+    /// What the commit under way found to be freed.
+    pub freeing: Freeing,
+    /// The last commit destroyed a part of a dataset and not all of it.
+    pub destroying: AtomicBool,
+    /// Snapshots that the next commits take.
+    pub asked: Mutex<Vec<Request>>,
+    /// Txg of the last commit that took the snapshots asked for.
+    pub snapped: AtomicU64,
+    /// Held for writing while rows, snapshots and cells go from what the last commit stored to what the next one will: what is
+    /// summed up of them under it is of one commit.
+    pub figures: RwLock<()>,
+}
+
+impl Datasets {
+    pub fn new(core: Arc<Core>, devices: Arc<Devices>, zil: Arc<Zil>, table: Table) -> Datasets {
+        let quotas = Arc::new(Quotas::new(Arc::clone(&core.admission)));
+        Datasets {
+            core,
+            devices,
+            zil,
+            table: RwLock::new(table),
+            quotas,
+            freeing: Freeing::default(),
+            destroying: AtomicBool::new(false),
+            asked: Mutex::default(),
+            snapped: AtomicU64::new(0),
+            figures: RwLock::default(),
+        }
+    }
+}
+
+impl DatasetView for Datasets {
+    fn name_of(&self, id: DatasetId) -> String {
+        let table = self.table.read();
+        table.full_name(id)
+    }
+
+    fn heads(&self) -> Vec<Arc<Dataset>> {
+        self.table.read().open_heads()
+    }
+
+    fn head_of(&self, id: DatasetId) -> Option<Arc<Dataset>> {
+        let table = self.table.read();
+        Some(Arc::clone(&table.get(id)?.open.as_ref()?.head))
+    }
+
+    fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
+        Datasets::open_head(self, id)
+    }
+
+    fn reader(&self, id: DatasetId) -> Option<Reader> {
+        let table = self.table.read();
+        let entry = table.get(id).filter(|entry| !entry.row.destroying)?;
+        let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+        Some(Reader { keys, is_encrypted: entry.is_encrypted(), family: entry.row.family() })
+    }
+
+    fn roots(&self) -> Vec<Roots> {
+        let both = |roots: [Option<BlockPointer>; 2]| roots.into_iter().flatten().collect();
+        let table = self.table.read();
+        let mut all = Vec::new();
+        for (dataset, entry) in table.iter() {
+            let roots = both([entry.row.extents, entry.row.names]);
+            all.push(Roots { dataset, after: entry.base, is_head: true, roots });
+            for (txg, snapshot) in &entry.snapshots {
+                let roots = both([snapshot.row.extents, snapshot.row.names]);
+                let after = entry.neighbours(*txg).0;
+                all.push(Roots { dataset, after, is_head: false, roots });
+            }
+        }
+        all
+    }
+}

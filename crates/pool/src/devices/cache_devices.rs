@@ -1,0 +1,182 @@
+//! Cache devices come and go, and are labelled.
+
+use crate::core::error::Error;
+use crate::core::error::Result;
+use crate::devices::groups::DeviceHandle;
+use crate::devices::l2arc::CacheDevice;
+use crate::devices::l2arc::CacheDeviceStatus;
+use crate::devices::l2arc::FEATURE;
+use crate::devices::probe::give_back;
+use crate::devices::state::Devices;
+use std::sync::Arc;
+use steadfast_device::Device;
+use steadfast_device::Presence;
+use steadfast_device::inject::Injector;
+use steadfast_format::AuxClass;
+use steadfast_format::AuxConfig;
+use steadfast_format::Feature;
+use steadfast_format::LabelConfig;
+use steadfast_format::PoolState;
+use steadfast_format::Txg;
+
+impl Devices {
+    fn listed_caches(&self) -> Vec<AuxConfig> {
+        self.aux.listed.read().iter().filter(|aux| aux.class == AuxClass::Cache).cloned().collect()
+    }
+
+    /// Begins to use cache devices that import found. A pool that is read only writes to none.
+    pub(crate) fn begin_caches(&self, found: Vec<(u64, Option<Arc<dyn Device>>)>) {
+        let start = |(guid, device): (u64, Option<Arc<dyn Device>>)| {
+            CacheDevice::start(&self.core, guid, device.filter(|_| !self.core.health.read_only))
+        };
+        if found.is_empty() {
+            return;
+        }
+        *self.aux.caches.write() = found.into_iter().map(start).collect();
+        // Their labels say with the next commit what those of the others say.
+        self.core.commit_state.lock().labels_dirty = true;
+        self.use_caches();
+    }
+
+    /// Readers use the cache devices that there are now.
+    fn use_caches(&self) {
+        let here = |cache: &Arc<CacheDevice>| cache.here.as_ref().map(|here| Arc::clone(&here.cache));
+        self.core.blockio.set_l2arc(self.aux.caches.read().iter().filter_map(here).collect());
+    }
+
+    /// Adds cache devices, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
+    pub(crate) fn add_caches(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_new_aux(&handles, force)?;
+        if dry_run {
+            return Ok(());
+        }
+        // All of them before the first is listed.
+        handles.iter().try_for_each(|handle| crate::devices::probe::erase(&*handle.device))?;
+        let _turn = self.core.sync_turn.lock();
+        let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
+        let mut new = Vec::new();
+        for DeviceHandle { path, device } in handles {
+            let guid = self.core.env.random.nonzero_u64();
+            let class = AuxClass::Cache;
+            self.aux.listed.write().push(AuxConfig::new(class, guid, path));
+            let cache = CacheDevice::start(&self.core, guid, Some(device));
+            self.aux.caches.write().push(Arc::clone(&cache));
+            new.push(cache);
+        }
+        if !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
+        }
+        let written = self.write_labels_or(&[], || {
+            (*self.aux.listed.write(), *self.core.features.write()) = before;
+            self.aux.caches.write().retain(|cache| !new.iter().any(|other| other.guid == cache.guid));
+            for cache in &new {
+                cache.here.iter().for_each(|here| give_back(&*here.device));
+                cache.release();
+            }
+        });
+        self.use_caches();
+        written
+    }
+
+    /// Takes a cache device away. Durable when it returns.
+    pub(crate) fn remove_cache(&self, path: &str) -> Result<()> {
+        self.core.check_writable()?;
+        let _turn = self.core.sync_turn.lock();
+        let listed = self.listed_caches().into_iter().find(|aux| aux.path == path);
+        let Some(aux) = listed else {
+            return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.core.name() });
+        };
+        let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
+        self.aux.listed.write().retain(|other| other.guid != aux.guid);
+        let gone = {
+            let mut caches = self.aux.caches.write();
+            let at = caches.iter().position(|cache| cache.guid == aux.guid);
+            at.map(|at| caches.remove(at))
+        };
+        self.use_caches();
+        if self.listed_caches().is_empty() {
+            self.core.features.write().retain(|feature| feature.name != FEATURE);
+        }
+        self.write_labels_or(&[], || {
+            (*self.aux.listed.write(), *self.core.features.write()) = before;
+            self.aux.caches.write().extend(gone.clone());
+            self.use_caches();
+        })?;
+        if let Some(cache) = gone {
+            if let Some(here) = &cache.here {
+                here.cache.stop_using();
+                // It belongs to nobody now; one that cannot be written keeps a label that no pool answers to.
+                let _ = crate::devices::probe::erase(&*here.device);
+            }
+            cache.release();
+        }
+        Ok(())
+    }
+
+    /// What stands before each cache device that is here, by its path.
+    pub(crate) fn cache_injectors(&self) -> Vec<(String, Arc<Injector>)> {
+        let caches = self.aux.caches.read().clone();
+        let of = |aux: AuxConfig| {
+            let cache = caches.iter().find(|cache| cache.guid == aux.guid)?;
+            Some((aux.path, Arc::clone(&cache.here.as_ref()?.injector)))
+        };
+        self.listed_caches().into_iter().filter_map(of).collect()
+    }
+
+    /// Cache devices as status shows them.
+    pub(crate) fn caches_status(&self) -> Vec<CacheDeviceStatus> {
+        let status = |aux: AuxConfig| {
+            let known = self.aux.caches.read().iter().find(|cache| cache.guid == aux.guid).cloned();
+            let here = known.as_ref().and_then(|cache| cache.here.as_ref());
+            let written = known.as_ref().and_then(|cache| cache.trouble.lock().clone());
+            let failed = here.is_some_and(|here| here.cache.has_failed());
+            let gone = here.is_none_or(|here| here.device.presence() != Presence::Whole);
+            let trouble = match (written, failed, gone) {
+                (Some(trouble), ..) => Some(trouble),
+                (None, true, _) => Some("could not be written".to_owned()),
+                (None, false, true) if self.core.health.read_only => {
+                    Some("is not used by a pool that is read only".to_owned())
+                }
+                (None, false, true) => Some("is not here".to_owned()),
+                (None, false, false) => None,
+            };
+            CacheDeviceStatus {
+                path: aux.path,
+                guid: aux.guid,
+                size_bytes: here.map_or(0, |here| here.size_bytes),
+                counts: here.map(|here| here.cache.counts()).unwrap_or_default(),
+                sample: here.map(|here| here.meter.sample()),
+                trouble,
+            }
+        };
+        self.listed_caches().into_iter().map(status).collect()
+    }
+
+    /// Writes two copies of the labels of cache devices (Z2).
+    pub(crate) fn write_cache_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
+        let caches: Vec<Arc<CacheDevice>> = self.aux.caches.read().clone();
+        for cache in caches.iter().filter(|cache| cache.trouble.lock().is_none()) {
+            let Some(here) = &cache.here else { continue };
+            if let Err(reason) = self.write_aux_label(cache.guid, &*here.device, copies, state, txg) {
+                *cache.trouble.lock() = Some(reason);
+            }
+        }
+    }
+
+    /// Writes two copies of the label of an auxiliary device.
+    pub(crate) fn write_aux_label(
+        &self,
+        guid: u64,
+        device: &dyn Device,
+        copies: [usize; 2],
+        state: PoolState,
+        txg: Txg,
+    ) -> std::result::Result<(), String> {
+        let Some(leaf) = self.leaves().into_iter().next() else { return Ok(()) };
+        let own = steadfast_format::DeviceId(0);
+        let label = LabelConfig { device: own, device_guid: guid, ..self.label_of(&leaf, state, txg) };
+        let Some(label) = label.encode(steadfast_crypto::hash) else { return Ok(()) };
+        let written = copies.iter().try_for_each(|copy| device.write_label(*copy, &label));
+        written.and_then(|()| device.flush()).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,74 @@
+//! One device that holds segments (ZFS: leaf vdev).
+
+use crate::core::error::Result;
+use crate::core::events::Events;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use steadfast_device::Device;
+use steadfast_device::Kind;
+use steadfast_device::Meter;
+use steadfast_device::Metered;
+use steadfast_device::inject::Injected;
+use steadfast_device::inject::Injector;
+use steadfast_env::Env;
+use steadfast_format::DeviceId;
+use steadfast_format::LeafConfig;
+use steadfast_format::LeafState;
+
+/// One leaf device of an imported pool.
+pub(crate) struct Leaf {
+    /// As labels list it.
+    pub config: RwLock<LeafConfig>,
+    /// Behind its meter.
+    pub device: Arc<dyn Device>,
+    pub meter: Arc<Meter>,
+    /// Faults on purpose.
+    pub injector: Arc<Injector>,
+}
+
+impl Leaf {
+    pub fn new(config: LeafConfig, device: Arc<dyn Device>, env: &Env, events: &Arc<Events>) -> Leaf {
+        Leaf::with_injector(config, device, env, events, Injector::new(Arc::clone(&env.clock)))
+    }
+
+    /// The same for a device that is opened anew: what was injected stays in force.
+    pub fn with_injector(
+        config: LeafConfig,
+        device: Arc<dyn Device>,
+        env: &Env,
+        events: &Arc<Events>,
+        injector: Arc<Injector>,
+    ) -> Leaf {
+        let device = Arc::new(Injected::new(device, Arc::clone(&injector)));
+        let ear = Arc::clone(events);
+        let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
+        let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
+        Leaf { config: RwLock::new(config), device: Arc::new(metered), meter, injector }
+    }
+
+    pub fn config(&self) -> LeafConfig {
+        self.config.read().clone()
+    }
+
+    pub fn id(&self) -> DeviceId {
+        self.config.read().id
+    }
+
+    pub fn path(&self) -> String {
+        self.config.read().path.clone()
+    }
+
+    /// The device, if it is written and read.
+    pub fn in_use(&self) -> Option<Arc<dyn Device>> {
+        let state = self.config.read().state;
+        let is_there = self.device.character().kind != Kind::Missing;
+        (is_there && matches!(state, LeafState::Online | LeafState::Leaving))
+            .then(|| Arc::clone(&self.device))
+    }
+
+    /// Zeros all uberblock slots and labels.
+    pub fn erase_rings(&self) -> Result<()> {
+        crate::devices::probe::erase(&*self.device)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! A scrub, a resilver or a job that moves segments: where it is, and how it keeps pace.
+
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::ops::Range;
+use steadfast_format::BlockPointer;
+use steadfast_format::DatasetId;
+use steadfast_format::InodeId;
+use steadfast_format::ScanKind;
+use steadfast_format::ScanRow;
+use steadfast_format::ScanState;
+use steadfast_format::SegmentId;
+use steadfast_format::Txg;
+
+/// How long one look may take.
+pub(crate) const STEP_NS: u64 = 20_000_000;
+
+/// How long a batch of a resilver should take where nothing is written meanwhile. At its end devices wait for the slowest of them and
+/// for what is computed and written last: a resilver, which reads some columns of a segment and then writes another, loses more by
+/// that than a scrub, and is waited for.
+pub(crate) const ALONE_NS: u64 = 5 * STEP_NS;
+
+/// Bytes of segments that are mended together: at first and on slow devices, and at most.
+pub(crate) const BATCH_BYTES_MIN: u64 = 8 << 20;
+
+pub(crate) const BATCH_BYTES_MAX: u64 = 128 << 20;
+
+/// For so long after it was last seen other load counts as going on.
+pub(crate) const LOAD_LASTS_NS: u64 = 1_000_000_000;
+
+/// A node of the meta tree that is to be read.
+#[derive(Clone, Copy)]
+pub(crate) struct MetaNode {
+    pub pointer: BlockPointer,
+    pub is_leaf: bool,
+}
+
+impl MetaNode {
+    /// The root, of whatever level.
+    pub fn root(pointer: BlockPointer) -> MetaNode {
+        MetaNode { pointer, is_leaf: false }
+    }
+}
+
+/// The scan under way, or the last one.
+pub(crate) struct Scan {
+    pub row: ScanRow,
+    /// Segments to be looked at; filled when it begins or goes on.
+    pub queue: Option<VecDeque<SegmentId>>,
+    /// Nodes of the meta tree to be read.
+    pub nodes: Vec<MetaNode>,
+    /// To be stored with the next commit.
+    pub dirty: bool,
+    /// Bytes of segments that are mended together.
+    pub batch_bytes: u64,
+    /// Segments that cannot be read whole.
+    pub stuck: BTreeSet<SegmentId>,
+    /// The walk to what lies on single devices, once segments were looked at.
+    pub walk: Option<Walk>,
+    /// Beside other load the next look comes no sooner: what the last one read took its share of the bandwidth.
+    pub rest_until_ns: u64,
+    /// What others had read when it last looked, and when it last saw that they do anything.
+    pub reads_seen: u64,
+    pub others_ns: Option<u64>,
+}
+
+impl Scan {
+    pub fn new(row: ScanRow) -> Scan {
+        let (dirty, batch_bytes) = (false, BATCH_BYTES_MIN);
+        Scan {
+            row,
+            queue: None,
+            nodes: Vec::new(),
+            dirty,
+            batch_bytes,
+            stuck: BTreeSet::new(),
+            walk: None,
+            rest_until_ns: 0,
+            reads_seen: 0,
+            others_ns: None,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.row.state == ScanState::Active
+    }
+
+    /// Other load was seen, or may go on: a moment between two calls is no end of it.
+    pub fn sees_others(&self, now_ns: u64) -> bool {
+        self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
+    }
+
+    /// Takes more or less at once, so that a batch takes about as long as it should (K1).
+    pub fn pace(&mut self, batch_ns: u64, is_alone: bool) {
+        let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
+        if batch_ns < wanted_ns {
+            self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
+        } else if batch_ns > 3 * wanted_ns {
+            let fitting = u128::from(self.batch_bytes) * u128::from(2 * wanted_ns) / u128::from(batch_ns);
+            self.batch_bytes = u64::try_from(fitting).unwrap_or(BATCH_BYTES_MAX).max(BATCH_BYTES_MIN);
+        }
+    }
+}
+
+/// What is known of the scan while it is at work and nobody else may look at it.
+pub(crate) struct ScanProgress {
+    pub row: ScanRow,
+    pub left_out: Vec<String>,
+}
+
+/// What looking at blocks found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes of copies that were wrong and are right again.
+    pub repaired: u64,
+    /// Bytes of blocks of which no copy is right.
+    pub lost: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Tally) {
+        self.read += other.read;
+        self.repaired += other.repaired;
+        self.lost += other.lost;
+    }
+}
+
+/// A block to be looked at.
+pub(crate) enum Visit {
+    Node(Tree, BlockPointer),
+    Content { tree: Tree, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
+}
+
+/// Whose a block is, and which of its blocks are looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree {
+    pub dataset: DatasetId,
+    /// Of a snapshot those that were born after the one before it, of a clone after its origin: what is older was looked at there.
+    pub after: Txg,
+    /// It is what the dataset is now, so damage is that of a file.
+    pub is_head: bool,
+}
+
+/// How far a walk is.
+pub(crate) struct Walk {
+    /// The next one last.
+    pub todo: Vec<Visit>,
+    /// Datasets whose keys are not loaded (J2).
+    pub locked: BTreeSet<DatasetId>,
+}

@@ -1,0 +1,274 @@
+//! From labels to a root: the first states of an import.
+//!
+//! ```text
+//! Found      labels that may be imported, of devices that are enough
+//! Unlocked   leaves are open, and so is the pool's own metadata
+//! Rooted     the root was chosen, and its commit tail read
+//! Loaded     tables are in memory, datasets open, and the log is replayed       (`load.rs`)
+//! live       the first commit is durable, and the tasks run
+//! ```
+//!
+//! Each state is made of the one before, and of nothing else. Nothing is written before the last step.
+
+use std::sync::Arc;
+
+use steadfast_blockio::{BlockIo, ReadContext};
+use steadfast_device::MissingDevice;
+use steadfast_env::Env;
+use steadfast_format::{
+    CommitTail, DatasetId, LabelConfig, LeafConfig, LeafState, Need, PoolState, Uberblock,
+};
+use steadfast_segment::Space;
+
+use crate::core::error::{Error, Result};
+use crate::core::events::Events;
+use crate::core::state::{Sealing, sealing_of};
+use crate::datasets::keys;
+use crate::devices::groups::{self, DeviceHandle};
+use crate::devices::leaf::Leaf;
+use crate::devices::probe::{self, FoundPool, FoundUberblock};
+use crate::import::anchor::{self, Choice};
+use crate::import::create::Plan;
+use crate::import::load::ImportSpec;
+use crate::import::split;
+
+/// Devices of a pool whose labels may be imported.
+pub(crate) struct Found<'a> {
+    pub env: &'a Env,
+    pub spec: &'a ImportSpec,
+    pub pool: FoundPool,
+    /// The pool's name from now on.
+    pub name: String,
+}
+
+impl<'a> Found<'a> {
+    /// Refuses a pool that its labels forbid to import, or of which too few devices were found.
+    pub fn new(env: &'a Env, mut pool: FoundPool, spec: &'a ImportSpec) -> Result<Found<'a>> {
+        let here: Vec<u64> = pool.devices.iter().map(|device| device.label.device_guid).collect();
+        split::take_back(&mut pool.config, |leaf| here.contains(&leaf.guid));
+        let config = &pool.config;
+        let name = spec.new_name.clone().unwrap_or_else(|| config.name.clone());
+        check_config(config, spec)?;
+        // A label is a stranger's word; names go into paths, messages and names of threads.
+        steadfast_property::check_pool_name(&name)
+            .map_err(|source| Error::BadName { name: name.clone(), source })?;
+        groups::check_present(&pool).map_err(|missing| {
+            let special = groups::special_among(config, &missing);
+            Error::MissingDevices { pool: config.name.clone(), missing, special }
+        })?;
+        Ok(Found { env, spec, pool, name })
+    }
+
+    /// Takes the leaves, and opens the pool's own metadata if it is sealed: nothing below can be read without its key.
+    pub fn unlock(self) -> Result<Unlocked<'a>> {
+        let config = &self.pool.config;
+        let events = Arc::new(Events::new(Arc::clone(&self.env.clock)));
+        let leaves = leaves_of(self.env, &events, &self.pool)?;
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let sealing = match &config.key {
+            None => None,
+            Some((wrapped, location)) => {
+                let Some(secret) = &self.spec.secret else {
+                    return Err(Error::PoolKeyNeeded {
+                        pool: config.name.clone(),
+                        keyformat: wrapped.key_format.name(),
+                        keylocation: location.clone(),
+                    });
+                };
+                let aad = keys::pool_wrap_aad(config.pool);
+                let (_, master) = keys::unwrap(&config.name, secret, wrapped, &aad)?;
+                Some(sealing_of(master, wrapped.clone(), location.clone(), &random))
+            }
+        };
+        Ok(Unlocked { found: self, events, leaves, sealing })
+    }
+}
+
+/// Leaves are there, and the keys of the pool's own metadata.
+pub(crate) struct Unlocked<'a> {
+    pub found: Found<'a>,
+    pub events: Arc<Events>,
+    pub leaves: Vec<Arc<Leaf>>,
+    pub sealing: Option<Sealing>,
+}
+
+impl<'a> Unlocked<'a> {
+    /// Chooses the root, by the anchor if the pool has one, and reads its commit tail from the places that it names.
+    pub fn root(self) -> Result<Rooted<'a>> {
+        let (env, spec) = (self.found.env, self.found.spec);
+        let config = &self.found.pool.config;
+        let present: Vec<_> = self.leaves.iter().filter_map(|leaf| leaf.in_use()).collect();
+        let devices: Vec<_> = present.iter().map(|device| &**device).collect();
+        let tag_of = |bound: &[u8]| match &self.sealing {
+            Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
+            None => steadfast_crypto::hash(bound),
+        };
+        let (newest, unread) = probe::newest_uberblock(config.pool, &devices, tag_of, env);
+        let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let context =
+            ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
+        let readable = |root: &FoundUberblock| {
+            let (space, blockio) = Plan::space_of(env, config, &self.leaves, spec.memory);
+            space.set_healing(false);
+            space.bootstrap(&root.uberblock.tail, root.uberblock.tail_places.clone()).is_ok()
+                && blockio.read(&root.uberblock.tail, &context).is_ok()
+        };
+        let mac_key = keys.as_ref().map(|keys| steadfast_anchor::mac_key(keys.master()));
+        let choice = anchor::choose(env, config, &spec.anchor, mac_key, newest, readable);
+        let choice = choice.map_err(|error| match (error, unread) {
+            // A root is there, for all that is known, and was not to be had.
+            (Error::NoUberblock { .. }, Some(source)) => Error::Device(source),
+            (error, _) => error,
+        })?;
+        let uberblock = &choice.root.uberblock;
+        check_devices(config, uberblock)?;
+
+        let (space, blockio) = Plan::space_of(env, config, &self.leaves, spec.memory);
+        space.set_healing(false);
+        let bad = |reason: String| Error::BadRoot {
+            pool: config.name.clone(),
+            txg: uberblock.txg,
+            reason: format!("commit tail: {reason}"),
+        };
+        let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places.clone());
+        bootstrap.map_err(|error| bad(error.to_string()))?;
+        let block = blockio.read(&uberblock.tail, &context).map_err(|error| bad(error.to_string()))?;
+        let tail = CommitTail::decode(&block).map_err(|source| Error::Corrupt {
+            pool: config.name.clone(),
+            what: "commit tail",
+            source,
+        })?;
+        if tail.txg != uberblock.txg {
+            return Err(bad(format!("it is of txg {}", tail.txg)));
+        }
+        if let Some(reason) = exhausted(&tail) {
+            return Err(bad(reason));
+        }
+        space.load_tail(&tail, &uberblock.tail).map_err(|error| bad(error.to_string()))?;
+        Ok(Rooted { unlocked: self, choice, tail, space, blockio })
+    }
+}
+
+/// The root was chosen, and the commit tail behind it read.
+pub(crate) struct Rooted<'a> {
+    pub unlocked: Unlocked<'a>,
+    pub choice: Choice,
+    pub tail: CommitTail,
+    pub space: Arc<Space>,
+    pub blockio: Arc<BlockIo>,
+}
+
+/// Counters only grow, one by one or by a few at an import: one near its end was forged, and would overflow here.
+fn exhausted(tail: &CommitTail) -> Option<String> {
+    const END: u64 = 1 << 62;
+    let counters = [
+        ("txg", tail.txg.0),
+        ("segment id", tail.next_segment.0),
+        ("dataset id", tail.next_dataset.0),
+        ("history number", tail.next_history),
+    ];
+    counters.iter().find(|(_, value)| *value >= END).map(|(what, value)| format!("its {what} is {value}"))
+}
+
+fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
+    let pool = config.name.clone();
+    match config.state {
+        PoolState::Destroyed if !spec.destroyed => return Err(Error::Destroyed { pool }),
+        PoolState::Active if config.host != spec.host && !spec.force => {
+            return Err(Error::NotExported { pool, host: config.host.clone() });
+        }
+        _ => {}
+    }
+    for feature in config.features.iter().filter(|feature| !feature.is_known()) {
+        let forbidden = match feature.need {
+            Need::Read => true,
+            Need::Write => !spec.read_only,
+            Need::Safe => false,
+        };
+        if forbidden {
+            return Err(Error::UnknownFeature { pool, feature: feature.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The newest root knows how many devices it was written to. Labels that list fewer are older than it, and a device is
+/// missing; labels that list more were written by an `add` that did not come to its commit, and carry the root's txg; or a device
+/// has left with the newest root, whose labels did not come any more.
+fn check_devices(config: &LabelConfig, uberblock: &Uberblock) -> Result<()> {
+    let listed = config.leaves.len();
+    let counted = uberblock.devices as usize;
+    let leaves = |leaf: &&LeafConfig| matches!(leaf.state, LeafState::Leaving | LeafState::Parted);
+    let leaving = config.leaves.iter().filter(leaves).count();
+    let left = counted < listed && counted + leaving >= listed;
+    if counted == listed || left || counted < listed && config.txg >= uberblock.txg {
+        return Ok(());
+    }
+    let reason = format!("it was written to {counted} devices, and the labels list {listed}");
+    Err(Error::BadRoot { pool: config.name.clone(), txg: uberblock.txg, reason })
+}
+
+/// The pool's devices in the order of the label, with the paths by which they were found now.
+fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<Arc<Leaf>>> {
+    let mut leaves = Vec::new();
+    for leaf in &found.config.leaves {
+        if leaves.iter().any(|other: &Arc<Leaf>| other.config().guid == leaf.guid) {
+            return Err(Error::Twice { path: leaf.path.clone() });
+        }
+        let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
+        let Some(device) = device else {
+            let keeps = matches!(leaf.state, LeafState::Leaving | LeafState::Spared | LeafState::Parted);
+            let state = if keeps { leaf.state } else { LeafState::Gone };
+            let config = LeafConfig { state, ..leaf.clone() };
+            let missing = Arc::new(MissingDevice::new(&leaf.path));
+            leaves.push(Arc::new(Leaf::new(config, missing, env, events)));
+            continue;
+        };
+        let DeviceHandle { path, device: handle } = device.handle.clone();
+        if device.label.slot_size != found.config.slot_size || device.label.ashift != found.config.ashift {
+            return Err(Error::ForeignDevice { path, pool: found.config.name.clone() });
+        }
+        let bytes = handle.character().size_bytes;
+        let slots = steadfast_format::medium::slot_count(bytes, found.config.column_of(leaf));
+        if slots < leaf.slots {
+            return Err(Error::Shrunk { path, bytes, slots: leaf.slots });
+        }
+        let mut config = leaf.clone();
+        config.path = path;
+        if config.state == LeafState::Gone {
+            // It is back. What it missed, rows do not look for on it.
+            config.state = LeafState::Online;
+        }
+        leaves.push(Arc::new(Leaf::new(config, handle, env, events)));
+    }
+    Ok(leaves)
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::SegmentId;
+    use steadfast_format::Txg;
+
+    use super::*;
+
+    #[test]
+    fn counters_near_their_end_are_refused_before_they_overflow() {
+        let tail = CommitTail {
+            txg: Txg(1),
+            next_segment: SegmentId(2),
+            next_dataset: DatasetId(3),
+            next_history: 4,
+            rows: Vec::new(),
+            runs: Vec::new(),
+        };
+        assert_eq!(exhausted(&tail), None);
+        for tail in [
+            CommitTail { txg: Txg(u64::MAX), ..tail.clone() },
+            CommitTail { next_segment: SegmentId(u64::MAX), ..tail.clone() },
+            CommitTail { next_dataset: DatasetId(1 << 63), ..tail.clone() },
+            CommitTail { next_history: u64::MAX, ..tail.clone() },
+        ] {
+            assert!(exhausted(&tail).is_some());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Tables of a pool, read at import.
+
+use crate::Pool;
+use crate::core::error::Error;
+use crate::core::error::Result;
+use crate::datasets::table::Entry;
+use crate::datasets::table::ROOT;
+use std::collections::BTreeMap;
+use steadfast_format::DatasetId;
+use steadfast_format::DatasetRow;
+use steadfast_format::DecodeError;
+use steadfast_format::MetaKey;
+use steadfast_format::ReceivedProperty;
+use steadfast_format::RelocationRow;
+use steadfast_format::SegmentRow;
+use steadfast_format::Txg;
+use steadfast_format::meta_keys;
+use steadfast_property::Local;
+
+/// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to the root dataset, and
+/// those whose encryption root is none.
+fn parents_first(rows: Vec<DatasetRow>) -> Result<Vec<DatasetRow>> {
+    let is_root = |id: DatasetId| {
+        rows.iter().any(|row| row.id == id && row.encryption.as_ref().is_some_and(|e| e.root == id))
+    };
+    let lost = rows.iter().find(|row| row.encryption.as_ref().is_some_and(|e| !is_root(e.root)));
+    if let Some(row) = lost {
+        let reason = "its encryption root is none".to_owned();
+        return Err(Error::BadDataset { dataset: row.id, reason });
+    }
+    let mut waiting: BTreeMap<DatasetId, Vec<DatasetRow>> = BTreeMap::new();
+    for row in rows {
+        waiting.entry(row.parent).or_default().push(row);
+    }
+    let mut ordered: Vec<DatasetRow> = waiting.remove(&DatasetId(0)).unwrap_or_default();
+    let mut at = 0;
+    while at < ordered.len() {
+        let children = waiting.remove(&ordered[at].id).unwrap_or_default();
+        ordered.extend(children);
+        at += 1;
+    }
+    match waiting.values().flatten().next() {
+        None => Ok(ordered),
+        Some(row) => {
+            let reason = "no chain of parents joins it to the root dataset".to_owned();
+            Err(Error::BadDataset { dataset: row.id, reason })
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn load_space(&self, pool: &str) -> Result<()> {
+        let bad = |error: steadfast_segment::TableError| Error::BadTable {
+            pool: pool.to_owned(),
+            reason: error.to_string(),
+        };
+        for item in self.core.items_of(meta_keys::SEGMENT) {
+            let (MetaKey::Segment(id), value) = item? else { continue };
+            let row = SegmentRow::decode(&value);
+            let row = row.map_err(|source| self.core.corrupt(pool, "a segment row", source))?;
+            self.core.space.load_rows([(id, row)]).map_err(bad)?;
+        }
+        for item in self.core.items_of(meta_keys::RELOCATION) {
+            let (MetaKey::Relocation(id, unit), value) = item? else { continue };
+            let run = RelocationRow::decode(&value);
+            let run = run.map_err(|source| self.core.corrupt(pool, "a relocation row", source))?;
+            self.core.space.load_runs([((id, unit), run)]).map_err(bad)?;
+        }
+        self.core.space.finish_load().map_err(bad)
+    }
+
+    pub(crate) fn load_table(&self, pool: &str, newest: Txg) -> Result<()> {
+        let mut rows = Vec::new();
+        for item in self.core.items_of(meta_keys::DATASET) {
+            let (MetaKey::Dataset(id), value) = item? else { continue };
+            let row = DatasetRow::decode(&value);
+            let row = row.map_err(|source| self.core.corrupt(pool, "a dataset row", source))?;
+            let next = self.datasets.table.read().next_id();
+            if row.id != id || id.0 >= next.0 || (row.parent.0 == 0) != (id == ROOT) {
+                let reason = "its row contradicts the others".to_owned();
+                return Err(Error::BadDataset { dataset: id, reason });
+            }
+            // `p` stands for the pool's name, which was checked and may be another one today.
+            let named = |name: &str| {
+                !name.contains('/') && steadfast_property::check_dataset_name(&format!("p/{name}")).is_ok()
+            };
+            if id != ROOT && !named(&row.name) {
+                let reason = format!("its name {:?} is none", row.name);
+                return Err(Error::BadDataset { dataset: id, reason });
+            }
+            rows.push(row);
+        }
+        if rows.first().is_none_or(|row| row.id != ROOT) {
+            return Err(Error::BadDataset { dataset: ROOT, reason: "the root dataset is missing".into() });
+        }
+        for row in parents_first(rows)? {
+            self.datasets.table.write().insert(Entry::new(row, Local::new()));
+        }
+        self.datasets.load_snapshots(pool, newest)?;
+        self.core.load_references(pool)?;
+        self.datasets.load_writers(pool)?;
+        let snapshots = self.datasets.table.read().snapshots_by_number();
+        let text = |value: Vec<u8>| {
+            String::from_utf8(value).map_err(|_| {
+                let source = DecodeError::Text { structure: "property", field: "value" };
+                self.core.corrupt(pool, "a property", source)
+            })
+        };
+        for item in self.core.items_of(meta_keys::DATASET_PROPERTY) {
+            let (MetaKey::DatasetProperty(id, name), value) = item? else { continue };
+            let value = text(value)?;
+            let mut table = self.datasets.table.write();
+            let of_snapshot =
+                snapshots.get(&id).and_then(|(of, txg)| table.get_mut(*of)?.snapshots.get_mut(txg));
+            if let Some(snapshot) = of_snapshot {
+                snapshot.props.insert(name, value);
+            } else if let Some(entry) = table.get_mut(id) {
+                entry.props.insert(name, value);
+            }
+        }
+        for item in self.core.items_of(meta_keys::RECEIVED_PROPERTY) {
+            let (MetaKey::ReceivedProperty(id, name), value) = item? else { continue };
+            let row = ReceivedProperty::decode(&value)
+                .map_err(|source| self.core.corrupt(pool, "a received property", source))?;
+            let mut table = self.datasets.table.write();
+            let of_snapshot =
+                snapshots.get(&id).and_then(|(of, txg)| table.get_mut(*of)?.snapshots.get_mut(txg));
+            if let Some(snapshot) = of_snapshot {
+                snapshot.received.load(&mut snapshot.props, name, row);
+            } else if let Some(entry) = table.get_mut(id) {
+                entry.received.load(&mut entry.props, name, row);
+            }
+        }
+        for item in self.core.items_of(meta_keys::POOL_PROPERTY) {
+            let (MetaKey::PoolProperty(name), value) = item? else { continue };
+            let value = text(value)?;
+            self.core.props.write().values.insert(name, value);
+        }
+        Ok(())
+    }
+
+    /// Opens all datasets that need no key, and those whose key is loaded.
+    pub(crate) fn open_unlocked(&self) -> Result<()> {
+        let all: Vec<(DatasetId, bool)> = {
+            let table = self.datasets.table.read();
+            table.iter_all().map(|(id, entry)| (id, !entry.is_encrypted() || entry.keys.is_some())).collect()
+        };
+        for (id, readable) in all {
+            if readable {
+                self.datasets.open_head(id)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! State of the intent log of a pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_intent_log::Log;
+
+use crate::core::state::Core;
+use crate::devices::state::Devices;
+use crate::log::held::Held;
+use crate::log::interval::Interval;
+use crate::log::log_change::LogChange;
+use crate::log::log_device::{LogDevice, LogMend};
+
+/// The intent log of a pool: like ZFS's ZIL, but one for all datasets.
+pub(crate) struct Zil {
+    pub core: Arc<Core>,
+    pub devices: Arc<Devices>,
+    pub log: Arc<Log>,
+    /// Log devices that are here (ZFS: SLOG).
+    pub log_devices: RwLock<Vec<Arc<LogDevice>>>,
+    /// Changes of log devices that the next commit makes.
+    pub changes: Mutex<Vec<LogChange>>,
+    /// Groups that the replay found to be lacking on log devices.
+    pub mends: Mutex<Vec<LogMend>>,
+    /// Logs of datasets whose keys were not there at import.
+    pub held: Mutex<Held>,
+    /// The log's segments were reserved and never written.
+    pub fresh: AtomicBool,
+    /// No group of the log is written: [`crate::log::log_devices::LogRest`].
+    pub rests: AtomicBool,
+    /// Groups that import replayed.
+    pub replayed: AtomicU64,
+    /// Datasets whose changes are logged about once a second.
+    pub interval: Interval,
+}
+
+impl Zil {
+    pub fn new(core: Arc<Core>, devices: Arc<Devices>, log: Arc<Log>) -> Zil {
+        Zil {
+            core,
+            devices,
+            log,
+            log_devices: RwLock::default(),
+            changes: Mutex::default(),
+            mends: Mutex::default(),
+            held: Mutex::default(),
+            fresh: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            replayed: AtomicU64::new(0),
+            interval: Interval::default(),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Send and receive stand on the datasets and have no state of their own.
+
+use std::sync::Arc;
+
+use crate::core::state::Core;
+use crate::datasets::state::Datasets;
+
+/// Streams of a pool.
+pub(crate) struct Streams {
+    pub core: Arc<Core>,
+    pub datasets: Arc<Datasets>,
+}
