@@ -8,10 +8,10 @@
 //! ## Runs
 //! Blocks of one file are appended one after the other, the parts of an overlaid record to where
 //! the overlays of their txg are. So what waits in the queue lies side by side in a few places. A
-//! reader that takes the first block of the queue also takes those that follow it on the device, at
-//! once or behind a gap of at most 16 KiB (what was folded or freed from between them), wherever
-//! they wait, and reads all of them in one transfer: as many bytes as leaves every thread its part
-//! of the queue, so that a short queue is read, and verified, by several threads side by side.
+//! reader that takes the first block of the queue also takes the blocks that follow it on the device,
+//! wherever they wait, and reads all of them in one transfer. Gaps of at most 16 KiB, of blocks that
+//! were folded or freed, are read too. The transfer leaves every thread its part of the queue, so
+//! that several threads read and verify a short queue side by side.
 //!
 //! ## Bounds
 //! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are more. A stream that turns

@@ -1,9 +1,11 @@
 //! Overlay: bytes that were written over a part of a record, kept beside the record. FORMAT.md, "Overlay".
 //!
 //! An overlay says which ranges of the record it covers and where their bytes are: all of them one after the other in one
-//! block, or nowhere if they are zeros. Of several the later one wins. The pointer of an overlay leaves out what an
-//! overlay's block always is (file content, one copy, level 0, as long as its ranges together) and writes numbers as short
-//! as they are, since leaves of the extents tree are what small overwrites cost besides themselves.
+//! block, or nowhere if they are zeros. Of several the later one wins.
+//!
+//! An overlay's block is always file content, one copy, level 0, and as long as its ranges together.
+//! So its pointer leaves these fields out. Numbers are written as short as they are: besides their
+//! own bytes, small overwrites cost leaves of the extents tree.
 
 use std::ops::Range;
 

@@ -35,9 +35,10 @@
 //! since then are free again, and what was written there is garbage nobody points to. Slots emptied since then hold what
 //! they held, because of [segment.7]. Blocks that the cleaner moved since then are still where they were, for the same reason.
 //!
-//! Segments that were open are *closed* by import. Appending after the committed fill mark would be sound (the units
-//! beyond were never committed, and a key's salt is fresh at every import, so no nonce repeats), but a (segment, unit)
-//! would then have named two things to an observer of the device, and a device that cannot overwrite could not take it.
+//! Import *closes* segments that were open. Appending after the committed fill mark would be sound:
+//! the units beyond were never committed, and a key's salt is fresh at every import, so no nonce
+//! repeats. But a (segment, unit) would then have named two blocks to an observer of the device, and
+//! a device that cannot overwrite would refuse it.
 //! Cost: the unfilled rest of at most six segments per owner in use, until the cleaner takes them; such victims
 //! are nearly empty, so a loop of crashes costs the cleaner little: three imports fill less than one segment anew.
 //! Ids likewise skip what an uncommitted txg can have used: as many as there are slots.
@@ -62,8 +63,9 @@
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
 //! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
-//! there is always a victim. In groups with narrow segments it is taken of what can be reached as things lie [uneven.5], and a narrow segment whose
-//! slots would complete what others have free is a victim even if all of it lives, once more than seven eighths of the capacity live.
+//! there is always a victim. In groups with narrow segments the victim's slots must be usable as
+//! free slots lie now [uneven.5]. Once more than seven eighths of the capacity live, a narrow segment
+//! whose slots complete a row of free ones is a victim even if all of it lives.
 //!
 //! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
 //! age itself), age counted in segments opened since; the cheapest only, when slots are short. The measuring instrument and

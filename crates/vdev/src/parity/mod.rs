@@ -18,10 +18,13 @@
 //! memory: (k + p) bytes moved for k bytes of data.
 //!
 //! ## Twins
-//! A [`Kernel`] is one way to do the same: vectors of 64 bytes by GFNI with AVX-512 (multiplication by a constant is one
-//! affine transformation of the bits of each byte), of 32 by AVX2 and of 16 by NEON (two tables of 16 by the halves of a byte), and the scalar
-//! twin, 8 bytes in a register for Horner's rule and a table of products otherwise. The best that the processor has is
-//! found at run time ([`Kernel::best`]). Invariants, each compared by the tests of this module over random columns, widths and lengths:
+//! A [`Kernel`] is one way to compute the same:
+//! - GFNI with AVX-512: vectors of 64 bytes; multiplication by a constant is one affine
+//!   transformation of the bits of each byte.
+//! - AVX2 (32 bytes) and NEON (16 bytes): two tables of 16, by the halves of a byte.
+//! - The scalar twin: 8 bytes in a register for Horner's rule, else a table of products.
+//!
+//! The best that the processor has is found at run time ([`Kernel::best`]). Invariants, each compared by the tests of this module over random columns, widths and lengths:
 //!
 //! [parity.1] All kernels give the same bytes.
 //! [parity.2] A repair of any possible set of missing columns gives the columns that were there.
