@@ -7,7 +7,7 @@
 //!
 //! ## Why the path is opened anew each time
 //! A register that was moved away, or put back from a copy, is another file under the same name. A process that kept the old one
-//! open would swap there for ever, unseen by whoever opens the name.
+//! open would swap there for ever, unseen by those that open the name.
 //!
 //! ## What is assumed of the file system
 //! That `flock` excludes every process that opens the file (NFS: between hosts since Linux 2.6.12, if the server has a lock

@@ -179,7 +179,7 @@ fn mac_of(key: Option<&Key>, bound: &[u8]) -> [u8; 32] {
 
 /// How a writer comes to its register.
 pub enum Start {
-    /// The register holds this, and we take over from whoever wrote it.
+    /// The register holds this, and we take over from its writer.
     TakeOver(Holding),
     /// There is no record yet: the first advance makes it, over what may be there if `replace`.
     New {

@@ -66,7 +66,7 @@ impl<'a> WriteContext<'a> {
     }
 }
 
-/// Bytes of a block, shared with whoever else holds them (a cache below): a reader copies what it wants and nothing else.
+/// Bytes of a block, shared with other holders (a cache below): a reader copies what it wants and nothing else.
 #[derive(Clone)]
 pub struct BlockBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 

@@ -91,7 +91,7 @@ pub(crate) struct Lead<'c> {
 }
 
 impl Lead<'_> {
-    /// The block is here: whoever waits gets it, and it is kept if `keep`.
+    /// The block is here: waiters get it, and it is kept if `keep`.
     pub fn land(self, pointer: &BlockPointer, block: &Block, keep: bool) {
         self.end(Some(block), keep.then_some(pointer));
     }

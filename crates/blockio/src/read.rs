@@ -138,7 +138,7 @@ impl BlockIo {
         Err(Error::Bad(Box::new(fault)))
     }
 
-    /// A block read ahead: unless it is here or under way it is read and kept. Errors are whoever asks for it gets.
+    /// A block read ahead: unless it is here or under way it is read and kept. The reader that asks for it gets the error.
     pub(crate) fn read_for_later(&self, pointer: &BlockPointer, context: &ReadContext<'_>) {
         if let Lookup::Lead(lead) = self.cache.begin(context.family, pointer)
             && let Ok(block) = self.read_stored(pointer, context)
@@ -189,7 +189,7 @@ impl BlockIo {
         }
     }
 
-    /// A block's bytes as they are stored: whoever holds them needs its key to make anything of them. From its first good copy.
+    /// A block's bytes as they are stored: useless without its key. From its first good copy.
     pub fn read_sealed(
         &self,
         pointer: &BlockPointer,

@@ -16,7 +16,7 @@ pub fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Keyed BLAKE3 of `bytes`: an authenticator, for who holds `key` (uberblocks of sealed pools).
+/// Keyed BLAKE3 of `bytes`: an authenticator, for the holder of `key` (uberblocks of sealed pools).
 #[must_use]
 pub fn keyed_hash(key: &Key, bytes: &[u8]) -> [u8; 32] {
     *blake3::keyed_hash(key.expose(), bytes).as_bytes()

@@ -20,7 +20,7 @@ pub fn key_guid(master: &Key) -> u64 {
     guid.max(1)
 }
 
-/// Seals `master` for who holds `user`. `aad` says where the result belongs (pool, dataset) and must be given again to
+/// Seals `master` for the holder of `user`. `aad` says where the result belongs (pool, dataset) and must be given again to
 /// open it. The nonce is random: a user key wraps few keys, far below GCM's bound of 2^32.
 #[must_use]
 pub fn wrap(user: &UserKey, master: &Key, aad: &[u8], random: Fill<'_>) -> WrappedKey {

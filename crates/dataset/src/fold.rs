@@ -181,7 +181,7 @@ impl Dataset {
         match self.fill_from_extent(inode, offset, &old, offset..offset + length, &mut content) {
             Ok(()) => {}
             Err(Error::Read { inode, range, .. }) => {
-                // It stays as it is, and whoever reads it is told.
+                // It stays as it is, and its readers get the error.
                 self.note_damage(inode, range);
                 let mut folding = self.folding.lock();
                 if folding.unreadable.len() >= WAITING_MAX {

@@ -73,7 +73,7 @@ impl Dataset {
         }
         self.freeze_pending(txg);
         if self.has_changes() {
-            // In this order: whoever sees no changes sees the txg that has them.
+            // In this order: a reader that sees no changes sees the txg that has them.
             self.frozen_last.store(txg.0, Ordering::Release);
             self.changed.store(false, Ordering::Release);
         }

@@ -81,7 +81,7 @@ pub trait Journal: Send + Sync {
     ) -> Durable;
 
     /// Makes all that is pending durable, whoever did it, and waits for no commit: [`Durable::GaveUp`] where it would have to.
-    /// So it may be called by who commits.
+    /// So the commit may call it.
     fn log_pending(&self, dataset: &Dataset) -> Durable;
 
     /// The same as `make_durable` for a caller who need not wait: `answer` may be called by another thread after this returned.

@@ -280,7 +280,7 @@ impl Dataset {
         Ok(rows)
     }
 
-    /// [owners.1], for who holds the dataset still.
+    /// [owners.1], for those that still hold the dataset.
     pub(crate) fn check_owners(
         &self,
         inodes: &BTreeMap<InodeId, InodeRecord>,

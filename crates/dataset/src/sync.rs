@@ -66,7 +66,7 @@ impl Dataset {
     pub fn sync(&self, txg: Txg) -> Result<SyncResult> {
         let running = self.syncing.swap(true, Ordering::AcqRel);
         assert!(!running, "[dataset.2] one sync at a time");
-        // Where other datasets share blocks with this one, whoever commits did so before.
+        // If other datasets share blocks with this one, the commit did so before.
         self.share_frozen();
         let frozen = self.frozen.lock().take().expect("freeze came before");
         assert_eq!(frozen.txg, txg, "[dataset.3] the txg that was frozen is synced");

@@ -62,7 +62,7 @@ impl Buffer {
         Buffer::of_bytes(vec![0; length + ALIGNMENT - 1], length)
     }
 
-    /// `length` bytes of no meaning, which whoever asked for them fills; aligned.
+    /// `length` bytes of no meaning, to be filled by the caller; aligned.
     #[must_use]
     pub fn to_fill(length: usize) -> Buffer {
         if let Some(span) = Span::take(length) {

@@ -30,7 +30,7 @@ pub enum Access {
     Write,
     /// Reading; nobody may have it open for writing.
     Read,
-    /// Reading, whoever else has it: what is read may be half-written. For looking at labels.
+    /// Reading, even if another process has it: bytes may be half-written. For labels.
     Peek,
 }
 

@@ -5,7 +5,7 @@
 //! this is at once the *total wait* and the *disk wait* of other systems.
 //!
 //! Latencies fall into buckets of powers of two, as in `zpool iostat -w`: bucket `n` holds calls of `2^n` to `2^(n+1) - 1`
-//! nanoseconds. All counters only grow, so whoever wants a rate takes the difference of two [`Sample`]s.
+//! nanoseconds. All counters only grow: a rate is the difference of two [`Sample`]s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +108,7 @@ fn bucket(nanos: u64) -> usize {
 /// Hears of every call that failed, from the thread that made it.
 pub type OnError = Box<dyn Fn(&Error) + Send + Sync>;
 
-/// Counters of one device, shared with whoever reports them.
+/// Counters of one device, shared with their readers.
 pub struct Meter {
     clock: Arc<dyn Clock>,
     counters: [Counter; 4],

@@ -17,7 +17,7 @@
 //! processor time of a sequential read, as the host has to find the memory again.
 //!
 //! Longer buffers than a region (a column of a segment that is mended) come from the general allocator, which clears them or gets them
-//! cleared. Of these some wait in a list for who needs one of about that length, within the same bound.
+//! cleared. Some of these wait in a list for the next use of about that length, within the same bound.
 //!
 //! ## What it holds
 //! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions that are partly used; the spare

@@ -57,7 +57,7 @@ pub trait Tasks: Send + Sync {
     }
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
-    /// True if what was spawned runs beside whoever spawned it. Where it is false, nothing is spawned: who waits for the
+    /// True if a spawned task runs beside its spawner. Where it is false, nothing is spawned: who waits for the
     /// work of a long-lived task does a step of it himself.
     fn is_concurrent(&self) -> bool {
         true

@@ -5,7 +5,7 @@ use crate::layout::{Decoder, Encoder, Layout};
 use crate::segment_row::{Column, Placement, Shape};
 use crate::{BlockPointer, DecodeError, DeviceId, PoolGuid, Txg};
 
-/// Root of the pool as of one txg. This room parses; whoever holds the pool's keys makes and checks the tag.
+/// Root of the pool as of one txg. This room parses; the holder of the pool's keys makes and checks the tag.
 ///
 /// | off  | len | field        | meaning                                                            |
 /// |------|-----|--------------|--------------------------------------------------------------------|

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Messages of fewer bytes are worked off by who reads them: 256 inodes, some 0.2 ms.
+/// The reader works off messages of fewer bytes itself: 256 inodes, some 0.2 ms.
 pub(crate) const LARGE_BYTES: usize = 4 << 10;
 /// Bytes that wait at most.
 const WAITING_BYTES_MAX: usize = 8 << 20;

@@ -342,7 +342,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the file system is unmounted, by whomever.
+    /// Waits until the file system is unmounted, by any process.
     pub fn wait(&self) -> EndReason {
         let mut end = self.shared.lock_end();
         while !end.done {

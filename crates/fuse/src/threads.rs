@@ -177,7 +177,7 @@ impl SessionThreads {
         self.attending(rest.resting) == 0 && self.call_one(&mut rest)
     }
 
-    /// The mount is gone: whoever rests comes to see that.
+    /// The mount is gone: resting threads wake and see that.
     pub fn dismiss(&self) {
         let mut rest = self.lock_rest();
         rest.dismissed = true;

@@ -423,7 +423,7 @@ pub enum Finding {
     /// The sums of the reference table are not those of its rows.
     #[error("the sums of the reference table are not those of its rows")]
     ReferenceSums,
-    /// A sealed block would not be found by who sends it without its key.
+    /// A raw send without the key would not find a sealed block.
     #[error("{bookmark}: the block at segment {}, offset {} is not in the manifest as it should be: {reason}", address.segment, address.offset)]
     ManifestLacks {
         /// A pointer to it.

@@ -39,7 +39,7 @@ impl Manifests {
         self.writers.insert(id, writers);
     }
 
-    /// Why a block that a dataset leads to would not be found by who has no key.
+    /// Why a block of a dataset would not be found without its key.
     pub fn lacks(&self, pointer: &BlockPointer, bookmark: &Bookmark) -> Option<&'static str> {
         let writers = self.writers.get(&bookmark.dataset)?;
         let by = writers.iter().rev().find(|writer| writer.after < pointer.birth)?.dataset;

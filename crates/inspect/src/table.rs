@@ -63,7 +63,7 @@ pub(crate) struct Table {
     marks: HashMap<SegmentId, Vec<u64>>,
     /// Blocks that more than one pointer may lead to.
     pub references: crate::references::References,
-    /// Sealed blocks, as they are listed for who has no key.
+    /// Sealed blocks, as manifests list them.
     pub manifests: crate::manifests::Manifests,
     /// Places that a head or a snapshot was seen to lead to.
     seen: HashMap<SegmentId, Vec<u64>>,

@@ -111,7 +111,7 @@ fn a_mutated_image_with_right_hashes_neither_panics_nor_hangs() {
     for seed in 0..40 {
         let mut fixture = Fixture::new(seed % 2 == 1);
         let mut dice = Dice(seed);
-        // Everything in a row or a tail that is forged was sealed and hashed by who wrote it.
+        // Everything in a row or a tail that is forged was sealed and hashed by its writer.
         fixture.forge = Some(Box::new(move |bytes| {
             if dice.below(3) == 0 {
                 for _ in 0..=dice.below(3) {

@@ -96,7 +96,7 @@ pub struct Log {
     resting: AtomicU64,
     circle: Mutex<Option<Writer>>,
     flow: Flow,
-    /// Held for reading by who asks it, so that nobody does any more once it is gone.
+    /// Held for reading by its users, so that it has none once it is gone.
     vouch: RwLock<Option<Arc<dyn Vouch>>>,
     counters: Counters,
 }

@@ -91,7 +91,7 @@ impl DatasetLog {
                 }
                 continue;
             }
-            // It is the one that forms: whoever takes a batch gives it its outcome.
+            // It is the one that forms: the writer that takes a batch gives it its outcome.
             let outcome = self.lead(dataset, queue);
             self.lead_for_later(dataset);
             return outcome;

@@ -84,7 +84,7 @@ pub trait Export {
     /// # Errors
     /// A fault.
     fn zero(&mut self, offset: u64, length: u64) -> Result<(), Fault>;
-    /// Makes everything durable that was answered, whoever wrote it.
+    /// Makes every answered write durable, of any client.
     ///
     /// # Errors
     /// A fault: nothing is promised.

@@ -345,7 +345,7 @@ impl FileSystem {
     }
 
     /// True if `below` is `above` or lies under it. Directories have one parent each [posix.2], but a stream may have brought a
-    /// circle of them: whoever goes up there must come to an end.
+    /// circle of them: the way up must end.
     fn is_within(&self, below: InodeId, above: InodeId) -> Result<bool> {
         let mut at = below;
         // Where the walk was after the last power of two of steps: in a circle it comes there again.

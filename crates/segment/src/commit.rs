@@ -151,7 +151,7 @@ impl Space {
             for FreedSlot { segment, column: Column { device, slot }, slot_size } in freed {
                 let place = SegmentPlace { segment, slot, slot_size };
                 if !self.devices[&device].appendable {
-                    // A whole object has a name of its own: whoever takes its slot does not replace it.
+                    // A whole object has a name of its own: the next segment in its slot does not replace it.
                     at_once.push((device, place));
                 } else if self.discarding.load(Ordering::Relaxed) {
                     discards.push_back(Discard { device, place, commit });

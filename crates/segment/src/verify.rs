@@ -13,7 +13,7 @@ use crate::space::Space;
 /// Something wrong with the columns of one segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ColumnFault {
-    /// Its row in the table names no device for a column. (Devices that the pool does without are known to who asks.)
+    /// Its row in the table names no device for a column. (The caller knows the devices that the pool does without.)
     Missing {
         /// Which column.
         column: usize,

@@ -54,7 +54,7 @@ impl Effect {
         }
     }
 
-    /// True if whoever asked for the operation learns of it.
+    /// True if the caller of the operation learns of it.
     #[must_use]
     pub fn is_loud(self) -> bool {
         matches!(self, Effect::Fail | Effect::Full | Effect::Gone | Effect::Away(_))

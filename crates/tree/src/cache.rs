@@ -101,7 +101,7 @@ impl NodeCache {
         found
     }
 
-    /// As [`NodeCache::get`] for who does not read what is not here, but begins again some other way: that is no miss yet.
+    /// As [`NodeCache::get`] for a caller that reads no missing node, but begins again another way: that is no miss yet.
     pub(crate) fn glance(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let shard = self.shard(pointer).read().expect("no panic while held");
         let found = shard.find(pointer, domain)?;

@@ -27,7 +27,7 @@ pub struct Commits {
     step: OnceLock<Step>,
 }
 
-/// One look of the sync loop, made by whoever waits for it.
+/// One look of the sync loop, made by its waiter.
 pub type Step = Box<dyn Fn() + Send + Sync>;
 
 /// Steps without a commit after which a waiter would wait for ever.
