@@ -28,7 +28,7 @@ use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_env::Job;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::Layout;
-use steadfast_vdev::parity::Repair;
+use steadfast_vdev::parity::Reconstruction;
 
 use crate::Class;
 use crate::accounting::Wrong;
@@ -245,7 +245,7 @@ impl Space {
             Layout::Mirror => (0..row.place.columns().count())
                 .find(|index| !absent.contains(index))
                 .map_or(Plan::All, |index| Plan::Compute(vec![index])),
-            Layout::Raidz(stripe) => Repair::new(stripe.data(), stripe.parity(), &absent, &absent)
+            Layout::Raidz(stripe) => Reconstruction::new(stripe.data(), stripe.parity(), &absent, &absent)
                 .map_or(Plan::All, |repair| Plan::Compute(repair.sources().to_vec())),
         }
     }

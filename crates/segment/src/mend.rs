@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
-use steadfast_vdev::parity::{Repair, generate};
+use steadfast_vdev::parity::{Reconstruction, generate};
 use steadfast_vdev::{Layout, Stripe};
 
 use crate::Class;
@@ -377,7 +377,9 @@ impl SegmentRepair {
         sums: &[[u8; Checksums::SIZE]],
     ) -> bool {
         let bytes = rows.start * self.chunk..rows.end * self.chunk;
-        let Some(repair) = Repair::new(stripe.data(), stripe.parity(), bad, bad) else { return false };
+        let Some(repair) = Reconstruction::new(stripe.data(), stripe.parity(), bad, bad) else {
+            return false;
+        };
         let mut computed: Vec<Buffer> = bad.iter().map(|_| Buffer::to_fill(bytes.len())).collect();
         {
             let source = |&column: &usize| self.columns[column].as_ref().map(|column| &column[bytes.clone()]);

@@ -109,7 +109,7 @@ impl Space {
             tried = Some((parts, failure));
         }
         let (parts, failure) = tried.expect("at least one place was tried");
-        if let Some(value) = self.recover(address, &parts, len, rejected, &mut verify) {
+        if let Some(value) = self.reconstruct(address, &parts, len, rejected, &mut verify) {
             return Ok(value);
         }
         if let ReadError::Rejected { device, .. } = failure {

@@ -133,7 +133,7 @@ impl Space {
 
     /// Reads a block's parts from whatever is left of them, until the caller accepts what it is
     /// given. A copy that was already `rejected`, of a block of one part, is not read again.
-    pub(crate) fn recover<T, E>(
+    pub(crate) fn reconstruct<T, E>(
         &self,
         address: Address,
         parts: &[Located],

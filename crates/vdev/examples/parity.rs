@@ -6,7 +6,7 @@
 //! Rounds go through all cells in turn, the median is printed.
 
 use rustix::time::{ClockId, clock_gettime};
-use steadfast_vdev::parity::{Kernel, Repair, generate_by};
+use steadfast_vdev::parity::{Kernel, Reconstruction, generate_by};
 
 const DATA: usize = 8;
 const SIZES: [usize; 6] = [4 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20];
@@ -67,7 +67,8 @@ fn rate(kernel: Kernel, parity: usize, missing: &[usize], size: usize) -> f64 {
     let mut columns: Vec<Vec<u8>> =
         (0..DATA + parity).map(|at| (0..column).map(|byte| (byte * 7 + at) as u8).collect()).collect();
     let lost: Vec<usize> = missing.iter().copied().filter(|&at| at < DATA).collect();
-    let repair = (!lost.is_empty()).then(|| Repair::new(DATA, parity, missing, &lost).expect("possible"));
+    let repair =
+        (!lost.is_empty()).then(|| Reconstruction::new(DATA, parity, missing, &lost).expect("possible"));
     let mut outputs = vec![vec![0; column]; if lost.is_empty() { parity } else { lost.len() }];
     let mut work = || {
         let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();

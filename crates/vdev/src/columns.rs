@@ -26,7 +26,7 @@ use std::ops::Range;
 use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace, SharedDevice};
 use steadfast_env::{Job, Tasks};
 
-use crate::parity::{Repair, generate};
+use crate::parity::{Reconstruction, generate};
 use crate::stripe::Stripe;
 
 /// Writes of fewer bytes, parity included, are not worth waking threads for: the kernel takes them into memory.
@@ -522,7 +522,7 @@ impl Attempts<'_> {
             self.read_rows(stripe);
         }
         while let Some(missing) = self.sets.pop() {
-            let bytes = self.compute(stripe, &missing);
+            let bytes = self.reconstruct(stripe, &missing);
             if bytes.is_some() {
                 return bytes;
             }
@@ -585,13 +585,13 @@ impl Attempts<'_> {
     }
 
     /// The bytes, those of `missing` columns computed from the others.
-    fn compute(&self, stripe: Stripe, missing: &[usize]) -> Option<Buffer> {
+    fn reconstruct(&self, stripe: Stripe, missing: &[usize]) -> Option<Buffer> {
         let rows = self.rows.as_ref().expect("rows were read");
         let wanted: Vec<usize> =
             self.touched(stripe).into_iter().filter(|column| missing.contains(column)).collect();
         let mut computed: Vec<Buffer> = Vec::new();
         if !wanted.is_empty() {
-            let repair = Repair::new(stripe.data(), stripe.parity(), missing, &wanted)?;
+            let repair = Reconstruction::new(stripe.data(), stripe.parity(), missing, &wanted)?;
             let sources = repair.sources().iter().map(|&column| rows[column].as_deref());
             let sources: Vec<&[u8]> = sources.collect::<Option<_>>()?;
             let length = stripe.rows(&self.range).len();

@@ -13,7 +13,7 @@
 //! every set for every width). P and Q are those of Linux's RAID-6, so its known answers are ours.
 //!
 //! Two operations are enough. [`generate`] makes parity by Horner's rule, where each step multiplies by 2 or 4 only. A
-//! [`Repair`] is a small matrix, inverted once for a set of missing columns; running it multiplies columns by constants and
+//! [`Reconstruction`] is a small matrix, inverted once for a set of missing columns; running it multiplies columns by constants and
 //! adds them up. Both go through the columns in one pass and read each input once, so above the size of the caches the bound is
 //! memory: (k + p) bytes moved for k bytes of data.
 //!
@@ -118,21 +118,21 @@ fn check_lengths(inputs: &[&[u8]], outputs: &[&mut [u8]]) {
 
 /// How to compute missing columns of a stripe from others: columns 0 to k-1 are data, k to k+p-1 parity.
 #[derive(Clone, Debug)]
-pub struct Repair {
+pub struct Reconstruction {
     sources: Vec<usize>,
     wanted: Vec<usize>,
     /// For each wanted column one factor for each source.
     factors: Vec<&'static Factor>,
 }
 
-impl Repair {
+impl Reconstruction {
     /// Plans how to compute the columns `wanted`, where all of `missing` cannot be had, of a stripe of `data` and `parity`
     /// columns. Both ascend, and what is wanted is missing. `None` if more is missing than there is parity.
     ///
     /// # Panics
     /// If there is no such stripe or column, nothing is wanted, or the lists are not as said.
     #[must_use]
-    pub fn new(data: usize, parity: usize, missing: &[usize], wanted: &[usize]) -> Option<Repair> {
+    pub fn new(data: usize, parity: usize, missing: &[usize], wanted: &[usize]) -> Option<Reconstruction> {
         assert!((1..=DATA_COLUMNS_MAX).contains(&data) && (1..=PARITY_COLUMNS_MAX).contains(&parity));
         assert!(missing.is_sorted_by(|a, b| a < b), "{missing:?} do not ascend");
         assert!(!wanted.is_empty() && wanted.is_sorted_by(|a, b| a < b), "{wanted:?} do not ascend");
@@ -179,16 +179,16 @@ impl Repair {
                 })
             }));
         }
-        Some(Repair { sources, wanted: wanted.to_vec(), factors })
+        Some(Reconstruction { sources, wanted: wanted.to_vec(), factors })
     }
 
-    /// The columns it reads, in the order in which [`Repair::run`] wants them: as many as there are data columns.
+    /// The columns it reads, in the order in which [`Reconstruction::run`] wants them: as many as there are data columns.
     #[must_use]
     pub fn sources(&self) -> &[usize] {
         &self.sources
     }
 
-    /// The columns it gives, in the order in which [`Repair::run`] fills them.
+    /// The columns it gives, in the order in which [`Reconstruction::run`] fills them.
     #[must_use]
     pub fn wanted(&self) -> &[usize] {
         &self.wanted
@@ -197,15 +197,15 @@ impl Repair {
     /// Fills the wanted columns.
     ///
     /// # Panics
-    /// If the columns are not of one length, or not as many as [`Repair::sources`] and [`Repair::wanted`].
+    /// If the columns are not of one length, or not as many as [`Reconstruction::sources`] and [`Reconstruction::wanted`].
     pub fn run(&self, sources: &[&[u8]], wanted: &mut [&mut [u8]]) {
         self.run_by(Kernel::best(), sources, wanted);
     }
 
-    /// Like [`Repair::run`], by a kernel of the caller's choice.
+    /// Like [`Reconstruction::run`], by a kernel of the caller's choice.
     ///
     /// # Panics
-    /// As [`Repair::run`], and if the processor has no such kernel.
+    /// As [`Reconstruction::run`], and if the processor has no such kernel.
     pub fn run_by(&self, kernel: Kernel, sources: &[&[u8]], wanted: &mut [&mut [u8]]) {
         assert_eq!((sources.len(), wanted.len()), (self.sources.len(), self.wanted.len()), "columns");
         check_lengths(sources, wanted);

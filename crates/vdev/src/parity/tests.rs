@@ -110,7 +110,8 @@ fn every_set_of_missing_columns_of_every_width_is_repaired() {
             let large = few.filter(|set| set.count_ones() as usize <= parity);
             for set in small.chain(large) {
                 let missing: Vec<usize> = (0..data + parity).filter(|&at| set >> at & 1 == 1).collect();
-                let repair = Repair::new(data, parity, &missing, &missing).expect("no more than the parity");
+                let repair =
+                    Reconstruction::new(data, parity, &missing, &missing).expect("no more than the parity");
                 assert!(repair.sources().iter().all(|source| !missing.contains(source)));
                 assert_eq!(repair.sources().len(), data);
                 let sources: Vec<&[u8]> = repair.sources().iter().map(|&at| all[at].as_slice()).collect();
@@ -119,7 +120,8 @@ fn every_set_of_missing_columns_of_every_width_is_repaired() {
                 for (column, &at) in found.iter().zip(&missing) {
                     assert!(*column == all[at], "column {at} of {data}+{parity} without {missing:?}");
                     // Each of them alone, though the others cannot be had either.
-                    let alone = Repair::new(data, parity, &missing, &[at]).expect("no more than the parity");
+                    let alone =
+                        Reconstruction::new(data, parity, &missing, &[at]).expect("no more than the parity");
                     let sources: Vec<&[u8]> = alone.sources().iter().map(|&at| all[at].as_slice()).collect();
                     let mut found = [vec![0x55; 75]];
                     alone.run(&sources, &mut muts(&mut found));
@@ -139,10 +141,10 @@ fn triples(width: usize) -> impl Iterator<Item = u64> {
 
 #[test]
 fn more_missing_than_parity_is_no_repair() {
-    assert!(Repair::new(4, 1, &[0, 4], &[0, 4]).is_none());
-    assert!(Repair::new(4, 2, &[0, 1, 2], &[0, 1, 2]).is_none());
-    assert!(Repair::new(4, 3, &[0, 1, 2, 6], &[0, 1, 2, 6]).is_none());
-    assert!(Repair::new(4, 3, &[0, 1, 6], &[0, 1, 6]).is_some());
+    assert!(Reconstruction::new(4, 1, &[0, 4], &[0, 4]).is_none());
+    assert!(Reconstruction::new(4, 2, &[0, 1, 2], &[0, 1, 2]).is_none());
+    assert!(Reconstruction::new(4, 3, &[0, 1, 2, 6], &[0, 1, 2, 6]).is_none());
+    assert!(Reconstruction::new(4, 3, &[0, 1, 6], &[0, 1, 6]).is_some());
 }
 
 #[test]
@@ -196,7 +198,7 @@ proptest! {
         let mut missing: Vec<usize> = picks[..parity].iter().map(|pick| pick.index(data + parity)).collect();
         missing.sort_unstable();
         missing.dedup();
-        let repair = Repair::new(data, parity, &missing, &missing).expect("no more than the parity");
+        let repair = Reconstruction::new(data, parity, &missing, &missing).expect("no more than the parity");
         let sources: Vec<&[u8]> = repair.sources().iter().map(|&at| all[at].as_slice()).collect();
         for kernel in kernels() {
             let mut found = vec![vec![0xcc; length]; missing.len()];
