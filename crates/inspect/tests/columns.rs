@@ -39,6 +39,7 @@ impl Machine {
             pool_props: Default::default(),
             root_props: Default::default(),
             key: None,
+            aux: Default::default(),
             anchor: Default::default(),
             host: "host".into(),
             memory: Memory::default(),

@@ -34,6 +34,7 @@ fn create(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: sealed.then(|| new_key(env)),
+        aux: Default::default(),
         anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),

@@ -83,6 +83,7 @@ impl World {
             pool_props: Default::default(),
             root_props: Default::default(),
             key: None,
+            aux: Default::default(),
             anchor: Default::default(),
             host: "host".into(),
             memory: Memory::default(),

@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pool_props: Default::default(),
             root_props: props.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             key: None,
+            aux: Default::default(),
             anchor: Default::default(),
             host: "example".into(),
             memory: Memory::default(),

@@ -41,6 +41,7 @@ fn pool(env: &Env, folder: &Path, anchored: bool) -> Result<Pool, Box<dyn std::e
         pool_props: Default::default(),
         root_props: Default::default(),
         key: None,
+        aux: Default::default(),
         anchor: AnchorWish {
             registers: Some(Arc::new(registers)),
             path: anchored.then(|| at("anchor").display().to_string()),

@@ -40,6 +40,7 @@ fn run(folder: &Path, bytes: usize) -> Result<(), Failure> {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: None,
+        aux: Default::default(),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory { dirty_bytes_max: 1 << 30, ..Memory::default() },

@@ -45,6 +45,7 @@ fn main() {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: None,
+        aux: Default::default(),
         anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),

@@ -27,6 +27,7 @@ fn main() {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: None,
+        aux: Default::default(),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),

@@ -174,6 +174,7 @@ fn main() {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: user.map(|user| NewKey { user: Arc::new(user) }),
+        aux: Default::default(),
         anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),

@@ -80,7 +80,7 @@ pub use crate::devices::trim::TrimStatus;
 pub use crate::devices::{groups, inject};
 pub use crate::import::anchor;
 pub use crate::import::anchor::{AnchorWish, Registers};
-pub use crate::import::create::CreateSpec;
+pub use crate::import::create::{AuxHandles, CreateSpec};
 pub use crate::import::load::ImportSpec;
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::zil::LogStatus;

@@ -28,6 +28,7 @@ pub(crate) fn tank_on(env: &Env, device: &Arc<MemoryDevice>) -> Pool {
         pool_props: Local::new(),
         root_props: Local::new(),
         key: None,
+        aux: Default::default(),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),

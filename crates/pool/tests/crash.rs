@@ -1,16 +1,24 @@
 //! The power goes at any moment: what was committed is found, whatever became of the writes that were under way.
 
 mod common;
+#[path = "common/outlet.rs"]
+mod outlet;
+#[path = "common/promises.rs"]
+mod promises;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, handle, handles, import, key, mount, noise, read_file, spec, write_file};
+use common::{
+    Dice, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
+};
+use outlet::Outlet;
+use promises::{put, still};
 use steadfast_device::MemoryDevice;
 use steadfast_device::Operation;
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_env::Env;
-use steadfast_pool::{Error, Pool};
+use steadfast_pool::{AuxHandles, CreateSpec, Error, GroupHandles, Pool, scan};
 
 /// Content of a file by the round that wrote it.
 fn content(round: u64) -> Vec<u8> {
@@ -194,4 +202,70 @@ fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
         }
     }
     assert!(cuts > 20 && mixed > 0 && opened_by[0] > 0 && opened_by[1] > 0, "{cuts} {mixed} {opened_by:?}");
+}
+
+/// A pool is made with its log device, spare and cache device, or there is none, wherever the power goes.
+#[test]
+fn a_create_with_log_spare_and_cache_may_be_cut_off_anywhere() {
+    let env = still();
+    let (mut nothing, mut labels_only, mut whole) = (0, 0, 0);
+    for fates in
+        [[Fate::Dropped; 3], [Fate::Applied; 3], [Fate::Applied, Fate::Dropped, Fate::Torn { sectors: 3 }]]
+    {
+        for left in 1.. {
+            let devices =
+                ["main", "log", "spare", "cache"].map(|name| Arc::new(MemoryDevice::new(name, 64 * MIB)));
+            let outlet = Outlet::new(devices.to_vec(), left);
+            let wish = |force| CreateSpec {
+                aux: AuxHandles {
+                    logs: GroupHandles::alone(vec![outlet.handle(1)]),
+                    spares: vec![outlet.handle(2)],
+                    caches: vec![outlet.handle(3)],
+                },
+                force,
+                ..spec(vec![outlet.handle(0)], None)
+            };
+            let made = Pool::create(&env, wish(false));
+            let struck = outlet.is_off();
+            let is_made = made.is_ok();
+            assert!(struck || is_made, "{:?}", made.err());
+            drop(made);
+            let mut turn = fates.iter().cycle();
+            outlet.restart(|| *turn.next().expect("it goes round"));
+
+            let (mut pools, _) = scan(handles(&devices));
+            let found = pools.pop().map(|pool| Pool::import(&env, pool, &import_spec(None)));
+            match found {
+                Some(Ok(pool)) => {
+                    whole += 1;
+                    let state = pool.state();
+                    let troubles = [
+                        state.log_devices.iter().map(|log| log.trouble.clone()).collect::<Vec<_>>(),
+                        state.spares.iter().map(|spare| spare.trouble.clone()).collect(),
+                        state.caches.iter().map(|cache| cache.trouble.clone()).collect(),
+                    ];
+                    assert_eq!(troubles, [[None], [None], [None]], "{fates:?}, {left} writes");
+                    let (fs, _handle) = mount(&pool, "tank");
+                    put(&fs, "file", b"content");
+                    assert_eq!(read_file(&fs, ROOT, b"file"), b"content");
+                }
+                refused => {
+                    assert!(
+                        !is_made,
+                        "what was made is there: {:?}, {left} writes",
+                        refused.map(|found| found.err())
+                    );
+                    nothing += 1;
+                    if refused.is_some() {
+                        labels_only += 1;
+                        Pool::create(&env, wish(true)).expect("the devices are free for another one");
+                    }
+                }
+            }
+            if !struck {
+                break;
+            }
+        }
+    }
+    assert!(nothing > 100 && labels_only > 3 && whole > 3, "{nothing} {labels_only} {whole}");
 }

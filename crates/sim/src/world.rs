@@ -446,6 +446,7 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
             pool_props: Default::default(),
             root_props: setting.props.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             key,
+            aux: Default::default(),
             anchor: disks.wish(Some("register")),
             host: "sim".into(),
             memory: MEMORY,

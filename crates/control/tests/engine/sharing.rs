@@ -49,6 +49,7 @@ fn write_pool(env: &Env, image: &Path, records: u64) {
         pool_props: BTreeMap::new(),
         root_props: BTreeMap::new(),
         key: None,
+        aux: Default::default(),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: MEMORY,

@@ -6,7 +6,7 @@ use crate::devices::groups::DeviceHandle;
 use crate::devices::l2arc::CacheDevice;
 use crate::devices::l2arc::CacheDeviceStatus;
 use crate::devices::l2arc::FEATURE;
-use crate::devices::probe::give_back;
+use crate::devices::probe::{erase, give_back};
 use crate::devices::state::Devices;
 use std::sync::Arc;
 use steadfast_device::Device;
@@ -39,9 +39,25 @@ impl Devices {
     }
 
     /// Readers use the cache devices that there are now.
-    fn use_caches(&self) {
+    pub(crate) fn use_caches(&self) {
         let here = |cache: &Arc<CacheDevice>| cache.here.as_ref().map(|here| Arc::clone(&here.cache));
         self.core.blockio.set_l2arc(self.aux.caches.read().iter().filter_map(here).collect());
+    }
+
+    /// Lists new cache devices in memory; the next labels say so, and [`Self::use_caches`] begins to use them.
+    pub(crate) fn list_caches(&self, handles: Vec<DeviceHandle>) -> Vec<Arc<CacheDevice>> {
+        let mut new = Vec::new();
+        for DeviceHandle { path, device } in handles {
+            let guid = self.core.env.random.nonzero_u64();
+            self.aux.listed.write().push(AuxConfig::new(AuxClass::Cache, guid, path));
+            let cache = CacheDevice::start(&self.core, guid, Some(device));
+            self.aux.caches.write().push(Arc::clone(&cache));
+            new.push(cache);
+        }
+        if !new.is_empty() && !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
+        }
+        new
     }
 
     /// Adds cache devices, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
@@ -51,21 +67,10 @@ impl Devices {
             return Ok(());
         }
         // All of them before the first is listed.
-        handles.iter().try_for_each(|handle| crate::devices::probe::erase(&*handle.device))?;
+        handles.iter().try_for_each(|handle| erase(&*handle.device))?;
         let _turn = self.core.sync_turn.lock();
         let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
-        let mut new = Vec::new();
-        for DeviceHandle { path, device } in handles {
-            let guid = self.core.env.random.nonzero_u64();
-            let class = AuxClass::Cache;
-            self.aux.listed.write().push(AuxConfig::new(class, guid, path));
-            let cache = CacheDevice::start(&self.core, guid, Some(device));
-            self.aux.caches.write().push(Arc::clone(&cache));
-            new.push(cache);
-        }
-        if !self.core.has_feature(FEATURE) {
-            self.core.features.write().extend(Feature::known(FEATURE));
-        }
+        let new = self.list_caches(handles);
         let written = self.write_labels_or(&[], || {
             (*self.aux.listed.write(), *self.core.features.write()) = before;
             self.aux.caches.write().retain(|cache| !new.iter().any(|other| other.guid == cache.guid));
@@ -106,7 +111,7 @@ impl Devices {
             if let Some(here) = &cache.here {
                 here.cache.stop_using();
                 // It belongs to nobody now; one that cannot be written keeps a label that no pool answers to.
-                let _ = crate::devices::probe::erase(&*here.device);
+                let _ = erase(&*here.device);
             }
             cache.release();
         }

@@ -172,3 +172,13 @@ pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
     }
     Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
 }
+
+/// Refuses a device that cannot become an auxiliary one: it has no room for a slot, or takes whole segments only.
+pub(crate) fn check_takes_slots(handle: &DeviceHandle, slot_size: u32) -> Result<()> {
+    let character = handle.device.character();
+    if medium::slot_count(character.size_bytes, slot_size) > 0 && character.appendable {
+        return Ok(());
+    }
+    let needed = medium::device_bytes(1, slot_size);
+    Err(Error::TooSmall { path: handle.path.clone(), bytes: character.size_bytes, needed })
+}

@@ -35,8 +35,7 @@ use crate::core::events::EventKind;
 use crate::devices::attach::DROPS_PER_COMMIT;
 use crate::devices::groups::DeviceHandle;
 use crate::devices::leaf::Leaf;
-use crate::devices::probe::FoundPool;
-use crate::devices::probe::give_back;
+use crate::devices::probe::{FoundPool, check_takes_slots, check_unoccupied, erase, give_back};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "spares";
@@ -153,16 +152,25 @@ impl Devices {
             if twice || known(&handle.path) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            crate::devices::probe::check_unoccupied(handle, force)?;
-            let bytes = handle.device.character().size_bytes;
-            if medium::slot_count(bytes, self.core.identity.slot_size) == 0
-                || !handle.device.character().appendable
-            {
-                let needed = medium::device_bytes(1, self.core.identity.slot_size);
-                return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
-            }
+            check_unoccupied(handle, force)?;
+            check_takes_slots(handle, self.core.identity.slot_size)?;
         }
         Ok(())
+    }
+
+    /// Lists new spares in memory; the next labels say so. Returns their guids.
+    pub(crate) fn list_spares(&self, handles: Vec<DeviceHandle>) -> Vec<u64> {
+        let mut new = Vec::new();
+        for DeviceHandle { path, device } in handles {
+            let guid = self.core.env.random.nonzero_u64();
+            new.push(guid);
+            self.aux.listed.write().push(AuxConfig::new(AuxClass::Spare, guid, path));
+            self.aux.spares.write().push(Spare::new(guid, Some(device)));
+        }
+        if !new.is_empty() && !self.core.has_feature(FEATURE) {
+            self.core.features.write().extend(Feature::known(FEATURE));
+        }
+        new
     }
 
     /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
@@ -172,20 +180,10 @@ impl Devices {
             return Ok(());
         }
         // All of them before the first is listed.
-        handles.iter().try_for_each(|handle| crate::devices::probe::erase(&*handle.device))?;
+        handles.iter().try_for_each(|handle| erase(&*handle.device))?;
         let _turn = self.core.sync_turn.lock();
         let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
-        let mut new = Vec::new();
-        for DeviceHandle { path, device } in handles {
-            let guid = self.core.env.random.nonzero_u64();
-            new.push(guid);
-            let class = AuxClass::Spare;
-            self.aux.listed.write().push(AuxConfig::new(class, guid, path));
-            self.aux.spares.write().push(Spare::new(guid, Some(device)));
-        }
-        if !self.core.has_feature(FEATURE) {
-            self.core.features.write().extend(Feature::known(FEATURE));
-        }
+        let new = self.list_spares(handles);
         let written = self.write_labels_or(&[], || {
             (*self.aux.listed.write(), *self.core.features.write()) = before;
             let mut spares = self.aux.spares.write();
@@ -223,7 +221,7 @@ impl Devices {
         })?;
         if let Some(spare) = spare {
             // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
-            let _ = spare.device.as_ref().map(|device| crate::devices::probe::erase(&**device));
+            let _ = spare.device.as_ref().map(|device| erase(&**device));
             spare.release();
         }
         Ok(())

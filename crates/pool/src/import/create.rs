@@ -13,8 +13,10 @@ use crate::datasets::state::Datasets;
 use crate::devices::groups::DeviceHandle;
 use crate::devices::groups::GroupHandles;
 use crate::devices::groups::group_specs;
+use crate::devices::probe::{check_takes_slots, check_unoccupied, erase};
 use crate::devices::state::Devices;
 use crate::devices::state::LogLabels;
+use crate::log::log_devices::check_log_group;
 use crate::log::state::Zil;
 use crate::streams::state::Streams;
 use std::collections::BTreeSet;
@@ -70,12 +72,32 @@ pub struct CreateSpec {
     pub root_props: Local,
     /// Makes the root dataset encrypted and seals the pool's own metadata.
     pub key: Option<NewKey>,
+    /// Devices beside the groups.
+    pub aux: AuxHandles,
     /// Gives the pool an anchor, if a path is named.
     pub anchor: AnchorWish,
     /// Name of this host.
     pub host: String,
     /// Memory to use.
     pub memory: Memory,
+}
+
+/// Devices of a new pool that hold no segments.
+#[derive(Clone, Default)]
+pub struct AuxHandles {
+    /// Log devices: mirrors, or single ones.
+    pub logs: Vec<GroupHandles>,
+    /// Spares.
+    pub spares: Vec<DeviceHandle>,
+    /// Cache devices.
+    pub caches: Vec<DeviceHandle>,
+}
+
+impl AuxHandles {
+    fn all(&self) -> impl Iterator<Item = &DeviceHandle> {
+        let logs = self.logs.iter().flat_map(|group| &group.devices);
+        logs.chain(&self.spares).chain(&self.caches)
+    }
 }
 
 /// A special device counts as so many times as large where slots are sized.
@@ -246,15 +268,16 @@ impl Pool {
     /// The same without these features. Refused if its root dataset needs one of them.
     pub fn create_without(env: &Env, spec: CreateSpec, left_out: &[&'static str]) -> Result<Pool> {
         check_left_out(&spec, left_out)?;
-        let all = || spec.groups.iter().flat_map(|group| &group.devices);
+        let all = || spec.groups.iter().flat_map(|group| &group.devices).chain(spec.aux.all());
         let mut seen = BTreeSet::new();
         for handle in all() {
             if !seen.insert(handle.path.as_str()) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            crate::devices::probe::check_unoccupied(handle, spec.force)?;
+            check_unoccupied(handle, spec.force)?;
         }
         spec.groups.iter().try_for_each(crate::devices::groups::check)?;
+        spec.aux.logs.iter().try_for_each(check_log_group)?;
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
         // What a column of a group may be smaller than a segment: a group of k columns of data is as if it had k times the size.
         let smallest = spec.groups.iter().map(|group| {
@@ -265,6 +288,7 @@ impl Pool {
         });
         let smallest = smallest.min().expect("a pool has a device");
         let slot_size = medium::slot_size_for(smallest);
+        spec.aux.all().try_for_each(|handle| check_takes_slots(handle, slot_size))?;
         let geometry = Geometry { slot_size, unit: 1 << spec.ashift };
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let (mut leaves, mut groups) = (Vec::new(), Vec::new());
@@ -348,17 +372,40 @@ impl Pool {
             props.dirty = spec.pool_props.keys().cloned().collect();
             props.values = spec.pool_props;
         }
-        // Old rings go first: an uberblock of a former pool must not outlive the new labels.
-        pool.devices.leaves().iter().try_for_each(|leaf| leaf.erase_rings())?;
-        pool.core.space.flush_devices()?;
-        pool.datasets.add_dataset(DatasetId(0), "", spec.root_props, spec.key, None)?;
-        pool.syncer.commit()?;
-        pool.devices.write_labels(PoolState::Active, Txg(1))?;
+        if let Err(error) = pool.make(spec.aux, spec.root_props, spec.key) {
+            // The tasks of cache devices end with the attempt.
+            pool.devices.aux.caches.read().iter().for_each(|cache| cache.release());
+            return Err(error);
+        }
+        pool.devices.use_caches();
         Ok(pool.start())
+    }
+
+    /// Writes a new pool with all its devices: one commit, then the labels. The label of a leaf is what makes it a pool, and comes last:
+    /// a crash before leaves nothing to import, a crash after it leaves all that was asked for.
+    fn make(&self, aux: AuxHandles, root_props: Local, key: Option<NewKey>) -> Result<()> {
+        let (spares, caches) = (aux.spares.clone(), aux.caches.clone());
+        let logs = self.zil.open_logs(aux.logs);
+        self.zil.list_logs(&logs)?;
+        self.devices.list_spares(aux.spares);
+        self.devices.list_caches(aux.caches);
+        let leaves = self.devices.leaves();
+        let label = self.devices.label_of(&leaves[0], PoolState::Active, Txg(1));
+        if label.encode(steadfast_crypto::hash).is_none() {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        // From here on devices lose what they held. Old rings go first: an uberblock of a former pool must not outlive the new labels.
+        leaves.iter().try_for_each(|leaf| leaf.erase_rings())?;
+        self.core.space.flush_devices()?;
+        spares.iter().chain(&caches).try_for_each(|handle| erase(&*handle.device))?;
+        logs.iter().flat_map(|(_, sides)| sides).try_for_each(|log| log.wipe())?;
+        self.datasets.add_dataset(DatasetId(0), "", root_props, key, None)?;
+        self.syncer.commit()?;
+        self.devices.write_labels(PoolState::Active, Txg(1))
     }
 }
 
-/// Refuses a root dataset that needs a feature which is left out.
+/// Refuses a root dataset, or a log device, that needs a feature which is left out.
 fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
     let needed = |name: &str, value: &str| match name {
         "dedup" if Dedup::of(value) != Dedup::Off => Some(ddt::FEATURE),
@@ -367,7 +414,8 @@ fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
         _ => None,
     };
     let of_props = spec.root_props.iter().filter_map(|(name, value)| needed(name, value));
-    let mut needed = of_props.chain(spec.key.as_ref().map(|_| "encryption"));
+    let of_logs = (!spec.aux.logs.is_empty()).then_some("intent_log");
+    let mut needed = of_props.chain(spec.key.as_ref().map(|_| "encryption")).chain(of_logs);
     match needed.find(|name| left_out.contains(name)) {
         Some(feature) => Err(Error::FeatureOff { pool: spec.name.clone(), feature }),
         None => Ok(()),

@@ -39,9 +39,10 @@ use steadfast_format::{AuxClass, AuxConfig, LabelConfig, LogOut, LogPart, Segmen
 use steadfast_intent_log::{Group, Lack, Medium, MediumError};
 use steadfast_segment::{LogSegment, Space};
 
+use crate::core::error::Result;
 use crate::core::events::{EventKind, Events};
 use crate::devices::groups::DeviceHandle;
-use crate::devices::probe::{FoundDevice, FoundPool};
+use crate::devices::probe::{FoundDevice, FoundPool, erase};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "log_device";
@@ -209,6 +210,12 @@ impl LogDevice {
         self.device.flush()
     }
 
+    /// Takes away what the device held, labels included, and prepares it.
+    pub fn wipe(&self) -> Result<()> {
+        erase(&*self.device)?;
+        Ok(self.prepare()?)
+    }
+
     /// Lets others have it.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
@@ -217,7 +224,7 @@ impl LogDevice {
 
     /// It belongs to nobody any more. One that cannot be written keeps a label that no pool answers to.
     pub fn part_with(&self) {
-        let _ = crate::devices::probe::erase(&*self.device);
+        let _ = erase(&*self.device);
         self.release();
     }
 }

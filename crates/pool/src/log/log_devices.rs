@@ -5,6 +5,7 @@ use crate::core::error::Result;
 use crate::core::events::EventKind;
 use crate::devices::groups::DeviceHandle;
 use crate::devices::groups::GroupHandles;
+use crate::devices::probe::{check_takes_slots, check_unoccupied};
 use crate::devices::state::LogLabels;
 use crate::log::log_device::LogDevice;
 use crate::log::log_device::LogDeviceStatus;
@@ -28,7 +29,6 @@ use steadfast_format::LabelConfig;
 use steadfast_format::LogOut;
 use steadfast_format::PoolState;
 use steadfast_format::Txg;
-use steadfast_format::medium;
 use steadfast_intent_log::Group;
 use steadfast_intent_log::Lack;
 use steadfast_segment::LogSegment;
@@ -187,10 +187,7 @@ impl Zil {
         self.core.need_feature("intent_log")?;
         self.check_log_free()?;
         for group in groups {
-            if matches!(group.redundancy, Redundancy::Raidz(_)) {
-                return Err(Error::LogParity);
-            }
-            crate::devices::groups::check(group)?;
+            check_log_group(group)?;
         }
         let known = |path: &str| {
             self.devices.leaves().iter().any(|leaf| leaf.path() == path)
@@ -202,15 +199,37 @@ impl Zil {
             if twice || known(&handle.path) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            crate::devices::probe::check_unoccupied(handle, force)?;
-            let bytes = handle.device.character().size_bytes;
-            if medium::slot_count(bytes, self.core.identity.slot_size) == 0
-                || !handle.device.character().appendable
-            {
-                let needed = medium::device_bytes(1, self.core.identity.slot_size);
-                return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
-            }
+            check_unoccupied(handle, force)?;
+            check_takes_slots(handle, self.core.identity.slot_size)?;
         }
+        Ok(())
+    }
+
+    /// Log devices on these devices, which are not written yet.
+    pub(crate) fn open_logs(&self, groups: Vec<GroupHandles>) -> Vec<(Redundancy, Sides)> {
+        let open = |handle: DeviceHandle| {
+            let guid = self.core.env.random.nonzero_u64();
+            let slot_size = self.core.identity.slot_size;
+            Arc::new(LogDevice::new(&self.core.env, &self.core.events, guid, handle, slot_size))
+        };
+        let mirror =
+            |group: GroupHandles| (group.redundancy, group.devices.into_iter().map(&open).collect::<Sides>());
+        groups.into_iter().map(mirror).collect()
+    }
+
+    /// Lists new log devices in memory; the next labels say so. An error changes nothing.
+    pub(crate) fn list_logs(&self, new: &[(Redundancy, Sides)]) -> Result<()> {
+        let (mut listed, mut last) = (Vec::new(), self.devices.last_group());
+        for (redundancy, sides) in new {
+            if *redundancy == Redundancy::Mirror {
+                last = last.checked_add(1).ok_or(Error::TooManyGroups)?;
+            }
+            let mirror = if *redundancy == Redundancy::Mirror { last } else { 0 };
+            listed.extend(sides.iter().map(|log| log.listed(mirror)));
+        }
+        self.log_devices.write().extend(new.iter().flat_map(|(_, sides)| sides).cloned());
+        self.devices.aux.listed.write().extend(listed);
+        self.fit_log_features();
         Ok(())
     }
 
@@ -220,41 +239,15 @@ impl Zil {
         if dry_run {
             return Ok(());
         }
-        let open = |handle: DeviceHandle| {
-            let guid = self.core.env.random.nonzero_u64();
-            Arc::new(LogDevice::new(
-                &self.core.env,
-                &self.core.events,
-                guid,
-                handle,
-                self.core.identity.slot_size,
-            ))
-        };
-        let new: Vec<(Redundancy, Sides)> = groups
-            .into_iter()
-            .map(|group| (group.redundancy, group.devices.into_iter().map(&open).collect()))
-            .collect();
+        let new = self.open_logs(groups);
         let all = || new.iter().flat_map(|(_, sides)| sides);
-        for log in all() {
-            crate::devices::probe::erase(&*log.device)?;
-            log.prepare()?;
-        }
+        all().try_for_each(|log| log.wipe())?;
         {
             let _turn = self.core.sync_turn.lock();
             self.check_log_free()?;
-            let (mut listed, mut last) = (Vec::new(), self.devices.last_group());
-            for (redundancy, sides) in &new {
-                if *redundancy == Redundancy::Mirror {
-                    last = last.checked_add(1).ok_or(Error::TooManyGroups)?;
-                }
-                let mirror = if *redundancy == Redundancy::Mirror { last } else { 0 };
-                listed.extend(sides.iter().map(|log| log.listed(mirror)));
-            }
-            self.log.stand_down();
             let before = (self.devices.aux.listed.read().clone(), self.core.features.read().clone());
-            self.log_devices.write().extend(all().cloned());
-            self.devices.aux.listed.write().extend(listed);
-            self.fit_log_features();
+            self.list_logs(&new)?;
+            self.log.stand_down();
             let coming: Vec<_> = all().map(|log| Arc::clone(&log.device)).collect();
             self.devices.write_labels_or(&coming, || {
                 (*self.devices.aux.listed.write(), *self.core.features.write()) = before;
@@ -301,6 +294,14 @@ impl Zil {
         };
         aux.into_iter().filter(|aux| aux.class == AuxClass::Log).map(status).collect()
     }
+}
+
+/// Refuses a group that cannot become log devices: parity, or too few devices.
+pub(crate) fn check_log_group(group: &GroupHandles) -> Result<()> {
+    if matches!(group.redundancy, Redundancy::Raidz(_)) {
+        return Err(Error::LogParity);
+    }
+    crate::devices::groups::check(group)
 }
 
 impl LogLabels for Zil {

@@ -32,6 +32,7 @@ pub fn spec(devices: Vec<DeviceHandle>, key: Option<NewKey>) -> CreateSpec {
         pool_props: Default::default(),
         root_props: Default::default(),
         key,
+        aux: Default::default(),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),

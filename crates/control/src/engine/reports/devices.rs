@@ -287,6 +287,7 @@ mod tests {
             pool_props: Default::default(),
             root_props: Default::default(),
             key: None,
+            aux: Default::default(),
             anchor: Default::default(),
             host: "host".into(),
             memory: Default::default(),

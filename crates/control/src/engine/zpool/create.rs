@@ -15,7 +15,7 @@ use crate::engine::zfs::parents::give;
 use crate::engine::{device_list, mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
 use steadfast_format::Feature;
-use steadfast_pool::{CreateSpec, Pool};
+use steadfast_pool::{AuxHandles, CreateSpec, Pool};
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
 /// Default of `ashift`: an allocation unit of 4 KiB.
@@ -100,24 +100,12 @@ impl Verb for PoolCreate {
             pool_props: self.properties.iter().filter(stored).map(own).collect(),
             root_props,
             key,
+            aux: AuxHandles { logs: device_list::log_groups(&self.vdevs, logs), spares, caches },
             anchor: engine.anchor_of(&self.vdevs),
             host: engine.host.clone(),
             memory: engine.memory,
         };
         let pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
-        let logs = device_list::log_groups(&self.vdevs, logs);
-        let mut added = if logs.is_empty() { Ok(()) } else { pool.add_log_groups(logs, self.force, false) };
-        if added.is_ok() && !spares.is_empty() {
-            added = pool.add_spares(spares, self.force, false);
-        }
-        if added.is_ok() && !caches.is_empty() {
-            added = pool.add_caches(caches, self.force, false);
-        }
-        if let Err(error) = added {
-            // A pool without some of its devices is not what was asked for.
-            let _ = pool.destroy();
-            return Err(refuse::pool(error));
-        }
         let cached = self.properties.get("cachefile").is_none_or(|value| value != "none");
         let held = engine.hold(pool, paths, altroot, cached);
         engine.post("pool_create", &held.pool, &name, &[]);
