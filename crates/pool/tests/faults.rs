@@ -433,7 +433,7 @@ fn a_panic_of_the_sync_task_suspends_the_pool() {
     devices[0].arm(Fault { operation: Operation::Write, skip: 1, effect: Effect::Panic });
     let error = pool.sync().expect_err("nobody commits");
     assert!(matches!(error, Error::Suspended { .. }), "{error}");
-    assert!(error.to_string().contains("bug"), "{error}");
+    assert!(error.to_string().contains("internal error in a background task (sync)"), "{error}");
     drop((fs, handle));
     drop(pool);
     devices.iter().for_each(|device| device.power_on(|_| Fate::Applied));

@@ -37,6 +37,7 @@
 //! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
 //! written, waiters get the error, reads go on. The way out is export and import. A panic of the sync task does the same.
 
+use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};
 use crate::core::state::Core;
 use crate::core::state::Watch;
 use crate::datasets::state::Datasets;
@@ -64,12 +65,8 @@ use crate::core::history;
 use crate::core::rows;
 use crate::core::state::CommitState;
 
-/// Slots discarded in one commit, and in one look of a sync loop with nothing else to do.
-const DISCARDS_PER_COMMIT: usize = 32;
 /// Slots that a pool at work leaves as they are: it is about to use them again.
 const DISCARDS_KEPT: usize = 16;
-/// Pause between looks while there are slots to discard.
-const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// How often memory that nobody wants is given back, a part each time.
 const TRIM_NS: u64 = 20_000_000_000;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
@@ -83,6 +80,19 @@ pub(crate) struct Turn {
     trimmed_ns: u64,
     /// Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
     futile_commits: u32,
+}
+
+impl Turn {
+    /// Notes whether a commit gained slots. Where there is nothing to clean no later commit gains anything either, and a caller that waits
+    /// for one waits in vain.
+    fn note_gain(&mut self, gained: bool, cleaning: bool, is_barren: bool) {
+        let barren = !gained && !cleaning && is_barren;
+        self.futile_commits = match self.futile_commits {
+            count if barren => (count + 1).min(FUTILE_COMMITS_MAX),
+            count if cleaning && !gained => count + 1,
+            _ => 0,
+        };
+    }
 }
 
 /// What the sync loop does next.
@@ -117,7 +127,7 @@ struct Closed {
 impl Syncer {
     /// Body of the sync task: decides, commits, until told to stop.
     pub(crate) fn sync_loop(&self) {
-        let _watch = Watch(&self.core);
+        let _watch = Watch(&self.core, "sync");
         let mut turn = self.first_turn();
         loop {
             let next = self.turn(&mut turn);
@@ -136,7 +146,7 @@ impl Syncer {
         Turn { opened_ns: now, trimmed_ns: now, futile_commits: 0 }
     }
 
-    /// One look of the sync loop: commits if it is time to.
+    /// One look of the sync loop: commits if it is time to, and takes a step of the jobs that are due.
     pub(crate) fn turn(&self, turn: &mut Turn) -> Next {
         let rule = CloseRule::default();
         let open = self.core.txgs.gate.open_txg();
@@ -148,69 +158,35 @@ impl Syncer {
             requested: self.core.txgs.commits.is_requested(open) || cleaning,
             changed: self.core.has_changes(),
         };
-        if !self.core.is_suspended() {
-            self.devices.diagnose();
-            if let Err(error) = self.devices.look_after_spares() {
-                self.core.suspend(&error);
-            }
+        let is_suspended = self.run(jobs::BEFORE_COMMIT).is_suspended;
+        if !is_suspended && rule.decide(&moment).is_some() {
+            let before = self.core.space.gains();
+            self.commit_or_suspend();
+            let after = self.core.space.gains();
+            self.run(jobs::AFTER_COMMIT);
+            turn.note_gain(after.0 > before.0 || after.1 > before.1, cleaning, self.core.space.is_barren());
+            let is_stalled = turn.futile_commits >= FUTILE_COMMITS_MAX;
+            self.core.admission.stalled.store(is_stalled, Ordering::Relaxed);
+            turn.opened_ns = self.core.env.clock.monotonic_ns();
+            return Next::Again;
         }
-        if self.core.is_suspended() || rule.decide(&moment).is_none() {
-            if self.core.is_stopping() {
-                return Next::Stop;
-            }
-            if !self.core.is_suspended() && self.write_early() {
-                return Next::Again;
-            }
-            let mut patience = rule.patience(&moment);
-            if !self.core.is_suspended() && moment.fullness == 0 {
-                // A slot that is free for us may be another daemon's, if it has taken over.
-                if self.core.space.discard(0, 0) > 0
-                    && let Err(error) = self.core.check_anchor()
-                {
-                    self.core.suspend(&error);
-                    return Next::Again;
-                }
-                let before = self.core.space.discard(0, 0);
-                match self.core.space.discard(DISCARDS_PER_COMMIT, 0) {
-                    0 => {}
-                    // What the last commit freed is discarded after the next one, for which these are reason enough.
-                    left if left == before => self.core.health.changed.store(true, Ordering::Release),
-                    _ => patience = IDLE_PAUSE,
-                }
-            }
-            if !self.core.is_suspended() {
-                match self.devices.trim_step() {
-                    Ok(None) => {}
-                    Ok(Some(pause)) => patience = patience.min(pause),
-                    Err(error) => {
-                        self.core.suspend(&error);
-                        return Next::Again;
-                    }
-                }
-            }
-            if !self.core.is_suspended() {
-                match self.devices.background_step() {
-                    Ok(None) => {}
-                    Ok(Some(pause)) => patience = patience.min(pause),
-                    Err(error) => {
-                        self.core.suspend(&error);
-                        return Next::Again;
-                    }
-                }
-            }
-            if !self.core.is_suspended() && self.core.fill_index_step() {
-                patience = patience.min(IDLE_PAUSE);
-            }
-            if self.devices.search_step() {
-                patience = patience.min(IDLE_PAUSE);
-            }
-            if moment.now_ns.saturating_sub(turn.trimmed_ns) >= TRIM_NS {
-                turn.trimmed_ns = moment.now_ns;
-                steadfast_device::pages::trim();
-            }
-            return Next::Park(open, patience);
+        if self.core.is_stopping() {
+            return Next::Stop;
         }
-        let before = self.core.space.gains();
+        let pause = self.run(jobs::IDLE).pause;
+        if pause == Some(jobs::NOW) {
+            return Next::Again;
+        }
+        if moment.now_ns.saturating_sub(turn.trimmed_ns) >= TRIM_NS {
+            turn.trimmed_ns = moment.now_ns;
+            steadfast_device::pages::trim();
+        }
+        let patience = rule.patience(&moment);
+        Next::Park(open, pause.map_or(patience, |pause| patience.min(pause)))
+    }
+
+    /// Commits; if that fails, suspends the pool. One that takes long is noted.
+    fn commit_or_suspend(&self) {
         let began_ns = self.core.env.clock.monotonic_ns();
         if let Err(error) = self.commit() {
             self.core.suspend(&error);
@@ -219,34 +195,6 @@ impl Syncer {
         if u128::from(nanos) >= events::STALL.as_nanos() {
             self.core.events.note(EventKind::Stall { txg: self.core.txgs.commits.committed(), nanos });
         }
-        if !self.core.is_suspended() {
-            let _due = self.devices.resilver_due();
-            if self.devices.scans.resilver_wanted.swap(false, Ordering::AcqRel) {
-                self.devices.resilver_if_needed();
-            }
-        }
-        let after = self.core.space.gains();
-        let gained = after.0 > before.0 || after.1 > before.1;
-        if !self.core.is_suspended()
-            && let Err(error) = self.devices.background_step()
-        {
-            self.core.suspend(&error);
-        }
-        if !self.core.is_suspended()
-            && let Err(error) = self.devices.trim_step()
-        {
-            self.core.suspend(&error);
-        }
-        // Where there is nothing to clean no later commit gains anything either, and whoever waits for one waits in vain.
-        let barren = !gained && !cleaning && self.core.space.is_barren();
-        turn.futile_commits = match turn.futile_commits {
-            count if barren => (count + 1).min(FUTILE_COMMITS_MAX),
-            count if cleaning && !gained => count + 1,
-            _ => 0,
-        };
-        self.core.admission.stalled.store(turn.futile_commits >= FUTILE_COMMITS_MAX, Ordering::Relaxed);
-        turn.opened_ns = self.core.env.clock.monotonic_ns();
-        Next::Again
     }
 
     /// Makes everything done so far durable. For the sync task, and for create and export when it does not run.
@@ -317,7 +265,7 @@ impl Syncer {
     /// Stores some content of the open txg that is not going to change, as far as one can tell, so that its commit has less to
     /// do. True if there was some. Not in a world of one processor, whose order is
     /// to be repeatable beside a task.
-    fn write_early(&self) -> bool {
+    pub(crate) fn write_early(&self) -> bool {
         if self.core.env.tasks.is_concurrent() && self.core.env.tasks.parallelism() <= 1 {
             return false;
         }

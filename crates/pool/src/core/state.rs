@@ -314,13 +314,16 @@ pub(crate) fn sealing_of(
     }
 }
 
-/// Suspends the pool if a task of it ends by a panic: nobody would ever wake those who wait for a commit, or keep the promise.
-pub(crate) struct Watch<'a>(pub &'a Core);
+/// Suspends the pool if the work of this name panics: nobody would wake the threads that wait for a commit, or keep the promise.
+pub(crate) struct Watch<'a>(pub &'a Core, pub &'static str);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.suspend_because("a task of it ended by a bug; the log of the daemon tells where");
+            let (core, name) = (self.0, self.1);
+            core.suspend_because(&format!(
+                "internal error in a background task ({name}); see the daemon's log"
+            ));
         }
     }
 }

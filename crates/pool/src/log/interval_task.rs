@@ -7,7 +7,7 @@ use std::time::Duration;
 impl Zil {
     /// Body of the task: looks until told to stop.
     pub(crate) fn interval_loop(&self) {
-        let _watch = Watch(&self.core);
+        let _watch = Watch(&self.core, "log interval");
         let mut pause = INTERVAL;
         loop {
             {
