@@ -100,7 +100,7 @@ impl World {
             NewKey { user: Arc::new(new_user_key(KeyFormat::Raw, SECRET, &random, None).expect("a key")) }
         });
         let props = dedup.map(|value| [("dedup".to_owned(), value.to_owned())].into());
-        pool.create_dataset("tank/fs", props.unwrap_or_default(), key).expect("made");
+        pool.datasets().create_dataset("tank/fs", props.unwrap_or_default(), key).expect("made");
         let all = BTreeMap::from([("tank/fs".to_owned(), Copy::default())]);
         World { env, device, pool: Some(pool), all, made: 0, sealed }
     }
@@ -110,7 +110,7 @@ impl World {
     }
 
     fn with<R>(&self, name: &str, act: impl FnOnce(&FileSystem) -> R) -> R {
-        let handle = self.pool().open_dataset(name).expect("opens");
+        let handle = self.pool().datasets().open_dataset(name).expect("opens");
         let fs = FileSystem::new(Arc::clone(handle.dataset()), options()).expect("a file system");
         let result = act(&fs);
         fs.forget_all();
@@ -139,9 +139,9 @@ impl World {
         };
         let pool = Pool::import(&self.env, pools.remove(0), &spec).expect("imported");
         for name in self.all.keys().filter(|_| self.sealed) {
-            let info = pool.dataset_info(name).expect("measured");
+            let info = pool.datasets().dataset_info(name).expect("measured");
             if info.encryption_root.as_deref() == Some(name) {
-                pool.load_key(name, SECRET, false).expect("loaded");
+                pool.datasets().load_key(name, SECRET, false).expect("loaded");
             }
         }
         self.pool = Some(pool);
@@ -228,7 +228,7 @@ impl World {
         }
         self.made += 1;
         let name = format!("s{}", self.made);
-        self.pool().take_snapshots(&[format!("{fs}@{name}")], &Default::default()).expect("taken");
+        self.pool().datasets().take_snapshots(&[format!("{fs}@{name}")], &Default::default()).expect("taken");
         let copy = self.all.get_mut(&fs).expect("there");
         copy.snapshots.push((name, copy.files.clone()));
     }
@@ -240,7 +240,7 @@ impl World {
         }
         self.made += 1;
         let name = format!("tank/c{}", self.made);
-        self.pool().clone_snapshot(&snapshot, &name, Default::default()).expect("cloned");
+        self.pool().datasets().clone_snapshot(&snapshot, &name, Default::default()).expect("cloned");
         let (fs, at) = snapshot.split_once('@').expect("a snapshot");
         let found = self.all[fs].snapshots.iter().find(|(known, _)| known == at).expect("there");
         let copy = Copy { files: found.1.clone(), snapshots: Vec::new(), origin: Some(snapshot) };
@@ -250,10 +250,10 @@ impl World {
     fn promote(&mut self, dice: &mut Dice) {
         let Some(name) = dice.of(&self.names()).cloned() else { return };
         let Some(origin) = self.all[&name].origin.clone() else {
-            assert!(matches!(self.pool().promote(&name), Err(Error::NotClone { .. })));
+            assert!(matches!(self.pool().datasets().promote(&name), Err(Error::NotClone { .. })));
             return;
         };
-        self.pool().promote(&name).expect("promoted");
+        self.pool().datasets().promote(&name).expect("promoted");
         let (fs, at) = origin.split_once('@').expect("a snapshot");
         let mut old = self.all.remove(fs).expect("there");
         let end = old.snapshots.iter().position(|(known, _)| known == at).expect("there") + 1;
@@ -277,11 +277,11 @@ impl World {
         let Some(snapshot) = dice.of(&self.snapshots()).cloned() else { return };
         let names = std::slice::from_ref(&snapshot);
         if !self.clones_of(&snapshot).is_empty() {
-            let refused = self.pool().destroy_snapshots(names, false);
+            let refused = self.pool().datasets().destroy_snapshots(names, false);
             assert!(matches!(refused, Err(Error::HasClones { .. })), "{refused:?}");
             return;
         }
-        self.pool().destroy_snapshots(names, false).expect("destroyed");
+        self.pool().datasets().destroy_snapshots(names, false).expect("destroyed");
         let (fs, at) = snapshot.split_once('@').expect("a snapshot");
         self.all.get_mut(fs).expect("there").snapshots.retain(|(known, _)| known != at);
     }
@@ -296,7 +296,7 @@ impl World {
             .iter()
             .flat_map(|(s, _)| self.clones_of(&format!("{name}@{s}")))
             .collect();
-        match self.pool().destroy_with_snapshots(&name) {
+        match self.pool().datasets().destroy_with_snapshots(&name) {
             Ok(()) => {
                 assert!(clones.is_empty(), "{name} has the clones {clones:?}");
                 self.all.remove(&name);
@@ -310,7 +310,7 @@ impl World {
     fn rollback(&mut self, dice: &mut Dice) {
         let Some(name) = dice.of(&self.names()).cloned() else { return };
         let Some((snapshot, files)) = self.all[&name].snapshots.last().cloned() else { return };
-        self.pool().rollback(&format!("{name}@{snapshot}")).expect("rolled back");
+        self.pool().datasets().rollback(&format!("{name}@{snapshot}")).expect("rolled back");
         self.all.get_mut(&name).expect("there").files = files;
     }
 
@@ -318,13 +318,13 @@ impl World {
         self.pool().sync().expect("committed");
         for (name, copy) in &self.all {
             let when = format!("{when}: {name}");
-            let listed = self.pool().snapshot_names(name).expect("listed");
+            let listed = self.pool().datasets().snapshot_names(name).expect("listed");
             let known: Vec<&String> = copy.snapshots.iter().map(|(snapshot, _)| snapshot).collect();
             assert_eq!(listed.iter().collect::<Vec<_>>(), known, "{when}");
-            let info = self.pool().dataset_info(name).expect("measured");
+            let info = self.pool().datasets().dataset_info(name).expect("measured");
             assert_eq!(info.origin, copy.origin, "{when}");
             self.with(name, |fs| compare_files(fs, &copy.files, &when));
-            let handle = self.pool().open_dataset(name).expect("opens");
+            let handle = self.pool().datasets().open_dataset(name).expect("opens");
             for (snapshot, files) in &copy.snapshots {
                 let opened = handle.snapshots().open(snapshot).expect("opens");
                 let read = opened.with(|dataset| {
@@ -340,12 +340,12 @@ impl World {
 
     fn check(&self, when: &str) {
         for _ in 0..10_000 {
-            if self.pool().freeing() == 0 {
+            if self.pool().datasets().freeing() == 0 {
                 break;
             }
             self.pool().sync().expect("committed");
         }
-        assert_eq!(self.pool().freeing(), 0, "{when}: it is freed at last");
+        assert_eq!(self.pool().datasets().freeing(), 0, "{when}: it is freed at last");
         let leaf = Leaf {
             path: "a".into(),
             device: Arc::new(MemoryDevice::from_image("a", self.device.image())) as Arc<dyn Device>,
@@ -364,14 +364,19 @@ impl World {
     fn sums(&self, when: &str) {
         for (name, copy) in &self.all {
             let when = format!("{when}: {name}");
-            let info = self.pool().dataset_info(name).expect("measured");
+            let info = self.pool().datasets().dataset_info(name).expect("measured");
             assert_eq!(info.used, info.used_by_dataset + info.used_by_snapshots, "{when}");
             assert!(info.used_by_dataset <= info.referenced, "{when}");
-            let infos = self.pool().snapshot_infos(name, None).expect("measured");
+            let infos = self.pool().datasets().snapshot_infos(name, None).expect("measured");
             let all: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
-            assert_eq!(self.pool().reclaimable(&all).expect("summed"), info.used_by_snapshots, "{when}");
+            assert_eq!(
+                self.pool().datasets().reclaimable(&all).expect("summed"),
+                info.used_by_snapshots,
+                "{when}"
+            );
             for one in &infos {
-                let asked = self.pool().reclaimable(std::slice::from_ref(&one.name)).expect("summed");
+                let asked =
+                    self.pool().datasets().reclaimable(std::slice::from_ref(&one.name)).expect("summed");
                 assert_eq!(asked, one.used, "{when}: {}", one.name);
                 assert_eq!(one.clones, self.clones_of(&one.name), "{when}: {}", one.name);
                 assert!(one.written <= one.referenced, "{when}");
@@ -441,7 +446,7 @@ fn history(seed: u64, sealed: bool, dedup: Option<&'static str>) {
     }
     let last = world.names().remove(0);
     world.compare(&format!("seed {seed}, only {last} is left"));
-    world.pool().destroy_with_snapshots(&last).expect("destroyed");
+    world.pool().datasets().destroy_with_snapshots(&last).expect("destroyed");
     world.all.clear();
     world.check(&format!("seed {seed}, all destroyed"));
     assert_eq!(shared > 0, dedup.is_some(), "seed {seed}");

@@ -84,7 +84,7 @@ impl Machine {
 }
 
 fn write(pool: &Pool, files: std::ops::Range<u64>) {
-    let handle = pool.open_dataset("tank").unwrap();
+    let handle = pool.datasets().open_dataset("tank").unwrap();
     let usage = || Usage { used_bytes: 0, available_bytes: 1 << 30 };
     let options = Options { atime: Atime::Relative, usage: Arc::new(usage), block_bytes: 4096 };
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options).unwrap();

@@ -59,7 +59,7 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
 }
 
 fn mount(pool: &Pool, name: &str) -> (FileSystem, DatasetHandle) {
-    let handle = pool.open_dataset(name).unwrap();
+    let handle = pool.datasets().open_dataset(name).unwrap();
     let options = Options {
         atime: Atime::Relative,
         usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 }),
@@ -119,9 +119,9 @@ fn a_pool_is_clean_after_every_kind_of_change() {
             ["a", "b"].map(|name| Arc::new(MemoryDevice::new(name, 96 << 20))).into_iter().collect();
         let pool = create(&env, &devices, sealed);
         must_be_clean(&devices, &env, "after create");
-        pool.create_dataset("tank/plain", Default::default(), None).unwrap();
-        pool.create_dataset("tank/vault", Default::default(), Some(new_key(&env))).unwrap();
-        pool.create_dataset("tank/vault/inner", Default::default(), None).unwrap();
+        pool.datasets().create_dataset("tank/plain", Default::default(), None).unwrap();
+        pool.datasets().create_dataset("tank/vault", Default::default(), Some(new_key(&env))).unwrap();
+        pool.datasets().create_dataset("tank/vault/inner", Default::default(), None).unwrap();
         must_be_clean(&devices, &env, "after create of datasets");
         for name in ["tank", "tank/plain", "tank/vault", "tank/vault/inner"] {
             let (fs, _handle) = mount(&pool, name);
@@ -146,7 +146,7 @@ fn a_pool_is_clean_after_every_kind_of_change() {
             pool.sync().unwrap();
             must_be_clean(&devices, &env, "after files were rewritten and removed");
         }
-        pool.destroy_dataset("tank/plain").unwrap();
+        pool.datasets().destroy_dataset("tank/plain").unwrap();
         pool.sync().unwrap();
         must_be_clean(&devices, &env, "after a dataset was destroyed");
         pool.export().unwrap();

@@ -96,7 +96,7 @@ impl World {
                 steadfast_pool::new_user_key(KeyFormat::Raw, secret, &random, None).expect("a raw key");
             NewKey { user: Arc::new(user) }
         });
-        pool.create_dataset(FS, props, key).expect("made");
+        pool.datasets().create_dataset(FS, props, key).expect("made");
         let secret = secret.map(<[u8]>::to_vec);
         let (files, snapshots) = (Files::new(), BTreeMap::new());
         let mut world =
@@ -114,7 +114,7 @@ impl World {
     }
 
     fn mount(&mut self) {
-        let handle = self.pool().open_dataset(FS).expect("opens");
+        let handle = self.pool().datasets().open_dataset(FS).expect("opens");
         let fs = FileSystem::new(Arc::clone(handle.dataset()), options()).expect("a file system");
         self.mounted = Some((fs, handle));
     }
@@ -143,7 +143,7 @@ impl World {
         };
         self.pool = Some(Pool::import(&self.env, pools.remove(0), &spec).expect("imported"));
         if let Some(secret) = &self.secret {
-            self.pool().load_key(FS, secret, false).expect("loaded");
+            self.pool().datasets().load_key(FS, secret, false).expect("loaded");
         }
         self.mount();
     }
@@ -245,7 +245,7 @@ impl World {
     fn snapshot(&mut self) {
         self.taken += 1;
         let name = format!("{FS}@s{}", self.taken);
-        self.pool().take_snapshots(&[name], &Default::default()).expect("taken");
+        self.pool().datasets().take_snapshots(&[name], &Default::default()).expect("taken");
         self.snapshots.insert(self.taken, self.files.clone());
     }
 
@@ -264,17 +264,17 @@ impl World {
         if names.is_empty() {
             return;
         }
-        let promised = self.pool().reclaimable(&names).expect("summed");
+        let promised = self.pool().datasets().reclaimable(&names).expect("summed");
         // The space of files is noted with the commit after theirs: from then on figures do not
         // change by themselves.
         for comment in ["a", "b"] {
             self.pool().set_pool_prop("comment", Some(comment)).expect("committed");
         }
-        let before = self.pool().dataset_info(FS).expect("measured");
-        let again = self.pool().reclaimable(&names).expect("summed");
+        let before = self.pool().datasets().dataset_info(FS).expect("measured");
+        let again = self.pool().datasets().reclaimable(&names).expect("summed");
         assert!(again >= promised, "what is let go meanwhile is added");
-        self.pool().destroy_snapshots(&names, false).expect("destroyed");
-        let after = self.pool().dataset_info(FS).expect("measured");
+        self.pool().datasets().destroy_snapshots(&names, false).expect("destroyed");
+        let after = self.pool().datasets().dataset_info(FS).expect("measured");
         if quiet {
             assert_eq!(
                 before.used_by_snapshots - after.used_by_snapshots,
@@ -288,16 +288,16 @@ impl World {
         let Some((&number, files)) = self.snapshots.last_key_value() else { return };
         self.files = files.clone();
         let name = format!("{FS}@s{number}");
-        assert!(self.pool().rollback(&name).is_err(), "it is in use");
+        assert!(self.pool().datasets().rollback(&name).is_err(), "it is in use");
         self.mounted = None;
-        self.pool().rollback(&name).expect("rolled back");
+        self.pool().datasets().rollback(&name).expect("rolled back");
         self.mount();
     }
 
     /// Everything is as the copies say, and the check finds nothing.
     fn compare(&self, when: &str) {
         self.pool().sync().expect("committed");
-        let listed = self.pool().snapshot_names(FS).expect("listed");
+        let listed = self.pool().datasets().snapshot_names(FS).expect("listed");
         let known: Vec<String> = self.snapshots.keys().map(|number| format!("s{number}")).collect();
         assert_eq!(listed, known, "{when}");
         compare_files(self.fs(), &self.files, &format!("{when}: the file system"));
@@ -317,7 +317,7 @@ impl World {
 
     /// The device holds each living unit once, as roots and cells say.
     fn check(&self, when: &str) {
-        while self.pool().freeing() > 0 {
+        while self.pool().datasets().freeing() > 0 {
             self.pool().sync().expect("committed");
         }
         let leaf = Leaf {
@@ -335,16 +335,25 @@ impl World {
 
     /// Sums that can be told in two ways are the same.
     fn sums(&self, when: &str) {
-        let info = self.pool().dataset_info(FS).expect("measured");
+        let info = self.pool().datasets().dataset_info(FS).expect("measured");
         assert_eq!(info.used, info.referenced + info.used_by_snapshots, "{when}");
-        let infos = self.pool().snapshot_infos(FS, None).expect("measured");
+        let infos = self.pool().datasets().snapshot_infos(FS, None).expect("measured");
         let all: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
         let alone: u64 = infos.iter().map(|info| info.used).sum();
         assert!(alone <= info.used_by_snapshots, "{when}");
-        assert_eq!(self.pool().reclaimable(&all).expect("summed"), info.used_by_snapshots, "{when}");
+        assert_eq!(
+            self.pool().datasets().reclaimable(&all).expect("summed"),
+            info.used_by_snapshots,
+            "{when}"
+        );
         for one in &infos {
             let name = std::slice::from_ref(&one.name);
-            assert_eq!(self.pool().reclaimable(name).expect("summed"), one.used, "{when}: {}", one.name);
+            assert_eq!(
+                self.pool().datasets().reclaimable(name).expect("summed"),
+                one.used,
+                "{when}: {}",
+                one.name
+            );
             assert!(one.written <= one.referenced, "{when}");
         }
         match infos.first() {
@@ -386,18 +395,18 @@ fn a_snapshot_keeps_what_was_there_and_gives_back_what_only_it_kept() {
     world.files.insert("a".into(), noise(1, 1 << 20));
     world.snapshot();
     world.compare("taken");
-    let before = world.pool().dataset_info(FS).expect("measured");
+    let before = world.pool().datasets().dataset_info(FS).expect("measured");
     // The space of the file, and the time it was read, are noted after it: a leaf of names, twice.
     assert!(before.used_by_snapshots <= 16 << 10 && before.written <= 16 << 10, "{before:?}");
     world.fs().write(entry.ino, 0, &noise(2, 1 << 20), false).expect("written");
     world.files.insert("a".into(), noise(2, 1 << 20));
     world.compare("overwritten");
-    let after = world.pool().dataset_info(FS).expect("measured");
+    let after = world.pool().datasets().dataset_info(FS).expect("measured");
     assert!(after.used_by_snapshots >= 1 << 20 && after.written >= 1 << 20, "{after:?}");
     assert!(after.used_by_snapshots < (1 << 20) + (300 << 10), "content, and few nodes: {after:?}");
     world.destroy(&mut Dice(1), true);
     world.compare("destroyed");
-    let gone = world.pool().dataset_info(FS).expect("measured");
+    let gone = world.pool().datasets().dataset_info(FS).expect("measured");
     assert_eq!(gone.used_by_snapshots, 0);
 }
 
@@ -424,15 +433,15 @@ fn snapshots_equal_copies_in_any_order_of_events() {
         }
         let all: Vec<String> = world.snapshots.keys().map(|number| format!("{FS}@s{number}")).collect();
         if !all.is_empty() {
-            world.pool().destroy_snapshots(&all, false).expect("destroyed");
+            world.pool().datasets().destroy_snapshots(&all, false).expect("destroyed");
         }
         world.snapshots.clear();
         world.compare(&format!("seed {seed}, all destroyed"));
-        assert_eq!(world.pool().dataset_info(FS).expect("measured").used_by_snapshots, 0);
+        assert_eq!(world.pool().datasets().dataset_info(FS).expect("measured").used_by_snapshots, 0);
         world.snapshot();
         world.mounted = None;
-        assert!(world.pool().destroy_dataset(FS).is_err(), "it has a snapshot");
-        world.pool().destroy_with_snapshots(FS).expect("destroyed");
+        assert!(world.pool().datasets().destroy_dataset(FS).is_err(), "it has a snapshot");
+        world.pool().datasets().destroy_with_snapshots(FS).expect("destroyed");
         world.snapshots.clear();
         world.check(&format!("seed {seed}, the file system destroyed"));
     }
@@ -522,12 +531,12 @@ fn shared_blocks_go_with_their_last_reference() {
         assert_eq!(hits > 0, props.iter().any(|(name, _)| *name == "dedup"), "seed {seed}");
         let all: Vec<String> = world.snapshots.keys().map(|number| format!("{FS}@s{number}")).collect();
         if !all.is_empty() {
-            world.pool().destroy_snapshots(&all, false).expect("destroyed");
+            world.pool().datasets().destroy_snapshots(&all, false).expect("destroyed");
         }
         world.snapshots.clear();
         world.compare(&format!("seed {seed}, all destroyed"));
         world.mounted = None;
-        world.pool().destroy_dataset(FS).expect("destroyed");
+        world.pool().datasets().destroy_dataset(FS).expect("destroyed");
         world.check(&format!("seed {seed}, the file system destroyed"));
         assert_eq!(
             world.pool().sharing().sums,

@@ -49,10 +49,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Pool::create(&env, spec)?
     };
     let pool = Arc::new(pool);
-    let dataset = pool.open_dataset("example")?;
+    let dataset = pool.datasets().open_dataset("example")?;
     let for_usage = Arc::clone(&pool);
     let usage = move || {
-        let info = for_usage.dataset_info("example");
+        let info = for_usage.datasets().dataset_info("example");
         info.map_or(Usage::default(), |info| Usage {
             used_bytes: info.referenced,
             available_bytes: info.available,

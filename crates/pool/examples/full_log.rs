@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use steadfast_device::{FileDevice, OpenOptions};
 use steadfast_env::Env;
-use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, ImportSpec, Memory, Pool, scan};
+use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 type Failure = Box<dyn std::error::Error>;
@@ -18,7 +18,7 @@ fn open(path: &Path) -> Result<DeviceHandle, Failure> {
 }
 
 fn files(pool: &Pool) -> Result<(FileSystem, steadfast_pool::DatasetHandle), Failure> {
-    let handle = pool.open_dataset("tank")?;
+    let handle = pool.datasets().open_dataset("tank")?;
     let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 });
     let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options).map_err(|errno| format!("{errno:?}"))?;
@@ -46,7 +46,7 @@ fn run(folder: &Path, bytes: usize) -> Result<(), Failure> {
         memory: Memory { dirty_bytes_max: 1 << 30, ..Memory::default() },
     };
     let pool = Pool::create(&env, spec)?;
-    pool.add_logs(vec![open(&log)?], true, false)?;
+    pool.zil().add_logs(GroupHandles::alone(vec![open(&log)?]), true, false)?;
     let (fs, handle) = files(&pool)?;
     let failed = |errno| format!("{errno:?}");
     let (txg, size) = (pool.state().txg, pool.state().log.size_bytes);

@@ -60,7 +60,7 @@ fn main() {
         random
     };
     let mut noise: Vec<u8> = (0..1 << 17).flat_map(|_| draw().to_le_bytes()).collect();
-    let handle = pool.open_dataset("full").expect("it opens");
+    let handle = pool.datasets().open_dataset("full").expect("it opens");
     let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 });
     let options = Options { atime: Atime::Relative, usage, block_bytes: 4096 };
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options).expect("a file system");

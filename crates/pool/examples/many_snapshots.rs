@@ -33,7 +33,7 @@ fn main() {
         memory: Memory::default(),
     };
     let pool = Pool::create(&env, spec).expect("created");
-    let handle = pool.open_dataset("tank").expect("opens");
+    let handle = pool.datasets().open_dataset("tank").expect("opens");
     let options = Options {
         atime: Atime::Off,
         usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 }),
@@ -51,7 +51,7 @@ fn main() {
         fs.write(file, at, &noise(number.into(), 4096), false).expect("written");
         pool.sync().expect("committed");
         let began = Instant::now();
-        pool.take_snapshots(&[format!("tank@s{number}")], &Default::default()).expect("taken");
+        pool.datasets().take_snapshots(&[format!("tank@s{number}")], &Default::default()).expect("taken");
         times.push(began.elapsed().as_micros());
         if number == shown || number == count {
             let mut last: Vec<u128> = times.iter().rev().take(100).copied().collect();
@@ -61,16 +61,16 @@ fn main() {
         }
     }
     let began = Instant::now();
-    let infos = pool.snapshot_infos("tank", None).expect("measured");
+    let infos = pool.datasets().snapshot_infos("tank", None).expect("measured");
     println!("{} snapshots measured in {} us", infos.len(), began.elapsed().as_micros());
-    let info = pool.dataset_info("tank").expect("measured");
+    let info = pool.datasets().dataset_info("tank").expect("measured");
     println!("referenced {}, kept for snapshots {}", info.referenced, info.used_by_snapshots);
     let every_second: Vec<String> = infos.iter().step_by(2).map(|info| info.name.clone()).collect();
     let began = Instant::now();
-    pool.destroy_snapshots(&every_second, false).expect("destroyed");
+    pool.datasets().destroy_snapshots(&every_second, false).expect("destroyed");
     println!("{} destroyed in {} us", every_second.len(), began.elapsed().as_micros());
     let began = Instant::now();
-    while pool.freeing() > 0 {
+    while pool.datasets().freeing() > 0 {
         pool.sync().expect("committed");
     }
     println!("freed in {} us", began.elapsed().as_micros());

@@ -86,7 +86,7 @@ impl Draw {
 }
 
 fn mount(pool: &Pool) -> (FileSystem, DatasetHandle) {
-    let handle = pool.open_dataset("tank").expect("the dataset opens");
+    let handle = pool.datasets().open_dataset("tank").expect("the dataset opens");
     let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 40 });
     let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
     (FileSystem::new(Arc::clone(handle.dataset()), options).expect("a file system"), handle)
@@ -180,7 +180,7 @@ fn main() {
         memory: Memory::default(),
     };
     let pool = Pool::create(&env, spec).expect("a pool");
-    pool.set_property("tank", "compression", Some(&wish.compression)).expect("set");
+    pool.datasets().set_property("tank", "compression", Some(&wish.compression)).expect("set");
     let compressible = wish.compression != "off";
     let (fs, head) = mount(&pool);
     head.dataset().allow_overlays(wish.overlays);

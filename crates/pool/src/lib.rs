@@ -19,31 +19,24 @@ mod log;
 mod refs;
 mod streams;
 
+mod device_verbs;
 #[cfg(test)]
 mod test_pool;
-mod verbs;
 
 use crate::commit::sync::Next;
 use crate::commit::sync::Syncer;
 use crate::core::state::Core;
-use crate::datasets::state::Datasets;
-use crate::devices::state::Devices;
-use crate::log::state::Zil;
-use crate::streams::state::Streams;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast_dataset::Dataset;
-use steadfast_device::Device;
 use steadfast_env::TaskHandle;
 use steadfast_format::{
-    AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, Owner,
-    PoolGuid, PoolState, Txg, meta_keys,
+    AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, LeafConfig, MetaKey, PoolGuid,
+    PoolState, Txg, meta_keys,
 };
-use steadfast_property::{Local, Resolved};
+use steadfast_property::Local;
 pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
@@ -53,13 +46,14 @@ pub use crate::core::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use crate::core::sweep::Sweep;
 pub use crate::datasets::bookmarks::BookmarkInfo;
 pub use crate::datasets::counts;
-pub use crate::datasets::dataset::{DatasetInfo, NewKey};
+pub use crate::datasets::dataset::{DatasetHandle, DatasetInfo, NewKey};
 pub use crate::datasets::diff::{ChangeKind, FileChange};
 pub use crate::datasets::holds::Hold;
 pub use crate::datasets::keys::new_user_key;
 pub use crate::datasets::owners::OwnerUse;
 pub use crate::datasets::partial::Partial;
 pub use crate::datasets::snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
+pub use crate::datasets::state::Datasets;
 pub use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
 pub use crate::devices::diagnosis::{Cause, ERRORS_MAX, WINDOW};
 pub use crate::devices::errlog::DamagedFile;
@@ -74,6 +68,7 @@ pub use crate::devices::probe::{FoundDevice, FoundPool, check_unoccupied, erase,
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scrub::ScrubCommand;
 pub use crate::devices::spares::SpareStatus;
+pub use crate::devices::state::Devices;
 pub use crate::devices::sweep::TrimState;
 pub use crate::devices::trim::TrimCommand;
 pub use crate::devices::trim::TrimStatus;
@@ -83,10 +78,12 @@ pub use crate::import::anchor::{AnchorWish, Registers};
 pub use crate::import::create::{AuxHandles, CreateSpec};
 pub use crate::import::load::ImportSpec;
 pub use crate::log::log_device::LogDeviceStatus;
+pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
 pub use crate::refs::ddt::SharingInfo;
 pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use crate::streams::send::SendSpec;
+pub use crate::streams::state::Streams;
 pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
@@ -106,33 +103,6 @@ pub struct Pool {
     /// The import is done. One that fails leaves the devices to whoever called it.
     is_live: bool,
     tasks: Mutex<Vec<Box<dyn TaskHandle>>>,
-}
-
-/// A dataset in use.
-pub struct DatasetHandle {
-    dataset: Arc<Dataset>,
-    snapshots: SnapshotsOf,
-    uses: Arc<AtomicUsize>,
-}
-
-impl DatasetHandle {
-    /// The dataset.
-    #[must_use]
-    pub fn dataset(&self) -> &Arc<Dataset> {
-        &self.dataset
-    }
-
-    /// Its snapshots.
-    #[must_use]
-    pub fn snapshots(&self) -> SnapshotsOf {
-        self.snapshots.clone()
-    }
-}
-
-impl Drop for DatasetHandle {
-    fn drop(&mut self) {
-        self.uses.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// One leaf device as status shows it.
@@ -203,7 +173,7 @@ pub struct PoolStatus {
 
 impl Pool {
     /// Starts the tasks of a pool that stands: sync and the log's interval. In a world without tasks their steps are made by
-    /// those who wait for a commit, and by [`Pool::step`] and [`Pool::log_interval`].
+    /// those who wait for a commit, and by [`Pool::step`] and [`Zil::log_interval`].
     pub(crate) fn start(mut self) -> Pool {
         self.core.apply_failmode();
         self.is_live = true;
@@ -217,7 +187,8 @@ impl Pool {
             tasks.push(env.tasks.spawn(&format!("sync {name}"), Box::new(move || syncer.sync_loop())));
             tasks.push(env.tasks.spawn(&format!("log {name}"), Box::new(move || zil.interval_loop())));
         } else {
-            let (weak, turn) = (Arc::downgrade(&self.syncer), Mutex::new(self.syncer.first_turn()));
+            let weak = Arc::downgrade(&self.syncer);
+            let turn = Mutex::new(self.syncer.first_turn());
             self.core.txgs.commits.set_step(Box::new(move || {
                 if let Some(syncer) = weak.upgrade()
                     && let Next::Park(_, patience) = syncer.turn(&mut turn.lock())
@@ -265,6 +236,30 @@ impl Pool {
         self.core.identity.created_ns / 1_000_000_000
     }
 
+    /// Its devices, without those of the log.
+    #[must_use]
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Its intent log.
+    #[must_use]
+    pub fn zil(&self) -> &Zil {
+        &self.zil
+    }
+
+    /// Its datasets.
+    #[must_use]
+    pub fn datasets(&self) -> &Arc<Datasets> {
+        &self.datasets
+    }
+
+    /// Streams out of it and into it.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
     /// Commits everything done so far; durable when it returns.
     pub fn sync(&self) -> Result<()> {
         self.core.wait_durable()
@@ -274,14 +269,6 @@ impl Pool {
     /// Elsewhere nothing.
     pub fn step(&self) {
         self.core.txgs.commits.make_step();
-    }
-
-    /// What a task does about once a second, and nobody else in a world without tasks: logs what is pending of datasets with
-    /// `journal=data`. `None` if there are none; true if all that was done in them before is durable, false if it will be by a
-    /// commit that was asked for.
-    #[must_use]
-    pub fn log_interval(&self) -> Option<bool> {
-        self.zil.log_interval()
     }
 
     /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is, and from the moment on from
@@ -315,54 +302,29 @@ impl Pool {
         [scrub, resilver]
     }
 
+    /// Bytes that a job that moves has yet to look at, and which; `None` if none is active. A group that becomes wider is to be evened out
+    /// from the moment on from which its new device is to be seen.
+    #[must_use]
+    pub fn move_remaining(&self) -> Option<(ScanKind, u64)> {
+        if self.core.health.read_only {
+            return None;
+        }
+        let leaving = || {
+            let leaves = self.devices.leaves();
+            let any = leaves.iter().any(|leaf| self.devices.is_being_removed(leaf)) || self.has_departing();
+            any.then_some((ScanKind::Remove, 1))
+        };
+        // Looked at before the job, as it is over when the job has begun.
+        let due = self.devices.moves.expansions_due.load(Ordering::Acquire) > 0;
+        let row = self.devices.move_status().filter(|row| row.state == ScanState::Active);
+        let left = row.map(|row| (row.kind, row.total.saturating_sub(row.read).max(1)));
+        // A removal is over when its devices have left.
+        left.or_else(|| due.then_some((ScanKind::Expand, 1))).or_else(leaving)
+    }
+
     /// Whether a device has left that is not free yet. Order of looks: a device is among those that leave until it is among these.
     pub(crate) fn has_departing(&self) -> bool {
         !self.devices.topology.departed.lock().is_empty()
-    }
-
-    /// Begins, pauses or ends a scrub.
-    pub fn scrub(&self, command: ScrubCommand) -> Result<()> {
-        self.devices.scrub(command)
-    }
-
-    /// Takes a device of a group out of use. Refused if the group cannot do without it.
-    pub fn offline(&self, path: &str) -> Result<()> {
-        self.offline_as(path, Offline::default())
-    }
-
-    /// The same in another way.
-    pub fn offline_as(&self, path: &str, how: Offline) -> Result<()> {
-        if let Some(log) = self.zil.log_named(path) {
-            self.core.check_writable()?;
-            return self.zil.offline_log(&log, how);
-        }
-        self.devices.offline(path, how)
-    }
-
-    /// Takes a device into use again; `open` opens it if that is needed. True if it was out of use.
-    pub fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
-        if let Some(log) = self.zil.log_named(path) {
-            self.core.check_writable()?;
-            return self.zil.online_log(&log, open);
-        }
-        self.devices.online(path, open)
-    }
-
-    /// Puts a device into the place of another of a group. Begun when it returns; the resilver ends it.
-    pub fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
-        if let Some(log) = self.zil.log_named(old) {
-            self.core.check_writable()?;
-            return self.zil.replace_log(&log, new, force);
-        }
-        self.devices.replace(old, new, force)
-    }
-
-    /// Gives up the hold on a device that is out of use, so that what lies under its path now can be opened. Refused for one in use.
-    pub fn let_go(&self, path: &str) -> Result<()> {
-        if let Some(log) = self.zil.log_named(path) {
-            return self.zil.let_go_of_log(&log);
-        }
-        self.devices.let_go(path)
     }
 
     /// Measured state.
@@ -424,85 +386,6 @@ impl Pool {
     #[must_use]
     pub fn dataset_by_id(&self, id: DatasetId) -> String {
         if id.0 == 0 { self.name() } else { self.core.dataset_name(id) }
-    }
-
-    /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says whether it would. Durable
-    /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
-    pub fn add_groups(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
-        self.devices.add_groups(groups, force, dry_run)
-    }
-
-    /// Gives the intent log devices of its own. With `dry_run` only says whether it would. Devices that carry a pool are
-    /// refused unless `force`. Durable when it returns.
-    pub fn add_logs(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.zil.add_logs(GroupHandles::alone(devices), force, dry_run)
-    }
-
-    /// The same of single devices and of mirrors.
-    pub fn add_log_groups(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
-        self.zil.add_logs(groups, force, dry_run)
-    }
-
-    /// Takes a device away from the intent log, by its path, with all of its mirror; groups go elsewhere from now on. Durable when it
-    /// returns.
-    pub fn remove_log(&self, path: &str) -> Result<()> {
-        self.zil.remove_log(path)
-    }
-
-    /// Adds devices that wait to step in for others. With `dry_run` only says whether it would. Devices that carry a pool are
-    /// refused unless `force`. Durable when it returns.
-    pub fn add_spares(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.devices.add_spares(devices, force, dry_run)
-    }
-
-    /// Takes a spare away that is not in use, by its path. Durable when it returns.
-    pub fn remove_spare(&self, path: &str) -> Result<()> {
-        self.devices.remove_spare(path)
-    }
-
-    /// Adds devices that keep what was read from others. With `dry_run` only says whether it would. Devices that carry a pool are refused
-    /// unless `force`. Durable when it returns.
-    pub fn add_caches(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.devices.add_caches(devices, force, dry_run)
-    }
-
-    /// Takes a cache device away, by its path. Durable when it returns.
-    pub fn remove_cache(&self, path: &str) -> Result<()> {
-        self.devices.remove_cache(path)
-    }
-
-    /// Uses all of a device that has grown. Gives the bytes gained.
-    pub fn expand(&self, path: &str) -> Result<u64> {
-        self.devices.expand(path)
-    }
-
-    /// Begins, suspends or cancels the trim of devices, all of them if none is named; it goes on in the background.
-    pub fn trim(&self, paths: &[String], command: TrimCommand) -> Result<()> {
-        self.devices.sweep(Sweep::Trim, paths, command)
-    }
-
-    /// Begins, suspends or cancels the initialization of devices, all of them if none is named: free slots are filled with a pattern, in
-    /// the background.
-    pub fn initialize(&self, paths: &[String], command: TrimCommand) -> Result<()> {
-        self.devices.sweep(Sweep::Initialize, paths, command)
-    }
-
-    /// Bytes that initializations under way have yet to go through; 0 if none is under way.
-    #[must_use]
-    pub fn initialize_remaining(&self) -> u64 {
-        self.devices.trim_remaining(Sweep::Initialize)
-    }
-
-    /// Bytes that trims under way have yet to go through; 0 if none is under way.
-    #[must_use]
-    pub fn trim_remaining(&self) -> u64 {
-        self.devices.trim_remaining(Sweep::Trim)
-    }
-
-    /// Bytes of what was deleted that the next commits give back, at least 1 if there are any.
-    #[must_use]
-    pub fn freeing(&self) -> u64 {
-        self.datasets.freeing()
     }
 
     /// Asks for a commit and waits for nothing: who waits for what the next ones give back would else wait for the longest time
@@ -725,109 +608,6 @@ impl Pool {
     #[must_use]
     pub fn suspended(&self) -> Option<String> {
         self.core.health.suspended.lock().clone()
-    }
-
-    /// Full names of all datasets, parents before children, in the order of their names.
-    #[must_use]
-    pub fn datasets(&self) -> Vec<String> {
-        let table = self.datasets.table.read();
-        let mut names: Vec<String> = table.iter().map(|(id, _)| table.full_name(id)).collect();
-        names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
-        names
-    }
-
-    /// Measured values of a dataset.
-    pub fn dataset_info(&self, name: &str) -> Result<DatasetInfo> {
-        let id = self.datasets.table.read().find(name)?;
-        let missing = || Error::NoSuchDataset { name: name.to_owned() };
-        let mut info = self.datasets.info(id).ok_or_else(missing)?;
-        if let Some(volume) = &mut info.volume {
-            *volume = self.datasets.volume_info(id);
-        }
-        Ok(info)
-    }
-
-    /// The value of a property that counts for a dataset and where it comes from; `None` as in
-    /// [`steadfast_property::resolve`].
-    pub fn resolve(&self, name: &str, property: &str, mount_base: &str) -> Result<Option<Resolved>> {
-        let table = self.datasets.table.read();
-        let id = table.find(name)?;
-        Ok(table.resolve(id, property, mount_base))
-    }
-
-    /// Properties that count on a dataset by itself, set or received.
-    pub fn local_props(&self, name: &str) -> Result<Local> {
-        let table = self.datasets.table.read();
-        let id = table.find(name)?;
-        Ok(table.get(id).map(|entry| entry.props.clone()).unwrap_or_default())
-    }
-
-    /// Values that a dataset received with streams, whether they count or not.
-    pub fn received_props(&self, name: &str) -> Result<Local> {
-        self.datasets.received_props(name)
-    }
-
-    /// A property goes back to what was received, or to what the parent has. Durable when it returns.
-    pub fn revert_property(&self, name: &str, property: &str) -> Result<()> {
-        self.datasets.revert_property(name, property)
-    }
-
-    /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is encrypted in any
-    /// case. Durable when it returns.
-    pub fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
-        self.datasets.create_dataset(name, props, key)
-    }
-
-    /// Destroys a dataset without children and snapshots that nobody uses; its space comes back in the background.
-    pub fn destroy_dataset(&self, name: &str) -> Result<()> {
-        self.datasets.destroy_dataset(name, false)
-    }
-
-    /// Moves a dataset, with all below it, to another name of the same pool. Durable when it returns.
-    pub fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
-        self.datasets.rename_dataset(name, to)
-    }
-
-    /// Gives a dataset another user key (`Some`), or the one of the encryption root above it (`None`). Its key must be
-    /// loaded. Datasets below that take their key from the same place follow. Durable when it returns.
-    pub fn change_key(&self, name: &str, key: Option<NewKey>, location: Option<&str>) -> Result<()> {
-        self.datasets.change_key(name, key, location)
-    }
-
-    /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
-    pub fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
-        self.datasets.set_properties(name, &[(property, value)])
-    }
-
-    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
-    pub fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
-        self.datasets.set_properties(name, edits)
-    }
-
-    /// What users and groups take up of a dataset, and may.
-    pub fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
-        self.datasets.owner_uses(name)
-    }
-
-    /// Format of the key that [`Pool::load_key`] wants.
-    pub fn key_format(&self, name: &str) -> Result<KeyFormat> {
-        self.datasets.key_format(name)
-    }
-
-    /// Loads the key of an encryption root; with `dry_run` only says whether it is the right one.
-    pub fn load_key(&self, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
-        self.datasets.load_key(name, secret, dry_run)
-    }
-
-    /// Forgets the key of an encryption root. None of its datasets may be in use.
-    pub fn unload_key(&self, name: &str) -> Result<()> {
-        self.datasets.unload_key(name)
-    }
-
-    /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and its key not unloaded.
-    pub fn open_dataset(&self, name: &str) -> Result<DatasetHandle> {
-        let id = self.datasets.table.read().find(name)?;
-        self.datasets.use_dataset(id)
     }
 
     /// Full name of the root dataset: that of the pool.

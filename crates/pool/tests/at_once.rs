@@ -163,38 +163,44 @@ fn verbs(pool: &Pool, seed: u64, stop: &AtomicBool) {
         let (name, one) = (any_dataset(&mut dice), any_snapshot(&mut dice));
         let names = std::slice::from_ref(&one);
         match dice.below(19) {
-            0..=3 => refused(pool.take_snapshots(names, &Default::default()), "snapshot"),
-            4..=6 => refused(pool.destroy_snapshots(names, false), "destroy"),
-            7 => refused(pool.destroy_snapshots(names, true), "destroy deferred"),
+            0..=3 => refused(pool.datasets().take_snapshots(names, &Default::default()), "snapshot"),
+            4..=6 => refused(pool.datasets().destroy_snapshots(names, false), "destroy"),
+            7 => refused(pool.datasets().destroy_snapshots(names, true), "destroy deferred"),
             8 => {
                 let clone = format!("tank/c{}", dice.below(CLONES));
-                refused(pool.clone_snapshot(&one, &clone, Default::default()).map(|_| ()), "clone");
+                refused(
+                    pool.datasets().clone_snapshot(&one, &clone, Default::default()).map(|_| ()),
+                    "clone",
+                );
             }
-            9 => refused(pool.promote(&name), "promote"),
+            9 => refused(pool.datasets().promote(&name), "promote"),
             10 if name.starts_with("tank/c") => {
-                refused(pool.destroy_with_snapshots(&name), "destroy");
+                refused(pool.datasets().destroy_with_snapshots(&name), "destroy");
             }
-            11 => refused(pool.hold(names, "tag"), "hold"),
-            12 => refused(pool.release(names, "tag"), "release"),
+            11 => refused(pool.datasets().hold(names, "tag"), "hold"),
+            12 => refused(pool.datasets().release(names, "tag"), "release"),
             13 => {
                 let to = format!("s{}", dice.below(SNAPSHOTS));
-                refused(pool.rename_snapshots(names, &to), "rename");
+                refused(pool.datasets().rename_snapshots(names, &to), "rename");
             }
             15 if name.starts_with("tank/c") => {
                 let to = format!("tank/c{}", dice.below(CLONES));
-                refused(pool.rename_dataset(&name, &to), "rename a clone");
+                refused(pool.datasets().rename_dataset(&name, &to), "rename a clone");
             }
-            16 => refused(pool.create_dataset("tank/new", Default::default(), None).map(|_| ()), "create"),
-            17 => refused(pool.destroy_dataset("tank/new"), "destroy an empty one"),
-            14 if name.starts_with("tank/c") => refused(pool.rollback(&one), "rollback"),
+            16 => refused(
+                pool.datasets().create_dataset("tank/new", Default::default(), None).map(|_| ()),
+                "create",
+            ),
+            17 => refused(pool.datasets().destroy_dataset("tank/new"), "destroy an empty one"),
+            14 if name.starts_with("tank/c") => refused(pool.datasets().rollback(&one), "rollback"),
             18 => {
                 // What comes later in its stream may refer to it.
                 let came = format!("tank/r@s{}", dice.below(SNAPSHOTS));
-                refused(pool.destroy_snapshots(&[came], false), "destroy what came");
+                refused(pool.datasets().destroy_snapshots(&[came], false), "destroy what came");
             }
             _ => {
                 let dedup = ["on", "off", "verify"][dice.below(3) as usize];
-                refused(pool.set_property(&name, "dedup", Some(dedup)), "set");
+                refused(pool.datasets().set_property(&name, "dedup", Some(dedup)), "set");
             }
         }
     }
@@ -209,7 +215,7 @@ fn streams(pool: &Pool, sealed: bool, seed: u64, stop: &AtomicBool) {
         // An increment is of what the last stream was of.
         let of = base.as_deref().and_then(|base| base.split('@').next()).map(str::to_owned);
         let of = of.unwrap_or_else(|| any_dataset(&mut dice));
-        let all = pool.snapshot_names(&of).unwrap_or_default();
+        let all = pool.datasets().snapshot_names(&of).unwrap_or_default();
         let full = |name: &String| format!("{of}@{name}");
         let Some(snapshot) = all.last().map(full) else {
             std::thread::yield_now();
@@ -226,25 +232,25 @@ fn streams(pool: &Pool, sealed: bool, seed: u64, stop: &AtomicBool) {
             None => (vec![part(snapshot.clone(), None)], "full stream"),
         };
         let mut stream = Vec::new();
-        let sent = pool.send(&plan, &mut stream, &mut |_, _| ());
+        let sent = pool.streams().send(&plan, &mut stream, &mut |_, _| ());
         let arrived = sent.and_then(|_| {
             let target = "tank/r".to_owned();
             let spec = ReceiveSpec { target, force: dice.below(2) == 0, ..ReceiveSpec::default() };
             // Some break off.
             if dice.below(4) == 0 {
                 let cut = dice.below(stream.len() as u64) as usize;
-                let broken = pool.receive(&spec, &mut &stream[..cut], &mut Quiet);
+                let broken = pool.streams().receive(&spec, &mut &stream[..cut], &mut Quiet);
                 assert!(broken.is_err(), "a part of a stream is no stream");
                 return Ok(());
             }
-            pool.receive(&spec, &mut stream.as_slice(), &mut Quiet).map(|_| ())
+            pool.streams().receive(&spec, &mut stream.as_slice(), &mut Quiet).map(|_| ())
         });
         if arrived.is_ok() {
             last = Some(snapshot);
         }
         refused(arrived, what);
         if dice.below(4) == 0 {
-            refused(pool.destroy_with_snapshots("tank/r"), "destroy what was received");
+            refused(pool.datasets().destroy_with_snapshots("tank/r"), "destroy what was received");
         }
     }
 }
@@ -260,7 +266,7 @@ fn run(seed: u64, sealed: bool, time: Duration) {
         let props =
             [("recordsize", RECORD.to_string()), ("compression", "off".into()), ("dedup", dedup.into())];
         let props = props.into_iter().map(|(name, value): (&str, String)| (name.to_owned(), value)).collect();
-        pool.create_dataset(name, props, sealed.then(|| key(&host.env, SECRET))).expect("made");
+        pool.datasets().create_dataset(name, props, sealed.then(|| key(&host.env, SECRET))).expect("made");
     }
     let secret = sealed.then_some(SECRET);
     let (a, b) = (mount(pool, "tank/a"), mount(pool, "tank/b"));
@@ -303,16 +309,16 @@ fn run(seed: u64, sealed: bool, time: Duration) {
     drop((a, b));
     // Clones before what they are clones of: a few rounds.
     for round in 0.. {
-        let all: Vec<String> = pool.datasets().into_iter().filter(|name| name != "tank").collect();
+        let all: Vec<String> = pool.datasets().names().into_iter().filter(|name| name != "tank").collect();
         if all.is_empty() {
             break;
         }
         assert!(round < 20, "{all:?} cannot be destroyed");
         for name in all {
-            for snapshot in pool.snapshot_names(&name).expect("listed") {
-                refused(pool.release(&[format!("{name}@{snapshot}")], "tag"), "release");
+            for snapshot in pool.datasets().snapshot_names(&name).expect("listed") {
+                refused(pool.datasets().release(&[format!("{name}@{snapshot}")], "tag"), "release");
             }
-            refused(pool.destroy_with_snapshots(&name), "destroy");
+            refused(pool.datasets().destroy_with_snapshots(&name), "destroy");
         }
     }
     host.check_with(secret);

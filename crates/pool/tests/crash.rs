@@ -150,7 +150,7 @@ fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
     let device = Arc::new(MemoryDevice::new("a", 64 * MIB));
     let open = |secret: &[u8]| import(&env, vec![handle(&device)], Some(secret));
     let pool = Pool::create(&env, spec(vec![handle(&device)], Some(key(&env, &old)))).expect("a pool");
-    pool.create_dataset("tank/below", Default::default(), None).expect("a dataset");
+    pool.datasets().create_dataset("tank/below", Default::default(), None).expect("a dataset");
     for name in ["tank", "tank/below"] {
         let (fs, _handle) = mount(&pool, name);
         write_file(&fs, ROOT, b"file", &content(1));
@@ -167,7 +167,7 @@ fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
             device.restore(&before);
             let pool = open(&old).expect("as it was");
             device.arm(Fault { operation, skip, effect: Effect::PowerOff });
-            let changed = pool.change_key("tank", Some(key(&env, &new)), None);
+            let changed = pool.datasets().change_key("tank", Some(key(&env, &new)), None);
             let struck = device.take_faults().is_empty();
             assert!(struck || changed.is_ok(), "{changed:?}");
             device.power_off();
@@ -181,12 +181,12 @@ fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
             assert!(matches!(open(&other), Err(Error::WrongKey { .. })), "and one only");
             opened_by[index] += 1;
             let pool = open(&keys[index]).expect("again");
-            if !pool.dataset_info("tank").expect("told").key_loaded {
+            if !pool.datasets().dataset_info("tank").expect("told").key_loaded {
                 assert_eq!(index, 0, "rows change before the labels");
-                pool.load_key("tank", &other, false).expect("the other key");
+                pool.datasets().load_key("tank", &other, false).expect("the other key");
                 mixed += 1;
             }
-            pool.change_key("tank", Some(key(&env, &new)), None).expect("once more");
+            pool.datasets().change_key("tank", Some(key(&env, &new)), None).expect("once more");
             pool.export().expect("exported");
             drop(pool);
             let pool = open(&new).expect("they agree");

@@ -30,7 +30,7 @@ impl Machine {
         let props = [("dedup", dedup), ("compression", "off")];
         let props: BTreeMap<String, String> =
             props.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        pool.create_dataset("tank/fs", props, None).expect("made");
+        pool.datasets().create_dataset("tank/fs", props, None).expect("made");
         (machine, pool)
     }
 

@@ -18,11 +18,11 @@ const FILE_BYTES: usize = 6 << 20;
 fn settled(pool: &Pool) -> u64 {
     for _ in 0..2000 {
         pool.sync().expect("committed");
-        if pool.freeing() == 0 {
+        if pool.datasets().freeing() == 0 {
             break;
         }
     }
-    assert_eq!(pool.freeing(), 0);
+    assert_eq!(pool.datasets().freeing(), 0);
     pool.state().accounting.live_bytes
 }
 
@@ -33,7 +33,7 @@ fn whatever_moment_of_a_commit_a_snapshot_is_destroyed_in_all_of_it_comes_back()
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
     let props = [("recordsize", "4096"), ("compression", "off")];
     let props = props.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    pool.create_dataset("tank/fs", props, None).expect("made");
+    pool.datasets().create_dataset("tank/fs", props, None).expect("made");
     let (fs, _open) = mount(&pool, "tank/fs");
     let content = noise(1, FILE_BYTES);
     let before = settled(&pool);
@@ -42,7 +42,7 @@ fn whatever_moment_of_a_commit_a_snapshot_is_destroyed_in_all_of_it_comes_back()
     let mut commit = Duration::ZERO;
     for round in 0..ROUNDS {
         write_file(&fs, ROOT, b"file", &content);
-        pool.take_snapshots(&snapshot, &Default::default()).expect("taken");
+        pool.datasets().take_snapshots(&snapshot, &Default::default()).expect("taken");
         fs.unlink(ROOT, b"file").expect("deleted");
         std::thread::scope(|scope| {
             let begun = Instant::now();
@@ -54,7 +54,7 @@ fn whatever_moment_of_a_commit_a_snapshot_is_destroyed_in_all_of_it_comes_back()
             while begun.elapsed() < commit * round / ROUNDS {
                 std::hint::spin_loop();
             }
-            pool.destroy_snapshots(&snapshot, false).expect("destroyed");
+            pool.datasets().destroy_snapshots(&snapshot, false).expect("destroyed");
         });
         let after = settled(&pool);
         assert!(after < before + MIB, "round {round}: {before} bytes lived, now {after}");

@@ -126,13 +126,13 @@ fn wrong_bytes_are_counted_by_kind_and_mark_the_device_that_gave_them() {
     let degraded = told.iter().filter(|event| matches!(event.kind, EventKind::DeviceDegraded { .. }));
     assert_eq!(degraded.count(), 2, "each once");
     // A scrub finds the rest; then all is well, once somebody says so.
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     finish(&pool);
     let one = pool.state().leaves[1].config.path.clone();
     pool.clear_errors(&[one]);
     assert_eq!(marked(&pool), [None, None, None, Some(Cause::Checksum), None]);
     pool.clear_errors(&[]);
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     finish(&pool);
     rest(&pool);
     assert_eq!(marked(&pool), [None; 5]);
@@ -157,7 +157,7 @@ fn writes_that_went_astray_are_misplaced_where_they_fell() {
         }
         pool.sync().expect("committed");
         assert_eq!(pool.clear_injected(None), 1);
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         let leaves = pool.state().leaves;
         let counts = &leaves[1].counts;
@@ -166,7 +166,7 @@ fn writes_that_went_astray_are_misplaced_where_they_fell() {
         assert_eq!((counts.authentication_errors, counts.read_errors), (0, 0), "{redundancy:?}");
         assert!((0..count).all(|at| at == 1 || leaves[at].counts.checksum_errors == 0), "{redundancy:?}");
         assert_eq!(pool.state().scan.expect("one").lost, 0, "{redundancy:?}");
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         let scan = pool.state().scan.expect("one");
         assert_eq!((scan.repaired, scan.lost), (0, 0), "{redundancy:?}");
@@ -248,7 +248,7 @@ fn what_a_scrub_finds_lost_is_named_by_file_and_range() {
         [0, 1, 2].into_iter().map(|at| machine.spoil_file(at, 5)).filter(|spoilt| *spoilt > 0).count() > 1
     );
     let pool = machine.import();
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     finish(&pool);
     let scan = pool.state().scan.expect("there was one");
     assert!(scan.lost > 0, "{scan:?}");
@@ -309,7 +309,7 @@ fn one_device_more_than_can_be_spared_gives_a_report_that_is_exact() {
             );
         }
         let pool = machine.import();
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         rest(&pool);
         assert!(pool.state().scan.expect("one").lost > 0, "{redundancy:?}");

@@ -19,7 +19,7 @@ fn spec(snapshot: &str, base: &str) -> SendSpec {
 
 /// Told and sent.
 fn both(host: &Host, spec: SendSpec) -> (u64, u64) {
-    let told = host.pool.send_estimate(&spec).expect("told");
+    let told = host.pool.streams().send_estimate(&spec).expect("told");
     (told, host.send_as(spec).len() as u64)
 }
 
@@ -83,7 +83,7 @@ const CHANGES: [(&str, Change); 7] = [
 /// A file system that is changed in one way after the other, with a snapshot after each.
 fn changed(host: &Host, name: &str, key: Option<[u8; 32]>) {
     let key = key.map(|secret| common::key(&host.env, &secret));
-    host.pool.create_dataset(name, BTreeMap::new(), key).expect("made");
+    host.pool.datasets().create_dataset(name, BTreeMap::new(), key).expect("made");
     furnish(&host.pool, name);
     {
         let (fs, _open) = mount(&host.pool, name);
@@ -105,13 +105,14 @@ fn increments_are_told_as_they_are_sent() {
         let one = spec(&format!("one/fs@{number}"), &format!("one/fs@{}", number - 1));
         is_close(what, both(&host, one.clone()));
         is_close(&format!("{what}, compressed"), both(&host, SendSpec { packed: true, ..one.clone() }));
-        let (guess, sent) = (host.pool.check_send(&one).expect("guessed"), host.send_as(one).len() as u64);
+        let (guess, sent) =
+            (host.pool.streams().check_send(&one).expect("guessed"), host.send_as(one).len() as u64);
         guesses += u32::from(guess.abs_diff(sent) > sent / 10 + CONSTANT);
     }
     assert!(guesses > 0, "what is guessed without a look would do");
     // Over several, and where nothing of the base is there any more.
     is_close("all of them", both(&host, spec("one/fs@7", "one/fs@0")));
-    host.pool.add_bookmark("one/fs@1", "mark").expect("marked");
+    host.pool.datasets().add_bookmark("one/fs@1", "mark").expect("marked");
     for packed in [false, true] {
         is_close("a bookmark", both(&host, SendSpec { packed, ..spec("one/fs@6", "one/fs#mark") }));
     }
@@ -139,7 +140,7 @@ fn what_goes_sealed_is_told_as_it_is_sent() {
 fn clones_and_what_goes_on_are_told_as_they_are_sent() {
     let host = Host::new("one", 256);
     changed(&host, "one/fs", None);
-    host.pool.clone_snapshot("one/fs@3", "one/clone", BTreeMap::new()).expect("cloned");
+    host.pool.datasets().clone_snapshot("one/fs@3", "one/clone", BTreeMap::new()).expect("cloned");
     much_of_another(&host, "one/clone");
     host.snapshot("one/clone@x");
     is_close("a clone", both(&host, spec("one/clone@x", "one/fs@3")));

@@ -155,7 +155,7 @@ fn a_sparse_image_shrinks_after_a_deletion_unless_autotrim_is_off() {
 fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
     use steadfast_device::Operation;
     use steadfast_device::memory::{Effect, Fault};
-    use steadfast_pool::{TrimCommand, TrimState};
+    use steadfast_pool::{Sweep, TrimCommand, TrimState};
 
     let env = Env::real();
     let devices = ["a", "b"].map(|name| Arc::new(MemoryDevice::new(name, 64 * MIB)));
@@ -168,7 +168,7 @@ fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
     for round in 0..20_u64 {
         let state = |pool: &Pool| pool.state().leaves.iter().map(|leaf| leaf.trim.state).collect::<Vec<_>>();
         if !state(&pool).contains(&TrimState::Active) {
-            pool.trim(&[], TrimCommand::Start { rate: None }).expect("begun");
+            pool.devices().sweep(Sweep::Trim, &[], TrimCommand::Start { rate: None }).expect("begun");
         }
         let name = format!("file {}", round % 3);
         let _ = fs.unlink(ROOT, name.as_bytes());
@@ -177,7 +177,7 @@ fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
             pool.sync().expect("committed");
         }
     }
-    while pool.trim_remaining() > 0 {
+    while pool.devices().sweep_remaining(Sweep::Trim) > 0 {
         env.clock.sleep(std::time::Duration::from_millis(1));
     }
     let leaves = pool.state().leaves;
@@ -276,7 +276,7 @@ fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
         let record_text = record.to_string();
         let props = [("recordsize", record_text.as_str()), ("compression", "off"), ("dedup", dedup)];
         let props = props.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        pool.create_dataset("tank/fs", props, None).expect("made");
+        pool.datasets().create_dataset("tank/fs", props, None).expect("made");
         let (fs, open) = mount(&pool, "tank/fs");
         let context = format!("records of {record}, dedup={dedup}");
         let mut dice = Dice(record + dedup.len() as u64);
@@ -345,7 +345,7 @@ fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
             }
         }
         let name = "tank/fs@full".to_owned();
-        let snapshot = pool.take_snapshots(std::slice::from_ref(&name), &Default::default());
+        let snapshot = pool.datasets().take_snapshots(std::slice::from_ref(&name), &Default::default());
         pool.sync().expect("committed");
         for (ino, seeds) in &files {
             let mut found = vec![0; seeds.len() * record as usize];
@@ -373,15 +373,15 @@ fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
             fs.unlink(ROOT, &name).expect("deleting on a full pool works");
         }
         if snapshot.is_ok() {
-            pool.destroy_snapshots(std::slice::from_ref(&name), false).expect("destroyed");
+            pool.datasets().destroy_snapshots(std::slice::from_ref(&name), false).expect("destroyed");
         }
         for _ in 0..2000 {
             pool.sync().expect("committed");
-            if pool.freeing() == 0 {
+            if pool.datasets().freeing() == 0 {
                 break;
             }
         }
-        assert_eq!(pool.freeing(), 0, "{context}");
+        assert_eq!(pool.datasets().freeing(), 0, "{context}");
         assert_eq!(pool.state().suspended, None, "{context}");
         let accounting = pool.state().accounting;
         assert!(accounting.live_bytes < 4 * MIB, "{context}: {accounting:?}");

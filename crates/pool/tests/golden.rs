@@ -80,7 +80,9 @@ fn write_golden(scratch: &Path) {
     std::fs::File::create(scratch).and_then(|file| file.set_len(IMAGE_BYTES)).expect("an image");
     let env = Env::real();
     let pool = Pool::create(&env, spec(open(scratch), None)).expect("a pool");
-    pool.create_dataset("tank/vault", Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
+    pool.datasets()
+        .create_dataset("tank/vault", Default::default(), Some(key(&env, &SECRET)))
+        .expect("a dataset");
     pool.log(0, false, "made the golden pool");
     for (name, seed) in [("tank", 1), ("tank/vault", 2)] {
         let (fs, _handle) = mount(&pool, name);
@@ -116,9 +118,9 @@ fn the_golden_pool_of_version_1_opens_and_takes_changes() {
     for round in 0..2u64 {
         let (mut pools, _) = scan(open(&path));
         let pool = Pool::import(&env, pools.remove(0), &import_spec(None)).expect("imported");
-        assert_eq!(pool.datasets(), ["tank", "tank/vault"]);
+        assert_eq!(pool.datasets().names(), ["tank", "tank/vault"]);
         assert!(pool.history().expect("read").iter().any(|entry| entry.text == "made the golden pool"));
-        pool.load_key("tank/vault", &SECRET, false).expect("the key fits");
+        pool.datasets().load_key("tank/vault", &SECRET, false).expect("the key fits");
         for (name, seed) in [("tank", 1), ("tank/vault", 2)] {
             let (fs, _handle) = mount(&pool, name);
             check_content(&fs, seed);

@@ -37,10 +37,13 @@ fn a_pool_grows_while_it_is_used_and_all_of_it_is_used() {
     let (fs, _use) = mount(&pool, "tank");
     let content = vec![7; 100_000];
     write_file(&fs, ROOT, b"old", &content);
-    assert!(matches!(pool.add_groups(alone(&[Arc::clone(&one)]), false, false), Err(Error::Twice { .. })));
-    pool.add_groups(alone(&[Arc::clone(&two)]), false, true).expect("it could be added");
+    assert!(matches!(
+        pool.devices().add_groups(alone(&[Arc::clone(&one)]), false, false),
+        Err(Error::Twice { .. })
+    ));
+    pool.devices().add_groups(alone(&[Arc::clone(&two)]), false, true).expect("it could be added");
     assert_eq!(pool.state().leaves.len(), 1, "a dry run changes nothing");
-    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.devices().add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     let after = pool.state();
     assert_eq!(after.accounting.slots, 2 * before.accounting.slots);
     assert!(after.accounting.capacity_bytes > before.accounting.capacity_bytes);
@@ -65,7 +68,7 @@ fn an_add_that_was_cut_off_leaves_a_pool_that_opens_either_way() {
     let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
     pool.sync().expect("committed");
     let before = one.image();
-    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.devices().add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     drop(pool);
     // Labels of after, root of before: the crash came between the labels and the commit.
     let cut = Arc::new(MemoryDevice::from_image("one", before.clone()));
@@ -88,7 +91,7 @@ fn labels_older_than_the_root_do_not_hide_a_missing_device() {
     let (one, two) = (memory("one"), memory("two"));
     let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
     let old = Arc::new(MemoryDevice::from_image("one", one.image()));
-    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.devices().add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     pool.export().expect("exported");
     copy_labels(&old, &one);
     let error = import(&env, handles(&[one]), None).err().expect("a device is missing");
@@ -129,24 +132,24 @@ fn values_that_need_a_feature_are_refused_where_it_is_off() {
         assert!(matches!(&error, Error::FeatureOff { feature, .. } if *feature == wanted), "{error:?}");
     };
     let props = |name: &str, value: &str| std::collections::BTreeMap::from([(name.into(), value.into())]);
-    pool.create_dataset("tank/fs", props("compression", "lz4"), None).expect("made");
-    pool.take_snapshots(&["tank/fs@1".into()], &Default::default()).expect("taken");
+    pool.datasets().create_dataset("tank/fs", props("compression", "lz4"), None).expect("made");
+    pool.datasets().take_snapshots(&["tank/fs@1".into()], &Default::default()).expect("taken");
     for (name, value, feature) in [
         ("compression", "zstd", "zstd"),
         ("compression", "zstd-19", "zstd"),
         ("dedup", "on", "block_sharing"),
     ] {
-        is(pool.create_dataset("tank/new", props(name, value), None).unwrap_err(), feature);
-        is(pool.clone_snapshot("tank/fs@1", "tank/new", props(name, value)).unwrap_err(), feature);
-        is(pool.set_property("tank/fs", name, Some(value)).unwrap_err(), feature);
+        is(pool.datasets().create_dataset("tank/new", props(name, value), None).unwrap_err(), feature);
+        is(pool.datasets().clone_snapshot("tank/fs@1", "tank/new", props(name, value)).unwrap_err(), feature);
+        is(pool.datasets().set_property("tank/fs", name, Some(value)).unwrap_err(), feature);
     }
-    let sealed = || pool.create_dataset("tank/new", Default::default(), Some(key(&env, &[7; 32])));
+    let sealed = || pool.datasets().create_dataset("tank/new", Default::default(), Some(key(&env, &[7; 32])));
     is(sealed().unwrap_err(), "encryption");
-    assert_eq!(pool.datasets(), ["tank", "tank/fs"]);
+    assert_eq!(pool.datasets().names(), ["tank", "tank/fs"]);
     for feature in ["zstd", "encryption"] {
         pool.enable_feature(feature).expect("enabled");
     }
-    pool.set_property("tank/fs", "compression", Some("zstd")).expect("set");
+    pool.datasets().set_property("tank/fs", "compression", Some("zstd")).expect("set");
     sealed().expect("made");
 }
 
@@ -168,18 +171,18 @@ fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = golden(dir.path());
     let pool = import(&env, open(), None).expect("imported");
-    pool.create_dataset("tank/old", Default::default(), None).expect("made");
-    pool.create_dataset("tank/young", Default::default(), None).expect("made");
-    let refused = pool.rename_dataset("tank/old", "tank/young/old");
+    pool.datasets().create_dataset("tank/old", Default::default(), None).expect("made");
+    pool.datasets().create_dataset("tank/young", Default::default(), None).expect("made");
+    let refused = pool.datasets().rename_dataset("tank/old", "tank/young/old");
     assert!(matches!(refused, Err(Error::FeatureOff { feature: "moved_datasets", .. })), "{refused:?}");
-    pool.rename_dataset("tank/young", "tank/old/young").expect("an older parent needs no feature");
-    pool.rename_dataset("tank/old/young", "tank/young").expect("and back");
+    pool.datasets().rename_dataset("tank/young", "tank/old/young").expect("an older parent needs no feature");
+    pool.datasets().rename_dataset("tank/old/young", "tank/young").expect("and back");
     assert!(matches!(pool.enable_feature("sealed_metadata"), Err(Error::UnknownFeature { .. })));
     pool.enable_feature("moved_datasets").expect("enabled");
-    pool.rename_dataset("tank/old", "tank/young/old").expect("moved");
+    pool.datasets().rename_dataset("tank/old", "tank/young/old").expect("moved");
     pool.export().expect("exported");
     let pool = import(&env, open(), None).expect("imported");
-    assert_eq!(pool.datasets(), ["tank", "tank/vault", "tank/young", "tank/young/old"]);
+    assert_eq!(pool.datasets().names(), ["tank", "tank/vault", "tank/young", "tank/young/old"]);
     assert!(pool.features().iter().any(|feature| feature.name == "moved_datasets"));
 }
 
@@ -190,7 +193,7 @@ fn an_upgrade_reaches_the_datasets_that_are_in_use() {
     let dir = tempfile::tempdir().expect("a directory");
     let pool = import(&env, golden(dir.path())(), None).expect("imported");
     let (fs, open) = mount(&pool, "tank");
-    pool.set_property("tank", "compression", Some("off")).expect("set");
+    pool.datasets().set_property("tank", "compression", Some("off")).expect("set");
     let content = noise(3, 1 << 20);
     let file = write_file(&fs, ROOT, b"overwritten", &content);
     pool.sync().expect("committed");
@@ -203,9 +206,9 @@ fn an_upgrade_reaches_the_datasets_that_are_in_use() {
     pool.enable_feature("overlays").expect("enabled");
     assert_eq!(overwrite(40), 1);
     // One that is opened only now, too.
-    pool.create_dataset("tank/young", Default::default(), None).expect("made");
+    pool.datasets().create_dataset("tank/young", Default::default(), None).expect("made");
     let (young, handle) = mount(&pool, "tank/young");
-    pool.set_property("tank/young", "compression", Some("off")).expect("set");
+    pool.datasets().set_property("tank/young", "compression", Some("off")).expect("set");
     let other = write_file(&young, ROOT, b"file", &content);
     pool.sync().expect("committed");
     young.write(other, 4096, &[7; 4096], false).expect("written");

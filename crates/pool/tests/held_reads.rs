@@ -309,7 +309,7 @@ fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
         write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
     }
     let (arrived, release) = devices[0].hold(64 << 10);
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     arrived.recv().expect("the scrub came to the device");
     ends("status of a scrub", || {
         assert_eq!(pool.state().scan.map(|scan| scan.state), Some(ScanState::Active));
@@ -392,7 +392,7 @@ fn who_asks_how_far_a_removal_is_waits_for_no_device() {
     let (arrived, release) = devices[0].hold(64 << 10);
     std::thread::scope(|scope| {
         // It waits for a commit, and what it begins may come before that.
-        let verb = scope.spawn(|| pool.remove(&["memory 0".to_owned()], false));
+        let verb = scope.spawn(|| pool.devices().remove_groups(&["memory 0".to_owned()], false));
         arrived.recv().expect("the removal came to the device");
         ends("status of a removal", || {
             assert_eq!(pool.state().moving.map(|job| job.state), Some(ScanState::Active));

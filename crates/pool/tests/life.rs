@@ -17,7 +17,7 @@ use steadfast_posix::Errno;
 fn life(open: impl Fn() -> Vec<DeviceHandle>) {
     let env = Env::real();
     let pool = Pool::create(&env, spec(open(), None)).expect("a pool");
-    let child = pool.create_dataset("tank/home", Default::default(), None).expect("a dataset");
+    let child = pool.datasets().create_dataset("tank/home", Default::default(), None).expect("a dataset");
     assert!(child.0 > 1);
     let large = noise(1, 5_000_000);
     {
@@ -33,7 +33,7 @@ fn life(open: impl Fn() -> Vec<DeviceHandle>) {
     drop(pool);
     for round in 0..3u64 {
         let pool = import(&env, open(), None).expect("imported");
-        assert_eq!(pool.datasets(), ["tank", "tank/home"]);
+        assert_eq!(pool.datasets().names(), ["tank", "tank/home"]);
         let (fs, handle) = mount(&pool, "tank");
         let dir = fs.lookup(ROOT, b"dir").expect("found");
         assert!(read_file(&fs, dir.ino, b"large") == large, "round {round}");
@@ -121,7 +121,7 @@ fn a_sealed_pool_needs_its_key_and_shows_nothing() {
         ..spec(Vec::new(), Some(key(&env, &secret)))
     };
     let pool = Pool::create(&env, spec).expect("a pool");
-    pool.create_dataset("tank/hidden-name", Default::default(), None).expect("a dataset");
+    pool.datasets().create_dataset("tank/hidden-name", Default::default(), None).expect("a dataset");
     {
         let (fs, _handle) = mount(&pool, "tank/hidden-name");
         write_file(&fs, ROOT, b"file-name-nobody-sees", b"words nobody reads");
@@ -148,19 +148,21 @@ fn space_of_a_locked_dataset_comes_back_without_its_key() {
     let env = Env::real();
     let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
-    pool.create_dataset("tank/locked", Default::default(), Some(key(&env, &[9; 32]))).expect("a dataset");
+    pool.datasets()
+        .create_dataset("tank/locked", Default::default(), Some(key(&env, &[9; 32])))
+        .expect("a dataset");
     {
         let (fs, _handle) = mount(&pool, "tank/locked");
         write_file(&fs, ROOT, b"data", &noise(4, 20_000_000));
     }
     pool.sync().expect("committed");
     assert!(pool.state().accounting.live_bytes > 20_000_000);
-    pool.unload_key("tank/locked").expect("unloaded");
-    assert!(matches!(pool.open_dataset("tank/locked"), Err(Error::KeyNotLoaded { .. })));
-    pool.destroy_dataset("tank/locked").expect("destroyed");
+    pool.datasets().unload_key("tank/locked").expect("unloaded");
+    assert!(matches!(pool.datasets().open_dataset("tank/locked"), Err(Error::KeyNotLoaded { .. })));
+    pool.datasets().destroy_dataset("tank/locked").expect("destroyed");
     pool.sync().expect("committed");
     assert!(pool.state().accounting.live_bytes < 2_000_000);
-    assert_eq!(pool.datasets(), ["tank"]);
+    assert_eq!(pool.datasets().names(), ["tank"]);
 }
 
 #[test]
@@ -169,15 +171,15 @@ fn destroying_a_dataset_gives_its_space_back() {
     let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
     let before = pool.state().accounting.live_bytes;
-    pool.create_dataset("tank/big", Default::default(), None).expect("a dataset");
+    pool.datasets().create_dataset("tank/big", Default::default(), None).expect("a dataset");
     {
         let (fs, _handle) = mount(&pool, "tank/big");
         for index in 0..200u64 {
             write_file(&fs, ROOT, format!("file {index}").as_bytes(), &noise(index, 100_000));
         }
-        assert!(matches!(pool.destroy_dataset("tank/big"), Err(Error::Busy { .. })));
+        assert!(matches!(pool.datasets().destroy_dataset("tank/big"), Err(Error::Busy { .. })));
     }
-    pool.destroy_dataset("tank/big").expect("destroyed");
+    pool.datasets().destroy_dataset("tank/big").expect("destroyed");
     for _ in 0..3 {
         pool.sync().expect("committed");
     }
@@ -190,7 +192,8 @@ fn destroying_a_dataset_gives_its_space_back() {
 fn what_cannot_be_gone_back_to_is_known_before_anything_younger_goes() {
     let (env, device) = (Env::real(), Arc::new(MemoryDevice::new("a", 64 * MIB)));
     let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
-    let take = |pool: &Pool, name: &str| pool.take_snapshots(&[name.to_owned()], &Default::default());
+    let take =
+        |pool: &Pool, name: &str| pool.datasets().take_snapshots(&[name.to_owned()], &Default::default());
     take(&pool, "tank@one").expect("taken");
     {
         // Leaves of which an import reads some.
@@ -207,15 +210,15 @@ fn what_cannot_be_gone_back_to_is_known_before_anything_younger_goes() {
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
     {
         let (_fs, _handle) = mount(&pool, "tank");
-        assert!(matches!(pool.try_rollback("tank@one"), Err(Error::Busy { .. })));
+        assert!(matches!(pool.datasets().try_rollback("tank@one"), Err(Error::Busy { .. })));
     }
     device.arm(Fault { operation: Operation::Read, skip: 0, effect: Effect::FailAlways });
-    pool.try_rollback("tank@one").expect_err("what came since is found by reading");
+    pool.datasets().try_rollback("tank@one").expect_err("what came since is found by reading");
     device.disarm();
-    pool.try_rollback("tank@one").expect("nothing stands in the way");
-    assert_eq!(pool.snapshot_names("tank").expect("listed"), ["one", "two"], "it only looks");
-    pool.destroy_snapshots(&["tank@two".to_owned()], false).expect("destroyed");
-    pool.rollback("tank@one").expect("gone back");
+    pool.datasets().try_rollback("tank@one").expect("nothing stands in the way");
+    assert_eq!(pool.datasets().snapshot_names("tank").expect("listed"), ["one", "two"], "it only looks");
+    pool.datasets().destroy_snapshots(&["tank@two".to_owned()], false).expect("destroyed");
+    pool.datasets().rollback("tank@one").expect("gone back");
     let (fs, handle) = mount(&pool, "tank");
     assert_eq!(fs.lookup(ROOT, b"many").expect_err("it came later"), Errno::ENOENT);
     drop((fs, handle));
@@ -229,11 +232,11 @@ fn snapshots_of_several_file_systems_go_together_or_not_at_all() {
     let names = ["tank/a", "tank/b"];
     let snapshots = names.map(|name| format!("{name}@one"));
     for name in names {
-        pool.create_dataset(name, Default::default(), None).expect("a dataset");
+        pool.datasets().create_dataset(name, Default::default(), None).expect("a dataset");
         let (fs, _handle) = mount(&pool, name);
         write_file(&fs, ROOT, b"file", &noise(1, 300_000));
     }
-    pool.take_snapshots(&snapshots, &Default::default()).expect("taken");
+    pool.datasets().take_snapshots(&snapshots, &Default::default()).expect("taken");
     for name in names {
         // What the snapshot alone holds from now on.
         let (fs, _handle) = mount(&pool, name);
@@ -248,9 +251,9 @@ fn snapshots_of_several_file_systems_go_together_or_not_at_all() {
         let spec = ImportSpec { memory, ..import_spec(None) };
         let pool = Pool::import(&env, pools.remove(0), &spec).expect("imported");
         device.arm(Fault { operation: Operation::Read, skip, effect: Effect::FailAlways });
-        let destroyed = pool.destroy_snapshots(&snapshots, false);
+        let destroyed = pool.datasets().destroy_snapshots(&snapshots, false);
         device.disarm();
-        let left = names.map(|name| pool.snapshot_names(name).expect("listed").len());
+        let left = names.map(|name| pool.datasets().snapshot_names(name).expect("listed").len());
         match destroyed {
             Ok(()) => {
                 assert_eq!(left, [0, 0]);

@@ -79,7 +79,7 @@ fn picture(fs: &FileSystem) -> Picture {
 fn new_pool(env: &Env) -> (Arc<MemoryDevice>, Pool) {
     let device = Arc::new(MemoryDevice::new("a", 64 * MIB));
     let pool = Pool::create(env, spec(vec![handle(&device)], None)).expect("a pool");
-    pool.set_property("tank", "journal", Some("ordered")).expect("a property");
+    pool.datasets().set_property("tank", "journal", Some("ordered")).expect("a property");
     (device, pool)
 }
 
@@ -301,7 +301,9 @@ fn run(seed: u64, dataset: &str) {
     let (device, mut pool) = new_pool(&env);
     let sealed = dataset == VAULT;
     if sealed {
-        pool.create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
+        pool.datasets()
+            .create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET)))
+            .expect("a dataset");
     }
     for round in 0..8 {
         let (fs, used) = mount(&pool, dataset);
@@ -357,7 +359,10 @@ fn run(seed: u64, dataset: &str) {
                     device.disarm();
                     device.arm(Fault { operation, skip: dice.below(9), effect: Effect::PowerOff });
                 }
-                if dice.below(3) > 0 && pool.load_key(VAULT, &SECRET, false).is_ok() && dice.below(2) == 0 {
+                if dice.below(3) > 0
+                    && pool.datasets().load_key(VAULT, &SECRET, false).is_ok()
+                    && dice.below(2) == 0
+                {
                     let _ = pool.sync();
                 }
             }
@@ -368,7 +373,7 @@ fn run(seed: u64, dataset: &str) {
         }
         pool = import(&env, vec![handle(&device)], None).expect("imported");
         if sealed {
-            pool.load_key(VAULT, &SECRET, false).expect("loaded");
+            pool.datasets().load_key(VAULT, &SECRET, false).expect("loaded");
         }
         let (fs, used) = mount(&pool, dataset);
         if let Some(promised) = before_last {
@@ -409,7 +414,7 @@ fn contains(image: &[u8], word: &[u8]) -> bool {
 fn a_log_waits_for_the_key_of_its_dataset_and_shows_nothing_meanwhile() {
     let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
     let (device, pool) = new_pool(&env);
-    pool.create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
+    pool.datasets().create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
     let (plain, plain_used) = mount(&pool, "tank");
     let (vault, vault_used) = mount(&pool, VAULT);
     warm(&plain, &pool);
@@ -450,9 +455,9 @@ fn a_log_waits_for_the_key_of_its_dataset_and_shows_nothing_meanwhile() {
         }
     }
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
-    assert!(pool.load_key(VAULT, &[3; 32], false).is_err(), "another key");
+    assert!(pool.datasets().load_key(VAULT, &[3; 32], false).is_err(), "another key");
     assert_eq!(pool.state().log.held, 1);
-    pool.load_key(VAULT, &SECRET, false).expect("loaded");
+    pool.datasets().load_key(VAULT, &SECRET, false).expect("loaded");
     assert_eq!((pool.state().log.held, pool.state().log.replayed), (0, 1));
     let (vault, used) = mount(&pool, VAULT);
     assert_eq!(read_file(&vault, ROOT, b"a name that is nobody's  "), b"a name that is nobody's  : words");
@@ -463,7 +468,7 @@ fn a_log_waits_for_the_key_of_its_dataset_and_shows_nothing_meanwhile() {
     drop((vault, used));
     crash(&device, pool, |_| Fate::Dropped);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
-    pool.load_key(VAULT, &SECRET, false).expect("loaded");
+    pool.datasets().load_key(VAULT, &SECRET, false).expect("loaded");
     let (vault, used) = mount(&pool, VAULT);
     assert_eq!(read_file(&vault, ROOT, b"a name that is nobody's  "), b"a name that is nobody's  : words");
     assert_eq!(read_file(&vault, ROOT, b"later"), b"later");
@@ -542,7 +547,7 @@ fn callers_who_do_not_wait_are_told_of_a_commit_when_the_log_fails() {
 /// A pool that crashed with a group of an encrypted dataset in its log.
 fn held(env: &Env) -> (Arc<MemoryDevice>, Pool) {
     let (device, pool) = new_pool(env);
-    pool.create_dataset(VAULT, Default::default(), Some(key(env, &SECRET))).expect("a dataset");
+    pool.datasets().create_dataset(VAULT, Default::default(), Some(key(env, &SECRET))).expect("a dataset");
     let (plain, plain_used) = mount(&pool, "tank");
     let (vault, vault_used) = mount(&pool, VAULT);
     warm(&plain, &pool);
@@ -559,7 +564,7 @@ fn held(env: &Env) -> (Arc<MemoryDevice>, Pool) {
 fn a_held_log_goes_with_its_dataset() {
     let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
     let (device, pool) = held(&env);
-    pool.destroy_dataset(VAULT).expect("destroyed");
+    pool.datasets().destroy_dataset(VAULT).expect("destroyed");
     pool.sync().expect("committed");
     assert_eq!(pool.state().log.held, 0);
     let (plain, used) = mount(&pool, "tank");
@@ -583,9 +588,10 @@ fn a_held_log_that_is_damaged_keeps_its_dataset_closed() {
         let device = Arc::new(MemoryDevice::from_image("a", image.clone()));
         device.flip_bit(at as u64, 0);
         let pool = import(&env, vec![handle(&device)], None).expect("imported");
-        let error = pool.load_key(VAULT, &SECRET, false).expect_err("its log is damaged").to_string();
+        let error =
+            pool.datasets().load_key(VAULT, &SECRET, false).expect_err("its log is damaged").to_string();
         assert!(error.contains("which an earlier import found whole"), "{error}");
-        assert!(pool.open_dataset(VAULT).is_err());
+        assert!(pool.datasets().open_dataset(VAULT).is_err());
         assert_eq!(pool.state().log.held, 1);
     }
 }

@@ -25,7 +25,7 @@ struct Machine {
 impl Machine {
     fn new() -> (Machine, Pool) {
         let (machine, pool) = Machine::without_log();
-        pool.add_logs(vec![handle(&machine.log)], false, false).expect("added");
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&machine.log)]), false, false).expect("added");
         (machine, pool)
     }
 
@@ -106,7 +106,7 @@ fn groups_go_to_the_device_and_come_back_from_there() {
     let pool = machine.import(&machine.both(), false).expect("imported");
     assert_eq!((pool.state().log.replayed, names(&pool).len()), (10, 10));
     // Taken away it is nobody's, and the pool keeps what it promises in segments of its own.
-    pool.remove_log("log").expect("removed");
+    pool.zil().remove_log("log").expect("removed");
     assert!(pool.state().log_devices.is_empty() && steadfast_pool::label_of(&*machine.log).is_err());
     let (fs, used) = mount(&pool, "tank");
     put(&fs, "after", b"it");
@@ -121,9 +121,14 @@ fn groups_go_to_the_device_and_come_back_from_there() {
     assert_eq!(names(&pool).len(), 12);
     // And back, in use, with one more.
     let second = Arc::new(MemoryDevice::new("log2", 64 * MIB));
-    assert!(matches!(pool.remove_log("log"), Err(Error::NoSuchLog { .. })));
-    pool.add_logs(vec![handle(&machine.log), handle(&second)], false, false).expect("added");
-    assert!(matches!(pool.add_logs(vec![handle(&second)], false, false), Err(Error::Twice { .. })));
+    assert!(matches!(pool.zil().remove_log("log"), Err(Error::NoSuchLog { .. })));
+    pool.zil()
+        .add_logs(GroupHandles::alone(vec![handle(&machine.log), handle(&second)]), false, false)
+        .expect("added");
+    assert!(matches!(
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&second)]), false, false),
+        Err(Error::Twice { .. })
+    ));
     assert_eq!(pool.state().log.size_bytes, 2 * 63 * MIB);
     let (fs, used) = mount(&pool, "tank");
     put(&fs, "both", b"are there");
@@ -171,8 +176,10 @@ fn a_device_that_fails_in_use_costs_nothing() {
         let pool = machine.import(&machine.both(), false).expect("imported");
         assert_eq!(names(&pool), ["at", "before", "behind", "in the pool"]);
         assert!(pool.state().log_devices[0].given_up);
-        pool.remove_log("log").expect("removed");
-        pool.add_logs(vec![handle(&machine.log)], true, false).expect("a new start");
+        pool.zil().remove_log("log").expect("removed");
+        pool.zil()
+            .add_logs(GroupHandles::alone(vec![handle(&machine.log)]), true, false)
+            .expect("a new start");
         assert!(!pool.state().log_devices[0].given_up);
     }
 }
@@ -212,7 +219,7 @@ fn a_lost_device_is_missed_and_given_up_only_by_that_word() {
     // Once given up it is not asked for again, and what comes back of it is not believed.
     let pool = machine.import(&machine.both(), false).expect("imported");
     assert_eq!((names(&pool), pool.state().log.replayed), (vec!["committed".to_owned()], 0));
-    pool.remove_log("log").expect("removed");
+    pool.zil().remove_log("log").expect("removed");
     pool.close().expect("closed");
 
     // An exported pool promised nothing that is not committed.
@@ -248,7 +255,7 @@ fn no_leaf_that_comes_has_labels_before_log_devices_have_theirs() {
     machine.log.arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::PowerOff });
     let more = Arc::new(MemoryDevice::new("more", 64 * MIB));
     let group = GroupHandles::alone(vec![handle(&more)]);
-    assert!(matches!(pool.add_groups(group, false, false), Err(Error::LogUnfit { .. })));
+    assert!(matches!(pool.devices().add_groups(group, false, false), Err(Error::LogUnfit { .. })));
     assert!(steadfast_pool::label_of(&*more).is_err(), "it would make the log device an earlier copy");
     more.power_off();
     machine.crash(pool);
@@ -274,7 +281,7 @@ fn a_log_device_that_goes_is_there_until_the_root_whatever_leaf_fails() {
         }];
         spec.root_props.insert("journal".into(), "ordered".into());
         let pool = Pool::create(&env, spec).expect("a pool");
-        pool.add_logs(vec![handle(&log)], false, false).expect("added");
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&log)]), false, false).expect("added");
         let (fs, used) = mount(&pool, "tank");
         put(&fs, "promised", b"1");
         drop((fs, used));
@@ -460,7 +467,8 @@ fn a_full_log_commits_and_keeps_every_promise() {
 fn what_waits_for_a_key_keeps_the_log_where_it_is() {
     const SECRET: [u8; 32] = [7; 32];
     let (machine, pool) = Machine::new();
-    pool.create_dataset("tank/vault", Default::default(), Some(common::key(&machine.env, &SECRET)))
+    pool.datasets()
+        .create_dataset("tank/vault", Default::default(), Some(common::key(&machine.env, &SECRET)))
         .expect("made");
     let (fs, used) = mount(&pool, "tank/vault");
     put(&fs, "secret", b"kept");
@@ -470,10 +478,10 @@ fn what_waits_for_a_key_keeps_the_log_where_it_is() {
     assert_eq!(pool.state().log.held, 1);
     let third = Arc::new(MemoryDevice::new("third", 64 * MIB));
     assert!(matches!(
-        pool.add_logs(vec![handle(&third)], false, false),
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&third)]), false, false),
         Err(Error::LogHeld { datasets: 1, .. })
     ));
-    assert!(matches!(pool.remove_log("log"), Err(Error::LogHeld { .. })));
+    assert!(matches!(pool.zil().remove_log("log"), Err(Error::LogHeld { .. })));
     pool.export().expect("exported");
     // An exported pool may need its log device all the same.
     let main = [Arc::new(MemoryDevice::from_image("a", machine.main.image()))];
@@ -482,16 +490,16 @@ fn what_waits_for_a_key_keeps_the_log_where_it_is() {
     assert_eq!(pool.state().log.held, 0);
     let history = pool.history().expect("a history");
     assert!(history.iter().any(|entry| entry.text.contains("held for tank/vault")), "{history:?}");
-    pool.load_key("tank/vault", &SECRET, false).expect("the key");
+    pool.datasets().load_key("tank/vault", &SECRET, false).expect("the key");
     let (fs, used) = mount(&pool, "tank/vault");
     assert!(fs.lookup(ROOT, b"secret").is_err(), "it was only promised");
     drop((fs, used, pool));
     let pool = machine.import(&machine.both(), false).expect("imported");
-    pool.load_key("tank/vault", &SECRET, false).expect("the key");
+    pool.datasets().load_key("tank/vault", &SECRET, false).expect("the key");
     let (fs, used) = mount(&pool, "tank/vault");
     assert_eq!(common::read_file(&fs, ROOT, b"secret"), b"kept");
     drop((fs, used));
-    pool.remove_log("log").expect("nothing is kept there any more");
+    pool.zil().remove_log("log").expect("nothing is kept there any more");
 }
 
 /// One life of a pool whose log device comes, goes, fails and loses power.
@@ -505,11 +513,13 @@ fn run(seed: u64) {
         for _ in 0..4 + dice.below(20) {
             match dice.below(12) {
                 0 => pool.sync().expect("committed"),
-                1 if !pool.state().log_devices.is_empty() => pool.remove_log("log").expect("removed"),
+                1 if !pool.state().log_devices.is_empty() => pool.zil().remove_log("log").expect("removed"),
                 2 if pool.state().log_devices.is_empty() => {
                     // A device that fails at once is not taken; that is another claim.
                     machine.log.disarm();
-                    pool.add_logs(vec![handle(&machine.log)], true, false).expect("added");
+                    pool.zil()
+                        .add_logs(GroupHandles::alone(vec![handle(&machine.log)]), true, false)
+                        .expect("added");
                 }
                 3 => {
                     let operation = if dice.below(2) == 0 { Operation::Write } else { Operation::Flush };

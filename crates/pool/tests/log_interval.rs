@@ -67,7 +67,7 @@ fn what_nobody_asked_for_is_logged_by_itself() {
     // The task looks by itself; nobody calls `fsync` and no commit comes.
     until("a group", || pool.state().log.counts.groups > groups);
     // The look may have come between the two.
-    assert_eq!(pool.log_interval(), Some(true));
+    assert_eq!(pool.zil().log_interval(), Some(true));
     assert_eq!((pool.state().txg, pool.state().log.counts.durable), (txg, 0), "nobody asked for anything");
     drop((fs, used));
     crash(&device, pool);
@@ -79,7 +79,7 @@ fn what_nobody_asked_for_is_logged_by_itself() {
     // It goes on after an import, and costs nothing where nothing changes.
     pool.sync().expect("committed");
     let before = device.counts().writes;
-    assert_eq!(pool.log_interval(), Some(true));
+    assert_eq!(pool.zil().log_interval(), Some(true));
     assert_eq!(device.counts().writes, before);
     drop((fs, used));
     pool.close().expect("closed");
@@ -94,7 +94,7 @@ fn what_is_too_much_for_a_group_is_committed_by_itself() {
     let txg = pool.state().txg;
     put(&fs, "large", &noise(3, 6 << 20));
     until("a commit", || pool.state().txg > txg);
-    until("its end", || pool.log_interval() == Some(true));
+    until("its end", || pool.zil().log_interval() == Some(true));
     drop((fs, used));
     crash(&device, pool);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
@@ -109,18 +109,18 @@ fn only_those_who_have_the_property_are_logged_unasked() {
         let (_device, pool) = new_pool(&env, props);
         let (fs, _used) = mount(&pool, "tank");
         put(&fs, "file", b"content");
-        assert_eq!(pool.log_interval(), None, "{props:?}");
+        assert_eq!(pool.zil().log_interval(), None, "{props:?}");
     }
     // Set later, on a dataset that is open, and for one of two.
     let (device, pool) = new_pool(&env, &[]);
-    pool.create_dataset("tank/kept", Default::default(), None).expect("a dataset");
+    pool.datasets().create_dataset("tank/kept", Default::default(), None).expect("a dataset");
     let ((fs, used), (kept, kept_used)) = (mount(&pool, "tank"), mount(&pool, "tank/kept"));
     warm(&fs, &pool);
-    pool.set_property("tank/kept", "journal", Some("data")).expect("set");
+    pool.datasets().set_property("tank/kept", "journal", Some("data")).expect("set");
     pool.sync().expect("committed");
     put(&fs, "one", b"one");
     put(&kept, "two", b"two");
-    until("a look", || pool.log_interval() == Some(true));
+    until("a look", || pool.zil().log_interval() == Some(true));
     drop((fs, used, kept, kept_used));
     crash(&device, pool);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
@@ -128,8 +128,8 @@ fn only_those_who_have_the_property_are_logged_unasked() {
     assert_eq!(read_file(&kept, ROOT, b"two"), b"two");
     let (fs, used) = mount(&pool, "tank");
     assert!(fs.lookup(ROOT, b"one").is_err(), "nobody asked for it, and no second is promised there");
-    pool.set_property("tank/kept", "journal", None).expect("inherited");
-    assert_eq!(pool.log_interval(), None);
+    pool.datasets().set_property("tank/kept", "journal", None).expect("inherited");
+    assert_eq!(pool.zil().log_interval(), None);
     drop((fs, used, kept, kept_used));
 }
 

@@ -50,7 +50,7 @@ impl Machine {
     /// With a mirror of the first two, and more that wait.
     fn new(more: usize) -> (Machine, Pool) {
         let (machine, pool) = Machine::without_logs(2 + more);
-        pool.add_log_groups(mirror(handles(&machine.logs[..2])), false, false).expect("added");
+        pool.zil().add_logs(mirror(handles(&machine.logs[..2])), false, false).expect("added");
         (machine, pool)
     }
 
@@ -356,7 +356,7 @@ fn a_side_that_fails_in_use_costs_a_commit_and_nothing_else() {
 #[test]
 fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     let (machine, pool) = Machine::without_logs(4);
-    pool.add_logs(vec![handle(&machine.logs[0])], false, false).expect("added");
+    pool.zil().add_logs(GroupHandles::alone(vec![handle(&machine.logs[0])]), false, false).expect("added");
     assert!(promise(&pool, "alone"));
     assert!(!pool.features().iter().any(|feature| feature.name == "log_mirrors"));
     // A single one becomes a mirror at once, and a mirror gets a third side.
@@ -374,7 +374,7 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     let more = [MemoryDevice::new("m0", 64 * MIB), MemoryDevice::new("m1", 64 * MIB)].map(Arc::new);
     let group =
         GroupHandles { redundancy: Redundancy::Mirror, class: GroupClass::Normal, devices: handles(&more) };
-    pool.add_groups(vec![group], false, false).expect("added");
+    pool.devices().add_groups(vec![group], false, false).expect("added");
     assert_eq!(pool.state().groups.iter().map(|group| group.id).collect::<Vec<_>>(), [2]);
     // One goes, and belongs to nobody.
     pool.detach("log0").expect("detached");
@@ -436,7 +436,7 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     pool.replace("log3", in_place, false).expect("replaced");
     assert!(promise(&pool, "in its place") && is_used(&pool, "log3"));
     // Away with all of it.
-    pool.remove_log("log3").expect("removed");
+    pool.zil().remove_log("log3").expect("removed");
     assert!(pool.state().log_devices.is_empty());
     let features: Vec<String> = pool.features().into_iter().map(|feature| feature.name).collect();
     assert!(!features.iter().any(|name| name.starts_with("log_")), "{features:?}");
@@ -454,7 +454,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let extra = |at: usize| handle(&machine.logs[at]);
     let add = |redundancy, devices: Vec<DeviceHandle>| {
         let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
-        pool.add_log_groups(vec![group], false, false)
+        pool.zil().add_logs(vec![group], false, false)
     };
     let refused = add(Redundancy::Raidz(1), vec![extra(2), extra(3)]).expect_err("no parity");
     assert_eq!(refused.to_string(), "invalid vdev specification: unsupported 'log' device: raidz");
@@ -475,7 +475,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert!(matches!(pool.attach("log0", handle(&objects), false), Err(Error::GroupOfObjects { .. })));
     assert!(matches!(pool.replace("log0", extra(1), false), Err(Error::Twice { .. })));
     assert!(matches!(pool.replace("log0", extra(0), false), Err(Error::StillInUse { .. })));
-    assert!(matches!(pool.remove_log("log4"), Err(Error::NoSuchLog { .. })));
+    assert!(matches!(pool.zil().remove_log("log4"), Err(Error::NoSuchLog { .. })));
     // A larger one is needed beside larger ones.
     let large: Vec<_> =
         (0..2).map(|at| Arc::new(MemoryDevice::new(&format!("large{at}"), 96 * MIB))).collect();
@@ -493,7 +493,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     );
     assert_eq!(machine.logs[2].counts().writes, 0, "nothing was written to it");
     assert_eq!(side(&pool, "large0").mirror, 2);
-    pool.remove_log("large1").expect("removed, both");
+    pool.zil().remove_log("large1").expect("removed, both");
     assert_eq!(pool.state().log_devices.len(), before);
     // Four are as many as a mirror takes.
     pool.attach("log0", extra(2), false).expect("three");
@@ -512,7 +512,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 fn what_waits_for_a_key_keeps_the_sides_that_it_has() {
     const SECRET: [u8; 32] = [7; 32];
     let (machine, pool) = Machine::new(1);
-    pool.create_dataset("tank/vault", Default::default(), Some(common::key(&machine.env, &SECRET)))
+    pool.datasets()
+        .create_dataset("tank/vault", Default::default(), Some(common::key(&machine.env, &SECRET)))
         .expect("made");
     let (fs, used) = mount(&pool, "tank/vault");
     put(&fs, "secret", b"kept");
@@ -525,12 +526,12 @@ fn what_waits_for_a_key_keeps_the_sides_that_it_has() {
     assert!(held(pool.replace("log0", handle(&machine.logs[2]), false)));
     assert!(held(pool.detach("log0")));
     assert!(held(pool.offline("log0")));
-    assert!(held(pool.remove_log("log0")));
+    assert!(held(pool.zil().remove_log("log0")));
     machine.crash(pool);
     // Either one is enough for it, too.
     for at in 0..2 {
         let pool = machine.import_copy(&[at]).expect("one is enough");
-        pool.load_key("tank/vault", &SECRET, false).expect("the key");
+        pool.datasets().load_key("tank/vault", &SECRET, false).expect("the key");
         let (fs, _used) = mount(&pool, "tank/vault");
         assert_eq!(common::read_file(&fs, ROOT, b"secret"), b"kept", "log{at}");
     }
@@ -543,7 +544,7 @@ fn what_waits_for_a_key_keeps_the_sides_that_it_has() {
     machine.crash(pool);
     assert!(matches!(machine.import_copy(&[0]), Err(Error::LogMissing { empty: false, .. })));
     let pool = machine.import(&[1], false).expect("the other one has it");
-    pool.load_key("tank/vault", &SECRET, false).expect("the key");
+    pool.datasets().load_key("tank/vault", &SECRET, false).expect("the key");
     let (fs, _used) = mount(&pool, "tank/vault");
     assert_eq!(common::read_file(&fs, ROOT, b"secret"), b"kept");
 }
@@ -648,7 +649,7 @@ fn both_sides_are_written_and_flushed_at_once() {
         handle(&Arc::new(Sociable { device, meeting }))
     };
     let sides = machine.logs.iter().map(sociable).collect();
-    pool.add_log_groups(mirror(sides), false, false).expect("added");
+    pool.zil().add_logs(mirror(sides), false, false).expect("added");
     let (fs, _used) = mount(&pool, "tank");
     put(&fs, "warm", b"up");
     assert_eq!(meeting.set(true), 0);
@@ -693,7 +694,11 @@ fn run(seed: u64) {
                     machine.logs[at].disarm();
                     let added = match listed.first() {
                         Some(beside) => pool.attach(&beside.path, handle(&machine.logs[at]), true),
-                        None => pool.add_logs(vec![handle(&machine.logs[at])], true, false),
+                        None => pool.zil().add_logs(
+                            GroupHandles::alone(vec![handle(&machine.logs[at])]),
+                            true,
+                            false,
+                        ),
                     };
                     added.unwrap_or_else(|error| told("attach", &error));
                 }
@@ -708,7 +713,7 @@ fn run(seed: u64) {
                     done.unwrap_or_else(|error| told("replace", &error));
                 }
                 7 if is_listed && dice.below(4) == 0 => {
-                    pool.remove_log(&name).unwrap_or_else(|error| told("remove", &error));
+                    pool.zil().remove_log(&name).unwrap_or_else(|error| told("remove", &error));
                 }
                 _ => {
                     let (file, length) = (dice.below(6), 1 + dice.below(30_000));

@@ -18,7 +18,7 @@ const KEY: [u8; 32] = [1; 32];
 fn laptop(mib: u64) -> Host {
     let one = Host::new("one", mib);
     let key = common::key(&one.env, &KEY);
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
+    one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
     one
 }
 
@@ -29,12 +29,12 @@ fn spec(snapshot: &str, base: Option<&str>) -> SendSpec {
 /// The same stream with the key and without it.
 fn both_ways(host: &Host, snapshot: &str, base: Option<&str>) -> Vec<u8> {
     let of = snapshot.split('@').next().expect("a name");
-    let root = &host.pool.dataset_info(of).expect("there").encryption_root.expect("encrypted");
+    let root = &host.pool.datasets().dataset_info(of).expect("there").encryption_root.expect("encrypted");
     let with_key = host.send_as(spec(snapshot, base));
-    host.pool.unload_key(root).expect("unloaded");
-    let told = host.pool.send_estimate(&spec(snapshot, base)).expect("weighed");
+    host.pool.datasets().unload_key(root).expect("unloaded");
+    let told = host.pool.streams().send_estimate(&spec(snapshot, base)).expect("weighed");
     let without = host.send_as(spec(snapshot, base));
-    host.pool.load_key(root, &KEY, false).expect("loaded");
+    host.pool.datasets().load_key(root, &KEY, false).expect("loaded");
     assert!(with_key == without, "{snapshot} since {base:?}: {} and {}", with_key.len(), without.len());
     if base.is_some() {
         let (told, sent) = (told as f64, without.len() as f64);
@@ -64,25 +64,32 @@ fn streams_are_the_same_with_the_key_and_without_it() {
         both_ways(&one, &name, None);
         both_ways(&one, &name, Some("one/vault@0"));
         if round % 3 == 0 {
-            one.pool.destroy_snapshots(&["one/vault@between".into()], false).expect("destroyed");
+            one.pool.datasets().destroy_snapshots(&["one/vault@between".into()], false).expect("destroyed");
             both_ways(&one, &name, Some(&base));
         }
         one.check_with(Some(&KEY));
     }
     // Nothing is lost by going back, and what is written then is told from what was.
-    one.pool.destroy_snapshots(&["one/vault@8".into(), "one/vault@7".into()], false).expect("destroyed");
-    one.pool.rollback("one/vault@6").expect("rolled back");
+    one.pool
+        .datasets()
+        .destroy_snapshots(&["one/vault@8".into(), "one/vault@7".into()], false)
+        .expect("destroyed");
+    one.pool.datasets().rollback("one/vault@6").expect("rolled back");
     disturb(&one.pool, "one/vault", &mut dice);
     one.snapshot("one/vault@9");
     let stream = both_ways(&one, "one/vault@9", Some("one/vault@6"));
-    store.pool.destroy_snapshots(&["store/copy@8".into(), "store/copy@7".into()], false).expect("destroyed");
-    store.pool.rollback("store/copy@6").expect("rolled back");
+    store
+        .pool
+        .datasets()
+        .destroy_snapshots(&["store/copy@8".into(), "store/copy@7".into()], false)
+        .expect("destroyed");
+    store.pool.datasets().rollback("store/copy@6").expect("rolled back");
     store.receive("store/copy", &stream).expect("received");
     // A pool that was exported, or crashed, knows it as well.
     let one = one.crash();
-    one.pool.load_key("one/vault", &KEY, false).expect("loaded");
+    one.pool.datasets().load_key("one/vault", &KEY, false).expect("loaded");
     both_ways(&one, "one/vault@9", None);
-    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
     one.check_with(Some(&KEY));
     store.check();
@@ -96,15 +103,15 @@ fn clones_are_sent_by_their_line_whatever_is_promoted() {
     one.snapshot("one/vault@a");
     disturb(&one.pool, "one/vault", &mut dice);
     one.snapshot("one/vault@b");
-    one.pool.clone_snapshot("one/vault@a", "one/branch", BTreeMap::new()).expect("cloned");
-    one.pool.clone_snapshot("one/vault@b", "one/twig", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/vault@a", "one/branch", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/vault@b", "one/twig", BTreeMap::new()).expect("cloned");
     for fs in ["one/vault", "one/branch", "one/twig"] {
         disturb(&one.pool, fs, &mut dice);
         one.snapshot(&format!("{fs}@x"));
         disturb(&one.pool, fs, &mut dice);
         one.snapshot(&format!("{fs}@y"));
     }
-    one.pool.clone_snapshot("one/twig@x", "one/leaf", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/twig@x", "one/leaf", BTreeMap::new()).expect("cloned");
     disturb(&one.pool, "one/leaf", &mut dice);
     one.snapshot("one/leaf@z");
     let all = |one: &Host, vault: &str, branch: &str, twig: &str| {
@@ -126,12 +133,12 @@ fn clones_are_sent_by_their_line_whatever_is_promoted() {
         one.check_with(Some(&KEY));
     };
     all(&one, "one/vault", "one/vault", "one/vault");
-    one.pool.promote("one/branch").expect("promoted");
+    one.pool.datasets().promote("one/branch").expect("promoted");
     all(&one, "one/vault", "one/branch", "one/vault");
-    one.pool.promote("one/twig").expect("promoted");
+    one.pool.datasets().promote("one/twig").expect("promoted");
     let stream = one.send_as(spec("one/leaf@z", None));
     store.receive("store/leaf", &stream).expect("received");
-    store.pool.load_key("store/leaf", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/leaf", &KEY, false).expect("loaded");
     assert!(snapshot_tree(&store.pool, "store/leaf@z") == snapshot_tree(&one.pool, "one/leaf@z"));
     one.check_with(Some(&KEY));
 }
@@ -149,8 +156,8 @@ fn bookmarks_are_bases_of_raw_increments() {
     for round in 1..6_u64 {
         let before = format!("one/vault@{}", round - 1);
         let mark = format!("m{}", round - 1);
-        one.pool.add_bookmark(&before, &mark).expect("marked");
-        one.pool.destroy_snapshots(&[before], false).expect("destroyed");
+        one.pool.datasets().add_bookmark(&before, &mark).expect("marked");
+        one.pool.datasets().destroy_snapshots(&[before], false).expect("destroyed");
         disturb(&one.pool, "one/vault", &mut dice);
         let name = format!("one/vault@{round}");
         one.snapshot(&name);
@@ -161,8 +168,8 @@ fn bookmarks_are_bases_of_raw_increments() {
         store.receive("store/copy", &stream).expect("received");
         // And on from there, where there never was a key.
         let before = format!("store/copy@{}", round - 1);
-        store.pool.add_bookmark(&before, &mark).expect("marked");
-        store.pool.destroy_snapshots(&[before], false).expect("destroyed");
+        store.pool.datasets().add_bookmark(&before, &mark).expect("marked");
+        store.pool.datasets().destroy_snapshots(&[before], false).expect("destroyed");
         let onward = store.send_as(spec(&format!("store/copy@{round}"), Some(&format!("store/copy#{mark}"))));
         third.receive("third/copy", &onward).expect("received");
         // Nothing is kept that a whole stream would not bring.
@@ -175,12 +182,12 @@ fn bookmarks_are_bases_of_raw_increments() {
         let fresh = held(&store, "store/fresh");
         assert!(held(&store, "store/copy") == fresh, "round {round}");
         assert!(held(&third, "third/copy") == fresh, "round {round}");
-        store.pool.destroy_with_snapshots("store/fresh").expect("destroyed");
+        store.pool.datasets().destroy_with_snapshots("store/fresh").expect("destroyed");
     }
     one.check_with(Some(&KEY));
     for (host, name) in [(&store, "store/copy"), (&third, "third/copy")] {
         host.inspect();
-        host.pool.load_key(name, &KEY, false).expect("loaded");
+        host.pool.datasets().load_key(name, &KEY, false).expect("loaded");
         same((&one.pool, "one/vault"), (&host.pool, name), name);
     }
 }
@@ -191,7 +198,7 @@ fn hostile_words_of_what_is_kept_are_refused() {
     let (one, store) = (laptop(128), Host::new("store", 128));
     furnish(&one.pool, "one/vault");
     one.snapshot("one/vault@a");
-    one.pool.add_bookmark("one/vault@a", "m").expect("marked");
+    one.pool.datasets().add_bookmark("one/vault@a", "m").expect("marked");
     disturb(&one.pool, "one/vault", &mut Dice(4));
     one.snapshot("one/vault@b");
     store.receive("store/copy", &one.send_as(spec("one/vault@a", None))).expect("received");
@@ -221,7 +228,7 @@ fn hostile_words_of_what_is_kept_are_refused() {
         edit(&mut bad);
         let error = store.receive("store/copy", &joined_behind(header, &bad)).expect_err(what);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{what}: {error}");
-        assert_eq!(store.pool.snapshot_names("store/copy").expect("listed"), ["a"], "{what}");
+        assert_eq!(store.pool.datasets().snapshot_names("store/copy").expect("listed"), ["a"], "{what}");
     }
     let error = store.receive("store/copy", &joined_behind(StreamHeader::default(), &good)).unwrap_err();
     assert!(matches!(error, Error::StreamDamaged { .. }), "a header that does not say so: {error}");
@@ -237,17 +244,17 @@ fn hostile_words_of_what_is_kept_are_refused() {
 fn shared_blocks_are_never_missing() {
     let (one, store) = (laptop(256), Host::new("store", 256));
     let mut dice = Dice(31);
-    one.pool.set_property("one/vault", "dedup", Some("on")).expect("set");
+    one.pool.datasets().set_property("one/vault", "dedup", Some("on")).expect("set");
     {
         let (fs, _handle) = mount(&one.pool, "one/vault");
         (0..8_u64)
             .for_each(|at| _ = write_file(&fs, ROOT, format!("f{at}").as_bytes(), &noise(at % 3, 300_000)));
     }
     one.snapshot("one/vault@0");
-    one.pool.unload_key("one/vault").expect("unloaded");
+    one.pool.datasets().unload_key("one/vault").expect("unloaded");
     store.receive("store/copy", &one.send_as(spec("one/vault@0", None))).expect("received");
     for round in 1..12_u64 {
-        one.pool.load_key("one/vault", &KEY, false).expect("loaded");
+        one.pool.datasets().load_key("one/vault", &KEY, false).expect("loaded");
         {
             let (fs, _handle) = mount(&one.pool, "one/vault");
             for _ in 0..4 {
@@ -263,19 +270,19 @@ fn shared_blocks_are_never_missing() {
         one.snapshot(&name);
         // With the key, for the sake of what is asserted there.
         one.send_as(spec(&name, Some(&base)));
-        one.pool.unload_key("one/vault").expect("unloaded");
+        one.pool.datasets().unload_key("one/vault").expect("unloaded");
         store.receive("store/copy", &one.send_as(spec(&name, Some(&base)))).expect("received");
         if round > 2 && dice.below(2) == 0 {
             let old = format!("one/vault@{}", round - 2);
-            let _ = one.pool.destroy_snapshots(&[old], false);
+            let _ = one.pool.datasets().destroy_snapshots(&[old], false);
         }
     }
-    one.pool.load_key("one/vault", &KEY, false).expect("loaded");
+    one.pool.datasets().load_key("one/vault", &KEY, false).expect("loaded");
     one.check_with(Some(&KEY));
-    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
-    for name in store.pool.snapshot_names("store/copy").expect("listed") {
-        if one.pool.snapshot_names("one/vault").expect("listed").contains(&name) {
+    for name in store.pool.datasets().snapshot_names("store/copy").expect("listed") {
+        if one.pool.datasets().snapshot_names("one/vault").expect("listed").contains(&name) {
             let (was, is) = (format!("one/vault@{name}"), format!("store/copy@{name}"));
             assert!(snapshot_tree(&one.pool, &was) == snapshot_tree(&store.pool, &is), "{name}");
         }

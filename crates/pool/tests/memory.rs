@@ -76,7 +76,7 @@ fn what_is_not_to_be_cached_is_not_and_is_read_all_the_same() {
     let pool = CreateSpec { memory, ..spec(handles(&devices), None) };
     let pool = Pool::create(&Env::real(), pool).expect("a pool");
     let none = [("primarycache".to_owned(), "none".to_owned())];
-    pool.create_dataset("tank/fs", none.into(), None).expect("made");
+    pool.datasets().create_dataset("tank/fs", none.into(), None).expect("made");
     let (fs, _handle) = mount(&pool, "tank/fs");
     let name = |number: u64| format!("a small file with a name of some length, number {number}").into_bytes();
     let bytes = || (pool.memory().nodes.bytes, pool.memory().blocks.bytes);
@@ -99,11 +99,11 @@ fn what_is_not_to_be_cached_is_not_and_is_read_all_the_same() {
     // The pool's own tree is kept: it is no file system's.
     assert!(after.0 < before.0 + (256 << 10), "{before:?} {after:?}: the names come to more than a MiB");
     assert_eq!(after.1, before.1, "no content");
-    pool.set_property("tank/fs", "primarycache", Some("metadata")).expect("set");
+    pool.datasets().set_property("tank/fs", "primarycache", Some("metadata")).expect("set");
     let metadata = look();
     assert!(metadata.0 > after.0 + (512 << 10), "{after:?} {metadata:?}");
     assert_eq!(metadata.1, before.1, "no content");
-    pool.set_property("tank/fs", "primarycache", Some("all")).expect("set");
+    pool.datasets().set_property("tank/fs", "primarycache", Some("all")).expect("set");
     assert!(look().1 >= before.1 + (2 << 20));
 }
 
@@ -122,7 +122,7 @@ fn inodes_that_the_kernel_knows_rest_in_a_file_system_and_in_its_snapshot() {
             entry.ino
         })
         .collect();
-    pool.take_snapshots(&["tank@then".to_owned()], &Default::default()).expect("a snapshot");
+    pool.datasets().take_snapshots(&["tank@then".to_owned()], &Default::default()).expect("a snapshot");
     let then = handle.snapshots().open("then").expect("it is there");
     let view = FileSystem::of_snapshot(then.with(Arc::clone).expect("it is there"), options());
     let look = || {
@@ -160,7 +160,7 @@ fn inodes_that_the_kernel_knows_rest_in_a_file_system_and_in_its_snapshot() {
     // What was seen of a snapshot that goes is given back without it.
     look();
     assert!(pool.memory().inodes.resting > 1_900);
-    pool.destroy_snapshots(&["tank@then".to_owned()], false).expect("it goes");
+    pool.datasets().destroy_snapshots(&["tank@then".to_owned()], false).expect("it goes");
     pool.sync().expect("durable");
     made.iter().for_each(|&ino| view.forget(ino, 1));
     assert_eq!(pool.memory().inodes.resting, 0);

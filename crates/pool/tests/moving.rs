@@ -245,7 +245,7 @@ fn a_single_device_becomes_a_mirror_and_one_again() {
     let fifth = pool.attach("d1", machine.handle(4), false);
     assert!(matches!(fifth, Err(Error::GroupSize { .. })), "{fifth:?}");
     write(&pool, 0..FILES, 1);
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     finish(&pool);
     assert_eq!(pool.state().scan.expect("a scrub").repaired, 0, "all copies are alike");
     for gone in ["d0", "d2", "d3"] {
@@ -255,7 +255,7 @@ fn a_single_device_becomes_a_mirror_and_one_again() {
     }
     assert!(matches!(pool.detach("d1"), Err(Error::DeviceNeeded { .. })));
     assert!(matches!(pool.offline("d1"), Err(Error::DeviceNeeded { .. })));
-    pool.scrub(ScrubCommand::Start).expect("its checksums are there");
+    pool.devices().scrub(ScrubCommand::Start).expect("its checksums are there");
     finish(&pool);
     pool.export().expect("exported");
     let pool = machine.import(&[1]);
@@ -314,9 +314,9 @@ fn the_last_copy_is_not_let_go() {
     assert!(matches!(pool.detach("d1"), Err(Error::Detach { .. })));
     let twice = pool.attach("d1", machine.handle(0), true);
     assert!(matches!(twice, Err(Error::Twice { .. })), "{twice:?}");
-    assert!(matches!(pool.remove(&["d0".to_owned()], false), Err(Error::LastGroup { .. })));
-    assert!(matches!(pool.cancel_remove(), Err(Error::MoveNone { .. })));
-    assert!(matches!(pool.rebalance(ScrubCommand::Pause), Err(Error::MoveNone { .. })));
+    assert!(matches!(pool.devices().remove_groups(&["d0".to_owned()], false), Err(Error::LastGroup { .. })));
+    assert!(matches!(pool.devices().cancel_remove(), Err(Error::MoveNone { .. })));
+    assert!(matches!(pool.devices().rebalance(ScrubCommand::Pause), Err(Error::MoveNone { .. })));
 }
 
 #[test]
@@ -362,9 +362,9 @@ fn a_group_is_removed_while_the_pool_is_used() {
             let (gone, left) = if back { (of_second, of_first) } else { (of_first, of_second) };
             let path = format!("d{}", gone[0]);
             let before = pool.state().accounting.live_bytes;
-            pool.remove(std::slice::from_ref(&path), true).expect("it could be");
+            pool.devices().remove_groups(std::slice::from_ref(&path), true).expect("it could be");
             assert_eq!(paths(&pool).len(), of_first.len() + of_second.len(), "a dry run changes nothing");
-            pool.remove(std::slice::from_ref(&path), false).expect("begun");
+            pool.devices().remove_groups(std::slice::from_ref(&path), false).expect("begun");
             write(&pool, 0..FILES / 2, 0);
             finish(&pool);
             pool.sync().expect("committed");
@@ -377,14 +377,17 @@ fn a_group_is_removed_while_the_pool_is_used() {
             pool.export().expect("exported");
             let pool = machine.import(left);
             check(&pool, 0, "removed and imported");
-            assert!(matches!(pool.remove(&[expected[0].clone()], false), Err(Error::LastGroup { .. })));
+            assert!(matches!(
+                pool.devices().remove_groups(&[expected[0].clone()], false),
+                Err(Error::LastGroup { .. })
+            ));
             // What was removed is blank, and can be added again.
             let alone = GroupHandles {
                 redundancy: Redundancy::None,
                 class: GroupClass::Normal,
                 devices: vec![machine.handle(gone[0])],
             };
-            pool.add_groups(vec![alone], false, false).expect("added");
+            pool.devices().add_groups(vec![alone], false, false).expect("added");
             pool.export().expect("exported");
         }
     }
@@ -395,12 +398,12 @@ fn a_device_can_be_added_after_the_youngest_one_has_left() {
     let machine = Machine::new(4);
     let pool =
         machine.create(vec![machine.group(Redundancy::None, &[0]), machine.group(Redundancy::None, &[1])]);
-    pool.remove(&["d1".to_owned()], false).expect("begun");
+    pool.devices().remove_groups(&["d1".to_owned()], false).expect("begun");
     finish(&pool);
     pool.sync().expect("committed");
     assert_eq!(paths(&pool), ["d0"]);
     // Its number is not given out again before the next import.
-    pool.add_groups(vec![machine.group(Redundancy::Mirror, &[2, 3])], true, false).expect("added");
+    pool.devices().add_groups(vec![machine.group(Redundancy::Mirror, &[2, 3])], true, false).expect("added");
     write(&pool, 0..FILES, 1);
     check(&pool, 1, "added");
     pool.export().expect("exported");
@@ -421,7 +424,7 @@ fn a_removal_is_refused_without_room_and_can_be_cancelled() {
         }
     }
     pool.sync().expect("committed");
-    let refused = pool.remove(&["d1".to_owned()], false);
+    let refused = pool.devices().remove_groups(&["d1".to_owned()], false);
     assert!(matches!(refused, Err(Error::RemoveRoom { .. })), "{refused:?}");
     {
         let (fs, _handle) = mount(&pool, "tank");
@@ -432,9 +435,9 @@ fn a_removal_is_refused_without_room_and_can_be_cancelled() {
     pool.sync().expect("committed");
     pool.sync().expect("committed");
     let before = capacity(&pool);
-    pool.remove(&["d1".to_owned()], false).expect("begun");
+    pool.devices().remove_groups(&["d1".to_owned()], false).expect("begun");
     assert!(capacity(&pool) < before, "what leaves is no room");
-    match pool.cancel_remove() {
+    match pool.devices().cancel_remove() {
         Ok(()) => {
             assert_eq!(capacity(&pool), before);
             assert_eq!(pool.state().moving.expect("told").state, ScanState::Canceled);
@@ -466,13 +469,13 @@ fn a_rebalance_fills_an_added_group_and_can_be_stopped() {
             }
         }
         pool.sync().expect("committed");
-        pool.add_groups(vec![machine.group(redundancy, second)], false, false).expect("added");
-        pool.rebalance(ScrubCommand::Start).expect("begun");
-        if pool.rebalance(ScrubCommand::Pause).is_ok() {
+        pool.devices().add_groups(vec![machine.group(redundancy, second)], false, false).expect("added");
+        pool.devices().rebalance(ScrubCommand::Start).expect("begun");
+        if pool.devices().rebalance(ScrubCommand::Pause).is_ok() {
             pool.export().expect("exported");
             let pool = machine.import(&(0..first.len() + second.len()).collect::<Vec<_>>());
             assert_eq!(pool.state().moving.expect("kept").state, ScanState::Paused);
-            pool.rebalance(ScrubCommand::Start).expect("it goes on");
+            pool.devices().rebalance(ScrubCommand::Start).expect("it goes on");
             finish(&pool);
             evened(&pool);
         } else {
@@ -522,13 +525,13 @@ const CASES: [Case; 6] = [
     Case {
         what: "remove a single device",
         groups: &[(Redundancy::None, &[0]), (Redundancy::None, &[1])],
-        begin: |_, pool| pool.remove(&["d0".to_owned()], false),
+        begin: |_, pool| pool.devices().remove_groups(&["d0".to_owned()], false),
         spared: None,
     },
     Case {
         what: "remove a mirror from beside raidz1",
         groups: &[(Redundancy::Mirror, &[0, 1]), (Redundancy::Raidz(1), &[2, 3, 4])],
-        begin: |_, pool| pool.remove(&["d0".to_owned()], false),
+        begin: |_, pool| pool.devices().remove_groups(&["d0".to_owned()], false),
         spared: Some(2),
     },
     Case {

@@ -19,20 +19,20 @@ fn local(pairs: &[(&str, &str)]) -> Local {
 }
 
 fn set(host: &Host, snapshot: &str, property: &str, value: Option<&str>) {
-    host.pool.set_snapshot_properties(&[snapshot.to_owned()], &[(property, value)]).expect("set");
+    host.pool.datasets().set_snapshot_properties(&[snapshot.to_owned()], &[(property, value)]).expect("set");
 }
 
 fn hold(host: &Host, snapshot: &str, tag: &str) {
-    host.pool.hold(&[snapshot.to_owned()], tag).expect("held");
+    host.pool.datasets().hold(&[snapshot.to_owned()], tag).expect("held");
 }
 
 fn tags(host: &Host, snapshot: &str) -> Vec<String> {
-    host.pool.holds(snapshot).expect("there").into_iter().map(|(tag, _)| tag).collect()
+    host.pool.datasets().holds(snapshot).expect("there").into_iter().map(|(tag, _)| tag).collect()
 }
 
 fn info(host: &Host, name: &str) -> SnapshotInfo {
     let (fs, snapshot) = name.split_once('@').expect("a snapshot");
-    host.pool.snapshot_infos(fs, Some(snapshot)).expect("there").remove(0)
+    host.pool.datasets().snapshot_infos(fs, Some(snapshot)).expect("there").remove(0)
 }
 
 type Frame = (FrameKind, Vec<u8>);
@@ -58,7 +58,7 @@ fn into(target: &str) -> ReceiveSpec {
 /// A pool with a file system, and a file in it.
 fn one() -> Host {
     let one = Host::new("one", 64);
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     write_file(&mount(&one.pool, "one/fs").0, ROOT, b"file", &noise(1, 300_000));
     one
 }
@@ -66,9 +66,9 @@ fn one() -> Host {
 #[test]
 fn what_users_noted_comes_as_received_and_stays_beside_what_is_set() {
     let (one, two) = (one(), Host::new("second", 64));
-    one.pool.set_properties("one/fs", &[("org:fs", Some("1"))]).expect("set");
+    one.pool.datasets().set_properties("one/fs", &[("org:fs", Some("1"))]).expect("set");
     let taken = local(&[("org:note", "first"), ("org:kept", "a=b")]);
-    one.pool.take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
     set(&one, "one/fs@1", "org:later", Some(""));
     one.snapshot("one/fs@2");
     let stream = one.send_as(whole("one/fs@1", None));
@@ -100,8 +100,11 @@ fn what_users_noted_comes_as_received_and_stays_beside_what_is_set() {
     assert_eq!(changed(&two), (None, false));
     let two = two.crash();
     assert_eq!(changed(&two), (None, false));
-    assert_eq!(two.pool.snapshots_with("second/copy", "org:note").expect("listed"), ["second/copy@1"]);
-    two.pool.revert_snapshot_property(&["second/copy@1".into()], "org:note").expect("back");
+    assert_eq!(
+        two.pool.datasets().snapshots_with("second/copy", "org:note").expect("listed"),
+        ["second/copy@1"]
+    );
+    two.pool.datasets().revert_snapshot_property(&["second/copy@1".into()], "org:note").expect("back");
     assert_eq!(changed(&two), (Some("first".into()), true));
     let two = two.crash();
     assert_eq!(changed(&two), (Some("first".into()), true));
@@ -122,8 +125,11 @@ fn what_users_noted_comes_as_received_and_stays_beside_what_is_set() {
     assert_eq!((props["org:note"].as_str(), props["org:shelf"].as_str()), ("ours", "7"));
 
     // Nothing of it is left where the snapshot was.
-    two.pool.destroy_snapshots(&["second/copy@1".into(), "second/copy@2".into()], false).expect("destroyed");
-    two.pool.destroy_dataset("second/copy").expect("destroyed");
+    two.pool
+        .datasets()
+        .destroy_snapshots(&["second/copy@1".into(), "second/copy@2".into()], false)
+        .expect("destroyed");
+    two.pool.datasets().destroy_dataset("second/copy").expect("destroyed");
     two.check();
 }
 
@@ -131,7 +137,7 @@ fn what_users_noted_comes_as_received_and_stays_beside_what_is_set() {
 fn what_is_set_or_left_out_for_the_file_system_counts_for_its_snapshots() {
     let (one, two) = (one(), Host::new("second", 64));
     let taken = local(&[("org:a", "1"), ("org:b", "1"), ("org:c", "1")]);
-    one.pool.take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
     let stream = one.send_as(whole("one/fs@1", None));
     let spec = ReceiveSpec {
         props: local(&[("org:a", "2")]),
@@ -142,7 +148,7 @@ fn what_is_set_or_left_out_for_the_file_system_counts_for_its_snapshots() {
     let two = two.crash();
     let (props, counting, received) = noted(&two, "second/copy@1");
     assert_eq!((props, counting, received), (local(&[("org:c", "1")]), vec!["org:c".to_owned()], taken));
-    two.pool.revert_snapshot_property(&["second/copy@1".into()], "org:b").expect("back");
+    two.pool.datasets().revert_snapshot_property(&["second/copy@1".into()], "org:b").expect("back");
     let (props, ..) = noted(&two, "second/copy@1");
     assert_eq!(props, local(&[("org:b", "1"), ("org:c", "1")]));
     two.check();
@@ -161,36 +167,36 @@ fn tags_hold_what_is_received_until_they_are_released_here() {
     let plan = [("1", None), ("2", Some("one/fs@1")), ("3", Some("one/fs@2"))];
     let plan = plan.map(|(name, base)| whole(&format!("one/fs@{name}"), base));
     let mut stream = Vec::new();
-    one.pool.send(&plan, &mut stream, &mut |_, _| ()).expect("sent");
+    one.pool.streams().send(&plan, &mut stream, &mut |_, _| ()).expect("sent");
     two.receive("second/copy", &stream).expect("received");
     two.receive_as(&ReceiveSpec { no_holds: true, ..into("second/free") }, &stream).expect("received");
     let two = two.crash();
     assert_eq!(tags(&two, "second/copy@1"), ["für immer", "keep"]);
     assert_eq!((tags(&two, "second/copy@2").len(), tags(&two, "second/copy@3").len()), (0, 1));
     assert_eq!(info(&two, "second/copy@1").holds, 2);
-    let error = two.pool.destroy_snapshots(&["second/copy@1".into()], false).unwrap_err();
+    let error = two.pool.datasets().destroy_snapshots(&["second/copy@1".into()], false).unwrap_err();
     assert!(matches!(error, Error::SnapshotHeld { .. }), "{error}");
     for name in ["1", "2", "3"] {
         assert!(tags(&two, &format!("second/free@{name}")).is_empty());
     }
-    two.pool.destroy_with_snapshots("second/free").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/free").expect("destroyed");
     // What is younger and held is in the way of what is forced.
-    one.pool.release(&["one/fs@3".into()], "keep").expect("released");
-    one.pool.destroy_snapshots(&["one/fs@3".into()], false).expect("destroyed");
+    one.pool.datasets().release(&["one/fs@3".into()], "keep").expect("released");
+    one.pool.datasets().destroy_snapshots(&["one/fs@3".into()], false).expect("destroyed");
     one.snapshot("one/fs@4");
     let increment = one.send_as(whole("one/fs@4", Some("one/fs@2")));
     let force = ReceiveSpec { force: true, ..into("second/copy") };
     let error = two.receive_as(&force, &increment).unwrap_err();
     assert!(matches!(error, Error::SnapshotHeld { .. }), "{error}");
-    two.pool.release(&["second/copy@3".into()], "keep").expect("released");
+    two.pool.datasets().release(&["second/copy@3".into()], "keep").expect("released");
     two.receive_as(&force, &increment).expect("received");
     // Tags of one side are its own.
-    one.pool.release(&["one/fs@1".into()], "keep").expect("released");
+    one.pool.datasets().release(&["one/fs@1".into()], "keep").expect("released");
     assert_eq!(tags(&two, "second/copy@1").len(), 2);
     for tag in ["keep", "für immer"] {
-        two.pool.release(&["second/copy@1".into()], tag).expect("released");
+        two.pool.datasets().release(&["second/copy@1".into()], tag).expect("released");
     }
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
     two.check();
 }
 
@@ -198,12 +204,12 @@ fn tags_hold_what_is_received_until_they_are_released_here() {
 fn raw_streams_clones_and_what_broke_off_bring_them_too() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
     let key = common::key(&one.env, &KEY);
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
+    one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
     write_file(&mount(&one.pool, "one/vault").0, ROOT, b"file", &noise(1, 3_000_000));
-    one.pool.take_snapshots(&["one/vault@1".into()], &local(&[("org:a", "1")])).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/vault@1".into()], &local(&[("org:a", "1")])).expect("taken");
     hold(&one, "one/vault@1", "keep");
-    one.pool.clone_snapshot("one/vault@1", "one/branch", BTreeMap::new()).expect("cloned");
-    one.pool.take_snapshots(&["one/branch@2".into()], &local(&[("org:b", "2")])).expect("taken");
+    one.pool.datasets().clone_snapshot("one/vault@1", "one/branch", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().take_snapshots(&["one/branch@2".into()], &local(&[("org:b", "2")])).expect("taken");
     hold(&one, "one/branch@2", "year");
     for (raw, packed, vault, branch) in [
         (true, false, "second/vault", "second/branch"),
@@ -214,7 +220,7 @@ fn raw_streams_clones_and_what_broke_off_bring_them_too() {
         let stream = one.send_as(first.clone());
         let keep = ReceiveSpec { keep: true, ..into(vault) };
         two.receive_as(&keep, &stream[..stream.len() / 2]).expect_err("cut");
-        let kept = two.pool.partial_receive(vault).expect("kept");
+        let kept = two.pool.datasets().partial(vault).expect("kept");
         let rest = one.send_as(SendSpec { resume: Some(kept.position), ..first });
         two.receive_as(&keep, &rest).expect("received");
         let second = SendSpec { raw, packed, ..whole("one/branch@2", Some("one/vault@1")) };
@@ -250,15 +256,15 @@ fn a_stream_that_notes_nothing_is_what_it_was_before_there_were_notes() {
     let names: Vec<String> = (0..22).map(|at| format!("org:{at}")).collect();
     let long = "v".repeat(USER_VALUE_BYTES_MAX);
     let edits: Vec<(&str, Option<&str>)> = names.iter().map(|name| (name.as_str(), Some(&*long))).collect();
-    one.pool.set_snapshot_properties(&["one/fs@1".into()], &edits).expect("set");
+    one.pool.datasets().set_snapshot_properties(&["one/fs@1".into()], &edits).expect("set");
     let mut out = Vec::new();
-    let error = one.pool.send(&[whole("one/fs@1", None)], &mut out, &mut |_, _| ()).unwrap_err();
+    let error = one.pool.streams().send(&[whole("one/fs@1", None)], &mut out, &mut |_, _| ()).unwrap_err();
     assert!(matches!(error, Error::NotesTooLong { .. }) && out.is_empty(), "{error}");
     let without = SendSpec { properties: false, ..whole("one/fs@1", None) };
-    one.pool.send(&[without], &mut out, &mut |_, _| ()).expect("sent");
+    one.pool.streams().send(&[without], &mut out, &mut |_, _| ()).expect("sent");
     // As long as a value may be it is stored, and what came of it too.
     let gone: Vec<(&str, Option<&str>)> = edits[..2].iter().map(|(name, _)| (*name, None)).collect();
-    one.pool.set_snapshot_properties(&["one/fs@1".into()], &gone).expect("removed");
+    one.pool.datasets().set_snapshot_properties(&["one/fs@1".into()], &gone).expect("removed");
     let two = Host::new("second", 64);
     two.receive("second/copy", &one.send_as(whole("one/fs@1", None))).expect("received");
     assert_eq!(noted(&two.crash(), "second/copy@1").2["org:21"], long);
@@ -267,7 +273,7 @@ fn a_stream_that_notes_nothing_is_what_it_was_before_there_were_notes() {
 #[test]
 fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
     let (one, two) = (one(), Host::new("second", 64));
-    one.pool.take_snapshots(&["one/fs@1".into()], &local(&[("org:a", "1")])).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/fs@1".into()], &local(&[("org:a", "1")])).expect("taken");
     hold(&one, "one/fs@1", "keep");
     let good = frames(&one.send_as(whole("one/fs@1", None)));
     assert_eq!((good[0].0, good[1].0), (FrameKind::Begin, FrameKind::Notes));
@@ -276,7 +282,7 @@ fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
     let refused = |header: StreamHeader, frames: &[Frame], what: &str| {
         let error = two.receive("second/copy", &joined_behind(header, frames)).expect_err(what);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{what}: {error}");
-        assert_eq!(two.pool.datasets(), ["second"], "{what}");
+        assert_eq!(two.pool.datasets().names(), ["second"], "{what}");
     };
     refused(StreamHeader::default(), &good, "a header that does not say so");
     let changed = |change: &dyn Fn(&mut Vec<Frame>)| {
@@ -300,8 +306,8 @@ fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
     let received = two.receive("second/copy", &stream).expect("received");
     assert_eq!(received[0].left_out, ["compression", "org:B", "steadfast:x", "used"]);
     assert_eq!(noted(&two, "second/copy@1").2, local(&[("org:ok", "1")]));
-    two.pool.release(&["second/copy@1".into()], "keep").expect("released");
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().release(&["second/copy@1".into()], "keep").expect("released");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
     two.check();
 }
 
@@ -309,11 +315,11 @@ fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
 fn notes_come_with_their_snapshot_wherever_the_power_goes() {
     let (one, two) = (one(), Host::new("second", 64));
     let taken = local(&[("org:a", "1"), ("org:b", "1")]);
-    one.pool.take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/fs@1".into()], &taken).expect("taken");
     hold(&one, "one/fs@1", "keep");
     let first = one.send_as(whole("one/fs@1", None));
     write_file(&mount(&one.pool, "one/fs").0, ROOT, b"more", &noise(2, 100_000));
-    one.pool.take_snapshots(&["one/fs@2".into()], &local(&[("org:a", "2")])).expect("taken");
+    one.pool.datasets().take_snapshots(&["one/fs@2".into()], &local(&[("org:a", "2")])).expect("taken");
     hold(&one, "one/fs@2", "year");
     let second = one.send_as(whole("one/fs@2", Some("one/fs@1")));
     two.pool.sync().expect("committed");
@@ -324,8 +330,9 @@ fn notes_come_with_their_snapshot_wherever_the_power_goes() {
     let mut dice = common::Dice(31);
     for (image, stream, count) in [(&empty, &first, 1), (&based, &second, 2)] {
         Cuts::new(image, stream, "second/copy", WRITES_AND_FLUSHES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/copy".to_owned());
-            let names = if there { host.pool.snapshot_names("second/copy").unwrap() } else { Vec::new() };
+            let there = host.pool.datasets().names().contains(&"second/copy".to_owned());
+            let names =
+                if there { host.pool.datasets().snapshot_names("second/copy").unwrap() } else { Vec::new() };
             if let Some(("1", rest)) = names.split_first().map(|(name, rest)| (name.as_str(), rest)) {
                 assert!(rest.len() <= 1);
                 assert_eq!(noted(host, "second/copy@1").2, taken, "{when}");

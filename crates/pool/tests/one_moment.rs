@@ -68,7 +68,7 @@ fn no_snapshot_shows_what_came_later_without_what_came_before() {
     let devices = vec![Arc::new(MemoryDevice::new("a", 256 * MIB))];
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
     for name in ["tank/a", "tank/b"] {
-        pool.create_dataset(name, Default::default(), None).expect("made");
+        pool.datasets().create_dataset(name, Default::default(), None).expect("made");
     }
     let (a, b) = (mount(&pool, "tank/a"), mount(&pool, "tank/b"));
     for fs in [&a.0, &b.0] {
@@ -94,7 +94,7 @@ fn no_snapshot_shows_what_came_later_without_what_came_before() {
             if taken % 2 == 1 {
                 names.reverse();
             }
-            pool.take_snapshots(&names, &Default::default()).expect("taken");
+            pool.datasets().take_snapshots(&names, &Default::default()).expect("taken");
         }
     });
     for (taken, before) in before.into_iter().enumerate() {

@@ -25,7 +25,7 @@ fn amplification(sealed: bool) -> f64 {
     let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 512 * MIB)));
     let pool_key = sealed.then(|| key(&env, &SECRET));
     let pool = Pool::create(&env, spec(vec![handle(&device)], pool_key)).expect("a pool");
-    pool.set_property("tank", "compression", Some("off")).expect("set");
+    pool.datasets().set_property("tank", "compression", Some("off")).expect("set");
     let (fs, open) = mount(&pool, "tank");
     let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
     let mut expected = noise(1, usize::try_from(FILE_BYTES).expect("small"));
@@ -87,7 +87,7 @@ fn a_roomy_pool_costs_no_more_once_it_is_cleaned() {
     let env = Env::seeded(13);
     let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 512 * MIB)));
     let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
-    pool.set_property("tank", "compression", Some("off")).expect("set");
+    pool.datasets().set_property("tank", "compression", Some("off")).expect("set");
     let (fs, open) = mount(&pool, "tank");
     let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
     let bytes = 96 * MIB;
@@ -127,7 +127,7 @@ fn a_pool_that_is_nearly_full_takes_overwrites_for_ever() {
     let env = Env::seeded(12);
     let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 160 * MIB)));
     let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
-    pool.set_property("tank", "compression", Some("off")).expect("set");
+    pool.datasets().set_property("tank", "compression", Some("off")).expect("set");
     let (fs, open) = mount(&pool, "tank");
     let write = |name: &[u8], bytes: u64| {
         let file = fs.mknod(ME, ROOT, name, 0o100_600, 0).expect("made").ino;

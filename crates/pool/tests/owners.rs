@@ -21,7 +21,7 @@ fn new_pool() -> (Env, Arc<MemoryDevice>, Pool) {
     let mut spec = spec(vec![handle(&device)], None);
     spec.root_props = [("compression".to_owned(), "off".to_owned())].into();
     let pool = Pool::create(&env, spec).expect("a pool");
-    pool.create_dataset("tank/a", Default::default(), None).expect("created");
+    pool.datasets().create_dataset("tank/a", Default::default(), None).expect("created");
     (env, device, pool)
 }
 
@@ -30,11 +30,12 @@ fn who(uid: u32, gid: u32) -> Caller {
 }
 
 fn set(pool: &Pool, property: &str, value: u64) {
-    pool.set_property("tank/a", property, Some(&value.to_string())).expect("set");
+    pool.datasets().set_property("tank/a", property, Some(&value.to_string())).expect("set");
 }
 
 fn has(pool: &Pool, owner: Owner) -> (u64, u64) {
-    let row = pool.owner_uses("tank/a").expect("counted").get(&owner).copied().unwrap_or_default().row;
+    let row =
+        pool.datasets().owner_uses("tank/a").expect("counted").get(&owner).copied().unwrap_or_default().row;
     (row.bytes, row.objects)
 }
 
@@ -70,6 +71,7 @@ fn walked(fs: &FileSystem) -> BTreeMap<Owner, (u64, u64)> {
 fn compare(pool: &Pool, fs: &FileSystem, when: &str) {
     fs.syncfs().expect("committed");
     let noted: BTreeMap<Owner, (u64, u64)> = pool
+        .datasets()
         .owner_uses("tank/a")
         .expect("counted")
         .into_iter()
@@ -255,9 +257,9 @@ fn a_dataset_of_an_old_pool_is_counted_once_the_pool_may() {
     std::fs::write(folder.path().join("a.img"), image).expect("written");
     let device = FileDevice::open(&folder.path().join("a.img"), &OpenOptions::WRITE).expect("a device");
     let pool = import(&env, vec![handle(&Arc::new(device))], None).expect("an old pool opens");
-    pool.create_dataset("tank/a", Default::default(), None).expect("created");
-    assert!(pool.owner_uses("tank/a").is_err(), "nobody counts");
-    assert!(pool.set_property("tank/a", "userquota@5", Some("4096")).is_err());
+    pool.datasets().create_dataset("tank/a", Default::default(), None).expect("created");
+    assert!(pool.datasets().owner_uses("tank/a").is_err(), "nobody counts");
+    assert!(pool.datasets().set_property("tank/a", "userquota@5", Some("4096")).is_err());
     let (fs, _use) = mount(&pool, "tank/a");
     let file = fs.mknod(who(5, 6), ROOT, b"f", 0o100_644, 0).unwrap().ino;
     fs.write(file, 0, &noise(1, 200 << 10), false).unwrap();

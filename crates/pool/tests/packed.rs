@@ -48,8 +48,11 @@ fn counted(stream: &[u8]) -> (usize, usize) {
 fn records_arrive_as_they_are_compressed_and_stay_so() {
     for compression in ["lz4", "zstd-7", "zle"] {
         let (one, two) = (Host::new("one", 256), Host::new("second", 256));
-        one.pool.create_dataset("one/fs", props(&[("compression", compression)]), None).expect("made");
-        two.pool.set_property("second", "compression", Some("off")).expect("set");
+        one.pool
+            .datasets()
+            .create_dataset("one/fs", props(&[("compression", compression)]), None)
+            .expect("made");
+        two.pool.datasets().set_property("second", "compression", Some("off")).expect("set");
         soften(&one, "one/fs");
         furnish(&one.pool, "one/fs");
         one.snapshot("one/fs@0");
@@ -61,7 +64,7 @@ fn records_arrive_as_they_are_compressed_and_stay_so() {
         assert!(!frames(&plain).iter().any(|(kind, _)| *kind == FrameKind::Packed));
         two.receive("second/copy", &packed).expect("received");
         same((&one.pool, "one/fs"), (&two.pool, "second/copy"), compression);
-        let data = |host: &Host, name| host.pool.dataset_info(name).expect("there").data;
+        let data = |host: &Host, name| host.pool.datasets().dataset_info(name).expect("there").data;
         // One record lies under an overlay, and goes as it is.
         let (sent, got) = (data(&one, "one/fs"), data(&two, "second/copy"));
         assert!(got >= sent && got - sent < 128 << 10, "{compression}: {sent} and {got}");
@@ -90,7 +93,7 @@ fn records_arrive_as_they_are_compressed_and_stay_so() {
             let (name, before) = (format!("one/fs@{round}"), format!("one/fs@{}", round - 1));
             one.snapshot(&name);
             let mark = format!("one/fs#{}", round - 1);
-            one.pool.add_bookmark(&before, &(round - 1).to_string()).expect("marked");
+            one.pool.datasets().add_bookmark(&before, &(round - 1).to_string()).expect("marked");
             let base = if round % 2 == 0 { &before } else { &mark };
             two.receive("second/copy", &one.send_packed(&name, Some(base))).expect("received");
             same((&one.pool, "one/fs"), (&two.pool, "second/copy"), format!("{compression}, round {round}"));
@@ -110,9 +113,10 @@ fn what_is_sealed_goes_open_and_compressed_and_raw_is_either() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
     let key = |host: &Host, byte| common::key(&host.env, &[byte; 32]);
     let zstd = props(&[("compression", "zstd")]);
-    one.pool.create_dataset("one/vault", zstd.clone(), Some(key(&one, 1))).expect("made");
-    one.pool.create_dataset("one/fs", zstd, None).expect("made");
+    one.pool.datasets().create_dataset("one/vault", zstd.clone(), Some(key(&one, 1))).expect("made");
+    one.pool.datasets().create_dataset("one/fs", zstd, None).expect("made");
     two.pool
+        .datasets()
         .create_dataset("second/safe", props(&[("compression", "off")]), Some(key(&two, 2)))
         .expect("made");
     for fs in ["one/vault", "one/fs"] {
@@ -140,7 +144,7 @@ fn what_is_sealed_goes_open_and_compressed_and_raw_is_either() {
     // What came raw and is opened by its key goes as a whole, whatever is asked.
     let sealed = one.send_as(SendSpec { snapshot: "one/vault@a".into(), raw: true, ..SendSpec::default() });
     two.receive("second/raw", &sealed).expect("received");
-    two.pool.load_key("second/raw", &[1; 32], false).expect("loaded");
+    two.pool.datasets().load_key("second/raw", &[1; 32], false).expect("loaded");
     let opened = two.send_packed("second/raw@a", None);
     assert_eq!(counted(&opened), (0, 0));
     one.receive("one/back", &opened).expect("received");
@@ -151,10 +155,10 @@ fn what_is_sealed_goes_open_and_compressed_and_raw_is_either() {
 #[test]
 fn what_is_told_beforehand_is_what_is_compressed() {
     let one = Host::new("one", 128);
-    one.pool.create_dataset("one/fs", props(&[("compression", "zstd")]), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", props(&[("compression", "zstd")]), None).expect("made");
     soften(&one, "one/fs");
     one.snapshot("one/fs@a");
-    one.pool.add_bookmark("one/fs@a", "a").expect("marked");
+    one.pool.datasets().add_bookmark("one/fs@a", "a").expect("marked");
     {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, b"more", &soft(5, 3_000_000));
@@ -163,7 +167,8 @@ fn what_is_told_beforehand_is_what_is_compressed() {
     let told = |snapshot: &str, base: Option<&str>, packed| {
         let base = base.map(str::to_owned);
         let spec = SendSpec { snapshot: snapshot.into(), base, packed, ..SendSpec::default() };
-        let (estimate, sent) = (one.pool.send_estimate(&spec).expect("told"), one.send_as(spec).len() as u64);
+        let (estimate, sent) =
+            (one.pool.streams().send_estimate(&spec).expect("told"), one.send_as(spec).len() as u64);
         assert!(
             sent < estimate * 5 / 4 + 300_000 && estimate < sent * 5 / 4 + 300_000,
             "{estimate} for {sent}"
@@ -180,7 +185,7 @@ fn what_broke_off_anywhere_goes_on_whatever_its_records() {
     for (recordsize, packed) in [("4M", false), ("4M", true), ("128K", true)] {
         let (one, mut two) = (Host::new("one", 256), Host::new("second", 256));
         let wanted = props(&[("recordsize", recordsize), ("compression", "lz4")]);
-        one.pool.create_dataset("one/fs", wanted, None).expect("made");
+        one.pool.datasets().create_dataset("one/fs", wanted, None).expect("made");
         let write = |name: &str, seed: u64| {
             let (fs, _handle) = mount(&one.pool, "one/fs");
             let _ = fs.unlink(ROOT, name.as_bytes());
@@ -228,11 +233,11 @@ fn what_broke_off_anywhere_goes_on_whatever_its_records() {
                 break;
             }
             two.receive_as(&keep, &stream[..at]).expect_err("cut");
-            let partial = two.pool.partial_receive("second/copy").expect("kept");
+            let partial = two.pool.datasets().partial("second/copy").expect("kept");
             assert_eq!(partial.packed, packed);
             if parts % 4 == 1 {
                 two = two.crash();
-                assert_eq!(two.pool.partial_receive("second/copy"), Some(partial));
+                assert_eq!(two.pool.datasets().partial("second/copy"), Some(partial));
             }
             stream = one.send_as(spec(Some(partial.position)));
             parts += 1;
@@ -247,7 +252,7 @@ fn what_broke_off_anywhere_goes_on_whatever_its_records() {
 #[test]
 fn records_that_are_none_change_nothing() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", props(&[("compression", "lz4")]), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", props(&[("compression", "lz4")]), None).expect("made");
     {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, b"soft", &soft(1, 700_000));
@@ -288,7 +293,7 @@ fn records_that_are_none_change_nothing() {
         let error = two.receive("second/copy", &joined_behind(header, frames)).expect_err(why);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{why}: {error}");
         assert!(error.to_string().contains("byte"), "{why}: {error}");
-        assert_eq!(two.pool.datasets(), ["second"], "{why}");
+        assert_eq!(two.pool.datasets().names(), ["second"], "{why}");
     };
     for (why, payload) in wrong {
         let mut bad = good.clone();
@@ -314,9 +319,9 @@ fn records_that_are_none_change_nothing() {
         bad[at].1[byte] ^= 1 << dice.below(8);
         if two.receive("second/copy", &joined_behind(header, &bad)).is_ok() {
             tree(&two.pool, "second/copy");
-            two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+            two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
         }
-        assert_eq!(two.pool.datasets(), ["second"]);
+        assert_eq!(two.pool.datasets().names(), ["second"]);
     }
     two.check();
     assert!(two.live() <= empty + (1 << 20));
@@ -327,7 +332,7 @@ fn records_that_are_none_change_nothing() {
 #[test]
 fn a_crash_at_any_write_leaves_all_of_it_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", props(&[("compression", "zstd")]), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", props(&[("compression", "zstd")]), None).expect("made");
     let write = |range: std::ops::Range<u64>, seed: u64| {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         range.for_each(|at| {
@@ -354,7 +359,7 @@ fn a_crash_at_any_write_leaves_all_of_it_or_nothing() {
         [(&empty, &full, None, &before), (&based, &increment, Some(&before), &after)]
     {
         Cuts::new(image, stream, "second/copy", WRITES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/copy".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/copy".to_owned());
             let found = there.then(|| tree(&host.pool, "second/copy"));
             let is_new = found.as_ref() == Some(new);
             assert!(is_new || found.as_ref() == old, "{when}: {found:?}");

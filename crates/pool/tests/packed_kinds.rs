@@ -30,7 +30,7 @@ fn packed(snapshot: &str, base: Option<&str>) -> SendSpec {
 /// A pool that compresses nothing by itself: what is compressed there came so.
 fn second() -> Host {
     let two = Host::new("second", 256);
-    two.pool.set_property("second", "compression", Some("off")).expect("set");
+    two.pool.datasets().set_property("second", "compression", Some("off")).expect("set");
     two
 }
 
@@ -61,26 +61,26 @@ fn write_blocks(host: &Host, name: &str, dice: &mut Dice) {
 /// Bytes that a dataset's content is, and what it is stored in.
 fn sizes(host: &Host, name: &str) -> (u64, u64) {
     host.pool.sync().expect("committed");
-    let info = host.pool.dataset_info(name).expect("there");
+    let info = host.pool.datasets().dataset_info(name).expect("there");
     (info.logical, info.data)
 }
 
 fn origin(host: &Host, name: &str) -> Option<String> {
-    host.pool.dataset_info(name).expect("there").origin
+    host.pool.datasets().dataset_info(name).expect("there").origin
 }
 
 /// A file system `one/fs` with a clone of its first snapshot and a clone of that one's, each changed since: what there is to be sent, by target,
 /// snapshot and base, in an order in which it can be received.
 fn with_clones(one: &Host, compression: &str) -> Vec<(&'static str, String, Option<String>)> {
     let mut dice = Dice(compression.len() as u64 + 100);
-    one.pool.create_dataset("one/fs", props(&[("compression", compression)]), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", props(&[("compression", compression)]), None).expect("made");
     furnish(&one.pool, "one/fs");
     rewrite(one, "one/fs", &mut dice);
     one.snapshot("one/fs@a");
-    one.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
     rewrite(one, "one/clone", &mut dice);
     one.snapshot("one/clone@x");
-    one.pool.clone_snapshot("one/clone@x", "one/second", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/clone@x", "one/second", BTreeMap::new()).expect("cloned");
     for (name, snapshot) in
         [("one/clone", "one/clone@y"), ("one/second", "one/second@z"), ("one/fs", "one/fs@b")]
     {
@@ -105,11 +105,14 @@ fn with_clones(one: &Host, compression: &str) -> Vec<(&'static str, String, Opti
 fn with_volumes(one: &Host, compression: &str) -> Vec<(&'static str, String, Option<String>)> {
     let mut dice = Dice(compression.len() as u64 + 200);
     let spec = VolumeSpec { bytes: 100 * BLOCK, block_bytes: BLOCK as u32 };
-    one.pool.create_volume("one/vol", props(&[("compression", compression)]), None, spec).expect("made");
+    one.pool
+        .datasets()
+        .create_volume("one/vol", props(&[("compression", compression)]), None, spec)
+        .expect("made");
     write_blocks(one, "one/vol", &mut dice);
     one.snapshot("one/vol@a");
-    one.pool.clone_snapshot("one/vol@a", "one/image", BTreeMap::new()).expect("cloned");
-    one.pool.grow_volume("one/vol", 150 * BLOCK).expect("longer");
+    one.pool.datasets().clone_snapshot("one/vol@a", "one/image", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().grow_volume("one/vol", 150 * BLOCK).expect("longer");
     for (name, snapshot) in
         [("one/vol", "one/vol@b"), ("one/image", "one/image@x"), ("one/image", "one/image@y")]
     {
@@ -132,11 +135,11 @@ fn with_volumes(one: &Host, compression: &str) -> Vec<(&'static str, String, Opt
 fn equal(one: &Host, two: &Host, target: &str, snapshot: &str, when: &str) {
     let name = snapshot.split('@').next().expect("a name");
     // What it is now is its youngest snapshot, or it is looked at when that has come.
-    let youngest = one.pool.snapshot_names(name).expect("listed").pop();
+    let youngest = one.pool.datasets().snapshot_names(name).expect("listed").pop();
     if youngest.as_deref() != snapshot.split('@').nth(1) {
         return;
     }
-    match one.pool.dataset_info(name).expect("there").volume.is_some() {
+    match one.pool.datasets().dataset_info(name).expect("there").volume.is_some() {
         true => assert!(content(one, name) == content(two, target), "{when}: {target}"),
         false => same((&one.pool, name), (&two.pool, target), format!("{when}: {target}")),
     }
@@ -167,7 +170,9 @@ fn clones_and_volumes_arrive_in_as_many_bytes() {
                 assert_eq!(origin(&two, target), wanted, "{target}");
             }
             // A clone costs what it has of its own, on both sides.
-            let own = |host: &Host, name: &str| host.pool.dataset_info(name).expect("there").used_by_dataset;
+            let own = |host: &Host, name: &str| {
+                host.pool.datasets().dataset_info(name).expect("there").used_by_dataset
+            };
             let (here, there) = match steps[0].0 {
                 "second/vol" => ("one/image", "second/image"),
                 _ => ("one/clone", "second/clone"),
@@ -201,7 +206,7 @@ fn what_is_cut_anywhere_goes_on_compressed_and_ends_equal() {
                     two = two.crash();
                 }
                 // Where it had not begun, it begins once more.
-                let Some(partial) = two.pool.partial_receive(target) else { continue };
+                let Some(partial) = two.pool.datasets().partial(target) else { continue };
                 assert!(partial.packed, "{snapshot} after {at}");
                 let resume = Some(partial.position);
                 stream = one.send_as(SendSpec { resume, ..packed(&snapshot, base.as_deref()) });
@@ -218,16 +223,16 @@ fn what_is_cut_anywhere_goes_on_compressed_and_ends_equal() {
 fn a_tree_with_a_clone_and_a_volume_goes_compressed_in_one_stream() {
     let (one, two) = (Host::new("one", 256), second());
     let mut dice = Dice(7);
-    one.pool.create_dataset("one/top", props(&[("compression", "zstd")]), None).expect("made");
-    one.pool.create_dataset("one/top/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/top", props(&[("compression", "zstd")]), None).expect("made");
+    one.pool.datasets().create_dataset("one/top/fs", BTreeMap::new(), None).expect("made");
     let spec = VolumeSpec { bytes: 60 * BLOCK, block_bytes: BLOCK as u32 };
-    one.pool.create_volume("one/top/vol", BTreeMap::new(), None, spec).expect("made");
+    one.pool.datasets().create_volume("one/top/vol", BTreeMap::new(), None, spec).expect("made");
     rewrite(&one, "one/top/fs", &mut dice);
     write_blocks(&one, "one/top/vol", &mut dice);
     let all = |name: &str| ["one/top", "one/top/fs", "one/top/vol"].map(|fs| format!("{fs}@{name}"));
-    one.pool.take_snapshots(&all("1"), &BTreeMap::new()).expect("taken");
-    one.pool.clone_snapshot("one/top/fs@1", "one/top/clone", BTreeMap::new()).expect("cloned");
-    one.pool.clone_snapshot("one/top/vol@1", "one/top/image", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().take_snapshots(&all("1"), &BTreeMap::new()).expect("taken");
+    one.pool.datasets().clone_snapshot("one/top/fs@1", "one/top/clone", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/top/vol@1", "one/top/image", BTreeMap::new()).expect("cloned");
     let every = ["one/top", "one/top/fs", "one/top/vol", "one/top/clone", "one/top/image"];
     for step in ["2", "3"] {
         for name in &every[1..] {
@@ -236,11 +241,14 @@ fn a_tree_with_a_clone_and_a_volume_goes_compressed_in_one_stream() {
                 false => rewrite(&one, name, &mut dice),
             }
         }
-        one.pool.take_snapshots(&every.map(|fs| format!("{fs}@{step}")), &BTreeMap::new()).expect("taken");
+        one.pool
+            .datasets()
+            .take_snapshots(&every.map(|fs| format!("{fs}@{step}")), &BTreeMap::new())
+            .expect("taken");
     }
     // As `zfs send -R -c` orders them: parents and origins first, and a clone upon what it is one of.
     let whole = |name: &str, first: Option<&str>| {
-        let own = one.pool.snapshot_names(name).expect("listed");
+        let own = one.pool.datasets().snapshot_names(name).expect("listed");
         let own: Vec<String> = own.into_iter().filter(|own| own != "3").collect();
         (0..own.len())
             .map(|at| {
@@ -259,7 +267,7 @@ fn a_tree_with_a_clone_and_a_volume_goes_compressed_in_one_stream() {
         every.iter().map(|name| packed(&format!("{name}@3"), Some(&format!("{name}@2")))).collect();
     for specs in [&specs, &increments] {
         let mut stream = Vec::new();
-        one.pool.send(specs, &mut stream, &mut |_, _| ()).expect("sent");
+        one.pool.streams().send(specs, &mut stream, &mut |_, _| ()).expect("sent");
         let received = two.receive("second/copy", &stream).expect("received");
         assert_eq!(received.len(), specs.len());
     }

@@ -25,18 +25,18 @@ fn new_pool(datasets: &[&str]) -> (Env, Arc<MemoryDevice>, Pool) {
     spec.root_props = [("compression".to_owned(), "off".to_owned())].into();
     let pool = Pool::create(&env, spec).expect("a pool");
     for name in datasets {
-        pool.create_dataset(name, Default::default(), None).expect("created");
+        pool.datasets().create_dataset(name, Default::default(), None).expect("created");
     }
     (env, device, pool)
 }
 
 fn set(pool: &Pool, name: &str, property: &str, bytes: u64) -> Result<(), Error> {
-    pool.set_property(name, property, Some(&bytes.to_string()))
+    pool.datasets().set_property(name, property, Some(&bytes.to_string()))
 }
 
 fn used(pool: &Pool, fs: &FileSystem, name: &str) -> u64 {
     fs.syncfs().expect("committed");
-    pool.dataset_info(name).expect("it is there").used
+    pool.datasets().dataset_info(name).expect("it is there").used
 }
 
 fn new_file(fs: &FileSystem, name: &str) -> Result<u64, Errno> {
@@ -69,7 +69,7 @@ fn a_quota_is_filled_to_the_worst_case_of_what_is_refused() {
             assert!(used <= quota + NODES_ABOVE, "{used} of {quota}");
             // A record is at its longest rewritten whole, so that much may be left.
             assert!(quota.saturating_sub(used) < 128 * KIB + piece + NODES, "{used} of {quota}");
-            let info = pool.dataset_info("tank/a").unwrap();
+            let info = pool.datasets().dataset_info("tank/a").unwrap();
             assert_eq!(info.available, quota.saturating_sub(used));
         }
         // A file of its own for each page: nothing is rewritten, so less than a page and the nodes is left.
@@ -87,7 +87,7 @@ fn a_quota_is_filled_to_the_worst_case_of_what_is_refused() {
             used <= quota + NODES_ABOVE && quota.saturating_sub(used) < 4 * KIB + 2 * NODES,
             "{used} of {quota}"
         );
-        pool.set_properties("tank/a", &[("quota", None), ("refquota", None)]).expect("none");
+        pool.datasets().set_properties("tank/a", &[("quota", None), ("refquota", None)]).expect("none");
     }
 }
 
@@ -135,7 +135,7 @@ fn a_quota_above_counts_all_below_it_and_a_refquota_only_its_own() {
     let (bytes, error) = fill(&c, in_c, 64 * KIB);
     assert_eq!(error, Errno::EDQUOT);
     assert!((2 * MIB..3 * MIB).contains(&bytes), "{bytes}");
-    let info = |name: &str| pool.dataset_info(name).unwrap();
+    let info = |name: &str| pool.datasets().dataset_info(name).unwrap();
     b.syncfs().unwrap();
     assert_eq!(info("tank/a").used, info("tank/a").referenced + info("tank/a").used_by_children);
     assert_eq!(info("tank/a").used_by_children, info("tank/a/b").used + info("tank/a/c").used);
@@ -148,15 +148,15 @@ fn a_quota_above_counts_all_below_it_and_a_refquota_only_its_own() {
 #[test]
 fn a_reservation_is_there_on_a_full_pool() {
     let (env, device, pool) = new_pool(&["tank/kept", "tank/greedy"]);
-    let free = pool.dataset_info("tank").unwrap().available;
+    let free = pool.datasets().dataset_info("tank").unwrap().available;
     set(&pool, "tank/kept", "reservation", 20 * MIB).expect("set");
     assert!(matches!(
         set(&pool, "tank/kept", "reservation", free + MIB),
         Err(Error::ReservationTooHigh { .. })
     ));
-    let left = pool.dataset_info("tank/greedy").unwrap().available;
+    let left = pool.datasets().dataset_info("tank/greedy").unwrap().available;
     // What it holds already is part of what is kept for it; a commit moves the pool's own metadata by some nodes.
-    let kept = 20 * MIB - pool.dataset_info("tank/kept").unwrap().used;
+    let kept = 20 * MIB - pool.datasets().dataset_info("tank/kept").unwrap().used;
     assert!(left.abs_diff(free - kept) < MIB / 4, "{left} of {free}");
     let (fs, used_greedy) = mount(&pool, "tank/greedy");
     let ino = new_file(&fs, "f").unwrap();
@@ -170,7 +170,7 @@ fn a_reservation_is_there_on_a_full_pool() {
     for at in 0..18 {
         fs.write(ino, at * MIB, &noise(at, 1 << 20), false).expect("18 of 20 MiB are there");
     }
-    let info = pool.dataset_info("tank/kept").unwrap();
+    let info = pool.datasets().dataset_info("tank/kept").unwrap();
     assert!(info.available < 3 * MIB, "{info:?}");
 }
 
@@ -178,7 +178,7 @@ fn a_reservation_is_there_on_a_full_pool() {
 fn a_refreservation_is_used_before_it_is_written() {
     let (_env, _device, pool) = new_pool(&["tank/a", "tank/a/b"]);
     set(&pool, "tank/a", "refreservation", 10 * MIB).expect("set");
-    let info = |name: &str| pool.dataset_info(name).unwrap();
+    let info = |name: &str| pool.datasets().dataset_info(name).unwrap();
     let a = info("tank/a");
     assert_eq!(a.used_by_refreservation, 10 * MIB - a.referenced);
     assert_eq!(a.used, 10 * MIB + a.used_by_children);
@@ -207,29 +207,32 @@ fn nothing_is_moved_below_a_quota_that_has_no_room_for_it() {
     let (_env, _device, pool) = new_pool(&["tank/a", "tank/q", "tank/q/b"]);
     set(&pool, "tank/a", "reservation", 10 * MIB).expect("set");
     set(&pool, "tank/q", "quota", 9 * MIB).expect("set");
-    let error = pool.rename_dataset("tank/a", "tank/q/b/a").expect_err("it is charged with what is reserved");
+    let error = pool
+        .datasets()
+        .rename_dataset("tank/a", "tank/q/b/a")
+        .expect_err("it is charged with what is reserved");
     assert!(matches!(error, Error::RenameOverQuota { .. }), "{error}");
-    assert_eq!(pool.datasets(), ["tank", "tank/a", "tank/q", "tank/q/b"]);
+    assert_eq!(pool.datasets().names(), ["tank", "tank/a", "tank/q", "tank/q/b"]);
     set(&pool, "tank/q", "quota", 20 * MIB).expect("set");
-    pool.rename_dataset("tank/a", "tank/q/b/a").expect("there is room");
+    pool.datasets().rename_dataset("tank/a", "tank/q/b/a").expect("there is room");
     // Below the same quota it moves as it likes, and from there too.
     set(&pool, "tank/q", "quota", 11 * MIB).expect("as much is charged");
-    pool.rename_dataset("tank/q/b/a", "tank/q/a").expect("it counts already");
-    pool.rename_dataset("tank/q/a", "tank/a").expect("nothing is in the way");
+    pool.datasets().rename_dataset("tank/q/b/a", "tank/q/a").expect("it counts already");
+    pool.datasets().rename_dataset("tank/q/a", "tank/a").expect("nothing is in the way");
 }
 
 #[test]
 fn several_properties_are_set_all_or_none() {
     let (env, device, pool) = new_pool(&["tank/a"]);
     let edits = [("org:x", Some("1")), ("quota", Some("4096"))];
-    assert!(matches!(pool.set_properties("tank/a", &edits), Err(Error::LimitTooLow { .. })));
-    assert!(pool.local_props("tank/a").unwrap().is_empty(), "neither is set");
+    assert!(matches!(pool.datasets().set_properties("tank/a", &edits), Err(Error::LimitTooLow { .. })));
+    assert!(pool.datasets().local_props("tank/a").unwrap().is_empty(), "neither is set");
     let both = (10 * MIB).to_string();
     let edits = [("reservation", Some(both.as_str())), ("quota", Some(both.as_str())), ("org:x", Some("2"))];
-    pool.set_properties("tank/a", &edits).expect("they fit each other");
+    pool.datasets().set_properties("tank/a", &edits).expect("they fit each other");
     drop(pool);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
-    assert_eq!(pool.local_props("tank/a").unwrap().len(), 3);
+    assert_eq!(pool.datasets().local_props("tank/a").unwrap().len(), 3);
 }
 
 #[test]
@@ -254,23 +257,25 @@ fn what_is_kept_for_a_volume_goes_back_with_its_size() {
     let (short, long) = (8 * MIB, 20 * MIB);
     let cases = [("tank/all", Some(long), Some(short)), ("tank/more", Some(9 * MIB), Some(9 * MIB))];
     let kept = |pool: &Pool, name: &str| {
-        pool.local_props(name)
+        pool.datasets()
+            .local_props(name)
             .expect("there")
             .get("refreservation")
             .map(|bytes| bytes.parse().expect("bytes"))
     };
     for (name, reserved, _) in cases.into_iter().chain([("tank/sparse", None, None)]) {
         let volume = VolumeSpec { bytes: short, block_bytes: 16 << 10 };
-        pool.create_volume(name, Default::default(), None, volume).expect("made");
+        pool.datasets().create_volume(name, Default::default(), None, volume).expect("made");
         set(&pool, name, "refreservation", short).expect("set");
-        pool.take_snapshots(&[format!("{name}@a")], &Default::default()).expect("taken");
-        pool.grow_volume(name, long).expect("grown");
-        pool.set_property(name, "refreservation", reserved.map(|bytes| bytes.to_string()).as_deref())
+        pool.datasets().take_snapshots(&[format!("{name}@a")], &Default::default()).expect("taken");
+        pool.datasets().grow_volume(name, long).expect("grown");
+        pool.datasets()
+            .set_property(name, "refreservation", reserved.map(|bytes| bytes.to_string()).as_deref())
             .expect("set");
         assert_eq!(kept(&pool, name), reserved);
-        pool.rollback(&format!("{name}@a")).expect("rolled back");
+        pool.datasets().rollback(&format!("{name}@a")).expect("rolled back");
     }
-    let before = pool.dataset_info("tank/all").expect("there");
+    let before = pool.datasets().dataset_info("tank/all").expect("there");
     assert_eq!(before.used_by_refreservation + before.written, short);
     drop(pool);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
@@ -283,16 +288,16 @@ fn what_is_kept_for_a_volume_goes_back_with_its_size() {
 fn a_refreservation_is_whole_again_after_a_snapshot() {
     let (env, device, pool) = new_pool(&["tank/a", "tank/greedy"]);
     set(&pool, "tank/a", "refreservation", 15 * MIB).expect("set");
-    let info = |pool: &Pool, name: &str| pool.dataset_info(name).unwrap();
+    let info = |pool: &Pool, name: &str| pool.datasets().dataset_info(name).unwrap();
     let (fs, used_a) = mount(&pool, "tank/a");
     let ino = new_file(&fs, "f").unwrap();
     fs.write(ino, 0, &noise(1, 12 << 20), false).unwrap();
     fs.syncfs().unwrap();
     let before = info(&pool, "tank/a");
-    pool.take_snapshots(&["tank/a@1".to_owned()], &Default::default()).expect("there is room");
+    pool.datasets().take_snapshots(&["tank/a@1".to_owned()], &Default::default()).expect("there is room");
     let kept = |pool: &Pool| {
         let info = info(pool, "tank/a");
-        let unique = pool.written_since("tank/a", "1").unwrap();
+        let unique = pool.datasets().written_since_name("tank/a", "1").unwrap();
         assert_eq!(info.used_by_refreservation, 15 * MIB - unique, "{info:?}");
         assert_eq!(info.used, info.used_by_dataset + info.used_by_snapshots + info.used_by_refreservation);
         info
@@ -312,7 +317,7 @@ fn a_refreservation_is_whole_again_after_a_snapshot() {
     drop((fs, used_a, greedy, used_greedy, pool));
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
     kept(&pool);
-    pool.destroy_snapshots(&["tank/a@1".to_owned()], false).expect("destroyed");
+    pool.datasets().destroy_snapshots(&["tank/a@1".to_owned()], false).expect("destroyed");
     let gone = info(&pool, "tank/a");
     assert_eq!((gone.used, gone.used_by_refreservation), (15 * MIB, 15 * MIB - gone.referenced));
 }
@@ -326,7 +331,7 @@ fn a_snapshot_needs_what_may_be_written_again() {
     fs.write(ino, 0, &noise(1, 12 << 20), false).unwrap();
     let take = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        pool.take_snapshots(&names, &Default::default())
+        pool.datasets().take_snapshots(&names, &Default::default())
     };
     let refused = |names: &[&str]| match take(names) {
         Err(Error::SnapshotReservation { name, bytes }) => {
@@ -339,13 +344,15 @@ fn a_snapshot_needs_what_may_be_written_again() {
     set(&pool, "tank/q", "quota", 20 * MIB).expect("set");
     refused(&["tank/q/v@1"]);
     refused(&["tank/plain@1", "tank/q/v@1"]);
-    assert_eq!(pool.snapshot_names("tank/plain").unwrap(), [""; 0], "all or none");
+    assert_eq!(pool.datasets().snapshot_names("tank/plain").unwrap(), [""; 0], "all or none");
     set(&pool, "tank/q", "quota", 28 * MIB).expect("set");
     take(&["tank/q/v@1"]).expect("15 and 12");
     // Nothing was written since, so nothing more is needed.
     take(&["tank/q/v@2"]).expect("no more than before");
-    pool.destroy_snapshots(&["tank/q/v@1".to_owned(), "tank/q/v@2".to_owned()], false).expect("destroyed");
-    pool.set_property("tank/q", "quota", None).expect("none");
+    pool.datasets()
+        .destroy_snapshots(&["tank/q/v@1".to_owned(), "tank/q/v@2".to_owned()], false)
+        .expect("destroyed");
+    pool.datasets().set_property("tank/q", "quota", None).expect("none");
     // The same where the pool has none.
     let (plain, _used) = mount(&pool, "tank/plain");
     let large = new_file(&plain, "f").unwrap();
@@ -353,6 +360,6 @@ fn a_snapshot_needs_what_may_be_written_again() {
     plain.syncfs().unwrap();
     refused(&["tank/q/v@1"]);
     take(&["tank/plain@1"]).expect("nothing is kept for it");
-    pool.set_property("tank/q/v", "refreservation", None).expect("none");
+    pool.datasets().set_property("tank/q/v", "refreservation", None).expect("none");
     take(&["tank/q/v@1"]).expect("and nothing for this one now");
 }

@@ -19,7 +19,7 @@ const KEY: [u8; 32] = [1; 32];
 fn laptop() -> Host {
     let one = Host::new("one", 128);
     let key = common::key(&one.env, &KEY);
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
+    one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
     one
 }
 
@@ -36,7 +36,7 @@ fn raw_from(host: &Host, snapshot: &str, base: Option<&str>, resume: Option<(u64
         ..SendSpec::default()
     };
     let mut out = Vec::new();
-    host.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
+    host.pool.streams().send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
     out
 }
 
@@ -47,10 +47,10 @@ fn a_store_that_has_no_key_keeps_what_the_key_opens() {
     one.snapshot("one/vault@0");
     store.receive("store/copy", &raw(&one, "one/vault@0", None)).expect("received");
     store.inspect();
-    let info = store.pool.dataset_info("store/copy").unwrap();
+    let info = store.pool.datasets().dataset_info("store/copy").unwrap();
     assert!(info.raw && !info.key_loaded);
     assert_eq!(info.encryption_root.as_deref(), Some("store/copy"));
-    assert!(matches!(store.pool.open_dataset("store/copy"), Err(Error::KeyNotLoaded { .. })));
+    assert!(matches!(store.pool.datasets().open_dataset("store/copy"), Err(Error::KeyNotLoaded { .. })));
     let mut dice = Dice(3);
     for round in 1..6_u64 {
         disturb(&one.pool, "one/vault", &mut dice);
@@ -68,11 +68,11 @@ fn a_store_that_has_no_key_keeps_what_the_key_opens() {
         third.receive("third/steps", &raw(&store, &name, Some(&base))).expect("received");
     }
     third.inspect();
-    assert_eq!(third.pool.key_format("third/all").unwrap(), KeyFormat::Raw);
-    let wrong = third.pool.load_key("third/all", &[9; 32], false).unwrap_err();
+    assert_eq!(third.pool.datasets().key_format("third/all").unwrap(), KeyFormat::Raw);
+    let wrong = third.pool.datasets().load_key("third/all", &[9; 32], false).unwrap_err();
     assert!(matches!(wrong, Error::WrongKey { .. }), "{wrong}");
     for (host, name) in [(&store, "store/copy"), (&third, "third/all"), (&third, "third/steps")] {
-        host.pool.load_key(name, &KEY, false).expect("loaded");
+        host.pool.datasets().load_key(name, &KEY, false).expect("loaded");
         same((&one.pool, "one/vault"), (&host.pool, name), name);
     }
     // Opened, it becomes a file system like any other, increments too.
@@ -85,10 +85,14 @@ fn a_store_that_has_no_key_keeps_what_the_key_opens() {
         store.receive("store/free", &stream).expect("received");
     }
     same((&one.pool, "one/vault"), (&store.pool, "store/free"), "opened");
-    store.pool.unload_key("store/copy").expect("unloaded");
-    assert!(matches!(store.pool.open_dataset("store/copy"), Err(Error::KeyNotLoaded { .. })));
+    store.pool.datasets().unload_key("store/copy").expect("unloaded");
+    assert!(matches!(store.pool.datasets().open_dataset("store/copy"), Err(Error::KeyNotLoaded { .. })));
     for name in ["store/copy", "store/free"] {
-        store.pool.destroy_with_snapshots(name).expect("destroyed, whether its key is there or not");
+        store
+            .pool
+            .datasets()
+            .destroy_with_snapshots(name)
+            .expect("destroyed, whether its key is there or not");
     }
     store.check();
 }
@@ -113,7 +117,7 @@ fn what_breaks_off_goes_on_where_it_was() {
                 store = store.crash();
             }
             store.check();
-            let kept = store.pool.partial_receive("store/copy").expect("kept");
+            let kept = store.pool.datasets().partial("store/copy").expect("kept");
             assert!(kept.raw);
             stream = raw_from(&one, snapshot, base, Some(kept.position));
             lengths.push(stream.len());
@@ -122,7 +126,7 @@ fn what_breaks_off_goes_on_where_it_was() {
         store.receive_as(&keep, &stream).expect("received");
     }
     store.check();
-    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
 }
 
@@ -132,7 +136,7 @@ fn raw_and_opened_are_not_mixed() {
     let (one, store) = (laptop(), Host::new("store", 128));
     furnish(&one.pool, "one/vault");
     one.snapshot("one/vault@a");
-    one.pool.add_bookmark("one/vault@a", "mark").expect("marked");
+    one.pool.datasets().add_bookmark("one/vault@a", "mark").expect("marked");
     disturb(&one.pool, "one/vault", &mut Dice(8));
     one.snapshot("one/vault@b");
     store.receive("store/raw", &raw(&one, "one/vault@a", None)).expect("received");
@@ -150,22 +154,26 @@ fn raw_and_opened_are_not_mixed() {
         ..SendSpec::default()
     };
     let mut since = Vec::new();
-    one.pool.send(&[spec], &mut since, &mut |_, _| ()).expect("sent");
+    one.pool.streams().send(&[spec], &mut since, &mut |_, _| ()).expect("sent");
     let error = store.receive("store/open", &since).unwrap_err();
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
     // Below it nothing is made that looks sealed and is not; its key is not changed, and it is not written.
-    let error = store.pool.create_dataset("store/raw/child", BTreeMap::new(), None).unwrap_err();
+    let error = store.pool.datasets().create_dataset("store/raw/child", BTreeMap::new(), None).unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     let error = store.receive("store/raw/child", &one.send("one/vault@a", None)).unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     store.receive("store/raw/child", &raw(&one, "one/vault@b", None)).expect("received");
-    store.pool.load_key("store/raw", &KEY, false).expect("loaded");
-    let error = store.pool.change_key("store/raw", Some(common::key(&one.env, &[7; 32])), None).unwrap_err();
+    store.pool.datasets().load_key("store/raw", &KEY, false).expect("loaded");
+    let error = store
+        .pool
+        .datasets()
+        .change_key("store/raw", Some(common::key(&one.env, &[7; 32])), None)
+        .unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     store.check();
     // What is not encrypted goes as it is.
     store.receive("store/again", &raw(&store, "store/open@a", None)).expect("received");
-    assert!(!store.pool.dataset_info("store/again").unwrap().raw);
+    assert!(!store.pool.datasets().dataset_info("store/again").unwrap().raw);
 }
 
 #[test]
@@ -243,7 +251,7 @@ fn hostile_streams_change_nothing_or_give_what_does_not_open() {
         edit(&mut frames);
         let error = store.receive("store/copy", &hosts::joined(&frames)).expect_err(what);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{what}: {error}");
-        assert_eq!(store.pool.datasets(), ["store"], "{what}");
+        assert_eq!(store.pool.datasets().names(), ["store"], "{what}");
     }
     store.check();
 
@@ -261,7 +269,7 @@ fn hostile_streams_change_nothing_or_give_what_does_not_open() {
     let (end, count) = (of(&frames, FrameKind::End), frames.len() as u64 - 1);
     frames[end].1[8..16].copy_from_slice(&count.to_le_bytes());
     store.receive("store/forged", &hosts::joined(&frames)).expect("a store cannot know");
-    let shown = store.pool.load_key("store/forged", &KEY, false).is_ok()
+    let shown = store.pool.datasets().load_key("store/forged", &KEY, false).is_ok()
         && std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tree(&store.pool, "store/forged")))
             .is_ok();
     assert!(!shown, "what does not open was shown");
@@ -280,10 +288,10 @@ fn hostile_streams_change_nothing_or_give_what_does_not_open() {
     let error = store.receive("store/copy", &hosts::joined(&frames)).expect_err("gone what was not there");
     assert!(matches!(error, Error::StreamDamaged { .. }), "{error}");
     store.check();
-    assert_eq!(store.pool.snapshot_names("store/copy").unwrap(), ["a"]);
+    assert_eq!(store.pool.datasets().snapshot_names("store/copy").unwrap(), ["a"]);
     assert!(store.live() <= live + (1 << 20), "{} and {live}: all was freed", store.live());
     store.receive("store/copy", &increment).expect("received");
-    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
     store.check();
 }
@@ -327,12 +335,17 @@ fn a_root_that_was_forged_with_a_right_hash_is_counted_where_it_lies() {
     roots.names = Some(names);
     frames[at_roots].1 = roots.encode();
     store.receive("store/forged", &hosts::joined(&frames)).expect("a store cannot know");
-    let told = store.pool.load_key("store/forged", &KEY, false).expect_err("it does not open").to_string();
+    let told = store
+        .pool
+        .datasets()
+        .load_key("store/forged", &KEY, false)
+        .expect_err("it does not open")
+        .to_string();
     assert!(told.contains("authentication"), "{told}");
     let counts = store.pool.state().leaves[0].counts;
     assert_eq!((counts.authentication_errors, counts.checksum_errors), (1, 1), "{counts:?}");
     store.receive("store/copy", &full).expect("received");
-    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "what was not forged");
     assert_eq!(store.pool.state().leaves[0].counts.checksum_errors, 1);
 }
@@ -367,9 +380,9 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_snapshot_or_nothing() {
         [(&empty, &full, None, &before), (&based, &increment, Some(&before), &after)]
     {
         Cuts::new(image, stream, "second/copy", WRITES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/copy".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/copy".to_owned());
             let found = there.then(|| {
-                host.pool.load_key("second/copy", &KEY, false).expect("loaded");
+                host.pool.datasets().load_key("second/copy", &KEY, false).expect("loaded");
                 tree(&host.pool, "second/copy")
             });
             let is_new = found.as_ref() == Some(new);

@@ -40,22 +40,22 @@ fn raw_whole(host: &Host, snapshot: &str) -> Vec<u8> {
 }
 
 fn origin(host: &Host, name: &str) -> Option<String> {
-    host.pool.dataset_info(name).expect("there").origin
+    host.pool.datasets().dataset_info(name).expect("there").origin
 }
 
 fn clone_of(host: &Host, snapshot: &str, name: &str) {
-    host.pool.clone_snapshot(snapshot, name, BTreeMap::new()).expect("cloned");
+    host.pool.datasets().clone_snapshot(snapshot, name, BTreeMap::new()).expect("cloned");
 }
 
 fn load(host: &Host, names: &[&str]) {
-    names.iter().for_each(|name| host.pool.load_key(name, &KEY, false).expect("loaded"));
+    names.iter().for_each(|name| host.pool.datasets().load_key(name, &KEY, false).expect("loaded"));
 }
 
 /// A pool with an encrypted file system `one/vault`, and nothing in it.
 fn empty_laptop(mib: u64) -> Host {
     let one = Host::new("one", mib);
     let key = common::key(&one.env, &KEY);
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
+    one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
     one
 }
 
@@ -117,7 +117,7 @@ fn blocks(stream: &[u8]) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
 
 /// Every snapshot of a dataset that was received is what it was where it was made.
 fn equal(one: &Host, from: &str, there: &Host, name: &str) {
-    let snapshots = there.pool.snapshot_names(name).expect("listed");
+    let snapshots = there.pool.datasets().snapshot_names(name).expect("listed");
     assert!(!snapshots.is_empty());
     for snapshot in snapshots {
         let was = snapshot_tree(&one.pool, &format!("{from}@{snapshot}"));
@@ -138,7 +138,7 @@ fn a_clone_arrives_as_one_where_nobody_has_its_key() {
     store.receive("store/branch", &beyond).expect("received");
     assert!(store.live() - live < whole.len() as u64 / 2, "what it shares is stored once");
     assert_eq!(origin(&store, "store/branch").as_deref(), Some("store/copy@a"));
-    let info = store.pool.dataset_info("store/branch").expect("there");
+    let info = store.pool.datasets().dataset_info("store/branch").expect("there");
     assert!(info.raw && !info.key_loaded);
     assert_eq!(info.encryption_root.as_deref(), Some("store/branch"));
     store.check();
@@ -216,12 +216,12 @@ fn a_clone_arrives_as_one_where_nobody_has_its_key() {
     store.receive("store/free", &store.send("store/copy@a", None)).expect("received");
     store.receive("store/freed", &store.send("store/branch@x", Some("store/copy@a"))).expect("received");
     assert_eq!(origin(&store, "store/freed").as_deref(), Some("store/free@a"));
-    assert!(!store.pool.dataset_info("store/freed").expect("there").raw);
+    assert!(!store.pool.datasets().dataset_info("store/freed").expect("there").raw);
     equal(&one, "one/vault", &store, "store/free");
     equal(&one, "one/branch", &store, "store/freed");
 
     // Both change places and still fit; what is left at last is nothing.
-    store.pool.promote("store/branch").expect("promoted");
+    store.pool.datasets().promote("store/branch").expect("promoted");
     assert_eq!(origin(&store, "store/copy").as_deref(), Some("store/branch@a"));
     store.check();
     for (name, target) in [("vault", "store/copy"), ("branch", "store/branch")] {
@@ -235,7 +235,7 @@ fn a_clone_arrives_as_one_where_nobody_has_its_key() {
     assert_eq!(snapshot_tree(&store.pool, "store/branch@a"), snapshot_tree(&one.pool, "one/vault@a"));
     store.check();
     for name in ["far", "second", "freed", "free", "copy", "branch"] {
-        store.pool.destroy_with_snapshots(&format!("store/{name}")).expect("destroyed");
+        store.pool.datasets().destroy_with_snapshots(&format!("store/{name}")).expect("destroyed");
     }
     store.check();
     let empty = Host::new("store", 256);
@@ -253,14 +253,14 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
     let error = store.receive_as(&upon("store/branch", "store/open@a"), &beyond).unwrap_err();
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
-    store.pool.destroy_with_snapshots("store/open").expect("destroyed");
+    store.pool.datasets().destroy_with_snapshots("store/open").expect("destroyed");
     store.receive("store/copy", &raw_whole(&one, "one/vault@a")).expect("received");
     store.snapshot("store/copy@other");
     let error = store.receive("store/branch", &opened).unwrap_err();
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
     let error = store.receive_as(&upon("store/branch", "store/copy@other"), &beyond).unwrap_err();
     assert!(matches!(error, Error::NoOrigin { .. }), "{error}");
-    assert_eq!(store.pool.datasets(), ["store", "store/copy"]);
+    assert_eq!(store.pool.datasets().names(), ["store", "store/copy"]);
     // What was sent opened has the same guids: each finds what it is of.
     store.receive("store/open", &one.send("one/vault@a", None)).expect("received");
     store.receive("store/branch", &beyond).expect("received");
@@ -276,7 +276,7 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
     assert_eq!((gone.len(), came.len()), (0, 0));
     // Below what is sealed as well, and below what is encrypted here.
     let key = common::key(&store.env, &[2; 32]);
-    store.pool.create_dataset("store/safe", BTreeMap::new(), Some(key)).expect("made");
+    store.pool.datasets().create_dataset("store/safe", BTreeMap::new(), Some(key)).expect("made");
     for target in ["store/branch/below", "store/safe/below"] {
         store.receive(target, &beyond).expect("received");
         load(&store, &[target]);
@@ -289,7 +289,7 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
     // The same snapshot, but another pool sealed it: what is of that does not fit.
     let two = Host::new("second", 256);
     let key = common::key(&two.env, &[3; 32]);
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
     two.receive("second/safe/copy", &one.send("one/vault@a", None)).expect("received");
     clone_of(&two, "second/safe/copy@a", "second/safe/branch");
     for name in ["copy", "branch"] {
@@ -300,17 +300,17 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
         let error = store.receive_as(&spec, &stream).unwrap_err();
         assert!(matches!(error, Error::RawOther { .. }), "{error}");
     }
-    assert!(!store.pool.datasets().contains(&"store/b".to_owned()));
+    assert!(!store.pool.datasets().names().contains(&"store/b".to_owned()));
     store.check_with(Some(&[2; 32]));
 
     // A bookmark of the origin is as good as the origin, and the key is not asked for.
-    one.pool.add_bookmark("one/vault@a", "mark").expect("marked");
-    one.pool.unload_key("one/vault").expect("unloaded");
+    one.pool.datasets().add_bookmark("one/vault@a", "mark").expect("marked");
+    one.pool.datasets().unload_key("one/vault").expect("unloaded");
     store.receive("store/marked", &raw(&one, "one/branch@x", "one/vault#mark")).expect("received");
     load(&store, &["store/marked"]);
     let was = snapshot_tree(&two.pool, "second/safe/copy@a");
     assert!(snapshot_tree(&store.pool, "store/marked@x") != was, "it is the branch");
-    one.pool.load_key("one/vault", &KEY, false).expect("loaded");
+    one.pool.datasets().load_key("one/vault", &KEY, false).expect("loaded");
     equal(&one, "one/branch", &store, "store/marked");
 }
 
@@ -338,12 +338,12 @@ fn half_of_one_goes_on_wherever_it_broke_off() {
             store = store.crash();
             store.check();
         }
-        let kept = store.pool.partial_receive(&target);
+        let kept = store.pool.datasets().partial(&target);
         if round % 5 == 3 && kept.is_some() {
-            store.pool.abort_receive(&target).expect("given up");
+            store.pool.datasets().abort_receive(&target).expect("given up");
         } else if let Some(kept) = kept {
             assert!(kept.raw);
-            let error = store.pool.destroy_snapshots(&["store/copy@a".into()], false).unwrap_err();
+            let error = store.pool.datasets().destroy_snapshots(&["store/copy@a".into()], false).unwrap_err();
             assert!(matches!(error, Error::PartialExists { .. }), "{error}");
             // It goes on as it began, or not at all.
             let other = one.send_from("one/branch@x", Some("one/vault@a"), Some(kept.position));
@@ -353,7 +353,7 @@ fn half_of_one_goes_on_wherever_it_broke_off() {
             store.receive_as(&keep, &one.send_as(spec)).expect("the rest of it");
             gone_on += 1;
         }
-        if !store.pool.datasets().contains(&target) {
+        if !store.pool.datasets().names().contains(&target) {
             store.receive(&target, &stream).expect("all of it");
         }
     }
@@ -365,7 +365,7 @@ fn half_of_one_goes_on_wherever_it_broke_off() {
     for _ in 0..4 {
         store.receive_as(&keep, &stream[..stream.len() * 2 / 3]).expect_err("cut");
         store = store.crash();
-        let kept = store.pool.partial_receive("store/c0").expect("kept");
+        let kept = store.pool.datasets().partial("store/c0").expect("kept");
         let spec = SendSpec { resume: Some(kept.position), ..sealed("one/branch@y", "one/branch@x") };
         stream = one.send_as(spec);
     }
@@ -377,7 +377,7 @@ fn half_of_one_goes_on_wherever_it_broke_off() {
         load(&store, &[&name]);
         equal(&one, "one/branch", &store, &name);
     }
-    assert_eq!(store.pool.snapshot_names("store/c0").expect("listed"), ["x", "y"]);
+    assert_eq!(store.pool.datasets().snapshot_names("store/c0").expect("listed"), ["x", "y"]);
 }
 
 type Frames = Vec<(FrameKind, Vec<u8>)>;
@@ -473,7 +473,7 @@ fn hostile_streams_of_clones_harm_nothing_but_themselves() {
         edit(&mut frames);
         let error = store.receive("store/branch", &joined(&frames)).expect_err(what);
         assert!(is_told(&error), "{what}: {error}");
-        assert_eq!(store.pool.datasets(), ["store", "store/copy"], "{what}");
+        assert_eq!(store.pool.datasets().names(), ["store", "store/copy"], "{what}");
     }
     store.check();
     assert!(store.live() <= live + (1 << 20), "{} and {live}: all was freed", store.live());
@@ -482,7 +482,7 @@ fn hostile_streams_of_clones_harm_nothing_but_themselves() {
     let mut forged = frames(&stream);
     roots(&mut forged, &|roots| roots.wrapped.sealed[0] ^= 1);
     store.receive("store/keyless", &joined(&forged)).expect("nobody can tell");
-    let error = store.pool.load_key("store/keyless", &KEY, false).unwrap_err();
+    let error = store.pool.datasets().load_key("store/keyless", &KEY, false).unwrap_err();
     assert!(matches!(error, Error::WrongKey { .. }), "{error}");
     let mut forged = frames(&stream);
     let at = of(&forged, FrameKind::RawGone);
@@ -492,14 +492,14 @@ fn hostile_streams_of_clones_harm_nothing_but_themselves() {
         forged[at].1.extend_from_slice(&RawGone(header.stamp).encode());
     }
     store.receive("store/hollow", &joined(&forged)).expect("nobody can tell");
-    let shown = store.pool.load_key("store/hollow", &KEY, false).is_ok()
+    let shown = store.pool.datasets().load_key("store/hollow", &KEY, false).is_ok()
         && catch_unwind(AssertUnwindSafe(|| tree(&store.pool, "store/hollow"))).is_ok();
     assert!(!shown, "what is not there was shown");
     store.check();
     load(&store, &["store/copy"]);
     equal(&one, "one/vault", &store, "store/copy");
     for name in ["store/keyless", "store/hollow"] {
-        store.pool.destroy_with_snapshots(name).expect("destroyed");
+        store.pool.datasets().destroy_with_snapshots(name).expect("destroyed");
     }
     store.check();
     assert!(store.live() <= live + (1 << 20), "{} and {live}: all was freed", store.live());
@@ -516,7 +516,7 @@ fn a_volume_s_clone_is_one_that_the_key_opens() {
     let (one, store) = (Host::new("one", 128), Host::new("store", 128));
     let key = common::key(&one.env, &KEY);
     let spec = VolumeSpec { bytes: 90 * BLOCK, block_bytes: BLOCK as u32 };
-    one.pool.create_volume("one/disk", BTreeMap::new(), Some(key), spec).expect("made");
+    one.pool.datasets().create_volume("one/disk", BTreeMap::new(), Some(key), spec).expect("made");
     let mut dice = Dice(4);
     let mut write = |name: &str| {
         let (fs, _handle) = mount(&one.pool, name);
@@ -532,7 +532,7 @@ fn a_volume_s_clone_is_one_that_the_key_opens() {
     clone_of(&one, "one/disk@a", "one/image");
     write("one/image");
     one.snapshot("one/image@x");
-    one.pool.grow_volume("one/image", 100 * BLOCK).expect("longer");
+    one.pool.datasets().grow_volume("one/image", 100 * BLOCK).expect("longer");
     write("one/image");
     one.snapshot("one/image@y");
     store.receive("store/disk", &raw_whole(&one, "one/disk@a")).expect("received");
@@ -566,7 +566,7 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_clone_or_nothing() {
     {
         let cuts = Cuts::new(image, stream, "second/branch", WRITES_AND_FLUSHES);
         cuts.each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/branch".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/branch".to_owned());
             let found = there.then(|| {
                 load(host, &["second/branch"]);
                 tree(&host.pool, "second/branch")
@@ -575,7 +575,7 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_clone_or_nothing() {
             assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
             if there {
                 assert_eq!(origin(host, "second/branch").as_deref(), Some("second/copy@a"));
-                let count = host.pool.snapshot_names("second/branch").expect("listed").len();
+                let count = host.pool.datasets().snapshot_names("second/branch").expect("listed").len();
                 assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
             }
             load(host, &["second/copy"]);
@@ -588,7 +588,7 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_clone_or_nothing() {
 /// Full names of the snapshots of a dataset and of those that it begins with, oldest first.
 fn chain(host: &Host, name: &str) -> Vec<String> {
     let of = |name: &str| -> Vec<String> {
-        let own = host.pool.snapshot_names(name).expect("listed");
+        let own = host.pool.datasets().snapshot_names(name).expect("listed");
         own.into_iter().map(|snapshot| format!("{name}@{snapshot}")).collect()
     };
     let (mut chain, mut at) = (of(name), origin(host, name));
@@ -604,9 +604,10 @@ fn chain(host: &Host, name: &str) -> Vec<String> {
 
 /// The snapshot of that name, which only one has.
 fn found(host: &Host, snapshot: &str) -> Option<String> {
-    let has =
-        |name: &String| host.pool.snapshot_names(name).expect("listed").iter().any(|own| own == snapshot);
-    host.pool.datasets().into_iter().find(has).map(|name| format!("{name}@{snapshot}"))
+    let has = |name: &String| {
+        host.pool.datasets().snapshot_names(name).expect("listed").iter().any(|own| own == snapshot)
+    };
+    host.pool.datasets().names().into_iter().find(has).map(|name| format!("{name}@{snapshot}"))
 }
 
 /// Each snapshot goes upon the youngest that what it is for has, or as a clone upon one that is there, or whole.
@@ -615,7 +616,7 @@ fn replicate(one: &Host, store: &Host, line: &str, targets: &mut BTreeMap<String
     let (last, older) = chain.split_last().expect("taken just now");
     let named = |full: &str| full.split('@').nth(1).expect("a snapshot").to_owned();
     if let Some(target) = targets.get(line)
-        && let Some(youngest) = store.pool.snapshot_names(target).expect("listed").last()
+        && let Some(youngest) = store.pool.datasets().snapshot_names(target).expect("listed").last()
         && let Some(base) = older.iter().find(|full| named(full) == *youngest)
     {
         store.receive(target, &raw(one, last, base)).expect("received");
@@ -648,13 +649,13 @@ fn drawn_histories_of_clones_arrive_whatever_is_promoted() {
                         clone_of(&one, &chain[at], &format!("one/line{step}"));
                     }
                 }
-                2 => match one.pool.promote(&line) {
+                2 => match one.pool.datasets().promote(&line) {
                     Ok(()) => promoted += 1,
                     Err(error) => assert!(matches!(error, Error::NotClone { .. }), "{error}"),
                 },
                 3 => {
-                    let there = store.pool.datasets();
-                    match store.pool.promote(&there[dice.below(there.len() as u64) as usize]) {
+                    let there = store.pool.datasets().names();
+                    match store.pool.datasets().promote(&there[dice.below(there.len() as u64) as usize]) {
                         Ok(()) => promoted += 1,
                         Err(error) => assert!(matches!(error, Error::NotClone { .. }), "{error}"),
                     }
@@ -677,10 +678,10 @@ fn drawn_histories_of_clones_arrive_whatever_is_promoted() {
         one.check_with(Some(&KEY));
         store.check();
         let (mut compared, mut clones) = (0, 0);
-        for name in store.pool.datasets().into_iter().filter(|name| name != "store") {
+        for name in store.pool.datasets().names().into_iter().filter(|name| name != "store") {
             load(&store, &[&name]);
             clones += usize::from(origin(&store, &name).is_some());
-            for snapshot in store.pool.snapshot_names(&name).expect("listed") {
+            for snapshot in store.pool.datasets().snapshot_names(&name).expect("listed") {
                 let was = found(&one, &snapshot).expect("it came from there");
                 let is = snapshot_tree(&store.pool, &format!("{name}@{snapshot}"));
                 assert!(is == snapshot_tree(&one.pool, &was), "seed {seed}: {name}@{snapshot}");

@@ -20,7 +20,7 @@ fn laptop(blocks: u64) -> Host {
     let one = Host::new("one", 128);
     let spec = VolumeSpec { bytes: blocks * BLOCK, block_bytes: BLOCK as u32 };
     let key = common::key(&one.env, &KEY);
-    one.pool.create_volume("one/disk", BTreeMap::new(), Some(key), spec).expect("made");
+    one.pool.datasets().create_volume("one/disk", BTreeMap::new(), Some(key), spec).expect("made");
     one
 }
 
@@ -46,7 +46,7 @@ fn write(host: &Host, name: &str, dice: &mut Dice) {
 }
 
 fn volume(host: &Host, name: &str) -> Option<VolumeInfo> {
-    host.pool.dataset_info(name).expect("there").volume
+    host.pool.datasets().dataset_info(name).expect("there").volume
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_store_without_a_key_keeps_a_volume_that_the_key_opens() {
     let mut was = Vec::new();
     for round in 0..5_u64 {
         if round == 2 {
-            one.pool.grow_volume("one/disk", 90 * BLOCK).expect("longer");
+            one.pool.datasets().grow_volume("one/disk", 90 * BLOCK).expect("longer");
         }
         write(&one, "one/disk", &mut dice);
         one.snapshot(&format!("one/disk@{round}"));
@@ -67,29 +67,29 @@ fn a_store_without_a_key_keeps_a_volume_that_the_key_opens() {
             .expect("received");
     }
     // Nobody can tell how long it is.
-    let info = store.pool.dataset_info("store/disk").expect("there");
+    let info = store.pool.datasets().dataset_info("store/disk").expect("there");
     assert!(info.raw && !info.key_loaded);
     assert_eq!(info.volume, Some(VolumeInfo::default()));
-    assert_eq!(store.pool.snapshot_volume("store/disk@1").unwrap(), Some(VolumeInfo::default()));
-    assert!(matches!(store.pool.open_dataset("store/disk"), Err(Error::KeyNotLoaded { .. })));
+    assert_eq!(store.pool.datasets().snapshot_volume("store/disk@1").unwrap(), Some(VolumeInfo::default()));
+    assert!(matches!(store.pool.datasets().open_dataset("store/disk"), Err(Error::KeyNotLoaded { .. })));
     let store = store.crash();
     store.check();
     // On without a key, all of it and in steps.
     third.receive("third/all", &raw(&store, "store/disk@4", None)).expect("received");
     third.receive("third/steps", &raw(&store, "store/disk@1", None)).expect("received");
     third.receive("third/steps", &raw(&store, "store/disk@4", Some("store/disk@1"))).expect("received");
-    let wrong = third.pool.load_key("third/all", &[9; 32], false).unwrap_err();
+    let wrong = third.pool.datasets().load_key("third/all", &[9; 32], false).unwrap_err();
     assert!(matches!(wrong, Error::WrongKey { .. }), "{wrong}");
     for (host, name) in [(&store, "store/disk"), (&third, "third/all"), (&third, "third/steps")] {
-        host.pool.load_key(name, &KEY, false).expect("loaded");
+        host.pool.datasets().load_key(name, &KEY, false).expect("loaded");
         assert!(content(host, name) == was[4], "{name}");
         let known = VolumeInfo { bytes: Some(90 * BLOCK), block_bytes: Some(BLOCK) };
         assert_eq!(volume(host, name), Some(known), "{name}");
     }
     let first = VolumeInfo { bytes: Some(60 * BLOCK), block_bytes: Some(BLOCK) };
-    assert_eq!(store.pool.snapshot_volume("store/disk@1").unwrap(), Some(first));
+    assert_eq!(store.pool.datasets().snapshot_volume("store/disk@1").unwrap(), Some(first));
     for (round, was) in was.iter().enumerate() {
-        let opened = store.pool.open_dataset("store/disk").expect("opened");
+        let opened = store.pool.datasets().open_dataset("store/disk").expect("opened");
         let opened = opened.snapshots().open(&round.to_string()).expect("there");
         let mut data = vec![0; was.len()];
         opened.with(|dataset| {
@@ -99,24 +99,28 @@ fn a_store_without_a_key_keeps_a_volume_that_the_key_opens() {
         assert!(data == *was, "{round}");
     }
     // It stays as it was sealed.
-    let error = store.pool.grow_volume("store/disk", 100 * BLOCK).unwrap_err();
+    let error = store.pool.datasets().grow_volume("store/disk", 100 * BLOCK).unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     // Nothing lies below it.
-    let error = store.pool.create_dataset("store/disk/below", BTreeMap::new(), None).unwrap_err();
+    let error = store.pool.datasets().create_dataset("store/disk/below", BTreeMap::new(), None).unwrap_err();
     assert!(matches!(error, Error::VolumeParent { .. } | Error::Raw { .. }), "{error}");
     // Opened it becomes a volume like any other, increments too.
     store.receive("store/free", &store.send("store/disk@0", None)).expect("received");
     store.receive("store/free", &store.send("store/disk@4", Some("store/disk@0"))).expect("received");
     assert!(content(&store, "store/free") == was[4]);
-    store.pool.grow_volume("store/free", 100 * BLOCK).expect("it is free");
+    store.pool.datasets().grow_volume("store/free", 100 * BLOCK).expect("it is free");
     // A clone, and back to what it was.
-    store.pool.clone_snapshot("store/disk@0", "store/clone", BTreeMap::new()).expect("cloned");
-    store.pool.load_key("store/clone", &KEY, false).expect("loaded");
+    store.pool.datasets().clone_snapshot("store/disk@0", "store/clone", BTreeMap::new()).expect("cloned");
+    store.pool.datasets().load_key("store/clone", &KEY, false).expect("loaded");
     assert!(content(&store, "store/clone") == was[0]);
-    store.pool.unload_key("store/disk").expect("unloaded");
+    store.pool.datasets().unload_key("store/disk").expect("unloaded");
     assert_eq!(volume(&store, "store/disk"), Some(VolumeInfo::default()));
     for name in ["store/clone", "store/disk", "store/free"] {
-        store.pool.destroy_with_snapshots(name).expect("destroyed, whether its key is there or not");
+        store
+            .pool
+            .datasets()
+            .destroy_with_snapshots(name)
+            .expect("destroyed, whether its key is there or not");
     }
     store.check();
 }
@@ -137,14 +141,14 @@ fn half_a_raw_volume_is_gone_on_with() {
                 store = store.crash();
             }
             store.check();
-            let kept = store.pool.partial_receive("store/disk").expect("kept");
+            let kept = store.pool.datasets().partial("store/disk").expect("kept");
             assert!(kept.raw);
             stream = one.send_as(SendSpec { resume: Some(kept.position), ..spec(snapshot, base) });
         }
         store.receive_as(&keep, &stream).expect("the rest of it");
     }
     store.check();
-    store.pool.load_key("store/disk", &KEY, false).expect("loaded");
+    store.pool.datasets().load_key("store/disk", &KEY, false).expect("loaded");
     assert!(content(&store, "store/disk") == content(&one, "one/disk"));
 }
 
@@ -152,7 +156,10 @@ fn half_a_raw_volume_is_gone_on_with() {
 #[test]
 fn what_is_said_to_be_a_volume_and_is_none_is_told_when_the_key_comes() {
     let (one, store) = (laptop(20), Host::new("store", 128));
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(common::key(&one.env, &KEY))).expect("made");
+    one.pool
+        .datasets()
+        .create_dataset("one/vault", BTreeMap::new(), Some(common::key(&one.env, &KEY)))
+        .expect("made");
     write(&one, "one/disk", &mut Dice(1));
     for (name, target) in [("one/disk", "store/disk"), ("one/vault", "store/vault")] {
         one.snapshot(&format!("{name}@a"));
@@ -166,19 +173,19 @@ fn what_is_said_to_be_a_volume_and_is_none_is_told_when_the_key_comes() {
         };
         let stream = raw(&one, &format!("{name}@a"), None);
         store.receive(target, &lie(&stream)).expect("nobody can tell");
-        let error = store.pool.load_key(target, &KEY, false).unwrap_err();
+        let error = store.pool.datasets().load_key(target, &KEY, false).unwrap_err();
         assert!(matches!(error, Error::BadDataset { .. }), "{error}");
         assert!(error.to_string().contains("volume"), "{error}");
-        assert!(!store.pool.dataset_info(target).expect("there").key_loaded);
+        assert!(!store.pool.datasets().dataset_info(target).expect("there").key_loaded);
         store.check();
-        store.pool.destroy_with_snapshots(target).expect("destroyed");
+        store.pool.datasets().destroy_with_snapshots(target).expect("destroyed");
         // An increment that says otherwise than what it is upon.
         store.receive(target, &stream).expect("received");
         let increment = raw(&one, &format!("{name}@b"), Some(&format!("{name}@a")));
         let error = store.receive(target, &lie(&increment)).unwrap_err();
         assert!(matches!(error, Error::StreamDamaged { .. }), "{error}");
         store.receive(target, &increment).expect("received");
-        store.pool.load_key(target, &KEY, false).expect("loaded");
+        store.pool.datasets().load_key(target, &KEY, false).expect("loaded");
     }
     store.check();
 }
@@ -190,7 +197,7 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_volume_or_nothing() {
     write(&one, "one/disk", &mut dice);
     one.snapshot("one/disk@a");
     let (first, before) = (raw(&one, "one/disk@a", None), content(&one, "one/disk"));
-    one.pool.grow_volume("one/disk", 50 * BLOCK).expect("longer");
+    one.pool.datasets().grow_volume("one/disk", 50 * BLOCK).expect("longer");
     write(&one, "one/disk", &mut dice);
     one.snapshot("one/disk@b");
     let (second, after) = (raw(&one, "one/disk@b", Some("one/disk@a")), content(&one, "one/disk"));
@@ -204,8 +211,8 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_volume_or_nothing() {
     {
         Cuts::new(image, stream, "second/disk", WRITES).each(&mut dice, |host, when| {
             host.check();
-            let found = host.pool.datasets().contains(&"second/disk".to_owned()).then(|| {
-                host.pool.load_key("second/disk", &KEY, false).expect("loaded");
+            let found = host.pool.datasets().names().contains(&"second/disk".to_owned()).then(|| {
+                host.pool.datasets().load_key("second/disk", &KEY, false).expect("loaded");
                 content(host, "second/disk")
             });
             let is_new = found.as_ref() == Some(new);

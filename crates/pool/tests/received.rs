@@ -16,14 +16,14 @@ fn send(host: &Host, snapshot: &str, base: Option<&str>, backup: bool) -> Vec<u8
     let base = base.map(str::to_owned);
     let spec = SendSpec { snapshot: snapshot.into(), base, properties: true, backup, ..SendSpec::default() };
     let mut out = Vec::new();
-    host.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
+    host.pool.streams().send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
     out
 }
 
 /// Value and source of a property, and what was received of it.
 fn shown(pool: &Pool, fs: &str, property: &str) -> (String, Source, Option<String>) {
-    let resolved = pool.resolve(fs, property, "/").expect("there").expect("it has a value");
-    (resolved.value, resolved.source, pool.received_props(fs).expect("there").remove(property))
+    let resolved = pool.datasets().resolve(fs, property, "/").expect("there").expect("it has a value");
+    (resolved.value, resolved.source, pool.datasets().received_props(fs).expect("there").remove(property))
 }
 
 fn of(value: &str, source: Source, received: Option<&str>) -> (String, Source, Option<String>) {
@@ -31,7 +31,7 @@ fn of(value: &str, source: Source, received: Option<&str>) -> (String, Source, O
 }
 
 fn set(host: &Host, fs: &str, property: &str, value: Option<&str>) {
-    host.pool.set_properties(fs, &[(property, value)]).expect("set");
+    host.pool.datasets().set_properties(fs, &[(property, value)]).expect("set");
 }
 
 fn into(target: &str) -> ReceiveSpec {
@@ -41,7 +41,7 @@ fn into(target: &str) -> ReceiveSpec {
 #[test]
 fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     set(&one, "one/fs", "compression", Some("zstd"));
     set(&one, "one/fs", "org:note", Some("theirs"));
     set(&one, "one/fs", "quota", Some("30000000"));
@@ -50,10 +50,10 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     let compression = |two: &Host| shown(&two.pool, "second/copy", "compression");
     assert_eq!(compression(&two), of("zstd", Source::Received, Some("zstd")));
     assert_eq!(shown(&two.pool, "second/copy", "quota"), of("30000000", Source::Received, Some("30000000")));
-    two.pool.create_dataset("second/copy/below", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/copy/below", BTreeMap::new(), None).expect("made");
     let below = shown(&two.pool, "second/copy/below", "compression");
     assert_eq!(below, of("zstd", Source::Inherited("second/copy".into()), None));
-    two.pool.destroy_dataset("second/copy/below").expect("destroyed");
+    two.pool.datasets().destroy_dataset("second/copy/below").expect("destroyed");
 
     // What is set counts first, through imports and whatever comes.
     set(&two, "second/copy", "compression", Some("lz4"));
@@ -66,7 +66,10 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     two.receive("second/copy", &send(&one, "one/fs@2", Some("one/fs@1"), false)).expect("received");
     assert_eq!(compression(&two), of("lz4", Source::Local, Some("zle")));
     assert_eq!(shown(&two.pool, "second/copy", "atime"), of("off", Source::Received, Some("off")));
-    assert!(two.pool.resolve("second/copy", "org:note", "/").unwrap().is_none(), "the sender has it no more");
+    assert!(
+        two.pool.datasets().resolve("second/copy", "org:note", "/").unwrap().is_none(),
+        "the sender has it no more"
+    );
 
     // Inherited anew: neither counts, until it goes back.
     set(&two, "second/copy", "compression", None);
@@ -76,10 +79,10 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     one.snapshot("one/fs@3");
     two.receive("second/copy", &send(&one, "one/fs@3", Some("one/fs@2"), false)).expect("received");
     assert_eq!(compression(&two), of("on", Source::Default, Some("off")));
-    two.pool.revert_property("second/copy", "compression").expect("back");
+    two.pool.datasets().revert_property("second/copy", "compression").expect("back");
     let two = two.crash();
     assert_eq!(compression(&two), of("off", Source::Received, Some("off")));
-    two.pool.revert_property("second/copy", "exec").expect("nothing was received of it");
+    two.pool.datasets().revert_property("second/copy", "exec").expect("nothing was received of it");
     assert_eq!(shown(&two.pool, "second/copy", "exec"), of("on", Source::Default, None));
 
     // A stream without properties says nothing of them.
@@ -93,11 +96,11 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     let three = Host::new("third", 64);
     three.receive("third/back", &send(&two, "second/copy@4", None, true)).expect("received");
     assert_eq!(shown(&three.pool, "third/back", "compression"), of("off", Source::Received, Some("off")));
-    assert!(three.pool.resolve("third/back", "org:shelf", "/").unwrap().is_none());
+    assert!(three.pool.datasets().resolve("third/back", "org:shelf", "/").unwrap().is_none());
     three.receive("third/all", &send(&two, "second/copy@4", None, false)).expect("received");
     assert_eq!(shown(&three.pool, "third/all", "compression"), of("lz4", Source::Received, Some("lz4")));
 
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
     two.check();
 }
 
@@ -105,7 +108,7 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
 fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
     for fs in ["one/top", "one/top/below"] {
-        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(fs, BTreeMap::new(), None).expect("made");
         for (property, value) in
             [("compression", "zstd"), ("atime", "off"), ("quota", "30000000"), ("org:a", "1")]
         {
@@ -121,7 +124,7 @@ fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
         ..SendSpec::default()
     });
     let mut stream = Vec::new();
-    one.pool.send(&parts, &mut stream, &mut |_, _| ()).expect("sent");
+    one.pool.streams().send(&parts, &mut stream, &mut |_, _| ()).expect("sent");
     let spec = ReceiveSpec {
         props: BTreeMap::from([("compression".into(), "lz4".into())]),
         exclude: vec!["atime".into(), "quota".into(), "exec".into()],
@@ -138,7 +141,7 @@ fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
         assert_eq!(at(fs, "quota"), of("0", Source::Default, None), "no parent has one for it");
         assert_eq!(at(fs, "org:a"), of("1", Source::Received, Some("1")));
     }
-    two.pool.revert_property("second/copy/below", "compression").expect("back");
+    two.pool.datasets().revert_property("second/copy/below", "compression").expect("back");
     assert_eq!(at("second/copy/below", "compression"), of("zstd", Source::Received, Some("zstd")));
 
     // What is set stays, though the stream's is left out.
@@ -154,7 +157,7 @@ fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
 #[test]
 fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept_refuses() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     write_file(&mount(&one.pool, "one/fs").0, ROOT, b"file", &noise(1, 3_000_000));
     one.snapshot("one/fs@1");
     let mut frames = hosts::frames(&send(&one, "one/fs@1", None, false));
@@ -173,7 +176,10 @@ fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept
     frames[0].1 = begin.encode();
     let received = two.receive("second/copy", &hosts::joined(&frames)).expect("received");
     assert_eq!(received[0].left_out, ["compression", "recordsize", "used", "of tomorrow", "org:UPPER"]);
-    assert_eq!(two.pool.local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(), ["exec"]);
+    assert_eq!(
+        two.pool.datasets().local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(),
+        ["exec"]
+    );
 
     one.snapshot("one/fs@2");
     let mut frames = hosts::frames(&send(&one, "one/fs@2", Some("one/fs@1"), false));
@@ -182,11 +188,14 @@ fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept
     frames[0].1 = begin.encode();
     let tight = hosts::joined(&frames);
     assert!(two.receive("second/copy", &tight).is_err(), "there is more in it");
-    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1"]);
-    assert_eq!(two.pool.local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(), ["exec"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy").unwrap(), ["1"]);
+    assert_eq!(
+        two.pool.datasets().local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(),
+        ["exec"]
+    );
     let without = ReceiveSpec { exclude: vec!["quota".into()], ..into("second/copy") };
     two.receive_as(&without, &tight).expect("received");
-    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1", "2"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy").unwrap(), ["1", "2"]);
     let again = two.receive_as(&without, &tight).expect("it is there");
     assert!(again[0].there && again[0].left_out.is_empty(), "{again:?}");
     // Another one of that name is not.
@@ -204,7 +213,7 @@ fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept
 #[test]
 fn properties_come_with_their_snapshot_wherever_the_power_goes() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     set(&one, "one/fs", "compression", Some("lz4"));
     set(&one, "one/fs", "exec", Some("off"));
     one.snapshot("one/fs@1");
@@ -222,7 +231,7 @@ fn properties_come_with_their_snapshot_wherever_the_power_goes() {
         ReceiveSpec { props: BTreeMap::from([("setuid".into(), "off".into())]), ..into("second/copy") };
     let cuts = Cuts { spec, ..Cuts::new(&image, &stream, "", WRITES_AND_FLUSHES) };
     cuts.each(&mut Dice(5), |host, when| {
-        let is_new = host.pool.snapshot_names("second/copy").unwrap().len() == 2;
+        let is_new = host.pool.datasets().snapshot_names("second/copy").unwrap().len() == 2;
         let at = |property: &str| shown(&host.pool, "second/copy", property);
         let (compression, exec, atime, setuid) = match is_new {
             true => (
@@ -248,19 +257,19 @@ fn properties_come_with_their_snapshot_wherever_the_power_goes() {
 fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts() {
     const MIB: u64 = 1 << 20;
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    let below = |two: &Host| two.pool.dataset_info("second/box").expect("there").used_by_children;
+    let below = |two: &Host| two.pool.datasets().dataset_info("second/box").expect("there").used_by_children;
     let fill = |file: &str, seed: u64| {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, file.as_bytes(), &noise(seed, 4 << 20));
         fs.syncfs().expect("committed");
     };
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     set(&one, "one/fs", "refquota", Some("5000000"));
     fill("first", 1);
     one.snapshot("one/fs@1");
     let first = send(&one, "one/fs@1", None, false);
 
-    two.pool.create_dataset("second/box", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/box", BTreeMap::new(), None).expect("made");
     set(&two, "second/box", "quota", Some("2097152"));
     let refused = |two: &Host, spec: &ReceiveSpec, stream: &[u8]| {
         let error = two.receive_as(spec, stream).expect_err("there is no room for it");
@@ -275,17 +284,17 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     refused(&two, &kept, &first);
     let part = below(&two);
     assert!((MIB..=2 * MIB + (64 << 10)).contains(&part), "{part}");
-    let info = two.pool.dataset_info("second/box").expect("there");
+    let info = two.pool.datasets().dataset_info("second/box").expect("there");
     assert_eq!((info.filesystems, info.used > part), (0, true), "and it is no file system yet");
     let two = two.crash();
     assert_eq!(below(&two), part);
-    two.pool.abort_receive("second/box/copy").expect("given up");
+    two.pool.datasets().abort_receive("second/box/copy").expect("given up");
     two.check();
     assert_eq!(below(&two), 0);
 
     // What is reserved for others is theirs.
-    two.pool.create_dataset("second/kept", BTreeMap::new(), None).expect("made");
-    let room = two.pool.dataset_info("second").expect("there").available;
+    two.pool.datasets().create_dataset("second/kept", BTreeMap::new(), None).expect("made");
+    let room = two.pool.datasets().dataset_info("second").expect("there").available;
     set(&two, "second/kept", "reservation", Some(&(room - 2 * MIB).to_string()));
     let error = two.receive("second/copy", &first).expect_err("it is reserved");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
@@ -313,9 +322,9 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
 #[test]
 fn what_its_sender_filled_to_its_quotas_arrives_with_them() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     let limit = |host: &Host, more: u64| {
-        let used = host.pool.dataset_info("one/fs").expect("there").used + more;
+        let used = host.pool.datasets().dataset_info("one/fs").expect("there").used + more;
         for property in ["quota", "refquota"] {
             set(host, "one/fs", property, Some(&used.to_string()));
         }
@@ -343,10 +352,10 @@ fn what_its_sender_filled_to_its_quotas_arrives_with_them() {
 #[test]
 fn what_is_replaced_makes_room_for_what_replaces_it() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     one.snapshot("one/fs@1");
-    two.pool.create_dataset("second/box", BTreeMap::new(), None).expect("made");
-    two.pool.create_dataset("second/box/copy", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/box", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/box/copy", BTreeMap::new(), None).expect("made");
     set(&two, "second/box", "filesystem_limit", Some("1"));
     let stream = one.send("one/fs@1", None);
     let error = two.receive("second/box/other", &stream).expect_err("there is one");
@@ -362,15 +371,15 @@ fn a_replication_that_broke_off_anywhere_is_caught_up() {
     let spec = |snapshot: String, base: Option<String>| SendSpec { snapshot, base, ..SendSpec::default() };
     let stream = |plan: &[SendSpec]| {
         let mut out = Vec::new();
-        one.pool.send(plan, &mut out, &mut |_, _| ()).expect("sent");
+        one.pool.streams().send(plan, &mut out, &mut |_, _| ()).expect("sent");
         out
     };
     for fs in both {
-        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(fs, BTreeMap::new(), None).expect("made");
         one.snapshot(&format!("{fs}@0"));
     }
     two.receive("second/copy", &stream(&both.map(|fs| spec(format!("{fs}@0"), None)))).expect("received");
-    one.pool.create_dataset("one/top/new", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/top/new", BTreeMap::new(), None).expect("made");
     let mut plan = Vec::new();
     for (from, fs) in ["one/top", "one/top/below", "one/top/new"].into_iter().enumerate() {
         for at in 1..=3 {
@@ -385,8 +394,13 @@ fn a_replication_that_broke_off_anywhere_is_caught_up() {
     let mut there = 0;
     for part in 1..9 {
         two.receive("second/copy", &whole[..whole.len() * part / 9]).expect_err("it breaks off");
-        let count: usize =
-            two.pool.datasets().iter().map(|fs| two.pool.snapshot_names(fs).unwrap().len()).sum();
+        let count: usize = two
+            .pool
+            .datasets()
+            .names()
+            .iter()
+            .map(|fs| two.pool.datasets().snapshot_names(fs).unwrap().len())
+            .sum();
         assert!(count >= there, "{part}");
         there = count;
     }
@@ -397,7 +411,10 @@ fn a_replication_that_broke_off_anywhere_is_caught_up() {
     for fs in ["", "/below", "/new"] {
         let (from, to) = (format!("one/top{fs}"), format!("second/copy{fs}"));
         hosts::same((&one.pool, &from), (&two.pool, &to), fs);
-        assert_eq!(two.pool.snapshot_names(&to).unwrap()[usize::from(fs != "/new")..], ["1", "2", "3"]);
+        assert_eq!(
+            two.pool.datasets().snapshot_names(&to).unwrap()[usize::from(fs != "/new")..],
+            ["1", "2", "3"]
+        );
     }
     // A whole snapshot of the first one may be of anything.
     let again = two.receive("second/copy", &one.send("one/top@0", None));
@@ -409,7 +426,7 @@ fn a_replication_that_broke_off_anywhere_is_caught_up() {
 fn what_lies_between_is_made_with_its_pool_left_out_and_goes_if_nothing_comes() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
     for fs in ["one/a", "one/a/b", "one/a/b/c"] {
-        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(fs, BTreeMap::new(), None).expect("made");
     }
     write_file(&mount(&one.pool, "one/a/b/c").0, ROOT, b"file", &noise(1, 2 << 20));
     one.snapshot("one/a/b/c@1");
@@ -418,20 +435,20 @@ fn what_lies_between_is_made_with_its_pool_left_out_and_goes_if_nothing_comes() 
     let part = &stream[..stream.len() / 2];
     two.receive_as(&below, part).expect_err("it breaks off");
     two.check();
-    assert_eq!(two.pool.datasets(), ["second"]);
+    assert_eq!(two.pool.datasets().names(), ["second"]);
     let missing = two.receive_as(&ReceiveSpec { target: "second/no".into(), ..below.clone() }, &stream);
     assert!(matches!(missing, Err(Error::NoParent { .. })), "{missing:?}");
     let plain = two.receive("second/a/b", &stream);
     assert!(matches!(plain, Err(Error::NoParent { .. })), "{plain:?}");
     // What is kept needs them.
     two.receive_as(&ReceiveSpec { keep: true, ..below.clone() }, part).expect_err("it breaks off");
-    assert_eq!(two.pool.datasets(), ["second", "second/a", "second/a/b"]);
-    assert_eq!(two.pool.unfinished(), ["second/a/b/c"]);
+    assert_eq!(two.pool.datasets().names(), ["second", "second/a", "second/a/b"]);
+    assert_eq!(two.pool.datasets().unfinished(), ["second/a/b/c"]);
     let two = two.crash();
-    assert_eq!(two.pool.unfinished(), ["second/a/b/c"]);
-    let at = two.pool.partial_receive("second/a/b/c").expect("kept").position;
+    assert_eq!(two.pool.datasets().unfinished(), ["second/a/b/c"]);
+    let at = two.pool.datasets().partial("second/a/b/c").expect("kept").position;
     two.receive_as(&below, &one.send_from("one/a/b/c@1", None, Some(at))).expect("received");
-    assert!(two.pool.unfinished().is_empty());
+    assert!(two.pool.datasets().unfinished().is_empty());
     hosts::same((&one.pool, "one/a/b/c"), (&two.pool, "second/a/b/c"), "whole");
     two.check();
 }

@@ -15,15 +15,15 @@ fn into(target: &str) -> ReceiveSpec {
 }
 
 fn origin(host: &Host, fs: &str) -> Option<String> {
-    host.pool.dataset_info(fs).expect("there").origin
+    host.pool.datasets().dataset_info(fs).expect("there").origin
 }
 
 /// A file system with a snapshot, a clone of that with one of its own, and both changed since.
 fn with_clone(host: &Host) {
-    host.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    host.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&host.pool, "one/fs");
     host.snapshot("one/fs@a");
-    host.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    host.pool.datasets().clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
     let mut dice = Dice(11);
     disturb(&host.pool, "one/clone", &mut dice);
     host.snapshot("one/clone@x");
@@ -52,7 +52,8 @@ fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
     two.receive("second/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("upon a clone");
     for round in 0..6_u64 {
         disturb(&one.pool, "one/clone", &mut dice);
-        let (name, before) = (format!("one/clone@{round}"), one.pool.snapshot_names("one/clone").unwrap());
+        let (name, before) =
+            (format!("one/clone@{round}"), one.pool.datasets().snapshot_names("one/clone").unwrap());
         let before = format!("one/clone@{}", before.last().unwrap());
         one.snapshot(&name);
         let increment = one.send(&name, Some(&before));
@@ -71,7 +72,7 @@ fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
         same((&one.pool, "one/clone"), (&two.pool, "second/clone"), format!("round {round}"));
     }
     // Both change places and still fit; what is left at last is nothing.
-    two.pool.promote("second/clone").expect("promoted");
+    two.pool.datasets().promote("second/clone").expect("promoted");
     two.check();
     assert_eq!(origin(&two, "second/copy").as_deref(), Some("second/clone@a"));
     disturb(&one.pool, "one/clone", &mut dice);
@@ -82,8 +83,8 @@ fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
     let error = two.receive("second/copy", &one.send("one/fs@b", Some("one/fs@a"))).unwrap_err();
     assert!(matches!(error, Error::NoBase { .. }), "its snapshot is the clone's now: {error}");
     two.check();
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
-    two.pool.destroy_with_snapshots("second/clone").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/clone").expect("destroyed");
     two.check();
     let empty = Host::new("second", 256);
     empty.check();
@@ -107,7 +108,7 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
     assert!(matches!(error, Error::NoSuchSnapshot { .. }), "{error}");
     let error = two.receive_as(&upon("second/copy@a"), &full).unwrap_err();
     assert!(matches!(error, Error::OriginOfWhole { .. }), "{error}");
-    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
+    assert_eq!(two.pool.datasets().names(), ["second", "second/copy"]);
     two.receive_as(&upon("second/copy@a"), &increment).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/branch"), "as a clone");
     assert_eq!(origin(&two, "second/branch").as_deref(), Some("second/copy@a"));
@@ -116,7 +117,7 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
     // An increment is of the same file system, or of what it is a clone of, and not of what that became later.
     let wrong = |snapshot: &str, base: &str| {
         let spec = SendSpec { snapshot: snapshot.into(), base: Some(base.into()), ..SendSpec::default() };
-        one.pool.send(&[spec], &mut Vec::new(), &mut |_, _| ()).expect_err("no such increment")
+        one.pool.streams().send(&[spec], &mut Vec::new(), &mut |_, _| ()).expect_err("no such increment")
     };
     for (snapshot, base) in
         [("one/clone@x", "one/fs@b"), ("one/fs@b", "one/clone@x"), ("one/clone@x", "one/clone@y")]
@@ -125,8 +126,8 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
         assert!(matches!(error, Error::NotEarlier { .. }), "{snapshot} {base}: {error}");
     }
     // A bookmark of the origin will do, and a clone of a clone may begin with the first of all.
-    one.pool.add_bookmark("one/fs@a", "mark").expect("marked");
-    one.pool.clone_snapshot("one/clone@x", "one/second", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().add_bookmark("one/fs@a", "mark").expect("marked");
+    one.pool.datasets().clone_snapshot("one/clone@x", "one/second", BTreeMap::new()).expect("cloned");
     disturb(&one.pool, "one/second", &mut Dice(13));
     one.snapshot("one/second@z");
     for (target, base) in [("second/m", "one/fs#mark"), ("second/n", "one/fs@a")] {
@@ -147,24 +148,24 @@ fn half_a_clone_keeps_its_origin_and_goes_on_or_goes() {
     two.receive_as(&keep, &stream[..stream.len() / 2]).expect_err("half of it");
     let two = two.crash();
     two.check();
-    let partial = two.pool.partial_receive("second/clone").expect("kept");
-    let error = two.pool.destroy_snapshots(&["second/copy@a".into()], false).unwrap_err();
+    let partial = two.pool.datasets().partial("second/clone").expect("kept");
+    let error = two.pool.datasets().destroy_snapshots(&["second/copy@a".into()], false).unwrap_err();
     assert!(matches!(error, Error::PartialExists { .. }), "{error}");
-    assert!(two.pool.partial_receive("second/copy").is_none(), "it is of another name");
+    assert!(two.pool.datasets().partial("second/copy").is_none(), "it is of another name");
     let error = two.receive("second/clone", &stream).unwrap_err();
     assert!(matches!(error, Error::PartialExists { .. }), "{error}");
     let rest = one.send_from("one/clone@x", Some("one/fs@a"), Some(partial.position));
     two.receive_as(&keep, &rest[..rest.len() / 2]).expect_err("half of the rest");
-    two.pool.abort_receive("second/clone").expect("given up");
+    two.pool.datasets().abort_receive("second/clone").expect("given up");
     two.check();
-    two.pool.destroy_snapshots(&["second/copy@a".into()], false).expect("nothing needs it");
-    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
+    two.pool.datasets().destroy_snapshots(&["second/copy@a".into()], false).expect("nothing needs it");
+    assert_eq!(two.pool.datasets().names(), ["second", "second/copy"]);
 
     let three = Host::new("third", 256);
     three.receive("third/copy", &one.send("one/fs@a", None)).expect("received");
     let keep = ReceiveSpec { keep: true, ..into("third/clone") };
     three.receive_as(&keep, &stream[..stream.len() / 2]).expect_err("half of it");
-    let partial = three.pool.partial_receive("third/clone").expect("kept");
+    let partial = three.pool.datasets().partial("third/clone").expect("kept");
     let rest = one.send_from("one/clone@x", Some("one/fs@a"), Some(partial.position));
     three.receive_as(&keep, &rest).expect("the rest of it");
     three.receive("third/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("received");
@@ -178,6 +179,7 @@ fn a_clone_of_what_is_encrypted_is_received_under_its_key() {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
     with_clone(&one);
     two.pool
+        .datasets()
         .create_dataset("second/safe", BTreeMap::new(), Some(common::key(&two.env, &[2; 32])))
         .expect("made");
     two.receive("second/safe/copy", &one.send("one/fs@a", None)).expect("received");
@@ -186,10 +188,10 @@ fn a_clone_of_what_is_encrypted_is_received_under_its_key() {
     let two = two.crash();
     let error = two.receive("second/safe/clone", &one.send("one/clone@y", Some("one/clone@x"))).unwrap_err();
     assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
-    two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
+    two.pool.datasets().load_key("second/safe", &[2; 32], false).expect("loaded");
     two.receive("second/safe/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("received");
     same((&one.pool, "one/clone"), (&two.pool, "second/safe/clone"), "sealed");
-    let error = one.pool.send(
+    let error = one.pool.streams().send(
         &[SendSpec {
             snapshot: "one/clone@x".into(),
             base: Some("one/fs@a".into()),
@@ -214,7 +216,7 @@ fn a_clone_of_what_is_encrypted_is_received_under_its_key() {
 #[test]
 fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     let write = |fs: &str, range: std::ops::Range<u64>, seed: u64| {
         let (fs, _handle) = mount(&one.pool, fs);
         range.for_each(|at| {
@@ -225,7 +227,7 @@ fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
     };
     write("one/fs", 1..20, 0);
     one.snapshot("one/fs@a");
-    one.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
     write("one/clone", 5..12, 70);
     one.snapshot("one/clone@x");
     let first = one.send("one/clone@x", Some("one/fs@a"));
@@ -245,13 +247,13 @@ fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
         [(&none, &first, None, &before), (&based, &second, Some(&before), &after)]
     {
         Cuts::new(image, stream, "second/clone", WRITES_AND_FLUSHES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/clone".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/clone".to_owned());
             let found = there.then(|| tree(&host.pool, "second/clone"));
             let is_new = found.as_ref() == Some(new);
             assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
             if there {
                 assert_eq!(origin(host, "second/clone").as_deref(), Some("second/copy@a"));
-                let count = host.pool.snapshot_names("second/clone").unwrap().len();
+                let count = host.pool.datasets().snapshot_names("second/clone").unwrap().len();
                 assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
             }
             is_new
@@ -262,14 +264,14 @@ fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
 #[test]
 fn the_origin_is_looked_for_near_where_the_clone_comes() {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
-    one.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    one.pool.datasets().clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
     one.snapshot("one/clone@x");
     let (whole, clone) = (one.send("one/fs@a", None), one.send("one/clone@x", Some("one/fs@a")));
     for backup in ["second/b1", "second/b2", "second/b2/deep", "second/b3"] {
-        two.pool.create_dataset(backup, BTreeMap::new(), None).expect("made");
+        two.pool.datasets().create_dataset(backup, BTreeMap::new(), None).expect("made");
     }
     for place in ["second/b1/fs", "second/b2/fs", "second/b3/fs"] {
         two.receive(place, &whole).expect("received");

@@ -28,36 +28,39 @@ impl ReceiveWatch for Told {
 
 fn names_of(host: &Host, top: &str) -> Vec<String> {
     let below = format!("{top}/");
-    host.pool.datasets().into_iter().filter(|name| name == top || name.starts_with(&below)).collect()
+    host.pool.datasets().names().into_iter().filter(|name| name == top || name.starts_with(&below)).collect()
 }
 
 fn origin(host: &Host, name: &str) -> Option<String> {
-    host.pool.dataset_info(name).expect("there").origin
+    host.pool.datasets().dataset_info(name).expect("there").origin
 }
 
 fn has(host: &Host, full: &str) -> bool {
     let (name, snapshot) = full.split_once('@').expect("a snapshot");
-    host.pool.snapshot_names(name).expect("listed").iter().any(|known| known == snapshot)
+    host.pool.datasets().snapshot_names(name).expect("listed").iter().any(|known| known == snapshot)
 }
 
 fn snapshot_all(host: &Host, snapshot: &str) {
     let names = names_of(host, "one/top");
     let names: Vec<String> = names.iter().map(|name| format!("{name}@{snapshot}")).collect();
-    host.pool.take_snapshots(&names, &BTreeMap::new()).expect("taken");
+    host.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
 }
 
 /// A clone of a snapshot of another one, both below the top.
 fn clone(host: &Host, of: &str, name: &str) {
     let (of, name) = (format!("one/top/{of}"), format!("one/top/{name}"));
-    host.pool.clone_snapshot(&of, &name, BTreeMap::new()).expect("cloned");
+    host.pool.datasets().clone_snapshot(&of, &name, BTreeMap::new()).expect("cloned");
 }
 
 fn promote(host: &Host, name: &str) {
-    host.pool.promote(&format!("one/top/{name}")).expect("promoted");
+    host.pool.datasets().promote(&format!("one/top/{name}")).expect("promoted");
 }
 
 fn rename(host: &Host, from: &str, to: &str) {
-    host.pool.rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}")).expect("renamed");
+    host.pool
+        .datasets()
+        .rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}"))
+        .expect("renamed");
 }
 
 fn write(host: &Host, name: &str, seed: u64) {
@@ -82,7 +85,7 @@ fn replica(host: &Host, base: Option<&str>, last: &str) -> Vec<u8> {
         let waits = |name: &String| of(name).is_some_and(|of| left.contains(&of));
         let at = left.iter().position(|name| !waits(name)).expect("one can go");
         let name = left.remove(at);
-        let all = host.pool.snapshot_names(&name).expect("listed");
+        let all = host.pool.datasets().snapshot_names(&name).expect("listed");
         let Some(to) = all.iter().position(|known| known == last) else { continue };
         let from = base.and_then(|base| all.iter().position(|known| known == base));
         let full = |at: usize| format!("{name}@{}", all[at]);
@@ -94,8 +97,8 @@ fn replica(host: &Host, base: Option<&str>, last: &str) -> Vec<u8> {
     }
     let mut out = Vec::new();
     match base {
-        None => host.pool.send(&specs, &mut out, &mut |_, _| ()),
-        Some(_) => host.pool.send_tree(("one/top", &[]), &specs, &mut out, &mut |_, _| ()),
+        None => host.pool.streams().send(&specs, &mut out, &mut |_, _| ()),
+        Some(_) => host.pool.streams().send_tree(("one/top", &[]), &specs, &mut out, &mut |_, _| ()),
     }
     .expect("sent");
     out
@@ -108,7 +111,7 @@ fn spec(force: bool) -> ReceiveSpec {
 /// What is told of what was not followed.
 fn receive(host: &Host, force: bool, mut stream: &[u8]) -> Vec<String> {
     let mut told = Told::default();
-    host.pool.receive(&spec(force), &mut stream, &mut told).expect("received");
+    host.pool.streams().receive(&spec(force), &mut stream, &mut told).expect("received");
     told.0
 }
 
@@ -117,7 +120,7 @@ fn shape(host: &Host, top: &str) -> BTreeMap<String, (Vec<String>, Option<String
     let below = |name: &str| name[top.len()..].to_owned();
     let one = |name: String| {
         let origin = origin(host, &name).map(|origin| below(&origin));
-        (below(&name), (host.pool.snapshot_names(&name).expect("listed"), origin))
+        (below(&name), (host.pool.datasets().snapshot_names(&name).expect("listed"), origin))
     };
     names_of(host, top).into_iter().map(one).collect()
 }
@@ -137,7 +140,7 @@ fn all_same(one: &Host, two: &Host, when: &str) {
 fn hosts() -> (Host, Host) {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
     for name in ["one/top", "one/top/a"] {
-        one.pool.create_dataset(name, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(name, BTreeMap::new(), None).expect("made");
     }
     for at in [0, 1] {
         write_all(&one, 10 * at);
@@ -192,10 +195,10 @@ fn promotions_are_followed_with_names_and_without_force() {
 fn names_of_snapshots_that_change_hands_are_followed_first() {
     let (one, two) = hosts();
     // Both have a snapshot of that name by now, and there it was not so when the clone was promoted.
-    one.pool.rename_snapshots(&["one/top/a@1".into()], "one").expect("renamed");
-    one.pool.rename_snapshots(&["one/top/c@2".into()], "1").expect("renamed");
+    one.pool.datasets().rename_snapshots(&["one/top/a@1".into()], "one").expect("renamed");
+    one.pool.datasets().rename_snapshots(&["one/top/c@2".into()], "1").expect("renamed");
     promote(&one, "c");
-    one.pool.rename_snapshots(&["one/top/c@0".into()], "2").expect("renamed");
+    one.pool.datasets().rename_snapshots(&["one/top/c@0".into()], "2").expect("renamed");
     snapshot_all(&one, "4");
     assert_eq!(receive(&two, false, &replica(&one, Some("3"), "4")), Vec::<String>::new());
     all_same(&one, &two, "renamed and promoted");
@@ -208,16 +211,16 @@ fn with_force_what_was_promoted_and_left_its_origin_behind_does_so_here() {
         let (one, two) = hosts();
         promote(&one, "c");
         promote(&one, "b");
-        one.pool.destroy_with_snapshots("one/top/a").expect("destroyed");
+        one.pool.datasets().destroy_with_snapshots("one/top/a").expect("destroyed");
         if all_gone {
             // Nothing is left that tells of it, but that the clones are there.
-            one.pool.destroy_with_snapshots("one/top/d").expect("destroyed");
-            one.pool.destroy_snapshots(&["one/top/c@1".into()], false).expect("destroyed");
-            one.pool.destroy_with_snapshots("one/top/c").expect("destroyed");
-            one.pool.destroy_snapshots(&["one/top/b@0".into()], false).expect("destroyed");
+            one.pool.datasets().destroy_with_snapshots("one/top/d").expect("destroyed");
+            one.pool.datasets().destroy_snapshots(&["one/top/c@1".into()], false).expect("destroyed");
+            one.pool.datasets().destroy_with_snapshots("one/top/c").expect("destroyed");
+            one.pool.datasets().destroy_snapshots(&["one/top/b@0".into()], false).expect("destroyed");
         }
         // Another one has its name.
-        one.pool.create_dataset("one/top/a", BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset("one/top/a", BTreeMap::new(), None).expect("made");
         write_all(&one, 40);
         snapshot_all(&one, "4");
         assert_eq!(receive(&two, true, &replica(&one, Some("3"), "4")), Vec::<String>::new());
@@ -230,7 +233,7 @@ fn with_force_what_was_promoted_and_left_its_origin_behind_does_so_here() {
 fn what_cannot_be_promoted_stays_a_clone_and_is_told() {
     let (one, two) = hosts();
     promote(&one, "c");
-    one.pool.rename_snapshots(&["one/top/c@1".into()], "local").expect("renamed");
+    one.pool.datasets().rename_snapshots(&["one/top/c@1".into()], "local").expect("renamed");
     write_all(&one, 40);
     snapshot_all(&one, "4");
     let stream = replica(&one, Some("3"), "4");
@@ -238,7 +241,7 @@ fn what_cannot_be_promoted_stays_a_clone_and_is_told() {
     let before = shape(&two, "second/copy");
     two.snapshot("second/copy/c@local");
     let mut told = Told::default();
-    let done = two.pool.receive(&spec(false), &mut &stream[..], &mut told);
+    let done = two.pool.streams().receive(&spec(false), &mut &stream[..], &mut told);
     // It is younger than the base, too.
     assert!(matches!(done, Err(Error::BaseNotYoungest { .. })), "{done:?}");
     assert!(told.0.iter().any(|what| what.contains("second/copy/c@local")), "{:?}", told.0);
@@ -254,7 +257,7 @@ fn what_cannot_be_promoted_stays_a_clone_and_is_told() {
 fn what_lies_elsewhere_or_is_left_out_is_not_promoted() {
     let (one, two) = hosts();
     // Not in the tree: who is received into the tree has no say in it.
-    two.pool.rename_dataset("second/copy/a", "second/a").expect("moved");
+    two.pool.datasets().rename_dataset("second/copy/a", "second/a").expect("moved");
     promote(&one, "c");
     snapshot_all(&one, "4");
     let send = |base: &str, last: &str| {
@@ -266,12 +269,12 @@ fn what_lies_elsewhere_or_is_left_out_is_not_promoted() {
         let specs: Vec<SendSpec> =
             ["one/top", "one/top/b", "one/top/c", "one/top/d"].iter().map(spec).collect();
         let (mut out, left_out) = (Vec::new(), ["one/top/a".to_owned()]);
-        one.pool.send_tree(("one/top", &left_out), &specs, &mut out, &mut |_, _| ()).expect("sent");
+        one.pool.streams().send_tree(("one/top", &left_out), &specs, &mut out, &mut |_, _| ()).expect("sent");
         out
     };
     assert_eq!(receive(&two, true, &send("3", "4")), Vec::<String>::new());
     assert_eq!(origin(&two, "second/copy/c").as_deref(), Some("second/a@1"));
-    two.pool.rename_dataset("second/a", "second/copy/a").expect("moved");
+    two.pool.datasets().rename_dataset("second/a", "second/copy/a").expect("moved");
     snapshot_all(&one, "5");
     assert_eq!(receive(&two, true, &send("4", "5")), Vec::<String>::new());
     assert_eq!(origin(&two, "second/copy/c").as_deref(), Some("second/copy/a@1"));
@@ -295,17 +298,20 @@ fn whatever_becomes_of_clones_between_two_replications_arrives() {
                 // What cannot be done is left.
                 match dice.below(5) {
                     0 if names.len() < 7 && has(&one, &format!("one/top/{base}")) => clone(&one, &base, &new),
-                    0 | 1 => _ = one.pool.promote(&format!("one/top/{name}")),
+                    0 | 1 => _ = one.pool.datasets().promote(&format!("one/top/{name}")),
                     2 => rename(&one, name, &new),
-                    3 if names.len() > 2 => _ = one.pool.destroy_with_snapshots(&format!("one/top/{name}")),
+                    3 if names.len() > 2 => {
+                        _ = one.pool.datasets().destroy_with_snapshots(&format!("one/top/{name}"))
+                    }
                     _ => {
                         let full = format!("one/top/{name}");
-                        let all = one.pool.snapshot_names(&full).expect("listed");
+                        let all = one.pool.datasets().snapshot_names(&full).expect("listed");
                         let older: Vec<&String> =
                             all.iter().filter(|known| **known != number.to_string()).collect();
                         if !older.is_empty() {
                             let which = older[dice.below(older.len() as u64) as usize];
-                            let _ = one.pool.destroy_snapshots(&[format!("{full}@{which}")], false);
+                            let _ =
+                                one.pool.datasets().destroy_snapshots(&[format!("{full}@{which}")], false);
                         }
                     }
                 }
@@ -348,7 +354,7 @@ fn a_crash_amid_promotions_leaves_something_that_the_next_increment_goes_on_with
             let pool = import(&env, handles(&devices), None).expect("imported");
             let next = Host { env, devices, pool };
             let mut told = Told::default();
-            let done = next.pool.receive(&spec(true), &mut &stream[..], &mut told);
+            let done = next.pool.streams().receive(&spec(true), &mut &stream[..], &mut told);
             // All of the first one may have come.
             if matches!(done, Err(Error::SnapshotExists { .. })) {
                 return false;

@@ -34,19 +34,19 @@ impl ReceiveWatch for Told {
 
 fn create(host: &Host, names: &[&str]) {
     for name in names {
-        host.pool.create_dataset(name, BTreeMap::new(), None).expect("made");
+        host.pool.datasets().create_dataset(name, BTreeMap::new(), None).expect("made");
     }
 }
 
 fn names_of(host: &Host, top: &str) -> Vec<String> {
     let below = format!("{top}/");
-    host.pool.datasets().into_iter().filter(|name| name == top || name.starts_with(&below)).collect()
+    host.pool.datasets().names().into_iter().filter(|name| name == top || name.starts_with(&below)).collect()
 }
 
 /// A snapshot of all at and below a file system.
 fn snapshot_all(host: &Host, top: &str, snapshot: &str) {
     let names: Vec<String> = names_of(host, top).iter().map(|name| format!("{name}@{snapshot}")).collect();
-    host.pool.take_snapshots(&names, &BTreeMap::new()).expect("taken");
+    host.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
 }
 
 /// What `send -R` sends: upon a base, or all.
@@ -54,7 +54,7 @@ fn replica(host: &Host, top: &str, (base, last): (Option<&str>, &str), left_out:
     let mut specs = Vec::new();
     for name in names_of(host, top) {
         let is_out = |above: &&str| name == **above || name.starts_with(&format!("{above}/"));
-        let there = host.pool.snapshot_names(&name).expect("listed");
+        let there = host.pool.datasets().snapshot_names(&name).expect("listed");
         if left_out.iter().any(is_out) || !there.iter().any(|known| known == last) {
             continue;
         }
@@ -65,8 +65,8 @@ fn replica(host: &Host, top: &str, (base, last): (Option<&str>, &str), left_out:
     let mut out = Vec::new();
     let left_out: Vec<String> = left_out.iter().map(|name| (*name).to_owned()).collect();
     match base {
-        None => host.pool.send(&specs, &mut out, &mut |_, _| ()),
-        Some(_) => host.pool.send_tree((top, &left_out), &specs, &mut out, &mut |_, _| ()),
+        None => host.pool.streams().send(&specs, &mut out, &mut |_, _| ()),
+        Some(_) => host.pool.streams().send_tree((top, &left_out), &specs, &mut out, &mut |_, _| ()),
     }
     .expect("sent");
     out
@@ -78,7 +78,7 @@ fn spec(target: &str, force: bool) -> ReceiveSpec {
 
 fn receive(host: &Host, spec: &ReceiveSpec, mut stream: &[u8]) -> (Result<(), Error>, Told) {
     let mut told = Told::default();
-    let received = host.pool.receive(spec, &mut stream, &mut told).map(drop);
+    let received = host.pool.streams().receive(spec, &mut stream, &mut told).map(drop);
     (received, told)
 }
 
@@ -93,7 +93,9 @@ fn received(host: &Host, spec: &ReceiveSpec, stream: &[u8]) {
 fn all_same(one: &Host, two: &Host) {
     let shape = |host: &Host, top: &str| -> BTreeMap<String, Vec<String>> {
         let names = names_of(host, top).into_iter();
-        names.map(|name| (name[top.len()..].to_owned(), host.pool.snapshot_names(&name).unwrap())).collect()
+        names
+            .map(|name| (name[top.len()..].to_owned(), host.pool.datasets().snapshot_names(&name).unwrap()))
+            .collect()
     };
     assert_eq!(shape(one, "one/top"), shape(two, "second/copy"));
     for (tail, snapshots) in shape(one, "one/top") {
@@ -141,23 +143,26 @@ fn names_are_followed_and_with_force_what_is_no_more() {
             two.snapshot("second/copy/b@local");
         }
         for (from, to) in [("a", "x"), ("b", "a"), ("x/in", "in")] {
-            one.pool.rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}")).expect("renamed");
+            one.pool
+                .datasets()
+                .rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}"))
+                .expect("renamed");
         }
-        one.pool.destroy_with_snapshots("one/top/c").expect("destroyed");
+        one.pool.datasets().destroy_with_snapshots("one/top/c").expect("destroyed");
         // One that is new has the name of one that is no more, and another lies below what is new.
         create(&one, &["one/top/c", "one/top/deep"]);
         furnish(&one.pool, "one/top/c");
-        one.pool.rename_dataset("one/top/in", "one/top/deep/in").expect("renamed");
+        one.pool.datasets().rename_dataset("one/top/in", "one/top/deep/in").expect("renamed");
         if !force {
-            one.pool.rename_dataset("one/top/c", "one/top/d").expect("renamed");
+            one.pool.datasets().rename_dataset("one/top/c", "one/top/d").expect("renamed");
         }
         let there = names_of(&one, "one/top").into_iter();
         let first: Vec<String> = there
-            .filter(|name| one.pool.snapshot_names(name).unwrap() == ["1"])
+            .filter(|name| one.pool.datasets().snapshot_names(name).unwrap() == ["1"])
             .map(|name| format!("{name}@1"))
             .collect();
         assert_eq!(first.len(), 4);
-        one.pool.rename_snapshots(&first, "first").expect("renamed");
+        one.pool.datasets().rename_snapshots(&first, "first").expect("renamed");
         change_all(&one, "one/top", 20);
         snapshot_all(&one, "one/top", "2");
         change_all(&one, "one/top", 40);
@@ -166,8 +171,8 @@ fn names_are_followed_and_with_force_what_is_no_more() {
         received(&two, &spec("second/copy", force), &replica(&one, "one/top", (Some("2"), "3"), &[]));
         if !force {
             // It is no more there, and stays.
-            assert_eq!(two.pool.snapshot_names("second/copy/c").expect("there"), ["1"]);
-            two.pool.destroy_with_snapshots("second/copy/c").expect("destroyed");
+            assert_eq!(two.pool.datasets().snapshot_names("second/copy/c").expect("there"), ["1"]);
+            two.pool.datasets().destroy_with_snapshots("second/copy/c").expect("destroyed");
         }
         all_same(&one, &two);
         assert_eq!(names_of(&two, "second/other"), beside);
@@ -182,14 +187,18 @@ fn names_are_followed_and_with_force_what_is_no_more() {
 fn those_that_change_names_with_each_other_do_so_here() {
     let (one, two) = hosts();
     for (from, to) in [("a", "x"), ("b", "a"), ("c", "b"), ("x", "c")] {
-        one.pool.rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}")).expect("renamed");
+        one.pool
+            .datasets()
+            .rename_dataset(&format!("one/top/{from}"), &format!("one/top/{to}"))
+            .expect("renamed");
     }
     snapshot_all(&one, "one/top", "2");
     received(&two, &spec("second/copy", false), &replica(&one, "one/top", (Some("1"), "2"), &[]));
     all_same(&one, &two);
     // Names of snapshots too: each of three has the name of the next one, and the last one is new.
     for name in names_of(&one, "one/top") {
-        let rename = |from: &str, to: &str| one.pool.rename_snapshots(&[format!("{name}@{from}")], to);
+        let rename =
+            |from: &str, to: &str| one.pool.datasets().rename_snapshots(&[format!("{name}@{from}")], to);
         rename("2", "3").and_then(|()| rename("1", "2")).expect("renamed");
     }
     snapshot_all(&one, "one/top", "4");
@@ -201,26 +210,26 @@ fn those_that_change_names_with_each_other_do_so_here() {
 #[test]
 fn what_is_left_out_or_was_never_sent_stays() {
     let (one, two) = hosts();
-    two.pool.create_dataset("second/copy/c/mine", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/copy/c/mine", BTreeMap::new(), None).expect("made");
     two.snapshot("second/copy/c@mine");
     create(&one, &["one/top/late"]);
     create(&two, &["second/copy/late"]);
     let names: Vec<String> =
         ["", "/a", "/a/in", "/b", "/c"].iter().map(|tail| format!("one/top{tail}@2")).collect();
-    one.pool.take_snapshots(&names, &BTreeMap::new()).expect("taken");
+    one.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
     // What has no snapshot there cannot have come with one; the sender leaves it out.
     let stream = replica(&one, "one/top", (Some("1"), "2"), &["one/top/c", "one/top/late"]);
     received(&two, &spec("second/copy", true), &stream);
     let there = names_of(&two, "second/copy");
     let tails: Vec<&str> = there.iter().map(|name| &name["second/copy".len()..]).collect();
     assert_eq!(tails, ["", "/a", "/a/in", "/b", "/c", "/c/mine", "/late"]);
-    assert_eq!(two.pool.snapshot_names("second/copy/c").unwrap(), ["1", "mine"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy/c").unwrap(), ["1", "mine"]);
 }
 
 #[test]
 fn what_something_keeps_stays_and_is_told() {
     let (one, two) = hosts();
-    one.pool.destroy_with_snapshots("one/top/c").expect("destroyed");
+    one.pool.datasets().destroy_with_snapshots("one/top/c").expect("destroyed");
     for name in ["second/copy/b@held", "second/copy/b@free", "second/copy/a@cloned"] {
         two.snapshot(name);
     }
@@ -231,12 +240,15 @@ fn what_something_keeps_stays_and_is_told() {
     assert!(matches!(done, Err(Error::BaseNotYoungest { .. })), "{done:?}");
     assert_eq!(told.not_followed, Vec::<String>::new());
     for name in ["second/copy/b@held", "second/copy/b@free", "second/copy/a@cloned"] {
-        two.pool.destroy_snapshots(&[name.to_owned()], false).expect("destroyed");
+        two.pool.datasets().destroy_snapshots(&[name.to_owned()], false).expect("destroyed");
     }
     let kept = ["second/copy/c@1".to_owned()];
-    two.pool.hold(&kept, "mine").expect("held");
-    two.pool.clone_snapshot("second/copy/a@1", "second/twin", BTreeMap::new()).expect("cloned");
-    one.pool.destroy_snapshots(&["one/top/b@1".into(), "one/top/a@1".into()], false).expect("destroyed");
+    two.pool.datasets().hold(&kept, "mine").expect("held");
+    two.pool.datasets().clone_snapshot("second/copy/a@1", "second/twin", BTreeMap::new()).expect("cloned");
+    one.pool
+        .datasets()
+        .destroy_snapshots(&["one/top/b@1".into(), "one/top/a@1".into()], false)
+        .expect("destroyed");
     snapshot_all(&one, "one/top", "3");
     // The sender has no base of these any more, and sends them whole; here they are what they were.
     let names: Vec<SendSpec> = ["one/top@3", "one/top/a/in@3"]
@@ -248,28 +260,28 @@ fn what_something_keeps_stays_and_is_told() {
         .collect();
     let mut stream = Vec::new();
     let left_out = Vec::new();
-    one.pool.send_tree(("one/top", &left_out), &names, &mut stream, &mut |_, _| ()).expect("sent");
+    one.pool.streams().send_tree(("one/top", &left_out), &names, &mut stream, &mut |_, _| ()).expect("sent");
     let (done, told) = receive(&two, &spec("second/copy", true), &stream);
     done.expect("received");
     assert!(told.not_followed.len() >= 2, "{:?}", told.not_followed);
     assert!(told.not_followed.iter().any(|what| what.contains("second/copy/c")), "{:?}", told.not_followed);
-    assert_eq!(two.pool.snapshot_names("second/copy/c").unwrap(), ["1"]);
-    two.pool.release(&kept, "mine").expect("released");
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy/c").unwrap(), ["1"]);
+    two.pool.datasets().release(&kept, "mine").expect("released");
     two.check();
 }
 
 #[test]
 fn nothing_is_destroyed_before_all_of_the_stream_was_received() {
     let (one, two) = hosts();
-    one.pool.destroy_with_snapshots("one/top/c").expect("destroyed");
-    one.pool.rename_dataset("one/top/b", "one/top/z").expect("renamed");
+    one.pool.datasets().destroy_with_snapshots("one/top/c").expect("destroyed");
+    one.pool.datasets().rename_dataset("one/top/b", "one/top/z").expect("renamed");
     change_all(&one, "one/top", 3);
     snapshot_all(&one, "one/top", "2");
     let stream = replica(&one, "one/top", (Some("1"), "2"), &[]);
     for cut in [stream.len() - 1, stream.len() - 39, stream.len() / 2, stream.len() / 4] {
         let (done, _) = receive(&two, &spec("second/copy", true), &stream[..cut]);
         done.expect_err("cut");
-        assert_eq!(two.pool.snapshot_names("second/copy/c").expect("it stays"), ["1"]);
+        assert_eq!(two.pool.datasets().snapshot_names("second/copy/c").expect("it stays"), ["1"]);
         // What had come stays, and is passed over.
     }
     let (done, told) = receive(&two, &spec("second/copy", true), &stream);
@@ -286,11 +298,12 @@ fn nothing_is_destroyed_before_all_of_the_stream_was_received() {
 #[test]
 fn what_is_in_use_keeps_its_name_and_the_stream_is_refused() {
     let (one, two) = hosts();
-    one.pool.rename_dataset("one/top/b", "one/top/z").expect("renamed");
+    one.pool.datasets().rename_dataset("one/top/b", "one/top/z").expect("renamed");
     snapshot_all(&one, "one/top", "2");
     let stream = replica(&one, "one/top", (Some("1"), "2"), &[]);
     let mut told = Told { busy: BTreeSet::from(["second/copy/b".to_owned()]), ..Told::default() };
-    let error = two.pool.receive(&spec("second/copy", false), &mut &stream[..], &mut told).unwrap_err();
+    let error =
+        two.pool.streams().receive(&spec("second/copy", false), &mut &stream[..], &mut told).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     assert!(names_of(&two, "second/copy").contains(&"second/copy/b".to_owned()));
     received(&two, &spec("second/copy", false), &stream);
@@ -300,7 +313,7 @@ fn what_is_in_use_keeps_its_name_and_the_stream_is_refused() {
 #[test]
 fn a_tree_that_no_sender_writes_is_refused_and_changes_nothing() {
     let (one, two) = hosts();
-    one.pool.rename_dataset("one/top/b", "one/top/z").expect("renamed");
+    one.pool.datasets().rename_dataset("one/top/b", "one/top/z").expect("renamed");
     snapshot_all(&one, "one/top", "2");
     let good = frames(&replica(&one, "one/top", (Some("1"), "2"), &[]));
     let header = StreamHeader { members: true, ..StreamHeader::default() };

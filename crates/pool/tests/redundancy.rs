@@ -127,9 +127,9 @@ fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
         flood(&machine.devices[1]);
         let pool = machine.import(&machine.all());
         check(&pool);
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         // In a world without tasks it may have ended by now.
-        let again = pool.scrub(ScrubCommand::Start);
+        let again = pool.devices().scrub(ScrubCommand::Start);
         assert!(matches!(again, Ok(()) | Err(Error::ScanActive { .. })), "{again:?}");
         finish(&pool);
         let scan = pool.state().scan.expect("there was one");
@@ -139,7 +139,7 @@ fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
         assert!(leaves[1].counts.checksum_errors > 0, "{redundancy:?}");
         assert!(leaves.iter().enumerate().all(|(at, leaf)| at == 1 || leaf.counts.checksum_errors == 0));
         // It holds now what it should: the others may fail.
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         assert_eq!(pool.state().scan.expect("a second").repaired, 0, "{redundancy:?}");
         pool.export().expect("exported");
@@ -160,13 +160,13 @@ fn a_scrub_mends_copies_that_nobody_reads() {
         let pool = machine.create(Redundancy::Mirror);
         for number in 0..SNAPSHOTS {
             let name = format!("tank@a-snapshot-whose-row-stays-where-it-is-{number}");
-            pool.take_snapshots(&[name], &Default::default()).expect("taken");
+            pool.datasets().take_snapshots(&[name], &Default::default()).expect("taken");
         }
         pool.export().expect("exported");
         flood(&machine.devices[spoilt]);
         let pool = machine.import(&machine.all());
         for repaired in [true, false] {
-            pool.scrub(ScrubCommand::Start).expect("begun");
+            pool.devices().scrub(ScrubCommand::Start).expect("begun");
             finish(&pool);
             let scan = pool.state().scan.expect("a scrub");
             assert_eq!((scan.repaired > 0, scan.lost), (repaired, 0), "device {spoilt}: {scan:?}");
@@ -175,7 +175,7 @@ fn a_scrub_mends_copies_that_nobody_reads() {
         // It has all of it, alone.
         let pool = machine.import(&[spoilt]);
         check(&pool);
-        assert_eq!(pool.snapshot_names("tank").expect("listed").len(), SNAPSHOTS);
+        assert_eq!(pool.datasets().snapshot_names("tank").expect("listed").len(), SNAPSHOTS);
         pool.export().expect("exported");
     }
 }
@@ -230,7 +230,7 @@ fn read_by_replacing(redundancy: Redundancy, count: usize, spoil: impl FnOnce(&M
     let pool = first.create(redundancy);
     let old = pool.state().leaves[1].config.path.clone();
     let scrubbed = |pool: &Pool| {
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(pool);
         let scrub = pool.state().scan.expect("a scrub");
         assert_eq!((scrub.repaired, scrub.lost), (0, 0), "{redundancy:?}: everything was right before");
@@ -338,12 +338,16 @@ fn a_device_that_was_offline_gets_what_it_missed() {
 /// Lets a sweep come to its end.
 fn sweep(pool: &Pool, what: Sweep) {
     let left = || match what {
-        Sweep::Trim => pool.trim_remaining(),
-        Sweep::Initialize => pool.initialize_remaining(),
+        Sweep::Trim => pool.devices().sweep_remaining(Sweep::Trim),
+        Sweep::Initialize => pool.devices().sweep_remaining(Sweep::Initialize),
     };
     match what {
-        Sweep::Trim => pool.trim(&[], TrimCommand::Start { rate: None }).expect("begun"),
-        Sweep::Initialize => pool.initialize(&[], TrimCommand::Start { rate: None }).expect("begun"),
+        Sweep::Trim => {
+            pool.devices().sweep(Sweep::Trim, &[], TrimCommand::Start { rate: None }).expect("begun")
+        }
+        Sweep::Initialize => {
+            pool.devices().sweep(Sweep::Initialize, &[], TrimCommand::Start { rate: None }).expect("begun")
+        }
     }
     for _ in 0..10_000 {
         if left() == 0 {
@@ -399,7 +403,10 @@ fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
         let before: Vec<_> = pool.state().leaves.iter().map(|leaf| (leaf.trim, leaf.initialize)).collect();
         let start = TrimCommand::Start { rate: None };
         for named in [vec![path.clone()], vec![pool.state().leaves[0].config.path.clone(), path.clone()]] {
-            for refused in [pool.trim(&named, start), pool.initialize(&named, start)] {
+            for refused in [
+                pool.devices().sweep(Sweep::Trim, &named, start),
+                pool.devices().sweep(Sweep::Initialize, &named, start),
+            ] {
                 assert!(matches!(refused, Err(Error::TrimOut { .. })), "{redundancy:?}: {refused:?}");
             }
         }
@@ -430,7 +437,7 @@ fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
                 assert!(read_file(pool, file) == content(file + seed), "{redundancy:?}: file {file}");
             }
         };
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         let scan = pool.state().scan.expect("a scrub");
         assert_eq!((scan.kind, scan.repaired, scan.lost), (ScanKind::Scrub, 0, 0), "{redundancy:?}");
@@ -504,8 +511,8 @@ fn groups_that_cannot_be_are_refused() {
 /// Pauses a scrub before its end: that of a small pool may be over before anybody can say a word.
 fn pause_one(pool: &Pool) {
     for _ in 0..10_000 {
-        pool.scrub(ScrubCommand::Start).expect("begun");
-        match pool.scrub(ScrubCommand::Pause) {
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
+        match pool.devices().scrub(ScrubCommand::Pause) {
             Ok(()) => return,
             Err(Error::ScanNone { .. }) => finish(pool),
             Err(error) => panic!("{error}"),
@@ -518,15 +525,15 @@ fn pause_one(pool: &Pool) {
 fn a_scrub_is_paused_over_an_export_and_goes_on() {
     let machine = Machine::new(3);
     let pool = machine.create(Redundancy::Raidz(1));
-    assert!(matches!(pool.scrub(ScrubCommand::Pause), Err(Error::ScanNone { .. })));
+    assert!(matches!(pool.devices().scrub(ScrubCommand::Pause), Err(Error::ScanNone { .. })));
     pause_one(&pool);
     pool.export().expect("exported");
     let pool = machine.import(&machine.all());
     assert_eq!(pool.state().scan.expect("kept").state, ScanState::Paused);
-    pool.scrub(ScrubCommand::Start).expect("it goes on");
+    pool.devices().scrub(ScrubCommand::Start).expect("it goes on");
     finish(&pool);
     pause_one(&pool);
-    pool.scrub(ScrubCommand::Stop).expect("stopped");
+    pool.devices().scrub(ScrubCommand::Stop).expect("stopped");
     assert_eq!(pool.state().scan.expect("told").state, ScanState::Canceled);
     pool.export().expect("exported");
 }

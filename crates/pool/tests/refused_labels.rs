@@ -34,12 +34,14 @@ const VERBS: [(&str, Verb); 5] = [
     ("add", |pool, machine| {
         let devices = vec![handle(&machine.new)];
         let group = GroupHandles { redundancy: Redundancy::None, class: GroupClass::Normal, devices };
-        pool.add_groups(vec![group], false, false)
+        pool.devices().add_groups(vec![group], false, false)
     }),
     ("attach", |pool, machine| pool.attach("a", handle(&machine.new), false)),
     ("replace", |pool, machine| pool.replace("a", handle(&machine.new), false)),
-    ("spare", |pool, machine| pool.add_spares(vec![handle(&machine.new)], false, false)),
-    ("log", |pool, machine| pool.add_logs(vec![handle(&machine.new)], false, false)),
+    ("spare", |pool, machine| pool.devices().add_spares(vec![handle(&machine.new)], false, false)),
+    ("log", |pool, machine| {
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&machine.new)]), false, false)
+    }),
 ];
 
 impl Machine {
@@ -53,7 +55,9 @@ impl Machine {
         };
         let pool = Pool::create(&machine.env, spec(vec![handle(&machine.main)], None)).expect("a pool");
         if with_log {
-            pool.add_logs(vec![handle(&machine.log)], false, false).expect("added");
+            pool.zil()
+                .add_logs(GroupHandles::alone(vec![handle(&machine.log)]), false, false)
+                .expect("added");
         }
         // Labels are older than the root from here on.
         put(&pool, "before");
@@ -200,10 +204,12 @@ fn a_changed_key_is_the_only_one_though_a_log_device_failed_meanwhile() {
         let env = &machine.env;
         let sealed = spec(vec![handle(&machine.main)], Some(key(env, &old)));
         let pool = Pool::create(env, CreateSpec { force: true, ..sealed }).expect("a sealed pool");
-        pool.add_logs(vec![handle(&machine.log)], true, false).expect("added");
+        pool.zil().add_logs(GroupHandles::alone(vec![handle(&machine.log)]), true, false).expect("added");
         put(&pool, "before");
         machine.log.arm(Fault { operation: Operation::Write, skip, effect: Effect::FailAlways });
-        pool.change_key("tank", Some(key(env, &new)), None).expect("the pool does without its log device");
+        pool.datasets()
+            .change_key("tank", Some(key(env, &new)), None)
+            .expect("the pool does without its log device");
         failed += machine.log.counts().failed;
         machine.crash(pool);
         let import = |secret: &[u8]| {

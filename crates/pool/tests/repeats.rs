@@ -28,14 +28,14 @@ fn into(target: &str) -> ReceiveSpec {
 
 fn send(host: &Host, plan: &[SendSpec]) -> Vec<u8> {
     let mut stream = Vec::new();
-    host.pool.send(plan, &mut stream, &mut |_, _| ()).expect("sent");
+    host.pool.streams().send(plan, &mut stream, &mut |_, _| ()).expect("sent");
     stream
 }
 
 /// A pool with a file system, and a file `a` in it that is stored.
 fn one() -> Host {
     let one = Host::new("one", 128);
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     write_file(&mount(&one.pool, "one/fs").0, ROOT, b"a", &noise(1, BYTES));
     one
 }
@@ -95,7 +95,7 @@ fn copies_within_a_file_system_go_once_and_are_shared() {
             fs.unlink(ROOT, name).expect("removed");
         }
         drop((fs, handle));
-        two.pool.destroy_snapshots(&["second/copy@1".into()], false).expect("destroyed");
+        two.pool.datasets().destroy_snapshots(&["second/copy@1".into()], false).expect("destroyed");
         two.check();
         assert_eq!(common::read_file(&mount(&two.pool, "second/copy").0, ROOT, b"b"), noise(1, BYTES));
     }
@@ -105,15 +105,15 @@ fn copies_within_a_file_system_go_once_and_are_shared() {
 fn what_file_systems_share_is_shared_where_no_key_parts_them() {
     let one = Host::new("one", 128);
     let dedup = BTreeMap::from([("dedup".to_owned(), "on".to_owned())]);
-    one.pool.create_dataset("one/t", dedup, None).expect("made");
+    one.pool.datasets().create_dataset("one/t", dedup, None).expect("made");
     for (seed, fs) in [(2, "one/t/a"), (3, "one/t/b")] {
-        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(fs, BTreeMap::new(), None).expect("made");
         write_file(&mount(&one.pool, fs).0, ROOT, b"file", &noise(1, BYTES));
         write_file(&mount(&one.pool, fs).0, ROOT, b"own", &noise(seed, 100_000));
         one.pool.sync().expect("committed");
     }
     let names = ["one/t@1", "one/t/a@1", "one/t/b@1"];
-    one.pool.take_snapshots(&names.map(String::from), &BTreeMap::new()).expect("taken");
+    one.pool.datasets().take_snapshots(&names.map(String::from), &BTreeMap::new()).expect("taken");
     let plan = names.map(|name| spec(name, None));
     let stream = send(&one, &plan);
     assert!(repeated(&stream) >= BYTES as u64 - 1_000 && stream.len() < BYTES + 800_000);
@@ -126,7 +126,7 @@ fn what_file_systems_share_is_shared_where_no_key_parts_them() {
     assert!(two.pool.sharing().saved_bytes() >= BYTES as u64 - 1_000);
     // Below a key each has a key of its own: what is named is copied.
     let key = common::key(&two.env, &KEY);
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
     let saved = two.pool.sharing().saved_bytes();
     two.receive("second/safe/sealed", &stream).expect("received");
     assert_eq!(two.pool.sharing().saved_bytes(), saved);
@@ -136,7 +136,7 @@ fn what_file_systems_share_is_shared_where_no_key_parts_them() {
             same((&one.pool, from.as_str()), (&two.pool, to.as_str()), &to);
         }
     }
-    two.pool.destroy_with_snapshots("second/open/a").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/open/a").expect("destroyed");
     same((&one.pool, "one/t/b"), (&two.pool, "second/open/b"), "what shared with it is gone");
     two.check_with(Some(&KEY));
 }
@@ -146,11 +146,11 @@ fn what_file_systems_share_is_shared_where_no_key_parts_them() {
 fn a_file_system_and_its_replica_go_in_one_stream() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
     let dedup = BTreeMap::from([("dedup".to_owned(), "on".to_owned())]);
-    one.pool.create_dataset("one/t", dedup, None).expect("made");
-    one.pool.create_dataset("one/t/a", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/t", dedup, None).expect("made");
+    one.pool.datasets().create_dataset("one/t/a", BTreeMap::new(), None).expect("made");
     write_file(&mount(&one.pool, "one/t/a").0, ROOT, b"file", &noise(1, BYTES));
     let names = ["one/t@1", "one/t/a@1"].map(String::from);
-    one.pool.take_snapshots(&names, &BTreeMap::new()).expect("taken");
+    one.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
     one.receive("one/t/b", &send(&one, &[spec("one/t/a@1", None)])).expect("received");
     let plan = ["one/t@1", "one/t/a@1", "one/t/b@1"].map(|name| spec(name, None));
     let stream = send(&one, &plan);
@@ -178,7 +178,7 @@ fn a_snapshot_repeats_what_one_before_it_in_the_stream_brought_and_no_other() {
     assert_eq!(repeated(&stream), 2 * BYTES as u64);
     assert!(stream.len() < BYTES + 400_000);
     let key = common::key(&two.env, &KEY);
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
     for target in ["second/copy", "second/safe/copy"] {
         let live = two.live();
         two.receive(target, &stream).expect("received");
@@ -190,7 +190,10 @@ fn a_snapshot_repeats_what_one_before_it_in_the_stream_brought_and_no_other() {
             assert!(snapshot_tree(&one.pool, &from) == snapshot_tree(&two.pool, &to), "{to}");
         }
         // What is named may go, and what refers to it stays.
-        two.pool.destroy_snapshots(&[format!("{target}@1"), format!("{target}@2")], false).expect("gone");
+        two.pool
+            .datasets()
+            .destroy_snapshots(&[format!("{target}@1"), format!("{target}@2")], false)
+            .expect("gone");
         two.check_with(Some(&KEY));
         same((&one.pool, "one/fs"), (&two.pool, target), target);
     }
@@ -225,7 +228,7 @@ fn what_breaks_off_among_repeats_goes_on() {
                 two = two.crash();
             }
             two.check();
-            let position = two.pool.partial_receive("second/copy").expect("kept").position;
+            let position = two.pool.datasets().partial("second/copy").expect("kept").position;
             stream = send(&one, &[SendSpec { resume: Some(position), ..spec("one/fs@1", None) }]);
             parts += 1;
         }
@@ -250,7 +253,7 @@ fn what_did_not_come_with_the_stream_cannot_be_named() {
         frames[at].1 = payload;
         let error = two.receive("second/copy", &joined_behind(header, &frames)).expect_err(what);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{what}: {error}");
-        assert_eq!(two.pool.datasets(), ["second"], "{what}");
+        assert_eq!(two.pool.datasets().names(), ["second"], "{what}");
     };
     let one_of = |repeat: Repeat| repeat.encode().to_vec();
     refused(StreamHeader::default(), good[at].1.clone(), "a header that does not say so");
@@ -279,7 +282,7 @@ fn what_did_not_come_with_the_stream_cannot_be_named() {
 #[test]
 fn a_crash_at_any_write_leaves_all_of_what_repeats_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     write_file(&mount(&one.pool, "one/fs").0, ROOT, b"a", &noise(1, 400_000));
     copy(&one, "one/fs", b"a", b"b");
     one.snapshot("one/fs@1");
@@ -302,7 +305,7 @@ fn a_crash_at_any_write_leaves_all_of_what_repeats_or_nothing() {
         [(&empty, &first, None, &before), (&based, &second, Some(&before), &after)]
     {
         Cuts::new(image, stream, "second/copy", WRITES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/copy".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/copy".to_owned());
             let found = there.then(|| hosts::tree(&host.pool, "second/copy"));
             let is_new = found.as_ref() == Some(new);
             assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
@@ -318,7 +321,7 @@ fn random_histories_of_copies_arrive_as_they_are() {
         let (one, two) = (Host::new("one", 128), Host::new("second", 128));
         let props = [("recordsize", "16384"), ("dedup", ["off", "on"][seed as usize % 2])];
         let props = props.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        one.pool.create_dataset("one/fs", props.into(), None).expect("made");
+        one.pool.datasets().create_dataset("one/fs", props.into(), None).expect("made");
         let mut dice = Dice(seed + 40);
         let mut base: Option<String> = None;
         let mut plan = Vec::new();
@@ -340,7 +343,7 @@ fn random_histories_of_copies_arrive_as_they_are() {
             }
         }
         let all: Vec<String> = (1..9).map(|round| format!("second/copy@{round}")).collect();
-        two.pool.destroy_snapshots(&all, false).expect("destroyed");
+        two.pool.datasets().destroy_snapshots(&all, false).expect("destroyed");
         two.check();
         assert!(snapshot_tree(&one.pool, "one/fs@9") == snapshot_tree(&two.pool, "second/copy@9"), "{seed}");
     }
@@ -399,7 +402,7 @@ fn what_was_there_before_is_passed_over_and_not_named() {
     let error = two.receive("second/copy", &both).expect_err("it names what did not come with it");
     assert!(matches!(error, Error::StreamDamaged { .. }), "{error}");
     assert!(error.to_string().contains("which was here before"), "{error}");
-    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1", "2"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy").unwrap(), ["1", "2"]);
     two.receive("second/copy", &send(&one, &plan[1..])).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "caught up");
     let all = two.receive("second/copy", &both).expect("all of it is there");

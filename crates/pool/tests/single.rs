@@ -9,7 +9,9 @@ use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
-use steadfast_pool::{CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand, TrimCommand};
+use steadfast_pool::{
+    CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand, Sweep, TrimCommand,
+};
 
 const FILES: u64 = 12;
 const UNIT: u32 = 4096;
@@ -42,7 +44,7 @@ fn pool(env: &Env, key: Option<NewKey>) -> (Vec<Arc<MemoryDevice>>, Pool) {
 }
 
 fn scrub(pool: &Pool) -> ScanRow {
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     for _ in 0..100_000 {
         if pool.scan_remaining() == [0, 0] {
             let scan = pool.state().scan.expect("there was one");
@@ -116,7 +118,7 @@ fn every_unit_that_is_spoilt_is_found_and_healed_or_its_file_is_named() {
 fn a_scrub_goes_on_beside_changes_and_finds_nothing_that_is_not_there() {
     let env = Env::simulated(4);
     let (_, pool) = pool(&env, None);
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     for round in 0..20 {
         let (fs, handle) = mount(&pool, "tank");
         let name = format!("file{}", round % FILES).into_bytes();
@@ -148,7 +150,7 @@ fn beside_other_load_a_scrub_keeps_within_its_bandwidth() {
     let pool = import(&env, handles(&devices), None).expect("imported");
     const LIMIT: u64 = 1 << 20;
     pool.set_pool_prop("scrublimit", Some(&LIMIT.to_string())).expect("set");
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     let began = env.clock.monotonic_ns();
     let mut read = 0;
     for round in 0..100_000_u64 {
@@ -188,7 +190,7 @@ fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
     let before = devices_read();
     common::read_file(&fs, ROOT, b"file0");
     assert_eq!(devices_read(), before, "it is in memory");
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     let began = env.clock.monotonic_ns();
     for _ in 0..100_000 {
         if pool.scan_remaining() == [0, 0] {
@@ -216,10 +218,12 @@ fn an_initialization_ends_with_its_device() {
     let (_, pool) = pool(&env, None);
     let path = pool.state().leaves[0].config.path.clone();
     // A slot now and then: it goes on for hours.
-    pool.initialize(std::slice::from_ref(&path), TrimCommand::Start { rate: Some(4096) }).expect("begun");
+    pool.devices()
+        .sweep(Sweep::Initialize, std::slice::from_ref(&path), TrimCommand::Start { rate: Some(4096) })
+        .expect("begun");
     pool.step();
-    assert!(pool.initialize_remaining() > 0, "under way");
-    pool.remove(&[path], false).expect("begun");
+    assert!(pool.devices().sweep_remaining(Sweep::Initialize) > 0, "under way");
+    pool.devices().remove_groups(&[path], false).expect("begun");
     for _ in 0..10_000 {
         if pool.move_remaining().is_none() {
             break;
@@ -227,7 +231,7 @@ fn an_initialization_ends_with_its_device() {
         pool.step();
     }
     assert_eq!((pool.state().leaves.len(), pool.move_remaining()), (1, None), "it has left");
-    assert_eq!(pool.initialize_remaining(), 0);
+    assert_eq!(pool.devices().sweep_remaining(Sweep::Initialize), 0);
     // What is left to be discarded, and whatever else a removal leaves.
     (0..500).for_each(|_| pool.step());
     let began = env.clock.monotonic_ns();

@@ -23,7 +23,7 @@ impl Machine {
         let device = Arc::new(MemoryDevice::new("device", 512 * MIB));
         let pool = Pool::create(&Env::simulated(2), spec(handles(&[Arc::clone(&device)]), None));
         let pool = pool.expect("a pool");
-        pool.create_dataset("tank/fs", BTreeMap::new(), None).expect("made");
+        pool.datasets().create_dataset("tank/fs", BTreeMap::new(), None).expect("made");
         let file = {
             let (fs, _handle) = mount(&pool, "tank/fs");
             write_file(&fs, ROOT, b"file", &noise(1, 300_000))
@@ -40,7 +40,7 @@ impl Machine {
         self.pool.sync().expect("committed");
         let before = self.device.counts();
         let name = format!("tank/fs@number {}", self.count).replace(' ', "-");
-        self.pool.take_snapshots(&[name], &BTreeMap::new()).expect("taken");
+        self.pool.datasets().take_snapshots(&[name], &BTreeMap::new()).expect("taken");
         let after = self.device.counts();
         self.count += 1;
         (after.writes - before.writes, after.written_bytes - before.written_bytes)
@@ -64,7 +64,7 @@ fn a_snapshot_costs_as_much_beside_a_thousand_as_beside_ten() {
     let mut machine = Machine::new();
     let few = machine.cost(10);
     let many = machine.cost(1_000);
-    assert_eq!(machine.pool.snapshot_names("tank/fs").expect("there").len(), 1_008);
+    assert_eq!(machine.pool.datasets().snapshot_names("tank/fs").expect("there").len(), 1_008);
     // The tree that lists them may have become one level higher, in two copies.
     assert!(
         many.0 <= few.0 + 2 && many.1 <= few.1 + (64 << 10),

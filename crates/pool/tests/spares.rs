@@ -62,7 +62,7 @@ impl Machine {
         };
         let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
         let pool = Pool::create(&machine.env, spec).expect("a pool");
-        pool.add_spares(handles(&machine.devices[count..]), false, false).expect("added");
+        pool.devices().add_spares(handles(&machine.devices[count..]), false, false).expect("added");
         write(&pool, 0..FILES);
         (machine, pool)
     }
@@ -157,11 +157,14 @@ fn a_spare_goes_when_the_device_is_back_and_waits_again() {
         machine.fail(1);
         write(&pool, FILES..2 * FILES);
         settle(&pool);
-        assert!(matches!(pool.remove_spare(&pool.state().spares[0].path), Err(Error::SpareInUse { .. })));
+        assert!(matches!(
+            pool.devices().remove_spare(&pool.state().spares[0].path),
+            Err(Error::SpareInUse { .. })
+        ));
         let named = [path.clone()];
         let other = pool.state().leaves[0].config.path.clone();
         assert!(matches!(pool.detach(&other), Err(Error::SpareInUse { .. })));
-        assert!(matches!(pool.remove(&named, false), Err(Error::SpareInUse { .. })));
+        assert!(matches!(pool.devices().remove_groups(&named, false), Err(Error::SpareInUse { .. })));
         machine.devices[1].disarm();
         let again = Arc::clone(&machine.devices[1]);
         let open =
@@ -181,7 +184,7 @@ fn a_spare_goes_when_the_device_is_back_and_waits_again() {
         let pool = machine.import(&machine.all());
         let spare = pool.state().spares[0].clone();
         assert_eq!((spare.standing, spare.trouble), (None, None));
-        pool.remove_spare(&spare.path).expect("it waits");
+        pool.devices().remove_spare(&spare.path).expect("it waits");
         assert!(pool.state().spares.is_empty());
         pool.export().expect("exported");
     }
@@ -212,15 +215,15 @@ fn a_spare_steps_in_for_what_import_does_not_find_and_goes_when_it_is_replaced()
 fn spares_that_make_no_sense_are_refused() {
     let (machine, pool) = Machine::new(Redundancy::Mirror, 2);
     for at in [0, 2] {
-        let again = pool.add_spares(handles(&machine.devices[at..=at]), true, false);
+        let again = pool.devices().add_spares(handles(&machine.devices[at..=at]), true, false);
         assert!(matches!(again, Err(Error::Twice { .. })), "{again:?}");
     }
     let whole = Arc::new(MemoryDevice::whole_segments("objects", 128 << 20));
-    let refused = pool.add_spares(handles(&[whole]), false, false);
+    let refused = pool.devices().add_spares(handles(&[whole]), false, false);
     assert!(matches!(refused, Err(Error::TooSmall { .. })), "{refused:?}");
-    assert!(pool.remove_spare("nothing").is_err());
+    assert!(pool.devices().remove_spare("nothing").is_err());
     let dry = Arc::new(MemoryDevice::new("dry", 128 << 20));
-    pool.add_spares(handles(&[dry]), false, true).expect("it would do");
+    pool.devices().add_spares(handles(&[dry]), false, true).expect("it would do");
     assert_eq!(pool.state().spares.len(), 1);
     pool.export().expect("exported");
 }
@@ -237,22 +240,24 @@ fn what_waits_beside_is_added_or_taken_away_whole_or_not_at_all() {
     // The second of two cannot be written.
     let two = [new("one"), new("two")];
     two[1].arm(broken);
-    pool.add_spares(handles(&two), false, false).unwrap_err();
-    pool.add_caches(handles(&two), false, false).unwrap_err();
+    pool.devices().add_spares(handles(&two), false, false).unwrap_err();
+    pool.devices().add_caches(handles(&two), false, false).unwrap_err();
     assert_eq!(waiting(&pool), (1, 0, 0));
     // Labels cannot be written as long as a log device fails that they list.
     let (cache, log, other) = (new("cache"), new("log"), new("other log"));
-    pool.add_caches(handles(&[cache]), false, false).expect("added");
-    pool.add_logs(handles(&[Arc::clone(&log), other]), false, false).expect("added");
+    pool.devices().add_caches(handles(&[cache]), false, false).expect("added");
+    pool.zil()
+        .add_logs(GroupHandles::alone(handles(&[Arc::clone(&log), other])), false, false)
+        .expect("added");
     log.arm(broken);
     let spare = pool.state().spares[0].path.clone();
-    assert!(matches!(pool.remove_spare(&spare), Err(Error::LogUnfit { .. })));
+    assert!(matches!(pool.devices().remove_spare(&spare), Err(Error::LogUnfit { .. })));
     assert_eq!(waiting(&pool), (1, 1, 2), "nothing was changed");
     // The next commit gives the log device up, and then they go.
     pool.sync().expect("committed");
-    pool.remove_spare(&spare).expect("removed");
-    pool.remove_cache("cache").expect("removed");
-    pool.remove_log("log").expect("removed");
+    pool.devices().remove_spare(&spare).expect("removed");
+    pool.devices().remove_cache("cache").expect("removed");
+    pool.zil().remove_log("log").expect("removed");
     assert_eq!(waiting(&pool), (0, 0, 1));
     check(&pool, 0..FILES);
     pool.export().expect("exported");

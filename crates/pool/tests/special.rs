@@ -129,7 +129,7 @@ fn metadata_lies_on_special_devices_and_small_blocks_as_far_as_the_property_says
         assert_eq!(after[0], before[0], "{kind:?}: metadata went to the normal side");
         assert!(after[1] > before[1]);
 
-        pool.set_property("tank", "special_small_blocks", Some("32768")).expect("set");
+        pool.datasets().set_property("tank", "special_small_blocks", Some("32768")).expect("set");
         let before = living(&pool);
         write(&pool, 100..200, 30_000);
         let after = living(&pool);
@@ -144,7 +144,7 @@ fn metadata_lies_on_special_devices_and_small_blocks_as_far_as_the_property_says
         check(&pool, 0..100, 100_000);
         check(&pool, 100..200, 30_000);
         check(&pool, 200..210, 40_000);
-        pool.scrub(ScrubCommand::Start).expect("begun");
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
         finish(&pool);
         let scan = pool.state().scan.expect("a scrub");
         assert_eq!((scan.repaired, scan.lost), (0, 0), "{kind:?}");
@@ -156,7 +156,7 @@ fn metadata_lies_on_special_devices_and_small_blocks_as_far_as_the_property_says
 fn a_special_side_that_is_full_sends_the_rest_to_the_other_one() {
     let machine = Machine::new((1, 512 * MIB), (1, 64 * MIB));
     let pool = machine.create(vec![machine.normal(Redundancy::None), machine.special(Redundancy::None)]);
-    pool.set_property("tank", "special_small_blocks", Some("131072")).expect("set");
+    pool.datasets().set_property("tank", "special_small_blocks", Some("131072")).expect("set");
     // All of it is small: twice what the special device holds.
     let files = 128;
     write(&pool, 0..files, MIB as usize);
@@ -254,11 +254,11 @@ fn special_devices_are_added_filled_by_a_rebalance_and_removed() {
         }
     }
     write(&pool, 0..60, 50_000);
-    pool.add_groups(vec![machine.special(Redundancy::Mirror)], false, false).expect("added");
-    pool.set_property("tank", "special_small_blocks", Some("16384")).expect("set");
+    pool.devices().add_groups(vec![machine.special(Redundancy::Mirror)], false, false).expect("added");
+    pool.datasets().set_property("tank", "special_small_blocks", Some("16384")).expect("set");
     write(&pool, 60..160, 12_000);
     let before = living(&pool);
-    pool.rebalance(ScrubCommand::Start).expect("begun");
+    pool.devices().rebalance(ScrubCommand::Start).expect("begun");
     finish(&pool);
     let after = living(&pool);
     assert!(after[1] > before[1], "older metadata moves there: {before:?} {after:?}");
@@ -274,7 +274,7 @@ fn special_devices_are_added_filled_by_a_rebalance_and_removed() {
     }
     check(&pool, 60..160, 12_000);
     let path = |pool: &Pool| pool.state().leaves.last().expect("there are some").config.path.clone();
-    pool.remove(&[path(&pool)], false).expect("begun");
+    pool.devices().remove_groups(&[path(&pool)], false).expect("begun");
     finish(&pool);
     for _ in 0..5 {
         pool.sync().expect("committed");
@@ -313,7 +313,7 @@ fn a_lost_special_group_is_a_lost_pool_and_one_of_a_mirror_is_not() {
 fn the_last_normal_group_stays_and_whole_objects_are_no_special_devices() {
     let machine = Machine::new((1, 128 * MIB), (1, 128 * MIB));
     let pool = machine.create(vec![machine.normal(Redundancy::None), machine.special(Redundancy::None)]);
-    let refused = pool.remove(&["normal0".into()], false);
+    let refused = pool.devices().remove_groups(&["normal0".into()], false);
     assert!(matches!(refused, Err(Error::LastGroup { .. })), "{refused:?}");
     let objects = Arc::new(MemoryDevice::whole_segments("objects", 128 * MIB));
     let group = GroupHandles {
@@ -321,6 +321,6 @@ fn the_last_normal_group_stays_and_whole_objects_are_no_special_devices() {
         class: GroupClass::Special,
         devices: vec![common::handle(&objects)],
     };
-    let refused = pool.add_groups(vec![group], false, false);
+    let refused = pool.devices().add_groups(vec![group], false, false);
     assert!(matches!(refused, Err(Error::GroupOfObjects { .. })), "{refused:?}");
 }

@@ -73,7 +73,7 @@ fn whole(pool: &Pool) {
     };
     // What was cut off in the middle of a txg is looked at by a resilver first.
     settle();
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     settle();
     let scan = pool.state().scan.expect("a scrub");
     assert_eq!((scan.repaired, scan.lost), (0, 0));
@@ -190,7 +190,7 @@ fn what_was_promised_on_a_log_device_is_in_both_halves() {
     let mut spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
     spec.root_props.insert("journal".into(), "ordered".into());
     let pool = Pool::create(&machine.env, spec).expect("a pool");
-    pool.add_logs(handles(&machine.devices[2..]), false, false).expect("added");
+    pool.zil().add_logs(GroupHandles::alone(handles(&machine.devices[2..])), false, false).expect("added");
     let promise = |name: &str| {
         let (fs, _open) = mount(&pool, "tank");
         write_file(&fs, ROOT, name.as_bytes(), name.as_bytes());

@@ -26,8 +26,8 @@ impl ReceiveWatch for Meddler<'_> {
     fn after(&mut self, _: &str) {}
     fn progress(&mut self, _: &str, _: u64) {
         if !std::mem::replace(&mut self.done, true) {
-            self.pool.rename_dataset("second/a", "second/b").expect("renamed");
-            self.pool.create_dataset("second/b/copy", BTreeMap::new(), None).expect("made");
+            self.pool.datasets().rename_dataset("second/a", "second/b").expect("renamed");
+            self.pool.datasets().create_dataset("second/b/copy", BTreeMap::new(), None).expect("made");
         }
     }
 }
@@ -35,7 +35,7 @@ impl ReceiveWatch for Meddler<'_> {
 #[test]
 fn a_snapshot_and_its_increments_arrive_as_they_were() {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@0");
     let full = one.send("one/fs@0", None);
@@ -52,7 +52,7 @@ fn a_snapshot_and_its_increments_arrive_as_they_were() {
         let increment = one.send(&name, Some(&before));
         two.receive("second/copy", &increment).expect("received");
         same((&one.pool, "one/fs"), (&two.pool, "second/copy"), format!("round {round}"));
-        let infos = |host: &Host, fs| host.pool.snapshot_infos(fs, None).unwrap();
+        let infos = |host: &Host, fs| host.pool.datasets().snapshot_infos(fs, None).unwrap();
         let (sent, got) = (infos(&one, "one/fs"), infos(&two, "second/copy"));
         for (sent, got) in sent.iter().zip(&got) {
             assert_eq!(
@@ -70,7 +70,7 @@ fn a_snapshot_and_its_increments_arrive_as_they_were() {
 
     // Nothing is left behind when all is gone.
     let two = two.crash();
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
     two.check();
     let empty = Host::new("second", 256);
     empty.check();
@@ -80,7 +80,7 @@ fn a_snapshot_and_its_increments_arrive_as_they_were() {
 #[test]
 fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, b"first", &noise(1, 30_000));
@@ -106,7 +106,7 @@ fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
         bad[at] ^= 1 << dice.below(8);
         refused(&bad, &format!("byte {at}"));
         refused(&full[..at], &format!("cut at {at}"));
-        assert_eq!(two.pool.datasets(), ["second"]);
+        assert_eq!(two.pool.datasets().names(), ["second"]);
     }
     two.check();
     two.receive("second/copy", &full).expect("received");
@@ -121,7 +121,7 @@ fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
     }
     two.check();
     assert_eq!(tree(&two.pool, "second/copy"), before);
-    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["a"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy").unwrap(), ["a"]);
     assert!(two.live() <= live + (1 << 20), "{} and {live}: all was freed", two.live());
     two.receive("second/copy", &increment).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
@@ -131,7 +131,7 @@ fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
 fn what_does_not_fit_is_refused_with_the_reason() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 64));
     for name in ["one/fs", "one/other"] {
-        one.pool.create_dataset(name, BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset(name, BTreeMap::new(), None).expect("made");
     }
     furnish(&one.pool, "one/fs");
     for name in ["one/fs@a", "one/fs@b", "one/fs@c", "one/other@a"] {
@@ -146,7 +146,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     );
     let wrong =
         SendSpec { snapshot: "one/fs@a".into(), base: Some("one/fs@b".into()), ..SendSpec::default() };
-    let refused = one.pool.send(&[wrong], &mut Vec::new(), &mut |_, _| ());
+    let refused = one.pool.streams().send(&[wrong], &mut Vec::new(), &mut |_, _| ());
     assert!(matches!(refused, Err(Error::NotEarlier { .. })), "{refused:?}");
 
     let error = two.receive("second/none", &ab).unwrap_err();
@@ -187,14 +187,14 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     assert!(matches!(error, Error::BaseNotYoungest { .. }), "{error}");
     let force = ReceiveSpec { target: "second/copy".into(), force: true, ..ReceiveSpec::default() };
     // Nor does what a clone began as go.
-    two.pool.clone_snapshot("second/copy@own", "second/clone", BTreeMap::new()).expect("made");
+    two.pool.datasets().clone_snapshot("second/copy@own", "second/clone", BTreeMap::new()).expect("made");
     let error = two.receive_as(&force, &ab).unwrap_err();
     assert!(matches!(error, Error::HasClones { .. }), "{error}");
     two.check();
-    two.pool.destroy_with_snapshots("second/clone").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/clone").expect("destroyed");
     two.receive_as(&force, &ab).expect("received");
     two.receive("second/copy", &bc).expect("received");
-    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["a", "b", "c"]);
+    assert_eq!(two.pool.datasets().snapshot_names("second/copy").unwrap(), ["a", "b", "c"]);
     two.check();
 
     // A pool that is full.
@@ -213,7 +213,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
 #[test]
 fn numbers_that_are_none_of_an_inode_are_refused() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let stream = one.send("one/fs@a", None);
@@ -240,7 +240,7 @@ fn numbers_that_are_none_of_an_inode_are_refused() {
         wrong.encode(&mut bad[at].1);
         let error = two.receive("second/copy", &joined(&bad)).expect_err("refused");
         assert!(matches!(error, Error::StreamDamaged { .. }), "{wrong:?}: {error}");
-        assert_eq!(two.pool.datasets(), ["second"], "{wrong:?}");
+        assert_eq!(two.pool.datasets().names(), ["second"], "{wrong:?}");
     }
     two.receive("second/copy", &stream).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
@@ -249,7 +249,7 @@ fn numbers_that_are_none_of_an_inode_are_refused() {
 #[test]
 fn what_broke_off_goes_on_where_it_was() {
     let (one, mut two) = (Host::new("one", 256), Host::new("second", 256));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
@@ -262,13 +262,13 @@ fn what_broke_off_goes_on_where_it_was() {
     while parts < 8 {
         let at = stream.len() / 4 + dice.below(stream.len() as u64 / 4) as usize;
         two.receive_as(&keep, &stream[..at]).expect_err("cut");
-        assert_eq!(two.pool.datasets(), ["second"]);
+        assert_eq!(two.pool.datasets().names(), ["second"]);
         if parts % 2 == 0 {
             two = two.crash();
         }
         two.check();
-        let Partial { guid, base, position, .. } = two.pool.partial_receive("second/copy").expect("kept");
-        assert_eq!((guid, base), (one.pool.snapshot_infos("one/fs", None).unwrap()[0].guid, 0));
+        let Partial { guid, base, position, .. } = two.pool.datasets().partial("second/copy").expect("kept");
+        assert_eq!((guid, base), (one.pool.datasets().snapshot_infos("one/fs", None).unwrap()[0].guid, 0));
         let error = two.receive_as(&keep, &full).expect_err("a part is there");
         assert!(matches!(error, Error::PartialExists { .. }), "{error}");
         stream = one.send_from("one/fs@a", None, Some(position));
@@ -278,7 +278,7 @@ fn what_broke_off_goes_on_where_it_was() {
     assert!(sent.last() < sent.first(), "what is left becomes less: {sent:?}");
     two.receive_as(&keep, &stream).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
-    assert!(two.pool.partial_receive("second/copy").is_none());
+    assert!(two.pool.datasets().partial("second/copy").is_none());
 
     // The same of an increment; then it is given up.
     disturb(&one.pool, "one/fs", &mut dice);
@@ -290,13 +290,13 @@ fn what_broke_off_goes_on_where_it_was() {
     two.check();
     let mut two = two.crash();
     assert_eq!(tree(&two.pool, "second/copy"), before);
-    let error = two.pool.destroy_snapshots(&["second/copy@a".into()], false).unwrap_err();
+    let error = two.pool.datasets().destroy_snapshots(&["second/copy@a".into()], false).unwrap_err();
     assert!(matches!(error, Error::PartialExists { .. }), "{error}");
-    two.pool.abort_receive("second/copy").expect("given up");
+    two.pool.datasets().abort_receive("second/copy").expect("given up");
     two.check();
     two.receive_as(&keep, &increment[..increment.len() * 3 / 4]).expect_err("cut");
     two = two.crash();
-    let Partial { position, .. } = two.pool.partial_receive("second/copy").expect("kept");
+    let Partial { position, .. } = two.pool.datasets().partial("second/copy").expect("kept");
     let rest = one.send_from("one/fs@b", Some("one/fs@a"), Some(position));
     two.receive_as(&keep, &rest).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
@@ -306,7 +306,7 @@ fn what_broke_off_goes_on_where_it_was() {
 #[test]
 fn what_broke_off_below_what_is_replaced_goes_with_that() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, b"file", &noise(1, 4 << 20));
@@ -314,17 +314,17 @@ fn what_broke_off_below_what_is_replaced_goes_with_that() {
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
     let live = two.live();
-    two.pool.create_dataset("second/copy", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/copy", BTreeMap::new(), None).expect("made");
     let keep = ReceiveSpec { target: "second/copy/half".into(), keep: true, ..ReceiveSpec::default() };
     two.receive_as(&keep, &full[..full.len() / 2]).expect_err("cut");
-    assert!(two.pool.partial_receive("second/copy/half").is_some());
+    assert!(two.pool.datasets().partial("second/copy/half").is_some());
     let force = ReceiveSpec { target: "second/copy".into(), force: true, ..ReceiveSpec::default() };
     two.receive_as(&force, &full).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "in its place");
-    assert!(two.pool.partial_receive("second/copy/half").is_none());
+    assert!(two.pool.datasets().partial("second/copy/half").is_none());
     two.check();
     let two = two.crash();
-    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.datasets().destroy_with_snapshots("second/copy").expect("destroyed");
     two.check();
     assert!(two.live() <= live + (1 << 20), "{} and {live}", two.live());
 }
@@ -333,7 +333,7 @@ fn what_broke_off_below_what_is_replaced_goes_with_that() {
 #[test]
 fn what_is_received_upon_does_not_go_with_its_last_tag_or_clone() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
@@ -342,41 +342,41 @@ fn what_is_received_upon_does_not_go_with_its_last_tag_or_clone() {
     let increment = one.send("one/fs@b", Some("one/fs@a"));
 
     let base = ["second/copy@a".to_owned()];
-    two.pool.hold(&base, "tag").expect("held");
-    two.pool.clone_snapshot(&base[0], "second/clone", BTreeMap::new()).expect("cloned");
-    two.pool.destroy_snapshots(&base, true).expect("it goes later");
+    two.pool.datasets().hold(&base, "tag").expect("held");
+    two.pool.datasets().clone_snapshot(&base[0], "second/clone", BTreeMap::new()).expect("cloned");
+    two.pool.datasets().destroy_snapshots(&base, true).expect("it goes later");
     let keep = ReceiveSpec { target: "second/copy".into(), keep: true, ..ReceiveSpec::default() };
     two.receive_as(&keep, &increment[..increment.len() / 2]).expect_err("cut");
-    two.pool.release(&base, "tag").expect("the clone keeps it");
+    two.pool.datasets().release(&base, "tag").expect("the clone keeps it");
     let names = ["second/clone".to_owned()];
     let refused = [
-        two.pool.check_destroy_all(&names).unwrap_err(),
-        two.pool.destroy_dataset("second/clone").unwrap_err(),
+        two.pool.datasets().check_destroy_all(&names).unwrap_err(),
+        two.pool.datasets().destroy_dataset("second/clone").unwrap_err(),
     ];
     assert!(refused.iter().all(|error| matches!(error, Error::PartialExists { .. })), "{refused:?}");
-    two.pool.hold(&base, "tag").expect("held");
-    two.pool.destroy_dataset("second/clone").expect("the tag keeps it");
-    let error = two.pool.release(&base, "tag").unwrap_err();
+    two.pool.datasets().hold(&base, "tag").expect("held");
+    two.pool.datasets().destroy_dataset("second/clone").expect("the tag keeps it");
+    let error = two.pool.datasets().release(&base, "tag").unwrap_err();
     assert!(matches!(error, Error::PartialExists { .. }), "{error}");
-    assert_eq!(two.pool.holds(&base[0]).expect("listed").len(), 1, "it has its tag");
+    assert_eq!(two.pool.datasets().holds(&base[0]).expect("listed").len(), 1, "it has its tag");
 
     let two = two.crash();
     two.check();
-    assert!(two.pool.partial_receive("second/copy").is_some());
-    two.pool.abort_receive("second/copy").expect("given up");
-    two.pool.release(&base, "tag").expect("nothing needs it");
-    assert!(two.pool.snapshot_names("second/copy").expect("listed").is_empty());
+    assert!(two.pool.datasets().partial("second/copy").is_some());
+    two.pool.datasets().abort_receive("second/copy").expect("given up");
+    two.pool.datasets().release(&base, "tag").expect("nothing needs it");
+    assert!(two.pool.datasets().snapshot_names("second/copy").expect("listed").is_empty());
     two.check();
 }
 
 #[test]
 fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
-    two.pool.create_dataset("second/copy", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/copy", BTreeMap::new(), None).expect("made");
     {
         let (fs, _handle) = mount(&two.pool, "second/copy");
         write_file(&fs, ROOT, b"old", &noise(1, 3_000_000));
@@ -388,19 +388,19 @@ fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     two.receive_as(&force, &full[..full.len() / 2]).expect_err("cut");
     assert_eq!(tree(&two.pool, "second/copy"), before, "until all has arrived it is what it was");
     {
-        let _handle = two.pool.open_dataset("second/copy").expect("open");
+        let _handle = two.pool.datasets().open_dataset("second/copy").expect("open");
         let error = two.receive_as(&force, &full).unwrap_err();
         assert!(matches!(error, Error::Busy { .. }), "{error}");
     }
     two.check();
-    two.pool.create_dataset("second/copy/child", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/copy/child", BTreeMap::new(), None).expect("made");
     let error = two.receive_as(&force, &full).unwrap_err();
     assert!(matches!(error, Error::HasChildren { .. }), "{error}");
-    two.pool.destroy_dataset("second/copy/child").expect("destroyed");
+    two.pool.datasets().destroy_dataset("second/copy/child").expect("destroyed");
     two.snapshot("second/copy@own");
     let error = two.receive_as(&force, &full).unwrap_err();
     assert!(matches!(error, Error::HasSnapshots { .. }), "{error}");
-    two.pool.destroy_snapshots(&["second/copy@own".into()], false).expect("destroyed");
+    two.pool.datasets().destroy_snapshots(&["second/copy@own".into()], false).expect("destroyed");
     assert_eq!(tree(&two.pool, "second/copy"), before);
     // At each write: the old one or the new one.
     two.check();
@@ -417,13 +417,13 @@ fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
     two.check();
     assert!(two.live() < live + (12 << 20), "the old one is freed");
-    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
+    assert_eq!(two.pool.datasets().names(), ["second", "second/copy"]);
 }
 
 #[test]
 fn a_bookmark_is_enough_to_go_on_from() {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     {
         // Many names, so that whole leaves go.
@@ -436,8 +436,11 @@ fn a_bookmark_is_enough_to_go_on_from() {
     let mut dice = Dice(23);
     for round in 1..8_u64 {
         let (name, mark) = (format!("one/fs@{round}"), format!("one/fs#{}", round - 1));
-        one.pool.add_bookmark(&format!("one/fs@{}", round - 1), &(round - 1).to_string()).expect("marked");
-        one.pool.destroy_snapshots(&[format!("one/fs@{}", round - 1)], false).expect("destroyed");
+        one.pool
+            .datasets()
+            .add_bookmark(&format!("one/fs@{}", round - 1), &(round - 1).to_string())
+            .expect("marked");
+        one.pool.datasets().destroy_snapshots(&[format!("one/fs@{}", round - 1)], false).expect("destroyed");
         disturb(&one.pool, "one/fs", &mut dice);
         let (fs, handle) = mount(&one.pool, "one/fs");
         let folder = fs.lookup(ROOT, b"many").expect("found").ino;
@@ -454,10 +457,10 @@ fn a_bookmark_is_enough_to_go_on_from() {
     let two = two.crash();
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
     let one = one.crash();
-    assert_eq!(one.pool.bookmark_infos("one/fs").unwrap().len(), 7);
-    one.pool.remove_bookmark("one/fs#3").expect("removed");
-    assert!(matches!(one.pool.remove_bookmark("one/fs#3"), Err(Error::NoSuchBookmark { .. })));
-    one.pool.destroy_with_snapshots("one/fs").expect("destroyed");
+    assert_eq!(one.pool.datasets().bookmark_infos("one/fs").unwrap().len(), 7);
+    one.pool.datasets().remove_bookmark("one/fs#3").expect("removed");
+    assert!(matches!(one.pool.datasets().remove_bookmark("one/fs#3"), Err(Error::NoSuchBookmark { .. })));
+    one.pool.datasets().destroy_with_snapshots("one/fs").expect("destroyed");
     one.check();
 }
 
@@ -465,8 +468,8 @@ fn a_bookmark_is_enough_to_go_on_from() {
 fn encrypted_datasets_are_sent_open_and_received_under_their_own_keys() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
     let key = |host: &Host, byte| common::key(&host.env, &[byte; 32]);
-    one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key(&one, 1))).expect("made");
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key(&two, 2))).expect("made");
+    one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key(&one, 1))).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key(&two, 2))).expect("made");
     furnish(&one.pool, "one/vault");
     one.snapshot("one/vault@a");
     let full = one.send("one/vault@a", None);
@@ -477,35 +480,35 @@ fn encrypted_datasets_are_sent_open_and_received_under_their_own_keys() {
     two.receive_as(&ReceiveSpec { target: "second/safe/copy".into(), ..ReceiveSpec::default() }, &increment)
         .expect("received");
     same((&one.pool, "one/vault"), (&two.pool, "second/safe/copy"), "at the end");
-    one.pool.unload_key("one/vault").expect("unloaded");
+    one.pool.datasets().unload_key("one/vault").expect("unloaded");
     let spec = SendSpec { snapshot: "one/vault@b".into(), ..SendSpec::default() };
-    let error = one.pool.send(&[spec], &mut Vec::new(), &mut |_, _| ()).unwrap_err();
+    let error = one.pool.streams().send(&[spec], &mut Vec::new(), &mut |_, _| ()).unwrap_err();
     assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
     // After a crash the hidden dataset's key is loaded with the others.
     let two = two.crash();
-    assert_eq!(two.pool.key_format("second/safe").unwrap(), KeyFormat::Raw);
-    two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
-    one.pool.load_key("one/vault", &[1; 32], false).expect("loaded");
+    assert_eq!(two.pool.datasets().key_format("second/safe").unwrap(), KeyFormat::Raw);
+    two.pool.datasets().load_key("second/safe", &[2; 32], false).expect("loaded");
+    one.pool.datasets().load_key("one/vault", &[1; 32], false).expect("loaded");
     same((&one.pool, "one/vault"), (&two.pool, "second/safe/copy"), "at the end");
 }
 
 #[test]
 fn what_could_not_go_on_without_its_key_goes_on_when_it_is_there() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
     let key = common::key(&two.env, &[2; 32]);
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
     let keep = ReceiveSpec { target: "second/safe/copy".into(), keep: true, ..ReceiveSpec::default() };
     two.receive_as(&keep, &full[..full.len() / 2]).expect_err("cut");
-    let Partial { position, .. } = two.pool.partial_receive("second/safe/copy").expect("kept");
+    let Partial { position, .. } = two.pool.datasets().partial("second/safe/copy").expect("kept");
     let rest = one.send_from("one/fs@a", None, Some(position));
-    two.pool.unload_key("second/safe").expect("unloaded");
+    two.pool.datasets().unload_key("second/safe").expect("unloaded");
     let error = two.receive_as(&keep, &rest).expect_err("it cannot be opened");
     assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
-    two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
+    two.pool.datasets().load_key("second/safe", &[2; 32], false).expect("loaded");
     two.receive_as(&keep, &rest).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/safe/copy"), "at the end");
 }
@@ -513,17 +516,18 @@ fn what_could_not_go_on_without_its_key_goes_on_when_it_is_there() {
 #[test]
 fn what_arrives_below_a_new_name_does_not_get_the_name_of_another() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
-    two.pool.create_dataset("second/a", BTreeMap::new(), None).expect("made");
+    two.pool.datasets().create_dataset("second/a", BTreeMap::new(), None).expect("made");
     let spec = ReceiveSpec { target: "second/a/copy".into(), ..ReceiveSpec::default() };
     let mut meddler = Meddler { pool: &two.pool, done: false };
-    let error = two.pool.receive(&spec, &mut &full[..], &mut meddler).expect_err("its name is taken");
+    let error =
+        two.pool.streams().receive(&spec, &mut &full[..], &mut meddler).expect_err("its name is taken");
     assert!(matches!(&error, Error::DestinationExists { name } if name == "second/b/copy"), "{error}");
     assert!(meddler.done);
-    assert_eq!(two.pool.datasets(), ["second", "second/b", "second/b/copy"]);
+    assert_eq!(two.pool.datasets().names(), ["second", "second/b", "second/b/copy"]);
     two.check();
 }
 
@@ -540,7 +544,7 @@ impl ReceiveWatch for Locker<'_> {
     fn after(&mut self, _: &str) {}
     fn progress(&mut self, _: &str, _: u64) {
         if self.tried.is_none() {
-            self.tried = Some(self.pool.unload_key("second/safe"));
+            self.tried = Some(self.pool.datasets().unload_key("second/safe"));
         }
     }
 }
@@ -548,25 +552,25 @@ impl ReceiveWatch for Locker<'_> {
 #[test]
 fn a_key_is_not_unloaded_while_something_arrives_that_it_seals() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     furnish(&one.pool, "one/fs");
     one.snapshot("one/fs@a");
     let full = one.send("one/fs@a", None);
     let key = common::key(&two.env, &[2; 32]);
-    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    two.pool.datasets().create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
     let spec = ReceiveSpec { target: "second/safe/copy".into(), ..ReceiveSpec::default() };
     let mut locker = Locker { pool: &two.pool, tried: None };
-    two.pool.receive(&spec, &mut &full[..], &mut locker).expect("received");
+    two.pool.streams().receive(&spec, &mut &full[..], &mut locker).expect("received");
     let tried = locker.tried.expect("it is long enough");
     assert!(matches!(&tried, Err(Error::Busy { name }) if name == "second/safe"), "{tried:?}");
     same((&one.pool, "one/fs"), (&two.pool, "second/safe/copy"), "at the end");
-    two.pool.unload_key("second/safe").expect("nothing arrives any more");
+    two.pool.datasets().unload_key("second/safe").expect("nothing arrives any more");
 }
 
 #[test]
 fn a_crash_at_any_write_leaves_all_of_a_snapshot_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
     {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         (1..30).for_each(|at| {
@@ -595,11 +599,12 @@ fn a_crash_at_any_write_leaves_all_of_a_snapshot_or_nothing() {
         [(&empty, &full, None, &before), (&based, &increment, Some(&before), &after)]
     {
         Cuts::new(image, stream, "second/copy", WRITES_AND_FLUSHES).each(&mut dice, |host, when| {
-            let there = host.pool.datasets().contains(&"second/copy".to_owned());
+            let there = host.pool.datasets().names().contains(&"second/copy".to_owned());
             let found = there.then(|| tree(&host.pool, "second/copy"));
             let is_new = found.as_ref() == Some(new);
             assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
-            let snapshots = if there { host.pool.snapshot_names("second/copy").unwrap().len() } else { 0 };
+            let snapshots =
+                if there { host.pool.datasets().snapshot_names("second/copy").unwrap().len() } else { 0 };
             assert_eq!(snapshots, usize::from(old.is_some()) + usize::from(is_new), "{when}");
             is_new
         });

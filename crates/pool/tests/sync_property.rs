@@ -188,8 +188,8 @@ fn with_disabled_fsync_returns_at_once_and_a_commit_still_keeps_all() {
 fn it_is_inherited_and_set_while_in_use() {
     let env = still();
     let (device, pool) = new_pool(&env, &[("journal", "ordered"), ("sync", "disabled")]);
-    pool.create_dataset("tank/a", Default::default(), None).expect("made");
-    pool.create_dataset("tank/a/b", Default::default(), None).expect("made");
+    pool.datasets().create_dataset("tank/a", Default::default(), None).expect("made");
+    pool.datasets().create_dataset("tank/a/b", Default::default(), None).expect("made");
     let (fs, _used) = mount(&pool, "tank/a/b");
     let file = fs.mknod(ME, ROOT, b"file", 0o100_644, 0).expect("made").ino;
     let shows =
@@ -197,24 +197,24 @@ fn it_is_inherited_and_set_while_in_use() {
     fs.write(file, 0, b"one", false).expect("written");
     fs.fsync(file).expect("at once");
     assert!(!shows(b"one"), "inherited from the pool");
-    pool.set_property("tank/a", "sync", Some("standard")).expect("set");
+    pool.datasets().set_property("tank/a", "sync", Some("standard")).expect("set");
     assert!(shows(b"one"), "whoever sets it finds all that was done before durable");
     fs.write(file, 0, b"two", false).expect("written");
     assert!(!shows(b"two"));
     fs.fsync(file).expect("durable");
     assert!(shows(b"two"), "fsync counts again");
-    pool.set_property("tank/a/b", "sync", Some("always")).expect("set");
+    pool.datasets().set_property("tank/a/b", "sync", Some("always")).expect("set");
     fs.write(file, 0, b"six", false).expect("written");
     assert!(shows(b"six"));
-    pool.set_property("tank/a/b", "sync", None).expect("set");
+    pool.datasets().set_property("tank/a/b", "sync", None).expect("set");
     fs.write(file, 0, b"ten", false).expect("written");
     assert!(!shows(b"ten"), "inherited again");
-    pool.set_property("tank/a", "sync", Some("disabled")).expect("set");
+    pool.datasets().set_property("tank/a", "sync", Some("disabled")).expect("set");
     fs.write(file, 0, b"tan", false).expect("written");
     fs.fsync(file).expect("at once");
     assert!(!shows(b"tan"));
-    pool.rename_dataset("tank/a/b", "tank/b").expect("moved");
-    pool.set_property("tank", "sync", Some("always")).expect("set");
+    pool.datasets().rename_dataset("tank/a/b", "tank/b").expect("moved");
+    pool.datasets().set_property("tank", "sync", Some("always")).expect("set");
     fs.write(file, 0, b"end", false).expect("written");
     let there = durable(&env, &device, "tank/b");
     assert_eq!(there[&b"/file"[..]].2, b"end", "what is inherited follows a move");

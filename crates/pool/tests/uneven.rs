@@ -81,7 +81,7 @@ fn finish(pool: &Pool) {
 
 /// A scrub that finds nothing.
 fn scrub(pool: &Pool) {
-    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
     finish(pool);
     let scan = pool.state().scan.expect("a scrub");
     assert_eq!((scan.state, scan.repaired, scan.lost, scan.missing), (ScanState::Finished, 0, 0, 0));
@@ -205,7 +205,7 @@ fn an_uneven_group_is_removed_and_takes_what_others_held() {
             usage.iter().filter(|device| device.free_slots < device.slots).count()
         };
         assert_eq!(taken(&pool), 5, "both groups hold something");
-        pool.remove(&[leaves.to_owned()], false).expect("begun");
+        pool.devices().remove_groups(&[leaves.to_owned()], false).expect("begun");
         finish(&pool);
         for _ in 0..3 {
             pool.sync().expect("committed");
@@ -255,7 +255,7 @@ fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
     assert!(records * RECORD > replaced / 10 * 9, "{records} records of {replaced} bytes");
 
     more[1].grow(192 * MIB);
-    assert!(pool.expand("more1").expect("it has grown") > 0);
+    assert!(pool.devices().expand("more1").expect("it has grown") > 0);
     evened(&pool);
     let grown = capacity(&pool);
     assert!(grown > replaced + 4 * MIB, "{grown} after {replaced}");

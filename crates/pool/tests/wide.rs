@@ -83,7 +83,7 @@ fn as_many_devices_as_there_may_be_lose_as_many_as_they_can_do_without() {
             check(&pool, FILES, &when);
             write(&pool, FILES..FILES + 5);
             pool.sync().expect("committed");
-            pool.scrub(ScrubCommand::Start).expect("begun");
+            pool.devices().scrub(ScrubCommand::Start).expect("begun");
             finish(&pool);
             assert_eq!(pool.state().scan.expect("one").lost, 0, "{when}");
             check(&pool, FILES + 5, &when);

@@ -139,13 +139,13 @@ fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), F
         }
         machine.finish(&pool)?;
         for _ in 0..200 {
-            if pool.freeing() == 0 {
+            if pool.datasets().freeing() == 0 {
                 break;
             }
             pool.sync().map_err(|error| error.to_string())?;
         }
-        if pool.freeing() > 0 {
-            return Err(format!("{} bytes are never freed", pool.freeing()));
+        if pool.datasets().freeing() > 0 {
+            return Err(format!("{} bytes are never freed", pool.datasets().freeing()));
         }
         let after = state_of(&pool)?;
         if after != found {
@@ -160,13 +160,13 @@ fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), F
 
 /// Sends every snapshot raw, whole and upon the one before it: where assertions are on, what manifests say is held against the trees.
 fn hold_manifests(pool: &Pool) -> Result<(), Failure> {
-    for name in pool.datasets() {
-        let snapshots = pool.snapshot_names(&name).map_err(|error| error.to_string())?;
+    for name in pool.datasets().names() {
+        let snapshots = pool.datasets().snapshot_names(&name).map_err(|error| error.to_string())?;
         let mut before = None;
         for snapshot in snapshots.into_iter().map(|snapshot| format!("{name}@{snapshot}")) {
             for base in std::iter::once(None).chain(before.take().map(Some)) {
                 let spec = SendSpec { snapshot: snapshot.clone(), base, raw: true, ..SendSpec::default() };
-                let sent = pool.send(&[spec], &mut std::io::sink(), &mut |_, _| ());
+                let sent = pool.streams().send(&[spec], &mut std::io::sink(), &mut |_, _| ());
                 sent.map_err(|error| format!("{snapshot} is not sent raw: {error}"))?;
             }
             before = Some(snapshot);
@@ -294,13 +294,13 @@ impl History {
             }
             Step::Snapshot(name) => (
                 self.forest.snapshot(name),
-                self.pool.take_snapshots(std::slice::from_ref(name), &Default::default()),
+                self.pool.datasets().take_snapshots(std::slice::from_ref(name), &Default::default()),
             ),
             Step::DestroySnapshot(name) => (
                 self.forest.destroy_snapshot(name),
-                self.pool.destroy_snapshots(std::slice::from_ref(name), false),
+                self.pool.datasets().destroy_snapshots(std::slice::from_ref(name), false),
             ),
-            Step::Rollback(name) => (self.forest.rollback(name), self.pool.rollback(name)),
+            Step::Rollback(name) => (self.forest.rollback(name), self.pool.datasets().rollback(name)),
             Step::Clone(snapshot, name) => {
                 let model = self.forest.clone_of(snapshot, name);
                 let of = snapshot.split('@').next().unwrap_or_default();
@@ -308,10 +308,10 @@ impl History {
                     let inos = self.inos[of].clone();
                     self.inos.insert(name.clone(), inos);
                 }
-                (model, self.pool.clone_snapshot(snapshot, name, Default::default()).map(drop))
+                (model, self.pool.datasets().clone_snapshot(snapshot, name, Default::default()).map(drop))
             }
             Step::Promote(name) => {
-                let real = self.pool.promote(name);
+                let real = self.pool.datasets().promote(name);
                 if matches!(real, Err(Error::KeyBorder { .. })) && self.would_take_the_pools_key(name) {
                     return Ok(false);
                 }
@@ -367,10 +367,10 @@ impl History {
                 let root = BTreeMap::from([(steadfast_model::Model::ROOT, steadfast_model::Model::ROOT)]);
                 self.inos.insert(name.clone(), root);
                 let spec = VolumeSpec { bytes: *bytes as u64, block_bytes: BLOCK };
-                (model, self.pool.create_volume(name, Default::default(), None, spec).map(drop))
+                (model, self.pool.datasets().create_volume(name, Default::default(), None, spec).map(drop))
             }
             Step::Grow(name, bytes) => {
-                (self.forest.grow_volume(name, *bytes), self.pool.grow_volume(name, *bytes as u64))
+                (self.forest.grow_volume(name, *bytes), self.pool.datasets().grow_volume(name, *bytes as u64))
             }
             Step::Fill(name, at, bytes) => {
                 self.fill(name, *at, *bytes)?;
@@ -381,7 +381,7 @@ impl History {
                 if model.is_ok() {
                     self.inos.remove(name);
                 }
-                (model, self.pool.destroy_with_snapshots(name))
+                (model, self.pool.datasets().destroy_with_snapshots(name))
             }
         };
         let refused = real.as_ref().err().map(reason);

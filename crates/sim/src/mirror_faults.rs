@@ -193,7 +193,7 @@ impl History {
         let redundancy = if self.logs.len() > 1 { Redundancy::Mirror } else { Redundancy::None };
         let devices = self.logs.iter().map(|at| handles[*at].clone()).collect();
         let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
-        pool.add_log_groups(vec![group], false, false).map_err(said)?;
+        pool.zil().add_logs(vec![group], false, false).map_err(said)?;
         let (fs, handle) = world::files(&pool, "tank").map_err(said)?;
         let mut work = Work { machine, handles, pool, fs, files: Files::new(), draw: Draw(seed ^ 0x10_6517) };
         work.take(Promise)?;
@@ -297,7 +297,7 @@ impl Work {
                 let open = || Ok(Arc::clone(&self.machine.disks.all[disk]) as Arc<dyn Device>);
                 self.pool.online(self.path(disk), &open).map(drop)
             }
-            Remove(disk) => self.pool.remove_log(self.path(disk)),
+            Remove(disk) => self.pool.zil().remove_log(self.path(disk)),
         };
         done.map_err(said)
     }

@@ -260,7 +260,7 @@ fn mend(
         pool.online(&path, &open).map_err(|error| format!("{path} does not come back: {error}"))?;
     }
     verbs::finish(pool)?;
-    pool.scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
+    pool.devices().scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
     verbs::finish(pool)?;
     verbs::whole(pool)?;
     close(mounted).map_err(|error| format!("close: {error}"))?;

@@ -149,7 +149,7 @@ fn judge(setting: &Setting, images: &[Image], expected: &State, failing: &[usize
             finish(&pool)?;
             hold(&pool, expected).map_err(|what| format!("when it has come to its end: {what}"))?;
             if away.is_empty() {
-                pool.scrub(ScrubCommand::Start).map_err(said)?;
+                pool.devices().scrub(ScrubCommand::Start).map_err(said)?;
                 finish(&pool)?;
             }
             whole(&pool)?;
@@ -233,7 +233,7 @@ impl StaleGroup {
             let (machine, pool) = import(&verb.setting(), &images, &[]).map_err(told)?;
             hold(&pool, &expected).map_err(told)?;
             finish(&pool).map_err(told)?;
-            pool.scrub(ScrubCommand::Start).map_err(said).map_err(told)?;
+            pool.devices().scrub(ScrubCommand::Start).map_err(said).map_err(told)?;
             finish(&pool).map_err(told)?;
             whole(&pool).map_err(told)?;
             pool.export().map_err(said).map_err(told)?;

@@ -96,7 +96,7 @@ impl State {
 }
 
 pub(crate) fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
-    pool.take_snapshots(&[format!("tank@{name}")], &Default::default()).map_err(said)
+    pool.datasets().take_snapshots(&[format!("tank@{name}")], &Default::default()).map_err(said)
 }
 
 impl Verb {
@@ -223,7 +223,7 @@ pub(crate) fn scrubbed(pool: &Pool, then: Option<ScanRow>) -> Result<(), Failure
             scan => Err(format!("a scrub was under way, {then:?}, and became {scan:?}")),
         },
         _ => {
-            pool.scrub(ScrubCommand::Start).map_err(said)?;
+            pool.devices().scrub(ScrubCommand::Start).map_err(said)?;
             finish(pool)
         }
     }
@@ -254,7 +254,7 @@ impl Machine {
     /// Some file systems more, so that there are some segments; and a scrub takes one of them at a time beside other load.
     pub(crate) fn fill_for_scrub(&self, pool: &Pool) -> Result<(), Failure> {
         for name in ["tank/d", "tank/e", "tank/f"] {
-            pool.create_dataset(name, Default::default(), None).map_err(said)?;
+            pool.datasets().create_dataset(name, Default::default(), None).map_err(said)?;
             self.change_of(pool, name, 0x16)?;
         }
         pool.set_pool_prop("scrublimit", Some("1000000000000000")).map_err(said)
@@ -262,7 +262,7 @@ impl Machine {
 
     /// Scrubs beside other load, with a commit behind each part. It finds something.
     pub(crate) fn scrub(&self, pool: &Pool) -> Result<(), Failure> {
-        pool.scrub(ScrubCommand::Start).map_err(said)?;
+        pool.devices().scrub(ScrubCommand::Start).map_err(said)?;
         for _ in 0..200 {
             pool.sync().map_err(said)?;
             match pool.state().scan {
@@ -300,7 +300,7 @@ impl Machine {
         let taken = pool.state().leaves.len();
         let devices = vec![self.handle(taken), self.handle(taken + 1)];
         let group = GroupHandles { redundancy: Redundancy::Mirror, class, devices };
-        pool.add_groups(vec![group], false, false).map_err(said)
+        pool.devices().add_groups(vec![group], false, false).map_err(said)
     }
 
     /// Gives the log a device of its own, or a mirror of some.
@@ -308,11 +308,11 @@ impl Machine {
         let redundancy = if disks.len() > 1 { Redundancy::Mirror } else { Redundancy::None };
         let devices = disks.iter().map(|disk| self.handle(*disk)).collect();
         let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
-        pool.add_log_groups(vec![group], false, false).map_err(said)
+        pool.zil().add_logs(vec![group], false, false).map_err(said)
     }
 
     pub(crate) fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {
-        pool.remove(&[self.path(disk)], false).map_err(said)?;
+        pool.devices().remove_groups(&[self.path(disk)], false).map_err(said)?;
         self.finish(pool)
     }
 
@@ -408,7 +408,7 @@ pub(crate) fn whole(pool: &Pool) -> Result<(), Failure> {
     if let Some(leaf) = state.leaves.iter().find(|leaf| leaf.config.state == LeafState::Leaving) {
         return Err(format!("{} is leaving still", leaf.config.path));
     }
-    pool.scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
+    pool.devices().scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
     finish(pool)?;
     let scan = pool.state().scan.ok_or("no scrub")?;
     if (scan.repaired, scan.lost) != (0, 0) || !pool.state().damaged.is_empty() {
@@ -421,14 +421,14 @@ pub(crate) fn whole(pool: &Pool) -> Result<(), Failure> {
 /// left out.
 pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
     let mut state = State { datasets: Vec::new(), trees: Vec::new() };
-    let mut names = pool.datasets();
+    let mut names = pool.datasets().names();
     names.sort();
     let own = pool.name();
     let shown = |name: &str| name.replacen(&own, "tank", 1);
     for name in names {
-        let info = pool.dataset_info(&name).map_err(said)?;
+        let info = pool.datasets().dataset_info(&name).map_err(said)?;
         if info.encryption_root.as_deref() == Some(&name) && !info.key_loaded {
-            pool.load_key(&name, &KEY, false).map_err(said)?;
+            pool.datasets().load_key(&name, &KEY, false).map_err(said)?;
         }
         let (fs, handle) = world::files(pool, &name).map_err(said)?;
         let files = Tree::of(&fs).map_err(|error| error.to_string());

@@ -111,7 +111,7 @@ pub const VERBS: &[Verb] = &[
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Normal)?;
-            pool.rebalance(ScrubCommand::Start).map_err(said)?;
+            pool.devices().rebalance(ScrubCommand::Start).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -124,7 +124,7 @@ pub const VERBS: &[Verb] = &[
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
-            pool.rebalance(ScrubCommand::Start).map_err(said)?;
+            pool.devices().rebalance(ScrubCommand::Start).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -136,7 +136,7 @@ pub const VERBS: &[Verb] = &[
         spoilt: &[],
         before: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
-            pool.set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
+            pool.datasets().set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
             machine.change(pool)
         },
         act: |machine, pool| machine.remove(pool, 3),
@@ -159,7 +159,9 @@ pub const VERBS: &[Verb] = &[
         spare: 1,
         short: None,
         spoilt: &[],
-        before: |machine, pool| pool.add_spares(vec![machine.handle(3)], false, false).map_err(said),
+        before: |machine, pool| {
+            pool.devices().add_spares(vec![machine.handle(3)], false, false).map_err(said)
+        },
         act: |machine, pool| {
             machine.fail(1);
             machine.change(pool)?;
@@ -173,7 +175,7 @@ pub const VERBS: &[Verb] = &[
         short: None,
         spoilt: &[],
         before: |machine, pool| {
-            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
+            pool.devices().add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
             machine.change(pool)?;
             machine.finish(pool)
@@ -187,7 +189,7 @@ pub const VERBS: &[Verb] = &[
         short: None,
         spoilt: &[],
         before: |machine, pool| {
-            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
+            pool.devices().add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
             machine.change(pool)?;
             machine.finish(pool)
@@ -221,7 +223,7 @@ pub const VERBS: &[Verb] = &[
         spoilt: &[],
         before: |machine, pool| {
             machine.add_logs(pool, &[4, 5])?;
-            pool.add_spares(vec![machine.handle(3)], false, false).map_err(said)
+            pool.devices().add_spares(vec![machine.handle(3)], false, false).map_err(said)
         },
         act: |machine, pool| {
             machine.fail(1);
@@ -277,7 +279,7 @@ pub const VERBS: &[Verb] = &[
         before: nothing,
         act: |machine, pool| {
             machine.change(pool)?;
-            let moved = pool.rebalance(ScrubCommand::Start).map_err(said);
+            let moved = pool.devices().rebalance(ScrubCommand::Start).map_err(said);
             moved.and_then(|()| machine.finish(pool))
         },
     },

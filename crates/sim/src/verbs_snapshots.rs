@@ -44,7 +44,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             Ok(())
         },
         act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@b".into()], false).map_err(said)?;
+            pool.datasets().destroy_snapshots(&["tank@b".into()], false).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -62,7 +62,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             Ok(())
         },
         act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@a".into(), "tank@b".into()], false).map_err(said)?;
+            pool.datasets().destroy_snapshots(&["tank@a".into(), "tank@b".into()], false).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -80,7 +80,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             machine.change(pool)
         },
         act: |machine, pool| {
-            pool.rollback("tank@b").map_err(said)?;
+            pool.datasets().rollback("tank@b").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -104,7 +104,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: with_clone,
         act: |machine, pool| {
-            pool.promote("tank/c").map_err(said)?;
+            pool.datasets().promote("tank/c").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -116,11 +116,11 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: |machine, pool| {
             with_clone(machine, pool)?;
-            pool.promote("tank/c").map_err(said)?;
+            pool.datasets().promote("tank/c").map_err(said)?;
             machine.change(pool)
         },
         act: |machine, pool| {
-            pool.promote("tank").map_err(said)?;
+            pool.datasets().promote("tank").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -132,7 +132,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: with_clone,
         act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/c").map_err(said)?;
+            pool.datasets().destroy_with_snapshots("tank/c").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -144,10 +144,10 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: |machine, pool| {
             with_clone(machine, pool)?;
-            pool.destroy_snapshots(&["tank@b".into()], true).map_err(said)
+            pool.datasets().destroy_snapshots(&["tank@b".into()], true).map_err(said)
         },
         act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/c").map_err(said)?;
+            pool.datasets().destroy_with_snapshots("tank/c").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -158,17 +158,17 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         short: None,
         spoilt: &[],
         before: |machine, pool| {
-            pool.create_dataset("tank/p", Default::default(), None).map_err(said)?;
-            pool.create_dataset("tank/p/q", Default::default(), None).map_err(said)?;
+            pool.datasets().create_dataset("tank/p", Default::default(), None).map_err(said)?;
+            pool.datasets().create_dataset("tank/p/q", Default::default(), None).map_err(said)?;
             machine.change_of(pool, "tank/p/q", 0x7)?;
-            pool.take_snapshots(&["tank/p/q@a".into()], &Default::default()).map_err(said)?;
-            pool.clone_snapshot("tank/p/q@a", "tank/p/r", Default::default()).map_err(said)?;
+            pool.datasets().take_snapshots(&["tank/p/q@a".into()], &Default::default()).map_err(said)?;
+            pool.datasets().clone_snapshot("tank/p/q@a", "tank/p/r", Default::default()).map_err(said)?;
             machine.change_of(pool, "tank/p/r", 0x8)?;
             machine.change_of(pool, "tank/p", 0x9)
         },
         act: |machine, pool| {
             let tree = ["tank/p/r", "tank/p/q", "tank/p"].map(str::to_owned);
-            pool.destroy_all(&tree).map_err(said)?;
+            pool.datasets().destroy_all(&tree).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -181,7 +181,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         before: crate::verbs_streams::with_lost_tree,
         act: |machine, pool| {
             let tree = ["tank/t", "tank/s/in", "tank/s"].map(str::to_owned);
-            pool.destroy_all(&tree).map_err(said)?;
+            pool.datasets().destroy_all(&tree).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -196,7 +196,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             machine.change_of(pool, "tank/c", 0x4)
         },
         act: |machine, pool| {
-            pool.rollback("tank/c@x").map_err(said)?;
+            pool.datasets().rollback("tank/c@x").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -228,7 +228,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             Ok(())
         },
         act: |machine, pool| {
-            pool.destroy_snapshots(&both("a"), false).map_err(said)?;
+            pool.datasets().destroy_snapshots(&both("a"), false).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -250,7 +250,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: with_shared,
         act: |machine, pool| {
-            pool.destroy_snapshots(&["tank@a".into()], false).map_err(said)?;
+            pool.datasets().destroy_snapshots(&["tank@a".into()], false).map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -262,7 +262,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: with_shared,
         act: |machine, pool| {
-            pool.rollback("tank@b").map_err(said)?;
+            pool.datasets().rollback("tank@b").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -278,7 +278,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             share(pool, "tank/c", 2, 1)
         },
         act: |machine, pool| {
-            pool.promote("tank/c").map_err(said)?;
+            pool.datasets().promote("tank/c").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -290,7 +290,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         spoilt: &[],
         before: with_shared,
         act: |machine, pool| {
-            pool.destroy_with_snapshots("tank/d").map_err(said)?;
+            pool.datasets().destroy_with_snapshots("tank/d").map_err(said)?;
             machine.finish(pool)
         },
     },
@@ -319,7 +319,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
 
 /// A second file system beside the first, with files of its own.
 fn with_two(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
+    pool.datasets().create_dataset("tank/d", Default::default(), None).map_err(said)?;
     machine.change_of(pool, "tank/d", 0x17)
 }
 
@@ -329,7 +329,7 @@ fn both(name: &str) -> [String; 2] {
 }
 
 fn take_both(pool: &Pool, name: &str) -> Result<(), Failure> {
-    pool.take_snapshots(&both(name), &Default::default()).map_err(said)
+    pool.datasets().take_snapshots(&both(name), &Default::default()).map_err(said)
 }
 
 fn change_both(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
@@ -340,9 +340,9 @@ fn change_both(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
 /// Equal content is stored once: two file systems hold the same, files share records with others, snapshots `a` and `b` hold what was so
 /// before and after.
 fn with_shared(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    pool.set_property("tank", "dedup", Some("on")).map_err(said)?;
+    pool.datasets().set_property("tank", "dedup", Some("on")).map_err(said)?;
     machine.change(pool)?;
-    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
+    pool.datasets().create_dataset("tank/d", Default::default(), None).map_err(said)?;
     machine.change_of(pool, "tank/d", 0x2)?;
     take_both(pool, "a")?;
     share(pool, "tank", 3, 2)?;
@@ -378,7 +378,7 @@ fn prune(pool: &Pool, percent: u8) -> Result<(), Failure> {
 }
 
 fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
-    pool.clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
+    pool.datasets().clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
 }
 
 /// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its own, and its origin changed too.
@@ -389,7 +389,7 @@ pub(crate) fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> 
     }
     clone_of(pool, "tank@b")?;
     machine.change_of(pool, "tank/c", 0x3)?;
-    pool.take_snapshots(&["tank/c@x".into()], &Default::default()).map_err(said)?;
+    pool.datasets().take_snapshots(&["tank/c@x".into()], &Default::default()).map_err(said)?;
     machine.change_of(pool, "tank/c", 0x5)?;
     take(pool, "c")?;
     machine.change(pool)

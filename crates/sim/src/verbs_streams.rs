@@ -41,7 +41,7 @@ impl ReceiveWatch for Quiet {
 /// The pool's error.
 pub fn send(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, steadfast_pool::Error> {
     let mut out = Vec::new();
-    pool.send(&[spec], &mut out, &mut |_, _| ())?;
+    pool.streams().send(&[spec], &mut out, &mut |_, _| ())?;
     Ok(out)
 }
 
@@ -50,7 +50,7 @@ pub fn send(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, steadfast_pool::Erro
 /// # Errors
 /// The pool's error.
 pub fn receive(pool: &Pool, spec: &ReceiveSpec, mut stream: &[u8]) -> Result<(), steadfast_pool::Error> {
-    pool.receive(spec, &mut stream, &mut Quiet).map(drop)
+    pool.streams().receive(spec, &mut stream, &mut Quiet).map(drop)
 }
 
 /// Increment of a snapshot over another one.
@@ -127,7 +127,7 @@ fn copy_clone(pool: &Pool) -> Result<(), Failure> {
 /// A file system with a key of its own, and its snapshot.
 fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     let (props, key) = sealed(machine)?;
-    pool.create_dataset("tank/s", props, Some(key)).map_err(said)?;
+    pool.datasets().create_dataset("tank/s", props, Some(key)).map_err(said)?;
     machine.change_of(pool, "tank/s", 0x6)?;
     take_of(pool, "tank/s@a")
 }
@@ -135,15 +135,15 @@ fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
 /// A sealed file system, one below it and a clone, with snapshots that hold what they have not any more; and their key is gone.
 pub(crate) fn with_lost_tree(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     with_sealed(machine, pool)?;
-    pool.create_dataset("tank/s/in", Default::default(), None).map_err(said)?;
+    pool.datasets().create_dataset("tank/s/in", Default::default(), None).map_err(said)?;
     machine.change_of(pool, "tank/s/in", 0x15)?;
     take_of(pool, "tank/s/in@a")?;
     machine.change_of(pool, "tank/s", 0x16)?;
-    pool.clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
+    pool.datasets().clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
     machine.change_of(pool, "tank/t", 0x17)?;
     take_of(pool, "tank/t@x")?;
     machine.change_of(pool, "tank/t", 0x18)?;
-    pool.unload_key("tank/s").map_err(said)
+    pool.datasets().unload_key("tank/s").map_err(said)
 }
 
 /// Properties and key of what is sealed.
@@ -158,17 +158,17 @@ fn sealed(machine: &Machine) -> Result<(BTreeMap<String, String>, NewKey), Failu
 fn with_sealed_volume(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     let (props, key) = sealed(machine)?;
     let spec = VolumeSpec { bytes: 40 * u64::from(BLOCK), block_bytes: BLOCK };
-    pool.create_volume("tank/s", props, Some(key), spec).map_err(said)?;
+    pool.datasets().create_volume("tank/s", props, Some(key), spec).map_err(said)?;
     write(pool, "tank/s", &[(0, 100_000), (300_000, 50_000)], 0x12)?;
     take_of(pool, "tank/s@a")?;
     copy_raw(pool, "tank/s@a", None)?;
-    pool.grow_volume("tank/s", 60 * u64::from(BLOCK)).map_err(said)?;
+    pool.datasets().grow_volume("tank/s", 60 * u64::from(BLOCK)).map_err(said)?;
     write(pool, "tank/s", &[(10_000, 30_000), (700_000, 90_000)], 0x13)?;
     take_of(pool, "tank/s@b")
 }
 
 fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
-    pool.take_snapshots(&[snapshot.to_owned()], &Default::default()).map_err(said)
+    pool.datasets().take_snapshots(&[snapshot.to_owned()], &Default::default()).map_err(said)
 }
 
 /// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has the key.
@@ -186,7 +186,7 @@ fn copy_raw_to(pool: &Pool, snapshot: &str, base: Option<&str>, target: &str) ->
 fn with_sealed_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     with_sealed(machine, pool)?;
     copy_raw(pool, "tank/s@a", None)?;
-    pool.clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
+    pool.datasets().clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
     machine.change_of(pool, "tank/t", 0x14)?;
     take_of(pool, "tank/t@x")
 }
@@ -204,7 +204,7 @@ fn with_volume(_: &Machine, pool: &Pool) -> Result<(), Failure> {
 
 fn make_volume(pool: &Pool) -> Result<(), Failure> {
     let spec = VolumeSpec { bytes: 40 * u64::from(BLOCK), block_bytes: BLOCK };
-    pool.create_volume("tank/v", Default::default(), None, spec).map(drop).map_err(said)
+    pool.datasets().create_volume("tank/v", Default::default(), None, spec).map(drop).map_err(said)
 }
 
 /// Other content, committed.
@@ -256,7 +256,7 @@ pub const STREAM_VERBS: &[Verb] = &[
             receive_half(pool, &stream)
         },
         |_, pool| {
-            let partial = pool.partial_receive("tank/r").ok_or("half of it was kept")?;
+            let partial = pool.datasets().partial("tank/r").ok_or("half of it was kept")?;
             if !partial.packed {
                 return Err("what is left of it would not go compressed".into());
             }
@@ -279,14 +279,14 @@ pub const STREAM_VERBS: &[Verb] = &[
         "receive a whole snapshot into the place of what is there",
         |machine, pool| {
             take(pool, "a")?;
-            pool.create_dataset("tank/r", Default::default(), None).map_err(said)?;
+            pool.datasets().create_dataset("tank/r", Default::default(), None).map_err(said)?;
             machine.change_of(pool, "tank/r", 0x8)
         },
         |_, pool| copy(pool, "tank@a", None, "tank/r", true),
     ),
     verb("receive half of an increment, and give it up", with_copy, |_, pool| {
         receive_half(pool, &increment(pool)?)?;
-        pool.abort_receive("tank/r").map_err(said)
+        pool.datasets().abort_receive("tank/r").map_err(said)
     }),
     verb(
         "go on with half of an increment",
@@ -295,7 +295,7 @@ pub const STREAM_VERBS: &[Verb] = &[
             receive_half(pool, &increment(pool)?)
         },
         |_, pool| {
-            let partial = pool.partial_receive("tank/r").ok_or("half of it was kept")?;
+            let partial = pool.datasets().partial("tank/r").ok_or("half of it was kept")?;
             let spec = SendSpec { resume: Some(partial.position), ..of("tank@b", Some("tank@a")) };
             let stream = send(pool, spec).map_err(said)?;
             receive(pool, &into("tank/r", false), &stream).map_err(said)
@@ -354,7 +354,7 @@ pub const STREAM_VERBS: &[Verb] = &[
             receive_half_to(pool, &stream, "tank/u")
         },
         |_, pool| {
-            let partial = pool.partial_receive("tank/u").ok_or("half of it was kept")?;
+            let partial = pool.datasets().partial("tank/u").ok_or("half of it was kept")?;
             let resume = Some(partial.position);
             let spec = SendSpec { raw: true, resume, ..of("tank/t@x", Some("tank/s@a")) };
             let stream = send(pool, spec).map_err(said)?;
@@ -378,7 +378,7 @@ pub const STREAM_VERBS: &[Verb] = &[
             with_volume(machine, pool)?;
             take_of(pool, "tank/v@a")?;
             copy(pool, "tank/v@a", None, "tank/r", false)?;
-            pool.grow_volume("tank/v", 60 * u64::from(BLOCK)).map_err(said)?;
+            pool.datasets().grow_volume("tank/v", 60 * u64::from(BLOCK)).map_err(said)?;
             write(pool, "tank/v", &[(10_000, 30_000), (700_000, 90_000)], 0xb)?;
             take_of(pool, "tank/v@b")
         },
@@ -411,7 +411,7 @@ pub const VOLUME_VERBS: &[Verb] = &[
         write(pool, "tank/v", &[(5, 4_000), (90_000, 40_000), (600_000, 20_000)], 0xc)
     }),
     verb("make a volume longer", with_volume, |_, pool| {
-        pool.grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)
+        pool.datasets().grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)
     }),
     verb("take a snapshot of a volume", with_volume, |_, pool| take_of(pool, "tank/v@a")),
     verb(
@@ -419,11 +419,11 @@ pub const VOLUME_VERBS: &[Verb] = &[
         |machine, pool| {
             with_volume(machine, pool)?;
             take_of(pool, "tank/v@a")?;
-            pool.grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)?;
+            pool.datasets().grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)?;
             write(pool, "tank/v", &[(20_000, 60_000), (700_000, 60_000)], 0xd)
         },
         |machine, pool| {
-            pool.rollback("tank/v@a").map_err(said)?;
+            pool.datasets().rollback("tank/v@a").map_err(said)?;
             machine.finish(pool)
         },
     ),
@@ -433,7 +433,9 @@ pub const VOLUME_VERBS: &[Verb] = &[
             with_volume(machine, pool)?;
             take_of(pool, "tank/v@a")
         },
-        |_, pool| pool.clone_snapshot("tank/v@a", "tank/c", Default::default()).map(drop).map_err(said),
+        |_, pool| {
+            pool.datasets().clone_snapshot("tank/v@a", "tank/c", Default::default()).map(drop).map_err(said)
+        },
     ),
     verb(
         "destroy a snapshot of a volume",
@@ -443,7 +445,7 @@ pub const VOLUME_VERBS: &[Verb] = &[
             write(pool, "tank/v", &[(20_000, 60_000)], 0xe)
         },
         |machine, pool| {
-            pool.destroy_snapshots(&["tank/v@a".into()], false).map_err(said)?;
+            pool.datasets().destroy_snapshots(&["tank/v@a".into()], false).map_err(said)?;
             machine.finish(pool)
         },
     ),
@@ -455,7 +457,7 @@ pub const VOLUME_VERBS: &[Verb] = &[
             write(pool, "tank/v", &[(20_000, 60_000)], 0xf)
         },
         |machine, pool| {
-            pool.destroy_with_snapshots("tank/v").map_err(said)?;
+            pool.datasets().destroy_with_snapshots("tank/v").map_err(said)?;
             machine.finish(pool)
         },
     ),

@@ -421,7 +421,8 @@ fn make_room(pool: &Pool) -> Result<(), Failure> {
 /// Fills the pool but for a little, in segments that are partly dead; or to the brim.
 fn fill(pool: &Pool, brim: bool) -> Result<(), Failure> {
     let said = |error: steadfast_pool::Error| error.to_string();
-    pool.create_dataset("tank/filler", [("compression".to_owned(), "off".to_owned())].into(), None)
+    pool.datasets()
+        .create_dataset("tank/filler", [("compression".to_owned(), "off".to_owned())].into(), None)
         .map_err(said)?;
     let (fs, handle) = world::files(pool, "tank/filler").map_err(said)?;
     let mut draw = Draw(0xf111);
@@ -537,9 +538,9 @@ impl Base {
         };
         let root = mounted.pool.root_dataset();
         let set = |name: &str, value: &str| {
-            mounted.pool.set_property(&root, name, Some(value)).map_err(|error| error.to_string())
+            mounted.pool.datasets().set_property(&root, name, Some(value)).map_err(|error| error.to_string())
         };
-        let interval = || match mounted.pool.log_interval() {
+        let interval = || match mounted.pool.zil().log_interval() {
             // The thread of the simulation does the work that it asked for.
             Some(false) => mounted.pool.sync().map(|()| Some(true)).map_err(|error| error.to_string()),
             looked => Ok(looked),

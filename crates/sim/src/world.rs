@@ -415,9 +415,9 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     }
     let pool = create_of(env, disks, groups)?;
     if disks.setting.log_mirror {
-        pool.add_log_groups(vec![group(Redundancy::Mirror, GroupClass::Normal, logs)], false, false)?;
+        pool.zil().add_logs(vec![group(Redundancy::Mirror, GroupClass::Normal, logs)], false, false)?;
     } else if !logs.is_empty() {
-        pool.add_logs(logs, false, false)?;
+        pool.zil().add_logs(GroupHandles::alone(logs), false, false)?;
     }
     Ok(pool)
 }
@@ -549,7 +549,7 @@ pub fn snapshot(dataset: &Arc<Dataset>) -> FileSystem {
 /// # Errors
 /// The pool's error.
 pub fn files(pool: &Pool, dataset: &str) -> Result<(FileSystem, DatasetHandle), Error> {
-    let handle = pool.open_dataset(dataset)?;
+    let handle = pool.datasets().open_dataset(dataset)?;
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options());
     let fs =
         fs.map_err(|errno| Error::Suspended { pool: pool.name(), reason: format!("mount: {errno:?}") })?;

@@ -98,7 +98,7 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
             if missing.is_empty() {
                 break;
             }
-            match held.pool.take_snapshots(&missing, &Local::default()) {
+            match held.pool.datasets().take_snapshots(&missing, &Local::default()) {
                 Ok(()) => {
                     let taken = |name: &String| format!("snapshot {name} ({AUTO_SNAPSHOT})");
                     missing.iter().for_each(|name| held.pool.log(0, true, &taken(name)));
@@ -131,10 +131,13 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
     }
     for Due { dataset, period, label, count, .. } in due {
         let doomed = too_many(held, &dataset, period, count);
-        let destroyed = match held.pool.destroy_snapshots(&doomed, false) {
+        let destroyed = match held.pool.datasets().destroy_snapshots(&doomed, false) {
             Ok(()) => doomed.len(),
             // One has a hold or a clone: the others are destroyed one by one ([auto_snapshot.2]).
-            Err(_) => doomed.chunks(1).filter(|one| held.pool.destroy_snapshots(one, false).is_ok()).count(),
+            Err(_) => doomed
+                .chunks(1)
+                .filter(|one| held.pool.datasets().destroy_snapshots(one, false).is_ok())
+                .count(),
         };
         if destroyed > 0 {
             held.pool.log(
@@ -156,8 +159,8 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
 /// Periods of a pool's policies that are not done yet.
 fn due(policies: &mut PolicyState, held: &ImportedPool, now: u64) -> Vec<Due> {
     let mut due = Vec::new();
-    for dataset in held.pool.datasets() {
-        let Ok(Some(policy)) = held.pool.resolve(&dataset, AUTO_SNAPSHOT, "/") else { continue };
+    for dataset in held.pool.datasets().names() {
+        let Ok(Some(policy)) = held.pool.datasets().resolve(&dataset, AUTO_SNAPSHOT, "/") else { continue };
         let policy = match Policy::parse(&policy.value) {
             Ok(policy) => policy,
             Err(why) => {
@@ -173,7 +176,8 @@ fn due(policies: &mut PolicyState, held: &ImportedPool, now: u64) -> Vec<Due> {
                 continue;
             }
             let begun = seen.is_none_or(|(of, _)| *of != label);
-            let there = there.get_or_insert_with(|| held.pool.snapshot_names(&dataset).unwrap_or_default());
+            let there = there
+                .get_or_insert_with(|| held.pool.datasets().snapshot_names(&dataset).unwrap_or_default());
             let missing = begun && count > 0 && !there.contains(&label);
             due.push(Due { dataset: dataset.clone(), period, label, count, missing });
         }
@@ -183,7 +187,7 @@ fn due(policies: &mut PolicyState, held: &ImportedPool, now: u64) -> Vec<Due> {
 
 /// Full names of the snapshots of a period beyond its count ([auto_snapshot.1]).
 fn too_many(held: &ImportedPool, dataset: &str, period: Period, count: u32) -> Vec<String> {
-    let names = held.pool.snapshot_names(dataset).unwrap_or_default();
+    let names = held.pool.datasets().snapshot_names(dataset).unwrap_or_default();
     let of_period: Vec<&String> = names.iter().filter(|name| is_label(period, name)).collect();
     let beyond = of_period.len().saturating_sub(count as usize);
     of_period[..beyond].iter().map(|name| format!("{dataset}@{name}")).collect()

@@ -33,7 +33,7 @@ impl Engine {
             if !has_grown || !is_due(Path::new(&path)) {
                 continue;
             }
-            match held.pool.expand(&path) {
+            match held.pool.devices().expand(&path) {
                 Ok(0) => {}
                 Ok(gained) => {
                     let fields = [("vdev_path", path), ("bytes", gained.to_string())];

@@ -13,7 +13,7 @@ impl Engine {
     ) -> Result<MountSettings, Refusal> {
         let is_on = |property: &str| self.value(held, name, property).map(|value| value == "on");
         // A file system from a raw stream cannot be written.
-        let raw = held.pool.dataset_info(name).is_ok_and(|info| info.raw);
+        let raw = held.pool.datasets().dataset_info(name).is_ok_and(|info| info.raw);
         let only = held.pool.is_read_only() || raw;
         let mut settings = MountSettings {
             source: name.to_owned(),

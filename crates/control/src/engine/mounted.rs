@@ -37,7 +37,7 @@ impl ImportedPool {
         let mut there = Vec::new();
         for full in snapshots {
             let Some((fs, snapshot)) = full.split_once('@') else { continue };
-            let list = || self.pool.snapshot_names(fs).unwrap_or_default().into_iter().collect();
+            let list = || self.pool.datasets().snapshot_names(fs).unwrap_or_default().into_iter().collect();
             if names.entry(fs).or_insert_with(list).contains(snapshot) {
                 there.push(full.clone());
             }

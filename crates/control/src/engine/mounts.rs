@@ -16,13 +16,15 @@ use steadfast_posix::Usage;
 impl Engine {
     /// Effective value of a property.
     pub(super) fn value(&self, held: &ImportedPool, name: &str, property: &str) -> Result<String, Refusal> {
-        let resolved = held.pool.resolve(name, property, &self.mount_base()).map_err(refuse::pool)?;
+        let resolved =
+            held.pool.datasets().resolve(name, property, &self.mount_base()).map_err(refuse::pool)?;
         Ok(resolved.map(|r| r.value).unwrap_or_default())
     }
 
     /// True if the mountpoint is set, here or above.
     fn is_chosen(&self, held: &ImportedPool, name: &str) -> Result<bool, Refusal> {
-        let resolved = held.pool.resolve(name, "mountpoint", &self.mount_base()).map_err(refuse::pool)?;
+        let resolved =
+            held.pool.datasets().resolve(name, "mountpoint", &self.mount_base()).map_err(refuse::pool)?;
         Ok(resolved.is_some_and(|r| r.source != steadfast_property::Source::Default))
     }
 
@@ -39,7 +41,7 @@ impl Engine {
         if request.options.iter().any(|option| option == "remount") {
             return self.remount_as(held, request);
         }
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if let Some(at) = held.mounted_at(name) {
             let what = format!("'{name}' is mounted at {}", at.display());
             return Err(Refusal::new(Code::FsMounted, what).with("fs", name));
@@ -77,7 +79,7 @@ impl Engine {
         if made.is_empty() && !chosen {
             made.push(at.clone());
         }
-        let handle = held.pool.open_dataset(name).map_err(refuse::pool)?;
+        let handle = held.pool.datasets().open_dataset(name).map_err(refuse::pool)?;
         let called = Arc::new(Mutex::new(name.to_owned()));
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
@@ -95,7 +97,8 @@ impl Engine {
 
     /// True if `overlay=on` allows a mount over a folder that is not empty.
     pub(super) fn is_overlay(&self, held: &ImportedPool, name: &str) -> Result<bool, Refusal> {
-        let overlay = held.pool.resolve(name, "overlay", &self.mount_base()).map_err(refuse::pool)?;
+        let overlay =
+            held.pool.datasets().resolve(name, "overlay", &self.mount_base()).map_err(refuse::pool)?;
         Ok(overlay.is_some_and(|resolved| resolved.value == "on"))
     }
 
@@ -146,7 +149,7 @@ impl Engine {
         left: Vec<FormerMount>,
     ) -> Vec<Refusal> {
         let below = format!("{name}/");
-        let names = held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below));
+        let names = held.pool.datasets().names().into_iter().filter(|n| n == name || n.starts_with(&below));
         self.mount_these(held, names, left)
     }
 
@@ -165,7 +168,7 @@ impl Engine {
             let was = left.remove(&name);
             let elsewhere = was.as_ref().and_then(|placed| placed.at.clone());
             let wanted = || -> Result<Option<PathBuf>, Refusal> {
-                let info = held.pool.dataset_info(&name).map_err(refuse::pool)?;
+                let info = held.pool.datasets().dataset_info(&name).map_err(refuse::pool)?;
                 let locked = info.encryption_root.is_some() && !info.key_loaded;
                 let hidden = info.volume.is_some() && self.value(held, &name, "volmode")? == "none";
                 if locked || hidden || held.mounted_at(&name).is_some() {
@@ -271,7 +274,7 @@ pub(super) fn usage_of(held: &Arc<ImportedPool>, name: Arc<Mutex<String>>) -> Us
     let held = Arc::downgrade(held);
     Arc::new(move || {
         let name = name.lock().clone();
-        let info = held.upgrade().and_then(|held| held.pool.dataset_info(&name).ok());
+        let info = held.upgrade().and_then(|held| held.pool.datasets().dataset_info(&name).ok());
         info.map_or_else(Usage::default, |info| Usage {
             used_bytes: info.referenced,
             available_bytes: info.available,

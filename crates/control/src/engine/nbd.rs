@@ -69,8 +69,9 @@ impl Engine {
         let below = format!("{name}/");
         let guid = held.pool.guid().0;
         let mut touched = Vec::new();
-        for volume in held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below)) {
-            let info = held.pool.dataset_info(&volume).map_err(refuse::pool)?;
+        for volume in held.pool.datasets().names().into_iter().filter(|n| n == name || n.starts_with(&below))
+        {
+            let info = held.pool.datasets().dataset_info(&volume).map_err(refuse::pool)?;
             if info.volume.is_some() {
                 touched.push(((guid, info.id), volume));
             }
@@ -172,12 +173,12 @@ impl VolumeExports {
         };
         let _turn = engine.verbs.lock();
         let held = engine.held(volume)?;
-        let info = held.pool.dataset_info(volume).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(volume).map_err(refuse::pool)?;
         if info.volume.is_none() || engine.value(&held, volume, "volmode")? == "none" {
             let what = format!("'{volume}' is no volume that is shown");
             return Err(Refusal::new(Code::FsAbsent, what).with("fs", volume));
         }
-        let handle = held.pool.open_dataset(volume).map_err(refuse::pool)?;
+        let handle = held.pool.datasets().open_dataset(volume).map_err(refuse::pool)?;
         let usage = mounts::usage_of(&held, Arc::new(Mutex::new(volume.to_owned())));
         // A volume from a raw stream cannot be written.
         let read_only =
@@ -198,8 +199,8 @@ impl Exports for VolumeExports {
         let Some(engine) = self.engine.upgrade() else { return Vec::new() };
         let mut names = Vec::new();
         for (_, held) in engine.select(&[]).unwrap_or_default() {
-            for name in held.pool.datasets() {
-                let Ok(info) = held.pool.dataset_info(&name) else { continue };
+            for name in held.pool.datasets().names() {
+                let Ok(info) = held.pool.datasets().dataset_info(&name) else { continue };
                 let locked = info.encryption_root.is_some() && !info.key_loaded;
                 if info.volume.is_none()
                     || locked
@@ -207,7 +208,7 @@ impl Exports for VolumeExports {
                 {
                     continue;
                 }
-                let snapshots = held.pool.snapshot_names(&name).unwrap_or_default();
+                let snapshots = held.pool.datasets().snapshot_names(&name).unwrap_or_default();
                 let snapshots = snapshots.into_iter().map(|snapshot| format!("{name}@{snapshot}"));
                 let snapshots: Vec<String> = snapshots.collect();
                 names.push(name);

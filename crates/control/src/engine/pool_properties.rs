@@ -43,8 +43,10 @@ pub(super) fn feature_states(held: &ImportedPool) -> Vec<(String, &'static str)>
     let used = held.pool.features();
     let state = held.pool.state();
     let encrypted = || {
-        let names = held.pool.datasets();
-        names.iter().any(|name| held.pool.dataset_info(name).is_ok_and(|info| info.encryption_root.is_some()))
+        let names = held.pool.datasets().names();
+        names.iter().any(|name| {
+            held.pool.datasets().dataset_info(name).is_ok_and(|info| info.encryption_root.is_some())
+        })
     };
     let mut names: Vec<String> = Feature::KNOWN.iter().map(|(name, ..)| (*name).to_owned()).collect();
     names.extend(used.iter().filter(|feature| !feature.is_known()).map(|feature| feature.name.clone()));

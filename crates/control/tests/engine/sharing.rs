@@ -57,9 +57,9 @@ fn write_pool(env: &Env, image: &Path, records: u64) {
     let pool = Pool::create(env, spec).unwrap();
     let settings = [("dedup", "on"), ("recordsize", "4096"), ("compression", "off")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    pool.create_dataset("tank/known", BTreeMap::from(settings), None).unwrap();
+    pool.datasets().create_dataset("tank/known", BTreeMap::from(settings), None).unwrap();
     {
-        let opened = pool.open_dataset("tank/known").unwrap();
+        let opened = pool.datasets().open_dataset("tank/known").unwrap();
         let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 });
         let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
         let files = FileSystem::new(Arc::clone(opened.dataset()), options).unwrap();

@@ -16,7 +16,7 @@
 //!  5 tail          rows of Pool segments and whatever 4 changed; next ids
 //!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
 //!  7 uberblock     label copies 0 and 2, flush, copies 1 and 3, flush
-//!  8 anchor        the register moves on, if the pool has one                              (I1, I3: `steadfast_anchor`)
+//!  8 anchor        the register moves on, if the pool has one                        ([anchor.1], [anchor.3])
 //!  9 release       slots emptied in this txg may live again; waiters wake
 //! ```
 //!
@@ -326,7 +326,10 @@ impl Syncer {
                 None => self.core.meta.remove(&key)?,
             };
         }
-        if self.core.manifests.any() { self.core.manifests.prune(&shrunk, &self.core.space) } else { Ok(()) }
+        if self.core.manifests.any() {
+            self.core.manifests.prune(&shrunk, &self.core.space)?;
+        }
+        Ok(())
     }
 
     /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once, so that the nodes to be

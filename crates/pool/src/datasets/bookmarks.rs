@@ -32,8 +32,8 @@ impl Table {
 }
 
 impl Datasets {
-    /// `zfs bookmark`: of a snapshot, or of another bookmark. Durable when it returns.
-    pub(crate) fn add_bookmark(&self, of: &str, name: &str) -> Result<()> {
+    /// Makes a bookmark (what follows the `#`) of a snapshot, or of another bookmark, given by its full name. Durable when it returns.
+    pub fn add_bookmark(&self, of: &str, name: &str) -> Result<()> {
         self.core.check_writable()?;
         self.core.need_feature(crate::datasets::snapshots::FEATURE)?;
         {
@@ -56,8 +56,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Removes a bookmark. Durable when it returns.
-    pub(crate) fn remove_bookmark(&self, name: &str) -> Result<()> {
+    /// Removes a bookmark by its full name. Durable when it returns.
+    pub fn remove_bookmark(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         {
             let mut table = self.table.write();
@@ -70,8 +70,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Bookmarks of a dataset, in the order of the snapshots they were made of.
-    pub(crate) fn bookmark_infos(&self, dataset: &str) -> Result<Vec<BookmarkInfo>> {
+    /// Bookmarks of a dataset, those of older snapshots first.
+    pub fn bookmark_infos(&self, dataset: &str) -> Result<Vec<BookmarkInfo>> {
         let table = self.table.read();
         let id = table.find(dataset)?;
         let entry = table.get(id).expect("just found");

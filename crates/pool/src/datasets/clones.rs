@@ -146,8 +146,8 @@ struct Promotion {
 }
 
 impl Datasets {
-    /// `zfs clone`. Durable when it returns.
-    pub(crate) fn clone_snapshot(&self, snapshot: &str, name: &str, props: Local) -> Result<DatasetId> {
+    /// Makes a dataset that begins as what a snapshot keeps. Durable when it returns.
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str, props: Local) -> Result<DatasetId> {
         self.core.check_writable()?;
         self.core.need_feature(FEATURE)?;
         let (parent, last) = self.place_for(name)?;
@@ -249,9 +249,8 @@ impl Datasets {
         Ok(id)
     }
 
-    /// `zfs promote`: a clone becomes what its origin's dataset was, with the snapshots up to the origin, and that dataset becomes the
-    /// clone. Durable when it returns.
-    pub(crate) fn promote(&self, name: &str) -> Result<()> {
+    /// Makes a clone what its origin's dataset was, and that dataset the clone. Durable when it returns.
+    pub fn promote(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         self.core.commit_changes()?;
         let turn = self.core.sync_turn.lock();
@@ -439,7 +438,7 @@ impl Datasets {
     }
 
     /// Those of some snapshots that have clones, and the full names of these, sorted.
-    pub(crate) fn clones(&self, snapshots: &[String]) -> Result<Vec<(String, Vec<String>)>> {
+    pub fn clones(&self, snapshots: &[String]) -> Result<Vec<(String, Vec<String>)>> {
         let table = self.table.read();
         let mut names: BTreeMap<DatasetId, Vec<String>> = BTreeMap::new();
         for (id, entry) in table.iter_all().filter(|(_, entry)| entry.row.lineage.origin.0 != 0) {

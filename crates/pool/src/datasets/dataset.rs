@@ -3,16 +3,15 @@
 use crate::core::state::Core;
 use crate::datasets::state::Datasets;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
 use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, ManifestWriter, Txg, WrappedKey};
-use steadfast_property::Local;
+use steadfast_property::{Local, Resolved};
 
-use crate::DatasetHandle;
 use crate::core::error::{Error, Result};
 use crate::datasets::partial::hidden_name;
 use crate::datasets::received_props::ReceivedProps;
@@ -112,7 +111,74 @@ fn wrap_aad(core: &Core, id: DatasetId) -> Vec<u8> {
     crate::datasets::keys::wrap_aad(core.identity.guid, id)
 }
 
+/// A dataset in use.
+pub struct DatasetHandle {
+    dataset: Arc<Dataset>,
+    snapshots: SnapshotsOf,
+    uses: Arc<AtomicUsize>,
+}
+
+impl DatasetHandle {
+    /// The dataset.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// Its snapshots.
+    #[must_use]
+    pub fn snapshots(&self) -> SnapshotsOf {
+        self.snapshots.clone()
+    }
+}
+
+impl Drop for DatasetHandle {
+    fn drop(&mut self) {
+        self.uses.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Datasets {
+    /// Full names of all datasets, parents before children, in the order of their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let table = self.table.read();
+        let mut names: Vec<String> = table.iter().map(|(id, _)| table.full_name(id)).collect();
+        names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
+        names
+    }
+
+    /// Measured values of a dataset.
+    pub fn dataset_info(&self, name: &str) -> Result<DatasetInfo> {
+        let id = self.table.read().find(name)?;
+        let missing = || Error::NoSuchDataset { name: name.to_owned() };
+        let mut info = self.info(id).ok_or_else(missing)?;
+        if let Some(volume) = &mut info.volume {
+            *volume = self.volume_info(id);
+        }
+        Ok(info)
+    }
+
+    /// The value of a property that counts for a dataset and where it comes from; `None` as in
+    /// [`steadfast_property::resolve`].
+    pub fn resolve(&self, name: &str, property: &str, mount_base: &str) -> Result<Option<Resolved>> {
+        let table = self.table.read();
+        let id = table.find(name)?;
+        Ok(table.resolve(id, property, mount_base))
+    }
+
+    /// Properties that count on a dataset by itself, set or received.
+    pub fn local_props(&self, name: &str) -> Result<Local> {
+        let table = self.table.read();
+        let id = table.find(name)?;
+        Ok(table.get(id).map(|entry| entry.props.clone()).unwrap_or_default())
+    }
+
+    /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
+    pub fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+        self.set_properties(name, &[(property, value)])
+    }
+
     /// Takes over what a dataset's sync gave.
     pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
         let mut table = self.table.write();
@@ -334,6 +400,12 @@ impl Datasets {
         Ok(head)
     }
 
+    /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and its key not unloaded.
+    pub fn open_dataset(self: &Arc<Datasets>, name: &str) -> Result<DatasetHandle> {
+        let id = self.table.read().find(name)?;
+        self.use_dataset(id)
+    }
+
     /// A dataset in use.
     pub(crate) fn use_dataset(self: &Arc<Datasets>, id: DatasetId) -> Result<DatasetHandle> {
         let head = self.open_head(id)?;
@@ -484,8 +556,9 @@ impl Datasets {
         loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })
     }
 
-    /// `zfs create`: a child of an existing dataset. Durable when it returns.
-    pub(crate) fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
+    /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is encrypted in any
+    /// case. Durable when it returns.
+    pub fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
         self.create_with(name, props, key, None)
     }
 
@@ -534,7 +607,7 @@ impl Datasets {
     }
 
     /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
-    pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
+    pub fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         self.check_edits(id, edits)?;

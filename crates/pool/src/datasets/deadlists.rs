@@ -280,8 +280,9 @@ impl Datasets {
         Ok(cells)
     }
 
-    /// Bytes of destroyed datasets, and 1 if anything else that was deleted is still to be given back.
-    pub(crate) fn freeing(&self) -> u64 {
+    /// Bytes of what was deleted that the next commits give back, at least 1 if there are any.
+    #[must_use]
+    pub fn freeing(&self) -> u64 {
         let count = || {
             let doomed: u64 = {
                 let table = self.table.read();

@@ -192,8 +192,9 @@ impl Datasets {
         Ok(())
     }
 
-    /// Refuses what would be refused of several datasets that are destroyed together, but for who uses them.
-    pub(crate) fn check_destroy_all(&self, names: &[String]) -> Result<()> {
+    /// Refuses to destroy datasets together, with their snapshots, if one of them could not be: a key is missing, or something keeps it.
+    /// Whether they are mounted is not looked at.
+    pub fn check_destroy_all(&self, names: &[String]) -> Result<()> {
         let table = self.table.read();
         let doomed = Doomed::of(&table, names)?;
         for (id, name) in &doomed.names {
@@ -212,14 +213,25 @@ impl Datasets {
         self.check_origins(&table, &doomed.ids.iter().copied().collect::<Vec<_>>())
     }
 
-    /// `zfs destroy` of one dataset.
-    pub(crate) fn destroy_dataset(&self, name: &str, snapshots: bool) -> Result<()> {
-        self.destroy_all(&[name.to_owned()], snapshots)
+    /// Destroys a dataset without children and snapshots that nobody uses. Its space comes back in the background.
+    pub fn destroy_dataset(&self, name: &str) -> Result<()> {
+        self.destroy_named(&[name.to_owned()], false)
+    }
+
+    /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.
+    pub fn destroy_with_snapshots(&self, name: &str) -> Result<()> {
+        self.destroy_named(&[name.to_owned()], true)
+    }
+
+    /// Destroys datasets that nobody uses with all their snapshots, all or none, in one step. Refused if another dataset depends on one of
+    /// them. A key is needed only of datasets that share segments with datasets that stay. Their space comes back in the background.
+    pub fn destroy_all(&self, names: &[String]) -> Result<()> {
+        self.destroy_named(names, true)
     }
 
     /// `zfs destroy`: datasets are gone at once, all or none, with their snapshots if that is wanted, and their blocks are freed in the
     /// background. Durable when it returns. (X1)
-    pub(crate) fn destroy_all(&self, names: &[String], snapshots: bool) -> Result<()> {
+    fn destroy_named(&self, names: &[String], snapshots: bool) -> Result<()> {
         self.core.check_writable()?;
         if names.is_empty() {
             return Ok(());

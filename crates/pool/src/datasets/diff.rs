@@ -87,8 +87,8 @@ impl Moment {
 }
 
 impl Datasets {
-    /// What changed from a snapshot to a later one of the same dataset, or to the dataset as of the last commit.
-    pub(crate) fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
+    /// What changed from a snapshot to a later one of the same dataset, or to the dataset now, by path.
+    pub fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
         let (id, mut before) = self.moment(base)?;
         let (other, mut after) = self.moment(target)?;
         if id != other || before.txg >= after.txg {

@@ -10,8 +10,8 @@ use crate::datasets::snapshot::Snapshot;
 pub type Hold = (String, u64);
 
 impl Datasets {
-    /// `zfs hold`: all of them, or none. Durable when it returns.
-    pub(crate) fn hold(&self, names: &[String], tag: &str) -> Result<()> {
+    /// Keeps snapshots by a tag, all or none.
+    pub fn hold(&self, names: &[String], tag: &str) -> Result<()> {
         self.core.check_writable()?;
         {
             let mut table = self.table.write();
@@ -36,9 +36,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// `zfs release`: all of them, or none. A snapshot that was to go when nothing keeps it goes with its last tag, if it has no
-    /// clones. Durable when it returns.
-    pub(crate) fn release(&self, names: &[String], tag: &str) -> Result<()> {
+    /// Takes a tag away from snapshots, all or none.
+    pub fn release(&self, names: &[String], tag: &str) -> Result<()> {
         self.core.check_writable()?;
         {
             let _figures = self.figures.write();
@@ -75,16 +74,16 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Tags of a snapshot.
-    pub(crate) fn holds(&self, name: &str) -> Result<Vec<Hold>> {
+    /// Tags that keep a snapshot, and when they were set.
+    pub fn holds(&self, name: &str) -> Result<Vec<Hold>> {
         let table = self.table.read();
         let (id, txg) = table.find_snapshot(name)?;
         let snapshot = &table.get(id).expect("just found").snapshots[&txg];
         Ok(snapshot.holds.iter().map(|(tag, ns)| (tag.clone(), ns / 1_000_000_000)).collect())
     }
 
-    /// `zfs rename` of snapshots, all or none: full name, and what is to follow the `@`. Durable when it returns.
-    pub(crate) fn rename_snapshots(&self, names: &[String], to: &str) -> Result<()> {
+    /// Gives snapshots another name (what follows the `@`), all or none.
+    pub fn rename_snapshots(&self, names: &[String], to: &str) -> Result<()> {
         self.core.check_writable()?;
         {
             let mut table = self.table.write();
@@ -109,11 +108,7 @@ impl Datasets {
     }
 
     /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it returns.
-    pub(crate) fn set_snapshot_properties(
-        &self,
-        names: &[String],
-        edits: &[(&str, Option<&str>)],
-    ) -> Result<()> {
+    pub fn set_snapshot_properties(&self, names: &[String], edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
             for (property, value) in edits {
@@ -137,7 +132,7 @@ impl Datasets {
 
     /// A property of snapshots goes back to what was received of it, or to what their datasets have; all or none. Durable when it
     /// returns.
-    pub(crate) fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
+    pub fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
         self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
             snapshot.received.revert(&mut snapshot.props, property);
@@ -160,7 +155,7 @@ impl Datasets {
     }
 
     /// Full names of the snapshots of a dataset on which a property of users is set, or was received.
-    pub(crate) fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
+    pub fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
         let table = self.table.read();
         let id = table.find(dataset)?;
         let snapshots = table.get(id).expect("just found").snapshots.values();
@@ -214,11 +209,11 @@ mod tests {
         let pool = crate::test_pool::tank();
         let both = ["tank@a".to_owned(), "tank@b".to_owned()];
         for name in &both {
-            pool.take_snapshots(std::slice::from_ref(name), &Default::default()).expect("taken");
+            pool.datasets().take_snapshots(std::slice::from_ref(name), &Default::default()).expect("taken");
         }
-        assert!(matches!(pool.rename_snapshots(&both, "c"), Err(Error::SnapshotExists { .. })));
-        assert_eq!(pool.snapshot_names("tank").expect("listed"), ["a", "b"]);
-        pool.rename_snapshots(&both[..1], "c").expect("renamed");
-        assert_eq!(pool.snapshot_names("tank").expect("listed"), ["c", "b"]);
+        assert!(matches!(pool.datasets().rename_snapshots(&both, "c"), Err(Error::SnapshotExists { .. })));
+        assert_eq!(pool.datasets().snapshot_names("tank").expect("listed"), ["a", "b"]);
+        pool.datasets().rename_snapshots(&both[..1], "c").expect("renamed");
+        assert_eq!(pool.datasets().snapshot_names("tank").expect("listed"), ["c", "b"]);
     }
 }

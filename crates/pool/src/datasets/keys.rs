@@ -71,14 +71,13 @@ impl Datasets {
         Ok((id, encryption.wrapped.clone(), entry.keys.is_some()))
     }
 
-    /// Format of the key that `load_key` wants.
-    pub(crate) fn key_format(&self, name: &str) -> Result<KeyFormat> {
+    /// Format of the key that [`Datasets::load_key`] wants.
+    pub fn key_format(&self, name: &str) -> Result<KeyFormat> {
         Ok(self.encryption_root(name)?.1.key_format)
     }
 
-    /// Loads the key of an encryption root and opens all datasets that take their key from it. With `dry_run` only
-    /// says whether it is the right one.
-    pub(crate) fn load_key(&self, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
+    /// Loads the key of an encryption root; with `dry_run` only says whether it is the right one.
+    pub fn load_key(&self, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
         let (root, wrapped, loaded) = self.encryption_root(name)?;
         if loaded && !dry_run {
             return Err(Error::KeyLoaded { name: name.to_owned() });
@@ -137,9 +136,8 @@ impl Datasets {
         }
     }
 
-    /// Forgets the key of an encryption root and closes all datasets that take their key from it. What they changed
-    /// is committed first.
-    pub(crate) fn unload_key(&self, name: &str) -> Result<()> {
+    /// Forgets the key of an encryption root. None of its datasets may be in use.
+    pub fn unload_key(&self, name: &str) -> Result<()> {
         let (root, _, loaded) = self.encryption_root(name)?;
         if !loaded {
             return Err(Error::KeyNotLoaded { name: name.to_owned() });
@@ -182,11 +180,9 @@ impl Datasets {
         Ok(())
     }
 
-    /// Gives an encryption root another user key, or makes an encryption root of a dataset that took its key from
-    /// above (`Some`); or makes an encryption root take its key from above (`None`). Datasets below that took their key
-    /// from where this one's came from follow, and if it was the root all that took it from there. Master keys stay, so nothing is sealed anew; all rows change in one commit.
-    /// Durable when it returns.
-    pub(crate) fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
+    /// Gives a dataset another user key (`Some`), or the one of the encryption root above it (`None`). Its key must be
+    /// loaded. Datasets below that take their key from the same place follow. Durable when it returns.
+    pub fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         self.check_not_raw(id, name)?;

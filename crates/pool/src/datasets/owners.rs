@@ -58,8 +58,8 @@ impl Datasets {
         }
     }
 
-    /// What all owners of a dataset have and may have.
-    pub(crate) fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
+    /// What users and groups take up of a dataset, and may.
+    pub fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
         let id = self.table.read().find(name)?;
         let head = self.open_head(id)?;
         if head.owners().is_none() {

@@ -219,8 +219,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// `zfs receive -A`: what was kept of a receive that broke off is freed.
-    pub(crate) fn abort_receive(&self, name: &str) -> Result<()> {
+    /// Frees what was kept of a receive that broke off. Durable when it returns.
+    pub fn abort_receive(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let (hidden, active) = {
             let table = self.table.read();
@@ -234,8 +234,9 @@ impl Datasets {
         self.discard(hidden)
     }
 
-    /// What is there of a snapshot for a dataset of this name that broke off.
-    pub(crate) fn partial(&self, name: &str) -> Option<Partial> {
+    /// What was kept of a receive that broke off.
+    #[must_use]
+    pub fn partial(&self, name: &str) -> Option<Partial> {
         let table = self.table.read();
         let entry = table.get(table.hidden_for(name)?)?;
         let row = &entry.receiving.as_ref().filter(|receiving| receiving.row.kept)?.row;
@@ -243,8 +244,9 @@ impl Datasets {
         Some(Partial { guid: row.guid, base, position, raw: entry.row.raw, packed: row.packed })
     }
 
-    /// Names of file systems of which a part is kept, and that are not there yet.
-    pub(crate) fn unfinished(&self) -> Vec<String> {
+    /// Names of file systems that are not there yet, and of which a receive that broke off has left something.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<String> {
         let table = self.table.read();
         let name = |entry: &Entry| {
             let receiving = entry.receiving.as_ref().filter(|r| r.row.kept && !r.is_increment())?;

@@ -116,8 +116,8 @@ impl Datasets {
         self.update_quotas(None);
     }
 
-    /// `zfs inherit -S`: a property goes back to what was received, or to what the parent has. Durable when it returns.
-    pub(crate) fn revert_property(&self, name: &str, property: &str) -> Result<()> {
+    /// A property goes back to what was received, or to what the parent has. Durable when it returns.
+    pub fn revert_property(&self, name: &str, property: &str) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         let missing = || Error::NoSuchDataset { name: name.to_owned() };
@@ -148,8 +148,8 @@ impl Datasets {
         sent
     }
 
-    /// Values that a dataset received, whether they count or not.
-    pub(crate) fn received_props(&self, name: &str) -> Result<Local> {
+    /// Values that a dataset received with streams, whether they count or not.
+    pub fn received_props(&self, name: &str) -> Result<Local> {
         let table = self.table.read();
         let id = table.find(name)?;
         Ok(table.get(id).map(|entry| entry.received.values()).unwrap_or_default())

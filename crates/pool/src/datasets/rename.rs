@@ -10,8 +10,8 @@ use crate::core::error::{Error, Result};
 use crate::datasets::table::{ROOT, Table};
 
 impl Datasets {
-    /// `zfs rename`: durable when it returns.
-    pub(crate) fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
+    /// Moves a dataset, with all below it, to another name of the same pool. Durable when it returns.
+    pub fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
         self.core.check_writable()?;
         if let Some((parent, _)) = to.rsplit_once('/') {
             let found = {

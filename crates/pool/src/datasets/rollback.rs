@@ -20,8 +20,8 @@ use crate::refs::deadlist::{Sum, places_of};
 const RESERVED: &str = "refreservation";
 
 impl Datasets {
-    /// `zfs rollback`: to the youngest snapshot of a dataset that nobody uses. Durable when it returns.
-    pub(crate) fn rollback(&self, name: &str) -> Result<()> {
+    /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it returns.
+    pub fn rollback(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
@@ -50,9 +50,8 @@ impl Datasets {
         Ok(Some(then).filter(|then| kept.is_some() && kept == now && kept > Some(*then)))
     }
 
-    /// Refuses what a rollback would be refused for even if the snapshot were the youngest: the dataset is in use, its key is not loaded, or
-    /// what is to be let go cannot be read. For who is to destroy what is younger before.
-    pub(crate) fn try_rollback(&self, name: &str) -> Result<()> {
+    /// Refuses to go back to a snapshot, if that could not be even if there were no younger ones.
+    pub fn try_rollback(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
@@ -185,9 +184,9 @@ mod tests {
     #[test]
     fn what_was_written_since_the_commit_before_is_stored_before_it_is_let_go() {
         let pool = crate::test_pool::tank();
-        pool.create_dataset("tank/fs", Default::default(), None).expect("made");
+        pool.datasets().create_dataset("tank/fs", Default::default(), None).expect("made");
         let name = "tank/fs@a";
-        pool.take_snapshots(&[name.to_owned()], &Default::default()).expect("taken");
+        pool.datasets().take_snapshots(&[name.to_owned()], &Default::default()).expect("taken");
         let (id, txg) = pool.datasets.table.read().find_snapshot(name).expect("found");
         // Somebody used it between the commit of the rollback and its turn.
         let head = pool.datasets.open_head(id).expect("open");
@@ -199,7 +198,7 @@ mod tests {
         drop((root, head));
         assert!(!pool.datasets.roll((name, id, txg), None).expect("looked at"));
         drop(turn);
-        pool.rollback(name).expect("rolled back");
+        pool.datasets().rollback(name).expect("rolled back");
         let _turn = pool.core.sync_turn.lock();
         assert!(pool.datasets.roll((name, id, txg), None).expect("nothing is in the way"));
     }

@@ -256,8 +256,8 @@ pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: 
 }
 
 impl Datasets {
-    /// `zfs snapshot`: all of them, as of one moment, or none. Durable when it returns.
-    pub(crate) fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
+    /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties. Durable when it returns.
+    pub fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
         self.core.check_writable()?;
         self.core.need_feature(FEATURE)?;
         let of = {
@@ -380,8 +380,8 @@ impl Datasets {
         }
     }
 
-    /// Refuses what would be refused of snapshots that are destroyed, even if they had no clones.
-    pub(crate) fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+    /// Refuses to destroy snapshots, if one of them could not be even without clones: something keeps it.
+    pub fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         let table = self.table.read();
         let mut finder = Finder::new(&table);
         for name in names {
@@ -412,8 +412,9 @@ impl Datasets {
         }
     }
 
-    /// `zfs destroy` of snapshots, all or none. Durable when it returns; space comes back in the background.
-    pub(crate) fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+    /// Destroys snapshots, all or none; space comes back in the background. Those that tags keep are refused, or with `defer` go
+    /// when nothing keeps them any more.
+    pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         self.core.check_writable()?;
         {
             let _figures = self.figures.write();
@@ -485,8 +486,8 @@ impl Datasets {
         Ok(sum)
     }
 
-    /// Bytes that would come back if these snapshots of one dataset were destroyed.
-    pub(crate) fn reclaimable(&self, names: &[String]) -> Result<u64> {
+    /// Bytes that would come back if these snapshots were destroyed together.
+    pub fn reclaimable(&self, names: &[String]) -> Result<u64> {
         let _figures = self.figures.read();
         let table = self.table.read();
         let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
@@ -535,8 +536,8 @@ impl Datasets {
         self.written_since(table, id, last.unwrap_or(entry.base), None)
     }
 
-    /// Bytes that a dataset has written since the snapshot of that name.
-    pub(crate) fn written_since_name(&self, dataset: &str, snapshot: &str) -> Result<u64> {
+    /// Bytes that a dataset refers to and a snapshot of it does not.
+    pub fn written_since_name(&self, dataset: &str, snapshot: &str) -> Result<u64> {
         let _figures = self.figures.read();
         let table = self.table.read();
         let name = format!("{dataset}@{snapshot}");
@@ -544,8 +545,8 @@ impl Datasets {
         self.written_since(&table, id, txg, None)
     }
 
-    /// Measured values of all snapshots of a dataset, oldest first, or of one.
-    pub(crate) fn snapshot_infos(&self, dataset: &str, only: Option<&str>) -> Result<Vec<SnapshotInfo>> {
+    /// Measured values of a dataset's snapshots, oldest first, or of the one of that name.
+    pub fn snapshot_infos(&self, dataset: &str, only: Option<&str>) -> Result<Vec<SnapshotInfo>> {
         let _figures = self.figures.read();
         let table = self.table.read();
         let id = table.find(dataset)?;
@@ -586,8 +587,8 @@ impl Datasets {
         Ok(infos)
     }
 
-    /// Names of a dataset's snapshots, oldest first.
-    pub(crate) fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
+    /// Names of a dataset's snapshots (what follows the `@`), oldest first.
+    pub fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
         let table = self.table.read();
         let id = table.find(dataset)?;
         let entry = table.get(id).expect("just found");
@@ -731,7 +732,7 @@ mod tests {
         };
         pool.datasets.await_answer(&ours).expect("taken");
         assert!(matches!(pool.datasets.await_answer(&theirs), Err(Error::SnapshotExists { .. })));
-        let infos = pool.snapshot_infos("tank", None).expect("listed");
+        let infos = pool.datasets().snapshot_infos("tank", None).expect("listed");
         assert_eq!(
             infos.iter().map(|info| (info.name.as_str(), info.guid)).collect::<Vec<_>>(),
             [("tank@a", 77)]

@@ -18,28 +18,28 @@ use crate::devices::state::Devices;
 use crate::log::state::Zil;
 
 /// The datasets of a pool (ZFS: DSL).
-pub(crate) struct Datasets {
-    pub core: Arc<Core>,
-    pub devices: Arc<Devices>,
-    pub zil: Arc<Zil>,
-    pub table: RwLock<Table>,
+pub struct Datasets {
+    pub(crate) core: Arc<Core>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) zil: Arc<Zil>,
+    pub(crate) table: RwLock<Table>,
     /// Limits of datasets.
-    pub quotas: Arc<Quotas>,
+    pub(crate) quotas: Arc<Quotas>,
     /// What the commit under way found to be freed.
-    pub freeing: Freeing,
+    pub(crate) freeing: Freeing,
     /// The last commit destroyed a part of a dataset and not all of it.
-    pub destroying: AtomicBool,
+    pub(crate) destroying: AtomicBool,
     /// Snapshots that the next commits take.
-    pub asked: Mutex<Vec<Request>>,
+    pub(crate) asked: Mutex<Vec<Request>>,
     /// Txg of the last commit that took the snapshots asked for.
-    pub snapped: AtomicU64,
+    pub(crate) snapped: AtomicU64,
     /// Held for writing while rows, snapshots and cells go from what the last commit stored to what the next one will: what is
     /// summed up of them under it is of one commit.
-    pub figures: RwLock<()>,
+    pub(crate) figures: RwLock<()>,
 }
 
 impl Datasets {
-    pub fn new(core: Arc<Core>, devices: Arc<Devices>, zil: Arc<Zil>, table: Table) -> Datasets {
+    pub(crate) fn new(core: Arc<Core>, devices: Arc<Devices>, zil: Arc<Zil>, table: Table) -> Datasets {
         let quotas = Arc::new(Quotas::new(Arc::clone(&core.admission)));
         Datasets {
             core,

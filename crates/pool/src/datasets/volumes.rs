@@ -39,8 +39,8 @@ pub struct VolumeInfo {
 }
 
 impl Datasets {
-    /// `zfs create -V`. Durable when it returns.
-    pub(crate) fn create_volume(
+    /// Makes a volume; as [`Datasets::create_dataset`] otherwise.
+    pub fn create_volume(
         &self,
         name: &str,
         props: Local,
@@ -75,8 +75,8 @@ impl Datasets {
         }
     }
 
-    /// The same of a volume as it was at a snapshot; `None` for a file system's.
-    pub(crate) fn snapshot_volume(&self, name: &str) -> Result<Option<VolumeInfo>> {
+    /// What is measured of a volume as it was at a snapshot; `None` for a file system's.
+    pub fn snapshot_volume(&self, name: &str) -> Result<Option<VolumeInfo>> {
         let (id, _) = self.table.read().find_snapshot(name)?;
         if !self.is_volume(id) {
             return Ok(None);
@@ -89,8 +89,8 @@ impl Datasets {
         })))
     }
 
-    /// `zfs set volsize=`: a volume gets longer. Durable when it returns.
-    pub(crate) fn grow_volume(&self, name: &str, bytes: u64) -> Result<()> {
+    /// Makes a volume longer. Durable when it returns.
+    pub fn grow_volume(&self, name: &str, bytes: u64) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
         if !self.is_volume(id) {

@@ -291,8 +291,8 @@ impl Devices {
         self.settle_leaving(leaf.id())
     }
 
-    /// Begins a resilver from the beginning, whatever scan is under way.
-    pub(crate) fn resilver_anew(&self) -> Result<()> {
+    /// Begins to build what is missing on devices, from the beginning.
+    pub fn resilver_anew(&self) -> Result<()> {
         self.core.check_writable()?;
         {
             let _turn = self.core.sync_turn.lock();

@@ -60,8 +60,9 @@ impl Devices {
         new
     }
 
-    /// Adds cache devices, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
-    pub(crate) fn add_caches(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+    /// Adds devices that keep what was read from others. With `dry_run` only says whether it would. Devices that carry a pool are refused
+    /// unless `force`. Durable when it returns.
+    pub fn add_caches(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
         self.check_new_aux(&handles, force)?;
         if dry_run {
             return Ok(());
@@ -83,8 +84,8 @@ impl Devices {
         written
     }
 
-    /// Takes a cache device away. Durable when it returns.
-    pub(crate) fn remove_cache(&self, path: &str) -> Result<()> {
+    /// Takes a cache device away, by its path. Durable when it returns.
+    pub fn remove_cache(&self, path: &str) -> Result<()> {
         self.core.check_writable()?;
         let _turn = self.core.sync_turn.lock();
         let listed = self.listed_caches().into_iter().find(|aux| aux.path == path);

@@ -185,7 +185,8 @@ mod tests {
         let pool = tank_on(&env, &device);
         for (name, secret) in [("tank/one", [1; 32]), ("tank/two", [2; 32])] {
             let user = crate::new_user_key(KeyFormat::Raw, &secret, &random, None).expect("a key");
-            pool.create_dataset(name, Default::default(), Some(crate::NewKey { user: Arc::new(user) }))
+            pool.datasets()
+                .create_dataset(name, Default::default(), Some(crate::NewKey { user: Arc::new(user) }))
                 .expect("made");
         }
         pool.export().expect("exported");
@@ -217,8 +218,8 @@ mod tests {
         pool.export().expect("exported");
         let pool = import();
         let look = |name: &str, secret: &[u8]| -> crate::Result<()> {
-            pool.load_key(name, secret, false)?;
-            pool.open_dataset(name)?.dataset().inode(InodeId(1))?;
+            pool.datasets().load_key(name, secret, false)?;
+            pool.datasets().open_dataset(name)?.dataset().inode(InodeId(1))?;
             Ok(())
         };
         // Its nodes are in memory from now on, for its own key.

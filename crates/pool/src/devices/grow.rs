@@ -30,8 +30,9 @@ pub struct Growth {
 }
 
 impl Devices {
-    /// Adds groups of devices. Durable when it returns. What is refused changes nothing.
-    pub(crate) fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
+    /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says whether it would. Durable
+    /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
+    pub fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         let handles: Vec<&DeviceHandle> = new.iter().flat_map(|group| &group.devices).collect();
         for (index, handle) in handles.iter().enumerate() {
@@ -111,8 +112,8 @@ impl Devices {
         Growth { slots, fits: medium::slot_count(bytes, self.column_of(&leaf.config())).max(slots) }
     }
 
-    /// Uses all of a device that has grown. Gives the bytes gained. Durable when it returns.
-    pub(crate) fn expand(&self, path: &str) -> Result<u64> {
+    /// Uses all of a device that has grown. Gives the bytes gained.
+    pub fn expand(&self, path: &str) -> Result<u64> {
         self.core.check_writable()?;
         let leaf = self.leaves().into_iter().find(|leaf| leaf.path() == path);
         let leaf =

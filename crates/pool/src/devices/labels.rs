@@ -19,7 +19,7 @@ use steadfast_format::Txg;
 
 impl Devices {
     /// Bytes of a slot on a leaf.
-    pub fn column_of(&self, leaf: &LeafConfig) -> u32 {
+    pub(crate) fn column_of(&self, leaf: &LeafConfig) -> u32 {
         let groups = self.topology.groups.read();
         groups
             .iter()
@@ -28,7 +28,7 @@ impl Devices {
     }
 
     /// Devices as they are now, and the groups that they are of: each that a device names is among them.
-    pub fn leaves_and_groups(&self) -> (Vec<(Arc<Leaf>, LeafConfig)>, Vec<GroupConfig>) {
+    pub(crate) fn leaves_and_groups(&self) -> (Vec<(Arc<Leaf>, LeafConfig)>, Vec<GroupConfig>) {
         loop {
             // The last device of a group goes before it, the first one comes about when it does.
             let groups = self.topology.groups.read().clone();
@@ -47,7 +47,7 @@ impl Devices {
     }
 
     /// The label of one device as of now.
-    pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
+    pub(crate) fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
         let own = leaf.config();
         LabelConfig {
             pool: self.core.identity.guid,
@@ -191,7 +191,7 @@ impl Devices {
     }
 
     /// The devices now.
-    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+    pub(crate) fn leaves(&self) -> Vec<Arc<Leaf>> {
         self.topology.leaves.read().clone()
     }
 

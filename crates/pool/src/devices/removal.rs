@@ -97,8 +97,9 @@ impl Devices {
         }
     }
 
-    /// Begins to remove the groups of these devices. With `dry_run` only says whether it could.
-    pub(crate) fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
+    /// Begins to move away all that lies on the groups of these devices, which then leave the pool. With `dry_run` only says whether
+    /// that could be.
+    pub fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         self.check_no_move(&[])?;
         // No spare steps in for one of them meanwhile.
@@ -153,8 +154,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Ends a removal: what was moved stays where it is, and the devices stay.
-    pub(crate) fn cancel_remove(&self) -> Result<()> {
+    /// Ends a removal that is under way: its devices stay.
+    pub fn cancel_remove(&self) -> Result<()> {
         self.core.check_writable()?;
         {
             let _turn = self.core.sync_turn.lock();
@@ -187,8 +188,8 @@ impl Devices {
         (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, self.core.now_ns(), true);
     }
 
-    /// Begins, pauses or ends a rebalance; pauses, ends or goes on with the evening out of a widened group.
-    pub(crate) fn rebalance(&self, command: ScrubCommand) -> Result<()> {
+    /// Begins a rebalance; pauses it, lets it go on or ends it, or what evens out a widened group.
+    pub fn rebalance(&self, command: ScrubCommand) -> Result<()> {
         self.core.check_writable()?;
         let mut moving = self.moves.job.lock();
         let row = moving.as_ref().map(|scan| (scan.row.kind, scan.row.state));

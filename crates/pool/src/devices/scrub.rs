@@ -88,7 +88,7 @@ impl Drop for Due<'_> {
 
 impl Devices {
     /// Begins, pauses or ends a scrub.
-    pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
+    pub fn scrub(&self, command: ScrubCommand) -> Result<()> {
         self.core.check_writable()?;
         let pool = || self.core.name();
         if command == ScrubCommand::Start {

@@ -173,8 +173,9 @@ impl Devices {
         new
     }
 
-    /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
-    pub(crate) fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+    /// Adds devices that wait to step in for others. With `dry_run` only says whether it would. Devices that carry a pool are
+    /// refused unless `force`. Durable when it returns.
+    pub fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
         self.check_new_aux(&handles, force)?;
         if dry_run {
             return Ok(());
@@ -197,8 +198,8 @@ impl Devices {
         written
     }
 
-    /// Takes a spare away that is not in use. Durable when it returns.
-    pub(crate) fn remove_spare(&self, path: &str) -> Result<()> {
+    /// Takes a spare away that is not in use, by its path. Durable when it returns.
+    pub fn remove_spare(&self, path: &str) -> Result<()> {
         self.core.check_writable()?;
         let _turn = self.core.sync_turn.lock();
         let listed = self.listed_spares().into_iter().find(|aux| aux.path == path);

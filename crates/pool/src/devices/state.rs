@@ -102,24 +102,24 @@ pub(crate) trait LogLabels: Send + Sync {
 }
 
 /// The devices of a pool.
-pub(crate) struct Devices {
-    pub core: Arc<Core>,
-    pub topology: Topology,
-    pub aux: Auxiliary,
-    pub scans: ScanState,
-    pub moves: MoveState,
-    pub sweeps: Sweeps,
-    pub errors: ErrorSearch,
+pub struct Devices {
+    pub(crate) core: Arc<Core>,
+    pub(crate) topology: Topology,
+    pub(crate) aux: Auxiliary,
+    pub(crate) scans: ScanState,
+    pub(crate) moves: MoveState,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) errors: ErrorSearch,
     /// Errors of devices of late.
-    pub diagnosis: Diagnosis,
+    pub(crate) diagnosis: Diagnosis,
     /// The next commit gives the log other segments.
-    pub move_log: AtomicBool,
+    pub(crate) move_log: AtomicBool,
     /// The log, which labels its devices itself.
-    pub log_labels: OnceLock<Weak<dyn LogLabels>>,
+    pub(crate) log_labels: OnceLock<Weak<dyn LogLabels>>,
 }
 
 impl Devices {
-    pub fn new(
+    pub(crate) fn new(
         core: Arc<Core>,
         groups: Vec<GroupConfig>,
         leaves: Vec<Arc<Leaf>>,

@@ -87,9 +87,9 @@ impl Devices {
         }
     }
 
-    /// Begins, suspends or cancels the trim, or initialization, of devices, all of them if none is named. Nothing changes if it is
-    /// refused.
-    pub(crate) fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
+    /// Begins, suspends or cancels the trim or the initialization of devices, all of them if none is named. It goes on in the background;
+    /// initialization fills free slots with a pattern. An error changes nothing.
+    pub fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
         self.core.check_writable()?;
         let all = self.leaves();
         let named = |path: &String| {
@@ -278,8 +278,9 @@ impl Devices {
         }
     }
 
-    /// Bytes that trims under way have yet to go through; 0 if none is under way.
-    pub(crate) fn trim_remaining(&self, what: Sweep) -> u64 {
+    /// Bytes left to sweep; 0 if no sweep of this kind is under way.
+    #[must_use]
+    pub fn sweep_remaining(&self, what: Sweep) -> u64 {
         if self.core.is_suspended() {
             return 0;
         }

@@ -28,9 +28,11 @@ impl Zil {
         }
     }
 
-    /// One look. `None` if no dataset wants it; true if all that was done in those that do is durable, false if it will be
-    /// by a commit that was asked for.
-    pub(crate) fn log_interval(&self) -> Option<bool> {
+    /// What a task does about once a second, and nobody else in a world without tasks: logs what is pending of datasets with
+    /// `journal=data`. `None` if there are none; true if all that was done in them before is durable, false if it will be by a
+    /// commit that was asked for.
+    #[must_use]
+    pub fn log_interval(&self) -> Option<bool> {
         let wanted = self.interval.datasets.lock().clone();
         if wanted.is_empty() || self.core.is_suspended() {
             return None;

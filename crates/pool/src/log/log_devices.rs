@@ -233,8 +233,8 @@ impl Zil {
         Ok(())
     }
 
-    /// Gives the intent log devices of its own, mirrors or single ones, which lose what they held. Durable when it returns.
-    pub(crate) fn add_logs(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
+    /// The same of single devices and of mirrors.
+    pub fn add_logs(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
         self.check_new_logs(&groups, force)?;
         if dry_run {
             return Ok(());

@@ -320,8 +320,9 @@ impl Zil {
         Ok(())
     }
 
-    /// Takes a log device away, with all of its mirror. Groups go elsewhere from now on. Durable when it returns.
-    pub(crate) fn remove_log(&self, path: &str) -> Result<()> {
+    /// Takes a device away from the intent log, by its path, with all of its mirror; groups go elsewhere from now on. Durable when it
+    /// returns.
+    pub fn remove_log(&self, path: &str) -> Result<()> {
         self.core.check_writable()?;
         let Some(log) = self.log_listed(path) else {
             return Err(Error::NoSuchLog { pool: self.core.name(), path: path.to_owned() });

@@ -14,30 +14,30 @@ use crate::log::log_change::LogChange;
 use crate::log::log_device::{LogDevice, LogMend};
 
 /// The intent log of a pool: like ZFS's ZIL, but one for all datasets.
-pub(crate) struct Zil {
-    pub core: Arc<Core>,
-    pub devices: Arc<Devices>,
-    pub log: Arc<Log>,
+pub struct Zil {
+    pub(crate) core: Arc<Core>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) log: Arc<Log>,
     /// Log devices that are here (ZFS: SLOG).
-    pub log_devices: RwLock<Vec<Arc<LogDevice>>>,
+    pub(crate) log_devices: RwLock<Vec<Arc<LogDevice>>>,
     /// Changes of log devices that the next commit makes.
-    pub changes: Mutex<Vec<LogChange>>,
+    pub(crate) changes: Mutex<Vec<LogChange>>,
     /// Groups that the replay found to be lacking on log devices.
-    pub mends: Mutex<Vec<LogMend>>,
+    pub(crate) mends: Mutex<Vec<LogMend>>,
     /// Logs of datasets whose keys were not there at import.
-    pub held: Mutex<Held>,
+    pub(crate) held: Mutex<Held>,
     /// The log's segments were reserved and never written.
-    pub fresh: AtomicBool,
+    pub(crate) fresh: AtomicBool,
     /// No group of the log is written: [`crate::log::log_devices::LogRest`].
-    pub rests: AtomicBool,
+    pub(crate) rests: AtomicBool,
     /// Groups that import replayed.
-    pub replayed: AtomicU64,
+    pub(crate) replayed: AtomicU64,
     /// Datasets whose changes are logged about once a second.
-    pub interval: Interval,
+    pub(crate) interval: Interval,
 }
 
 impl Zil {
-    pub fn new(core: Arc<Core>, devices: Arc<Devices>, log: Arc<Log>) -> Zil {
+    pub(crate) fn new(core: Arc<Core>, devices: Arc<Devices>, log: Arc<Log>) -> Zil {
         Zil {
             core,
             devices,

@@ -144,8 +144,8 @@ pub trait ReceiveWatch {
 }
 
 impl Streams {
-    /// Receives all snapshots of a stream.
-    pub(crate) fn receive(
+    /// Receives all snapshots of a stream, each in one commit. An error leaves those that were received before it.
+    pub fn receive(
         &self,
         spec: &ReceiveSpec,
         input: &mut dyn Read,
@@ -283,7 +283,7 @@ impl Streams {
                 let table = self.datasets.table.read();
                 table.find(name).and_then(|id| table.check_no_hidden(id, &[]))
             };
-            if unused.and_then(|()| self.datasets.destroy_dataset(name, false)).is_err() {
+            if unused.and_then(|()| self.datasets.destroy_dataset(name)).is_err() {
                 return;
             }
         }

@@ -576,7 +576,7 @@ impl Streams {
                 watch.not_followed(error);
                 continue;
             }
-            let destroyed = self.datasets.destroy_all(&doomed, true);
+            let destroyed = self.datasets.destroy_all(&doomed);
             watch.destroyed(&doomed);
             if let Err(error) = destroyed {
                 watch.not_followed(error);

@@ -98,9 +98,8 @@ impl Upon {
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
 
 impl Streams {
-    /// About how many bytes a stream would have. An increment is weighed: everything is done that is done to send it, but no content is
-    /// read. So names and what was cut count as they do there, and it costs the nodes that changed.
-    pub(crate) fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
+    /// About how many bytes a stream would have. Refused is what [`Streams::send`] refuses.
+    pub fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
         let guess = self.check_send(spec)?;
         if spec.base.is_none() {
             return Ok(guess);
@@ -119,8 +118,9 @@ impl Streams {
         Ok(writer.bytes + content)
     }
 
-    /// Refuses what cannot be sent. Gives a first guess of how much content it is.
-    pub(crate) fn check_send(&self, spec: &SendSpec) -> Result<u64> {
+    /// Refuses what [`Streams::send`] refuses. Gives a guess of how many bytes it would be, which costs nothing and may be wrong by far for
+    /// increments.
+    pub fn check_send(&self, spec: &SendSpec) -> Result<u64> {
         let (id, pin) = self.datasets.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
             None if self.datasets.is_raw(id) && !spec.raw => {
@@ -218,8 +218,32 @@ impl Streams {
         Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
     }
 
+    /// Writes snapshots as one stream, each with what it has beyond its base. `progress` hears of the snapshot under way and the bytes
+    /// written. Gives the bytes of the stream.
+    pub fn send(
+        &self,
+        specs: &[SendSpec],
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<u64> {
+        self.send_members(specs, &[], out, progress)
+    }
+
+    /// The same of a tree, upon what came before of it: the stream says which file systems and snapshots are at and below `top`, so that
+    /// who receives it can follow what was renamed or destroyed. What is at or below the names `left_out` is there and is not sent.
+    pub fn send_tree(
+        &self,
+        (top, left_out): (&str, &[String]),
+        specs: &[SendSpec],
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<u64> {
+        let members = self.members_of(top, left_out)?;
+        self.send_members(specs, &members, out, progress)
+    }
+
     /// Writes snapshots one after the other as one stream. Gives its bytes.
-    pub(crate) fn send(
+    fn send_members(
         &self,
         specs: &[SendSpec],
         members: &[StreamMember],

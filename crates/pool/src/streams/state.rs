@@ -6,7 +6,7 @@ use crate::core::state::Core;
 use crate::datasets::state::Datasets;
 
 /// Streams of a pool.
-pub(crate) struct Streams {
-    pub core: Arc<Core>,
-    pub datasets: Arc<Datasets>,
+pub struct Streams {
+    pub(crate) core: Arc<Core>,
+    pub(crate) datasets: Arc<Datasets>,
 }

@@ -15,7 +15,9 @@ pub fn images() -> Vec<Image> {
     let env = Env::real();
     let devices = [MemoryDevice::new("a", 64 * MIB), MemoryDevice::new("b", 64 * MIB)].map(Arc::new);
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
-    pool.create_dataset("tank/vault", Default::default(), Some(key(&env, &[7; 32]))).expect("a dataset");
+    pool.datasets()
+        .create_dataset("tank/vault", Default::default(), Some(key(&env, &[7; 32])))
+        .expect("a dataset");
     for name in ["tank", "tank/vault"] {
         let (fs, _handle) = mount(&pool, name);
         for file in 0..40u64 {
@@ -44,8 +46,8 @@ pub fn attempt(devices: &[Arc<MemoryDevice>]) -> usize {
         let Ok(pool) = Pool::import(&env, found, &spec) else { continue };
         stood += 1;
         let _ = pool.history();
-        for name in pool.datasets() {
-            let _ = pool.dataset_info(&name);
+        for name in pool.datasets().names() {
+            let _ = pool.datasets().dataset_info(&name);
         }
         let _ = pool.close();
     }

@@ -106,18 +106,18 @@ impl Forger {
     pub fn new() -> Forger {
         let (one, two) = (Host::new("one", 64), Host::new("second", 64));
         let key = common::key(&one.env, &KEY);
-        one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
-        one.pool.create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
+        one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+        one.pool.datasets().create_dataset("one/vault", BTreeMap::new(), Some(key)).expect("made");
         for name in ["one/fs", "one/vault"] {
             fill(&one, name);
             one.snapshot(&format!("{name}@a"));
-            one.pool.add_bookmark(&format!("{name}@a"), "a").expect("marked");
+            one.pool.datasets().add_bookmark(&format!("{name}@a"), "a").expect("marked");
             change(&one, name);
             one.snapshot(&format!("{name}@b"));
         }
         let noted = ["one/fs@a".to_owned()];
-        one.pool.set_snapshot_properties(&noted, &[("org:note", Some("first"))]).expect("set");
-        one.pool.hold(&noted, "kept").expect("held");
+        one.pool.datasets().set_snapshot_properties(&noted, &[("org:note", Some("first"))]).expect("set");
+        one.pool.datasets().hold(&noted, "kept").expect("held");
         let spec = |snapshot: &str, base: Option<&str>| SendSpec {
             snapshot: snapshot.into(),
             base: base.map(str::to_owned),
@@ -138,7 +138,7 @@ impl Forger {
             .into_iter()
             .map(|(target, plan)| {
                 let mut stream = Vec::new();
-                one.pool.send(&plan, &mut stream, &mut |_, _| ()).expect("sent");
+                one.pool.streams().send(&plan, &mut stream, &mut |_, _| ()).expect("sent");
                 let header = StreamHeader::decode(stream.first_chunk().expect("a header")).expect("a header");
                 Whole { target, header, frames: frames(&stream) }
             })
@@ -147,7 +147,7 @@ impl Forger {
         two.receive("second/sealed", &joined_behind(streams[6].header, &streams[6].frames))
             .expect("received");
         two.pool.sync().expect("committed");
-        let before = (two.pool.datasets(), snapshots(&two), tree(&two.pool, "second/base"));
+        let before = (two.pool.datasets().names(), snapshots(&two), tree(&two.pool, "second/base"));
         Forger { image: two.devices[0].image(), streams, before }
     }
 
@@ -185,7 +185,7 @@ impl Forger {
                 let now = snapshots(&host);
                 match now.iter().all(is_there) {
                     true => {
-                        let now = (host.pool.datasets(), now, tree(&host.pool, "second/base"));
+                        let now = (host.pool.datasets().names(), now, tree(&host.pool, "second/base"));
                         assert_eq!(now, self.before, "refused, and something is another: {error}");
                         Answer::Refused
                     }
@@ -199,17 +199,20 @@ impl Forger {
         };
         if answer != Answer::Refused {
             // It may be none of ours to open.
-            let _ = host.pool.load_key(whole.target, &KEY, false);
+            let _ = host.pool.datasets().load_key(whole.target, &KEY, false);
             look(&host.pool, whole.target);
         }
         host.pool.sync().expect("the pool goes on");
         for name in snapshots(&host) {
-            for (tag, _) in host.pool.holds(&name).expect("it is there") {
-                host.pool.release(std::slice::from_ref(&name), &tag).expect("let go");
+            for (tag, _) in host.pool.datasets().holds(&name).expect("it is there") {
+                host.pool.datasets().release(std::slice::from_ref(&name), &tag).expect("let go");
             }
         }
-        for name in host.pool.datasets().into_iter().skip(1).rev() {
-            host.pool.destroy_with_snapshots(&name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for name in host.pool.datasets().names().into_iter().skip(1).rev() {
+            host.pool
+                .datasets()
+                .destroy_with_snapshots(&name)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         host.check();
         answer
@@ -218,9 +221,9 @@ impl Forger {
 
 /// Full names of all snapshots.
 fn snapshots(host: &Host) -> Vec<String> {
-    let names = host.pool.datasets().into_iter();
+    let names = host.pool.datasets().names().into_iter();
     let each = names.flat_map(|name| {
-        let of = host.pool.snapshot_names(&name).expect("it is there").into_iter();
+        let of = host.pool.datasets().snapshot_names(&name).expect("it is there").into_iter();
         of.map(|snapshot| format!("{name}@{snapshot}")).collect::<Vec<_>>()
     });
     each.collect()
@@ -272,7 +275,7 @@ fn count(frames: &mut Frames) {
 
 /// Looks at what a file system shows, and changes some of it. Whatever a stranger made of it, there are answers, good or bad.
 fn look(pool: &Pool, name: &str) {
-    let Ok(opened) = pool.open_dataset(name) else { return };
+    let Ok(opened) = pool.datasets().open_dataset(name) else { return };
     let Ok(fs) = FileSystem::new(Arc::clone(opened.dataset()), common::options()) else { return };
     let (mut open, mut seen) = (vec![ROOT], 0);
     while let Some(folder) = open.pop() {

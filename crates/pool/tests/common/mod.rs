@@ -60,7 +60,7 @@ pub fn import(env: &Env, devices: Vec<DeviceHandle>, secret: Option<&[u8]>) -> R
 }
 
 pub fn mount(pool: &Pool, name: &str) -> (FileSystem, steadfast_pool::DatasetHandle) {
-    let handle = pool.open_dataset(name).expect("the dataset opens");
+    let handle = pool.datasets().open_dataset(name).expect("the dataset opens");
     (FileSystem::new(Arc::clone(handle.dataset()), options()).expect("a file system"), handle)
 }
 

@@ -48,7 +48,7 @@ impl Host {
     }
 
     pub fn snapshot(&self, name: &str) {
-        self.pool.take_snapshots(&[name.to_owned()], &BTreeMap::new()).expect("taken");
+        self.pool.datasets().take_snapshots(&[name.to_owned()], &BTreeMap::new()).expect("taken");
     }
 
     pub fn send(&self, snapshot: &str, base: Option<&str>) -> Vec<u8> {
@@ -68,7 +68,7 @@ impl Host {
 
     pub fn send_as(&self, spec: SendSpec) -> Vec<u8> {
         let mut out = Vec::new();
-        let bytes = self.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
+        let bytes = self.pool.streams().send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
         assert_eq!(bytes, out.len() as u64);
         out
     }
@@ -78,7 +78,7 @@ impl Host {
     }
 
     pub fn receive_as(&self, spec: &ReceiveSpec, mut stream: &[u8]) -> Result<Vec<Received>, Error> {
-        self.pool.receive(spec, &mut stream, &mut Quiet)
+        self.pool.streams().receive(spec, &mut stream, &mut Quiet)
     }
 
     /// Everything that a pool frees in the background is freed, and the pool as a whole is consistent.
@@ -89,12 +89,12 @@ impl Host {
     /// The same, of what a key opens too.
     pub fn check_with(&self, secret: Option<&[u8]>) {
         for _ in 0..1_000 {
-            if self.pool.freeing() == 0 {
+            if self.pool.datasets().freeing() == 0 {
                 break;
             }
             self.pool.sync().expect("committed");
         }
-        assert_eq!(self.pool.freeing(), 0);
+        assert_eq!(self.pool.datasets().freeing(), 0);
         self.pool.sync().expect("committed");
         self.inspect_with(secret);
     }
@@ -143,7 +143,7 @@ pub fn tree(pool: &Pool, name: &str) -> Tree {
 /// The same of a snapshot.
 pub fn snapshot_tree(pool: &Pool, name: &str) -> Tree {
     let (fs, snapshot) = name.split_once('@').expect("a snapshot");
-    let opened = pool.open_dataset(fs).expect("the dataset opens");
+    let opened = pool.datasets().open_dataset(fs).expect("the dataset opens");
     let opened = opened.snapshots().open(snapshot).expect("it is there");
     opened
         .with(|dataset| tree_of(&FileSystem::of_snapshot(Arc::clone(dataset), common::options())))

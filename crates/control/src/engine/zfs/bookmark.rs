@@ -19,7 +19,7 @@ impl Verb for FsBookmark {
         let fs = self.of.split(['@', '#']).next().unwrap_or_default();
         let held = engine.held(fs)?;
         engine.check_writable(&held)?;
-        held.pool.add_bookmark(&self.of, &self.name).map_err(refuse::pool)?;
+        held.pool.datasets().add_bookmark(&self.of, &self.name).map_err(refuse::pool)?;
         engine.log(&held, caller);
         Ok(touched(&format!("{fs}#{}", self.name)))
     }
@@ -33,7 +33,7 @@ impl Verb for FsBookmarkDestroy {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(self.name.split('#').next().unwrap_or_default())?;
         engine.check_writable(&held)?;
-        held.pool.remove_bookmark(&self.name).map_err(refuse::pool)?;
+        held.pool.datasets().remove_bookmark(&self.name).map_err(refuse::pool)?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

@@ -32,11 +32,18 @@ impl Verb for FsClone {
             let what = format!("'{name}' lies in another pool than '{}'", self.snapshot);
             return Err(Refusal::new(Code::FsPlace, what).with("fs", name));
         }
-        if !held.pool.snapshot_names(fs).map_err(refuse::pool)?.iter().any(|there| there == snapshot) {
+        if !held
+            .pool
+            .datasets()
+            .snapshot_names(fs)
+            .map_err(refuse::pool)?
+            .iter()
+            .any(|there| there == snapshot)
+        {
             let what = format!("there is no snapshot '{}'", self.snapshot);
             return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", &self.snapshot));
         }
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         if all.iter().any(|there| there == name) {
             if self.parents {
                 return Ok(Outcome::default());
@@ -57,7 +64,7 @@ impl Verb for FsClone {
         }
         engine.check_writable(&held)?;
         let made = with_parents(&held, &missing, || {
-            held.pool.clone_snapshot(&self.snapshot, name, self.properties).map(drop)
+            held.pool.datasets().clone_snapshot(&self.snapshot, name, self.properties).map(drop)
         });
         made.map_err(refuse::pool)?;
         engine.log(&held, caller);

@@ -27,7 +27,7 @@ impl Verb for FsCreate {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         if all.contains(&self.name) {
             if self.parents {
                 return Ok(Outcome::default());
@@ -45,7 +45,7 @@ impl Verb for FsCreate {
         }
         let mut nearest = self.name.match_indices('/').map(|(at, _)| &self.name[..at]);
         let nearest = nearest.rfind(|parent| all.iter().any(|n| n == parent)).unwrap_or(&self.name);
-        let parent = held.pool.dataset_info(nearest).map_err(refuse::pool)?;
+        let parent = held.pool.datasets().dataset_info(nearest).map_err(refuse::pool)?;
         let mut props = self.properties.clone();
         key_rules(&mut props, parent.encryption_root.as_deref(), self.key.as_ref())?;
         if parent.encryption_root.is_some() && !parent.key_loaded && self.key.is_none() {
@@ -65,8 +65,8 @@ impl Verb for FsCreate {
         }
         let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
         let made = with_parents(&held, &missing, || match volume {
-            None => held.pool.create_dataset(&self.name, props, key).map(drop),
-            Some(spec) => held.pool.create_volume(&self.name, props, key, spec).map(drop),
+            None => held.pool.datasets().create_dataset(&self.name, props, key).map(drop),
+            Some(spec) => held.pool.datasets().create_volume(&self.name, props, key, spec).map(drop),
         });
         made.map_err(refuse::pool)?;
         engine.log(&held, caller);

@@ -21,14 +21,14 @@ impl Verb for FsDestroy {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let name = self.name.as_str();
         let held = engine.held(name)?;
-        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if !name.contains('/') {
             let what = format!("'{name}' is a pool's own file system");
             return Err(Refusal::new(Code::FsRoot, what).with("pool", name));
         }
         let below = format!("{name}/");
         let children: Vec<String> =
-            held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)).rev().collect();
+            held.pool.datasets().names().into_iter().filter(|n| n.starts_with(&below)).rev().collect();
         if !children.is_empty() && !self.recursive {
             let children = children.join(", ");
             let what = format!("'{name}' has children: {children}");
@@ -37,7 +37,7 @@ impl Verb for FsDestroy {
         let doomed = engine.with_dependents(&held, vec![name.to_owned()], self.clones);
         let mut gone: Vec<String> = Vec::new();
         for name in doomed.as_deref().unwrap_or(&[name.to_owned()]) {
-            let snapshots = held.pool.snapshot_names(name).map_err(refuse::pool)?;
+            let snapshots = held.pool.datasets().snapshot_names(name).map_err(refuse::pool)?;
             let snapshots: Vec<String> =
                 snapshots.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
             if !snapshots.is_empty() && !self.recursive {
@@ -71,12 +71,12 @@ impl Verb for FsSnapshotDestroy {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Reclaimed, Refusal> {
         let name = self.name.as_str();
         let held = engine.held(name)?;
-        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         let below = format!("{name}/");
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         let mut doomed = Vec::new();
         for dataset in all.iter().filter(|n| *n == name || self.recursive && n.starts_with(&below)) {
-            let there = held.pool.snapshot_names(dataset).map_err(refuse::pool)?;
+            let there = held.pool.datasets().snapshot_names(dataset).map_err(refuse::pool)?;
             doomed.extend(chosen(&self.snapshots, &there).into_iter().map(|s| format!("{dataset}@{s}")));
         }
         if doomed.is_empty() {
@@ -91,18 +91,18 @@ impl Verb for FsSnapshotDestroy {
                 Vec::new()
             }
         };
-        let mut bytes = held.pool.reclaimable(&doomed).map_err(refuse::pool)?;
+        let mut bytes = held.pool.datasets().reclaimable(&doomed).map_err(refuse::pool)?;
         for clone in &clones {
-            let info = held.pool.dataset_info(clone).map_err(refuse::pool)?;
+            let info = held.pool.datasets().dataset_info(clone).map_err(refuse::pool)?;
             bytes += info.used_by_dataset + info.used_by_snapshots;
         }
         if !self.dry_run {
             engine.check_writable(&held)?;
-            held.pool.check_destroy_snapshots(&doomed, self.defer).map_err(refuse::pool)?;
+            held.pool.datasets().check_destroy_snapshots(&doomed, self.defer).map_err(refuse::pool)?;
             engine.destroy_in_order(&held, &clones, self.force)?;
             // Some are gone already: with their last clone, or with a destroyed clone that they belonged to.
             let left = held.those_there(&doomed);
-            held.pool.destroy_snapshots(&left, self.defer).map_err(refuse::pool)?;
+            held.pool.datasets().destroy_snapshots(&left, self.defer).map_err(refuse::pool)?;
             held.note_snapshots([name]);
             engine.log(&held, caller);
         }
@@ -119,7 +119,7 @@ impl Engine {
         names: Vec<String>,
         clones: bool,
     ) -> Result<Vec<String>, Refusal> {
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         let mut doomed: BTreeSet<String> = BTreeSet::new();
         let mut needs: Vec<(String, String)> = Vec::new();
         let mut open = names;
@@ -132,9 +132,9 @@ impl Engine {
                 needs.push((name.clone(), child.clone()));
                 open.push(child.clone());
             }
-            let snapshots = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
+            let snapshots = held.pool.datasets().snapshot_names(&name).map_err(refuse::pool)?;
             let full: Vec<String> = snapshots.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
-            let found = held.pool.clones(&full).map_err(refuse::pool)?;
+            let found = held.pool.datasets().clones(&full).map_err(refuse::pool)?;
             for clone in found.into_iter().flat_map(|(_, clones)| clones) {
                 needs.push((name.clone(), clone.clone()));
                 open.extend(Some(clone).filter(|_| clones));
@@ -166,7 +166,7 @@ impl Engine {
         held: &ImportedPool,
         snapshots: &[String],
     ) -> Result<Vec<String>, Refusal> {
-        let found = held.pool.clones(snapshots).map_err(refuse::pool)?;
+        let found = held.pool.datasets().clones(snapshots).map_err(refuse::pool)?;
         self.with_dependents(held, found.into_iter().flat_map(|(_, clones)| clones).collect(), true)
     }
 
@@ -179,7 +179,7 @@ impl Engine {
         force: bool,
     ) -> Result<(), Refusal> {
         // All or none: refusals come before the first one is destroyed.
-        held.pool.check_destroy_all(names).map_err(refuse::pool)?;
+        held.pool.datasets().check_destroy_all(names).map_err(refuse::pool)?;
         let places = held.places_of(names);
         for name in names {
             self.part_clients(held, name, force)?;
@@ -200,9 +200,9 @@ impl Engine {
         names: &[String],
         places: &[PathBuf],
     ) -> Result<(), Refusal> {
-        let origin = |name: &String| held.pool.dataset_info(name).ok()?.origin;
+        let origin = |name: &String| held.pool.datasets().dataset_info(name).ok()?.origin;
         let origins: Vec<String> = names.iter().filter_map(origin).collect();
-        let destroyed = held.pool.destroy_all(names);
+        let destroyed = held.pool.datasets().destroy_all(names);
         // A deferred snapshot goes with its last clone.
         held.note_gone(&origins);
         destroyed.map_err(refuse::pool)?;
@@ -215,8 +215,8 @@ impl Engine {
 
 /// Refuses to destroy encryption roots whose key others inherit. Clones anywhere in the pool may.
 fn check_keys(held: &ImportedPool, doomed: &[String]) -> Result<(), Refusal> {
-    for name in held.pool.datasets().iter().filter(|name| !doomed.contains(name)) {
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+    for name in held.pool.datasets().names().iter().filter(|name| !doomed.contains(name)) {
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if let Some(root) = info.encryption_root.filter(|root| doomed.contains(root)) {
             let what = format!("'{root}' holds the key of '{name}'");
             return Err(Refusal::new(Code::KeyShared, what).with("fs", root).with("others", name));
@@ -227,7 +227,7 @@ fn check_keys(held: &ImportedPool, doomed: &[String]) -> Result<(), Refusal> {
 
 /// Refuses snapshots that have clones.
 pub(in crate::engine) fn check_cloneless(held: &ImportedPool, snapshots: &[String]) -> Result<(), Refusal> {
-    if let Some((snapshot, clones)) = held.pool.clones(snapshots).map_err(refuse::pool)?.first() {
+    if let Some((snapshot, clones)) = held.pool.datasets().clones(snapshots).map_err(refuse::pool)?.first() {
         let (clone, what) = (clones[0].clone(), format!("'{snapshot}' has clones: {}", clones.join(", ")));
         let refusal = Refusal::new(Code::SnapshotClones, what).with("snapshot", snapshot);
         return Err(refusal.with("clone", clone));

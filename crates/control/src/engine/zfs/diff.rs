@@ -27,7 +27,7 @@ impl Verb for FsDiff {
         let held = engine.held(fs)?;
         let top = held.mounted_at(fs).map(|at| at.display().to_string()).unwrap_or_default();
         // A volume is one file, at its mountpoint.
-        let is_volume = held.pool.dataset_info(fs).map_err(refuse::pool)?.volume.is_some();
+        let is_volume = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?.volume.is_some();
         let path = |path: &[u8]| match is_volume {
             true => top.clone(),
             false => format!("{}/{}", top.trim_end_matches('/'), readable(path)),
@@ -54,7 +54,7 @@ impl Verb for FsDiff {
             to: change.to.as_deref().map(path),
             time: format!("{}.{:09}", change.changed.seconds, change.changed.nanos),
         };
-        let changes = held.pool.diff(&self.base, &self.target).map_err(refuse::pool)?;
+        let changes = held.pool.datasets().diff(&self.base, &self.target).map_err(refuse::pool)?;
         Ok(changes.into_iter().map(entry).collect())
     }
 }

@@ -28,8 +28,8 @@ impl Verb for FsHold {
             engine.check_writable(&held)?;
             let names = engine.in_tree(name, self.recursive)?;
             match self.release {
-                false => held.pool.hold(&names, &self.tag),
-                true => held.pool.release(&names, &self.tag),
+                false => held.pool.datasets().hold(&names, &self.tag),
+                true => held.pool.datasets().release(&names, &self.tag),
             }
             .map_err(refuse::pool)?;
             held.note_gone(&names);
@@ -56,7 +56,7 @@ impl Verb for FsHolds {
                 if !seen.insert(snapshot.clone()) {
                     continue;
                 }
-                for (tag, time) in held.pool.holds(&snapshot).map_err(refuse::pool)? {
+                for (tag, time) in held.pool.datasets().holds(&snapshot).map_err(refuse::pool)? {
                     holds.push(HeldBy { snapshot: snapshot.clone(), tag, time });
                 }
             }

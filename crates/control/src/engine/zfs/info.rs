@@ -11,13 +11,15 @@ use steadfast_property::{DATASET, applies, is_user_property};
 
 impl Engine {
     pub(in crate::engine) fn fs_info(&self, held: &ImportedPool, name: &str) -> Result<FsInfo, Refusal> {
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         let mut properties: BTreeMap<String, Value> = BTreeMap::new();
         let base = self.mount_base();
         let volume = info.volume.is_some();
         let all = DATASET.iter().map(|p| p.name.to_owned()).chain(self.user_properties(held, name)?);
         for property in all.filter(|property| applies(property, volume)) {
-            if let Some(resolved) = held.pool.resolve(name, &property, &base).map_err(refuse::pool)? {
+            if let Some(resolved) =
+                held.pool.datasets().resolve(name, &property, &base).map_err(refuse::pool)?
+            {
                 properties.insert(property, resolved.into());
             }
         }
@@ -61,7 +63,7 @@ impl Engine {
         if let Some(token) = resume_token(held, name) {
             measure("receive_resume_token", token);
         }
-        let received = held.pool.received_props(name).map_err(refuse::pool)?;
+        let received = held.pool.datasets().received_props(name).map_err(refuse::pool)?;
         let mounted_at = held.mounted_at(name);
         measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
         match &info.encryption_root {
@@ -70,7 +72,7 @@ impl Engine {
                 measure("keystatus", "none".into());
             }
             Some(root) => {
-                let format = held.pool.key_format(root).map_err(refuse::pool)?;
+                let format = held.pool.datasets().key_format(root).map_err(refuse::pool)?;
                 measure("encryption", "aes-256-gcm".into());
                 measure("keyformat", format.name().into());
                 measure("encryptionroot", root.clone());
@@ -120,7 +122,7 @@ impl Engine {
         measure("userrefs", info.holds.to_string());
         measure("clones", info.clones.join(","));
         if ["volsize", "volblocksize"].iter().any(|name| is_wanted(name))
-            && let Some(volume) = held.pool.snapshot_volume(&info.name).map_err(refuse::pool)?
+            && let Some(volume) = held.pool.datasets().snapshot_volume(&info.name).map_err(refuse::pool)?
         {
             let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
             measure("volsize", known(volume.bytes));
@@ -131,7 +133,7 @@ impl Engine {
         // User properties: its own, and those of its file system.
         if wanted.is_empty() || wanted.iter().any(|name| is_user_property(name)) {
             for name in self.user_properties(held, dataset)?.into_iter().filter(|name| is_wanted(name)) {
-                let resolved = held.pool.resolve(dataset, &name, "/").map_err(refuse::pool)?;
+                let resolved = held.pool.datasets().resolve(dataset, &name, "/").map_err(refuse::pool)?;
                 let Some(resolved) = resolved else { continue };
                 let mut value = Value::from(resolved);
                 if matches!(value.source, Source::Local | Source::Received) {
@@ -155,7 +157,7 @@ impl Engine {
         let mut names: Vec<String> = Vec::new();
         let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
         for end in ends {
-            let local = held.pool.local_props(&name[..end]).map_err(refuse::pool)?;
+            let local = held.pool.datasets().local_props(&name[..end]).map_err(refuse::pool)?;
             names.extend(local.into_keys().filter(|key| is_user_property(key)));
         }
         names.sort();

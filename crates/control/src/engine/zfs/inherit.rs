@@ -46,7 +46,8 @@ fn inherit(engine: &Engine, caller: &Caller, request: &FsInherit) -> Result<Outc
         return Ok(outcome);
     }
     let below = format!("{}/", request.name);
-    let all: Vec<String> = held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)).collect();
+    let all: Vec<String> =
+        held.pool.datasets().names().into_iter().filter(|n| n.starts_with(&below)).collect();
     for name in &all {
         let more = change(name)?;
         outcome.touched.extend(more.touched);
@@ -55,13 +56,13 @@ fn inherit(engine: &Engine, caller: &Caller, request: &FsInherit) -> Result<Outc
     // Their snapshots too, which have no other properties that could be set.
     let mut snapshots = Vec::new();
     for name in all.iter().chain([&request.name]).filter(|_| is_user_property(&request.property)) {
-        snapshots.extend(held.pool.snapshots_with(name, &request.property).map_err(refuse::pool)?);
+        snapshots.extend(held.pool.datasets().snapshots_with(name, &request.property).map_err(refuse::pool)?);
     }
     if !snapshots.is_empty() {
         let edits = [(request.property.as_str(), None)];
         match request.received {
-            true => held.pool.revert_snapshot_property(&snapshots, &request.property),
-            false => held.pool.set_snapshot_properties(&snapshots, &edits),
+            true => held.pool.datasets().revert_snapshot_property(&snapshots, &request.property),
+            false => held.pool.datasets().set_snapshot_properties(&snapshots, &edits),
         }
         .map_err(refuse::pool)?;
         outcome.touched.extend(snapshots);
@@ -77,9 +78,9 @@ fn revert(
     name: &str,
     property: &str,
 ) -> Result<Outcome, Refusal> {
-    let value = held.pool.received_props(name).map_err(refuse::pool)?.remove(property);
+    let value = held.pool.datasets().received_props(name).map_err(refuse::pool)?.remove(property);
     let edits = vec![(property.to_owned(), value)];
-    engine.change_with(caller, name, edits, false, &|_| held.pool.revert_property(name, property))
+    engine.change_with(caller, name, edits, false, &|_| held.pool.datasets().revert_property(name, property))
 }
 
 /// The same for a snapshot, or for all snapshots of its name in a tree.
@@ -87,7 +88,7 @@ fn revert_snapshots(engine: &Engine, caller: &Caller, request: &FsInherit) -> Re
     let held = engine.held(halves(&request.name)?.0)?;
     engine.check_writable(&held)?;
     let touched = engine.in_tree(&request.name, request.recursive)?;
-    held.pool.revert_snapshot_property(&touched, &request.property).map_err(refuse::pool)?;
+    held.pool.datasets().revert_snapshot_property(&touched, &request.property).map_err(refuse::pool)?;
     engine.log(&held, caller);
     let (dataset, property) = (request.name.clone(), request.property.clone());
     let fields = [("dataset", dataset), ("property", property), ("value", "(received)".to_owned())];

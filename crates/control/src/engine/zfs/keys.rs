@@ -21,7 +21,7 @@ impl Verb for FsLoadKey {
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
         let secret = secret(&self.key);
-        held.pool.load_key(&self.name, &secret, self.dry_run).map_err(refuse::pool)?;
+        held.pool.datasets().load_key(&self.name, &secret, self.dry_run).map_err(refuse::pool)?;
         Ok(touched(&self.name))
     }
 }
@@ -34,7 +34,7 @@ impl Verb for FsUnloadKey {
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
         held.reap();
-        held.pool.unload_key(&self.name).map_err(|error| match error {
+        held.pool.datasets().unload_key(&self.name).map_err(|error| match error {
             steadfast_pool::Error::Busy { name } => {
                 Refusal::new(Code::KeyBusy, format!("'{name}' is mounted and needs the key")).with("fs", name)
             }
@@ -67,7 +67,7 @@ impl Verb for FsChangeKey {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let name = self.name.as_str();
         let held = engine.held(name)?;
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         let Some(root) = &info.encryption_root else {
             let what = format!("'{name}' is not encrypted");
             return Err(Refusal::new(Code::KeyNone, what).with("fs", name));
@@ -83,7 +83,10 @@ impl Verb for FsChangeKey {
             None if root != name => Some("prompt"),
             None => None,
         };
-        held.pool.change_key(name, key, location.filter(|_| self.key.is_some())).map_err(refuse::pool)?;
+        held.pool
+            .datasets()
+            .change_key(name, key, location.filter(|_| self.key.is_some()))
+            .map_err(refuse::pool)?;
         engine.log(&held, caller);
         Ok(touched(name))
     }

@@ -31,7 +31,7 @@ impl Verb for FsList {
         let mut found: Vec<FsInfo> = Vec::new();
         for start in starts {
             let held = engine.held(&start)?;
-            let all = held.pool.datasets();
+            let all = held.pool.datasets().names();
             if let Some(token) = resume_token(&held, &start).filter(|_| !all.contains(&start)) {
                 found.push(unfinished(&start, token));
                 continue;
@@ -90,7 +90,7 @@ impl Verb for FsListAll {
         for start in starts {
             if let Some((dataset, _)) = start.split_once('#') {
                 let held = engine.held(dataset)?;
-                let marks = held.pool.bookmark_infos(dataset).map_err(refuse::pool)?;
+                let marks = held.pool.datasets().bookmark_infos(dataset).map_err(refuse::pool)?;
                 let Some(mark) = marks.into_iter().find(|mark| mark.name == start) else {
                     let what = format!("there is no bookmark '{start}'");
                     return Err(Refusal::new(Code::BookmarkAbsent, what).with("bookmark", &start));
@@ -100,13 +100,15 @@ impl Verb for FsListAll {
             }
             if let Some((dataset, snapshot)) = start.split_once('@') {
                 let held = engine.held(dataset)?;
-                for info in held.pool.snapshot_infos(dataset, Some(snapshot)).map_err(refuse::pool)? {
+                for info in
+                    held.pool.datasets().snapshot_infos(dataset, Some(snapshot)).map_err(refuse::pool)?
+                {
                     add(&mut found, engine.snapshot_info(&held, dataset, info, &self.wanted)?);
                 }
                 continue;
             }
             let held = engine.held(&start)?;
-            let all = held.pool.datasets();
+            let all = held.pool.datasets().names();
             if let Some(token) = resume_token(&held, &start).filter(|_| !all.contains(&start)) {
                 add(&mut found, unfinished(&start, token));
                 continue;
@@ -132,7 +134,7 @@ impl Verb for FsListAll {
                         Ok(mut info) => {
                             for property in self.wanted.iter().filter(|name| name.starts_with(SINCE)) {
                                 let snapshot = &property[SINCE.len()..];
-                                if let Ok(bytes) = held.pool.written_since(&name, snapshot) {
+                                if let Ok(bytes) = held.pool.datasets().written_since_name(&name, snapshot) {
                                     info.properties.insert(property.clone(), Value::measured(bytes));
                                 }
                             }
@@ -144,11 +146,11 @@ impl Verb for FsListAll {
                 }
                 let only_marks = !self.filesystems && self.depth == Some(0) && depth == 0;
                 if self.bookmarks && (within(depth + 1) || only_marks) {
-                    let marks = held.pool.bookmark_infos(&name).unwrap_or_default();
+                    let marks = held.pool.datasets().bookmark_infos(&name).unwrap_or_default();
                     marks.into_iter().for_each(|mark| add(&mut found, bookmark_info(mark)));
                 }
                 if self.snapshots && (within(depth + 1) || only && depth == 0) {
-                    let infos = match held.pool.snapshot_infos(&name, None).map_err(refuse::pool) {
+                    let infos = match held.pool.datasets().snapshot_infos(&name, None).map_err(refuse::pool) {
                         Ok(infos) => infos,
                         Err(refusal) if gone(&refusal) => continue,
                         Err(refusal) => return Err(refusal),
@@ -160,7 +162,8 @@ impl Verb for FsListAll {
             }
             // Interrupted full receives are listed only if their token is wanted.
             let is_asked = self.wanted.iter().any(|name| name == "receive_resume_token");
-            for name in held.pool.unfinished().into_iter().filter(|_| is_asked && self.filesystems) {
+            for name in held.pool.datasets().unfinished().into_iter().filter(|_| is_asked && self.filesystems)
+            {
                 let depth = name.strip_prefix(&below).map(|tail| tail.matches('/').count() + 1);
                 let within = |depth| self.depth.is_none_or(|most| depth <= most as usize);
                 let token = resume_token(&held, &name).filter(|_| depth.is_some_and(within));

@@ -29,7 +29,7 @@ impl Verb for FsUnmount {
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
-        held.pool.dataset_info(&self.name).map_err(refuse::pool)?;
+        held.pool.datasets().dataset_info(&self.name).map_err(refuse::pool)?;
         held.reap();
         if held.mounted_at(&self.name).is_none() {
             let what = format!("'{}' is not mounted", self.name);

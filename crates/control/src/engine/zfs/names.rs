@@ -16,13 +16,13 @@ impl Engine {
     pub(in crate::engine) fn in_tree(&self, name: &str, recursive: bool) -> Result<Vec<String>, Refusal> {
         let (fs, snapshot) = halves(name)?;
         let held = self.held(fs)?;
-        held.pool.dataset_info(fs).map_err(refuse::pool)?;
+        held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?;
         let below = format!("{fs}/");
         let mut found = Vec::new();
         for dataset in
-            held.pool.datasets().into_iter().filter(|n| n == fs || recursive && n.starts_with(&below))
+            held.pool.datasets().names().into_iter().filter(|n| n == fs || recursive && n.starts_with(&below))
         {
-            let names = held.pool.snapshot_names(&dataset).map_err(refuse::pool)?;
+            let names = held.pool.datasets().snapshot_names(&dataset).map_err(refuse::pool)?;
             if names.iter().any(|known| known == snapshot) {
                 found.push(format!("{dataset}@{snapshot}"));
             }

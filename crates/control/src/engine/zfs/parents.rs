@@ -20,7 +20,7 @@ pub(in crate::engine) fn give(held: &ImportedPool, name: &str, caller: &Caller) 
         let what = format!("the top folder of '{name}' still belongs to root: {error}");
         Refusal::new(Code::FileIo, what).with("file", name)
     };
-    let handle = held.pool.open_dataset(name).map_err(refuse::pool)?;
+    let handle = held.pool.datasets().open_dataset(name).map_err(refuse::pool)?;
     // `df` does not ask here.
     let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 0 });
     let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
@@ -37,7 +37,7 @@ pub(in crate::engine) fn with_parents(
 ) -> steadfast_pool::Result<()> {
     let mut made: Vec<&String> = Vec::new();
     let parents = missing.iter().try_for_each(|parent| -> steadfast_pool::Result<()> {
-        held.pool.create_dataset(parent, Properties::new(), None)?;
+        held.pool.datasets().create_dataset(parent, Properties::new(), None)?;
         made.push(parent);
         Ok(())
     });
@@ -45,7 +45,7 @@ pub(in crate::engine) fn with_parents(
     if done.is_err() {
         for parent in made.into_iter().rev() {
             // They are empty. The refusal is reported even if this fails.
-            let _ = held.pool.destroy_dataset(parent);
+            let _ = held.pool.datasets().destroy_dataset(parent);
         }
     }
     done

@@ -17,8 +17,8 @@ impl Verb for FsPromote {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
         engine.check_writable(&held)?;
-        let info = held.pool.dataset_info(&self.name).map_err(refuse::pool)?;
-        held.pool.promote(&self.name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(&self.name).map_err(refuse::pool)?;
+        held.pool.datasets().promote(&self.name).map_err(refuse::pool)?;
         // Snapshots moved to the clone.
         held.note_snapshots([&*self.name]);
         if let Some((fs, _)) = info.origin.as_deref().and_then(|origin| origin.split_once('@')) {

@@ -61,7 +61,7 @@ impl Verb for FsReceive {
             ReceiveNaming::WithoutPool => Naming::WithoutPool,
             ReceiveNaming::LastOnly => Naming::LastOnly,
         };
-        let before = held.pool.datasets();
+        let before = held.pool.datasets().names();
         let spec = ReceiveSpec {
             target: self.target.clone(),
             naming,
@@ -90,7 +90,7 @@ impl Verb for FsReceive {
             warnings: Vec::new(),
             touched: BTreeSet::new(),
         };
-        let received = held.pool.receive(&spec, &mut input, &mut watch);
+        let received = held.pool.streams().receive(&spec, &mut input, &mut watch);
         let Watch { warnings, refused, touched, waiting, renames, .. } = watch;
         held.note_snapshots(touched.iter().map(String::as_str));
         if received.is_err() && !touched.is_empty() {
@@ -106,7 +106,7 @@ impl Verb for FsReceive {
             let before: BTreeSet<String> =
                 before.into_iter().map(|name| renames.iter().fold(name, renamed_by)).collect();
             let mut new: Vec<String> =
-                held.pool.datasets().into_iter().filter(|name| !before.contains(name)).collect();
+                held.pool.datasets().names().into_iter().filter(|name| !before.contains(name)).collect();
             held.note_snapshots(new.iter().map(String::as_str));
             if self.no_mount {
                 new.clear();
@@ -159,7 +159,7 @@ impl Verb for FsReceiveAbort {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
         engine.check_writable(&held)?;
-        held.pool.abort_receive(&self.name).map_err(refuse::pool)?;
+        held.pool.datasets().abort_receive(&self.name).map_err(refuse::pool)?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }
@@ -242,7 +242,7 @@ impl ReceiveWatch for Watch<'_> {
     }
 
     fn destroyed(&mut self, datasets: &[String]) {
-        let there = self.held.pool.datasets();
+        let there = self.held.pool.datasets().names();
         self.touched.extend(datasets.iter().filter(|name| !there.contains(name)).cloned());
         self.placed.retain(|placed| there.contains(&placed.name));
         self.waiting.retain(|placed| there.contains(&placed.name));
@@ -285,7 +285,7 @@ fn key_rules_of(held: &ImportedPool, request: &FsReceive, props: &mut Properties
         ReceiveNaming::AsGiven => name.rsplit_once('/').map_or(name, |(above, _)| above),
         ReceiveNaming::WithoutPool | ReceiveNaming::LastOnly => name,
     };
-    let above = held.pool.dataset_info(above).map_err(refuse::pool)?;
+    let above = held.pool.datasets().dataset_info(above).map_err(refuse::pool)?;
     key_rules(props, above.encryption_root.as_deref(), request.key.as_ref())
 }
 

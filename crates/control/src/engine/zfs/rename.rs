@@ -20,7 +20,7 @@ impl Verb for FsRename {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let (name, to) = (self.name.as_str(), self.to.as_str());
         let held = engine.held(name)?;
-        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         let place = |what: String| Err(Refusal::new(Code::FsPlace, what).with("fs", name));
         let pool = name.split('/').next().unwrap_or(name);
         if !name.contains('/') || !to.contains('/') {
@@ -36,7 +36,7 @@ impl Verb for FsRename {
             let what = "the pool is imported read-only";
             return Err(Refusal::new(Code::PoolReadonly, what).with("pool", pool));
         }
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         let missing: Vec<String> = to
             .match_indices('/')
             .map(|(at, _)| to[..at].to_owned())
@@ -53,7 +53,7 @@ impl Verb for FsRename {
             true => Vec::new(),
             false => engine.leave(&held, &[name.to_owned()], self.force)?,
         };
-        let moved = with_parents(&held, &missing, || held.pool.rename_dataset(name, to));
+        let moved = with_parents(&held, &missing, || held.pool.datasets().rename_dataset(name, to));
         let renamed = |old: &str| match old.strip_prefix(name) {
             Some(tail) if moved.is_ok() => format!("{to}{tail}"),
             _ => old.to_owned(),
@@ -61,7 +61,7 @@ impl Verb for FsRename {
         let mut warnings: Vec<Refusal> =
             missing.iter().filter_map(|parent| give(&held, parent, caller).err()).collect();
         // Only the parents: renamed file systems are mounted below only if they were before.
-        let there = held.pool.datasets();
+        let there = held.pool.datasets().names();
         let parents = missing.into_iter().filter(|parent| there.contains(parent));
         warnings.extend(engine.mount_these(&held, parents, Vec::new()));
         if self.no_remount && moved.is_ok() {
@@ -95,7 +95,7 @@ impl Verb for FsSnapshotRename {
         let held = engine.held(fs)?;
         engine.check_writable(&held)?;
         let names = engine.in_tree(&self.name, self.recursive)?;
-        held.pool.rename_snapshots(&names, &self.to).map_err(refuse::pool)?;
+        held.pool.datasets().rename_snapshots(&names, &self.to).map_err(refuse::pool)?;
         held.note_snapshots([fs]);
         engine.log(&held, caller);
         Ok(touched(&format!("{fs}@{}", self.to)))

@@ -20,7 +20,7 @@ impl Verb for FsRollback {
         let (fs, snapshot) = halves(&self.name)?;
         let held = engine.held(fs)?;
         engine.check_writable(&held)?;
-        let info = held.pool.dataset_info(fs).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?;
         if let Some(root) = info.encryption_root.filter(|_| !info.key_loaded) {
             // Before anything younger is destroyed.
             let what = format!(
@@ -28,7 +28,7 @@ impl Verb for FsRollback {
             );
             return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
         }
-        let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
+        let all = held.pool.datasets().snapshot_names(fs).map_err(refuse::pool)?;
         let Some(at) = all.iter().position(|name| name == snapshot) else {
             let what = format!("there is no snapshot '{}'", self.name);
             return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", &self.name));
@@ -53,8 +53,8 @@ impl Verb for FsRollback {
                 .with("snapshot", &self.name)
                 .with("clone", clone));
         }
-        held.pool.check_destroy_all(&clones).map_err(refuse::pool)?;
-        held.pool.check_destroy_snapshots(&younger, false).map_err(refuse::pool)?;
+        held.pool.datasets().check_destroy_all(&clones).map_err(refuse::pool)?;
+        held.pool.datasets().check_destroy_snapshots(&younger, false).map_err(refuse::pool)?;
         // Everything mounted is unmounted and mounted again, so no mount has to be told.
         let places = held.places_of(&clones);
         let mut leaving = clones.clone();
@@ -63,16 +63,16 @@ impl Verb for FsRollback {
             engine.part_clients(&held, name, self.force)?;
         }
         let mut placed = engine.leave(&held, &leaving, self.force)?;
-        let possible = held.pool.try_rollback(&self.name).map_err(refuse::pool);
+        let possible = held.pool.datasets().try_rollback(&self.name).map_err(refuse::pool);
         let rolled = possible.and_then(|()| engine.destroy_left(&held, &clones, &places)).and_then(|()| {
             // Deferred snapshots may have gone with their last clones.
             let younger = held.those_there(&younger);
             if !younger.is_empty() {
-                held.pool.destroy_snapshots(&younger, false).map_err(refuse::pool)?;
+                held.pool.datasets().destroy_snapshots(&younger, false).map_err(refuse::pool)?;
             }
-            held.pool.rollback(&self.name).map_err(refuse::pool)
+            held.pool.datasets().rollback(&self.name).map_err(refuse::pool)
         });
-        let there = held.pool.datasets();
+        let there = held.pool.datasets().names();
         placed.retain(|placed| there.contains(&placed.name));
         let warnings = engine.mount_placed(&held, placed);
         rolled?;

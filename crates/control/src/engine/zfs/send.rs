@@ -36,9 +36,9 @@ impl Verb for FsSend {
         let (held, specs, tree) = engine.what_to_send(&self, &mut sent.skipped)?;
         for spec in &specs {
             let estimate = match self.dry_run {
-                true => held.pool.send_estimate(spec),
+                true => held.pool.streams().send_estimate(spec),
                 // An exact estimate takes long; a dry run gives it.
-                false => held.pool.check_send(spec),
+                false => held.pool.streams().check_send(spec),
             };
             let estimate = estimate.map_err(refuse::pool)?;
             let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
@@ -59,8 +59,10 @@ impl Verb for FsSend {
             }
         };
         sent.bytes = match &tree {
-            None => held.pool.send(&specs, &mut out, &mut progress),
-            Some((top, left_out)) => held.pool.send_tree((top, left_out), &specs, &mut out, &mut progress),
+            None => held.pool.streams().send(&specs, &mut out, &mut progress),
+            Some((top, left_out)) => {
+                held.pool.streams().send_tree((top, left_out), &specs, &mut out, &mut progress)
+            }
         }
         .map_err(refuse::pool)?;
         engine.log(&held, caller);
@@ -94,7 +96,7 @@ impl Engine {
             let tree = request.base.is_some().then(|| (fs.to_owned(), left_out));
             return Ok((held, specs, tree));
         }
-        let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
+        let all = held.pool.datasets().snapshot_names(fs).map_err(refuse::pool)?;
         let Some(base) = request.base.clone().filter(|_| request.intermediate) else {
             return Ok((held, vec![spec(request.snapshot.clone(), request.base.clone())], None));
         };
@@ -134,7 +136,7 @@ impl Engine {
             let what = format!("without '{above}' there is nothing to be sent");
             return Err(Refusal::new(Code::ApiRequest, what));
         }
-        let all = held.pool.datasets();
+        let all = held.pool.datasets().names();
         let is_here = |name: &&String| all.contains(name) && is_at_or_below(name, fs);
         if let Some(name) = request.exclude.iter().find(|name| !is_here(name)) {
             let what =
@@ -147,7 +149,7 @@ impl Engine {
             if out.iter().any(|above| is_at_or_below(&name, above)) {
                 continue;
             }
-            let all = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
+            let all = held.pool.datasets().snapshot_names(&name).map_err(refuse::pool)?;
             let Some(to) = all.iter().position(|known| known == last) else {
                 let is_younger = name != fs && is_younger(held, &name, last)?;
                 if name == fs || !is_younger && !request.skip_missing {
@@ -201,8 +203,10 @@ impl Engine {
     fn origins_first(&self, held: &ImportedPool, fs: &str) -> Result<Vec<String>, Refusal> {
         let below = format!("{fs}/");
         let mut left = Vec::new();
-        for name in held.pool.datasets().into_iter().filter(|name| name == fs || name.starts_with(&below)) {
-            let origin = held.pool.dataset_info(&name).map_err(refuse::pool)?.origin;
+        for name in
+            held.pool.datasets().names().into_iter().filter(|name| name == fs || name.starts_with(&below))
+        {
+            let origin = held.pool.datasets().dataset_info(&name).map_err(refuse::pool)?.origin;
             left.push((name, origin.and_then(|origin| Some(origin.split_once('@')?.0.to_owned()))));
         }
         let mut sorted = Vec::new();
@@ -232,13 +236,13 @@ impl Engine {
         name: &str,
     ) -> Result<Option<String>, Refusal> {
         let (top, last) = halves(&request.snapshot)?;
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         let Some(origin) = info.origin else { return Ok(None) };
         let (of, snapshot) = halves(&origin)?;
         if of != top && !of.starts_with(&format!("{top}/")) {
             return Ok(None);
         }
-        let all = held.pool.snapshot_names(of).map_err(refuse::pool)?;
+        let all = held.pool.datasets().snapshot_names(of).map_err(refuse::pool)?;
         let at = |name: &str| all.iter().position(|known| known == name);
         Ok(at(snapshot).zip(at(last)).is_some_and(|(origin, last)| origin <= last).then_some(origin))
     }
@@ -250,18 +254,18 @@ impl Engine {
         request: &FsSend,
     ) -> Result<(Arc<ImportedPool>, Vec<SendSpec>), Refusal> {
         for (_, held) in self.select(&[])? {
-            for fs in held.pool.datasets() {
-                let infos = held.pool.snapshot_infos(&fs, None).map_err(refuse::pool)?;
+            for fs in held.pool.datasets().names() {
+                let infos = held.pool.datasets().snapshot_infos(&fs, None).map_err(refuse::pool)?;
                 let named =
                     |guid: u64| infos.iter().find(|info| info.guid == guid).map(|info| info.name.clone());
                 let Some(snapshot) = named(token.guid) else { continue };
                 // A decrypted copy has the same guid, but cannot continue a raw stream.
-                let info = held.pool.dataset_info(&fs).map_err(refuse::pool)?;
+                let info = held.pool.datasets().dataset_info(&fs).map_err(refuse::pool)?;
                 if token.form == Form::Raw && info.encryption_root.is_none() {
                     continue;
                 }
                 // Only a bookmark of the base may be left.
-                let marks = held.pool.bookmark_infos(&fs).map_err(refuse::pool)?;
+                let marks = held.pool.datasets().bookmark_infos(&fs).map_err(refuse::pool)?;
                 let mark = marks.into_iter().find(|mark| mark.guid == token.base).map(|mark| mark.name);
                 let base = named(token.base).or(mark).or_else(|| above(&held, &fs, token.base));
                 if token.base != 0 && base.is_none() {
@@ -285,22 +289,22 @@ impl Engine {
 
 /// True if a file system was created after its parent's snapshot of that name, and so cannot have it.
 fn is_younger(held: &ImportedPool, name: &str, snapshot: &str) -> Result<bool, Refusal> {
-    let created = held.pool.dataset_info(name).map_err(refuse::pool)?.created_txg;
+    let created = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?.created_txg;
     let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
-    let infos = held.pool.snapshot_infos(above, Some(snapshot)).map_err(refuse::pool)?;
+    let infos = held.pool.datasets().snapshot_infos(above, Some(snapshot)).map_err(refuse::pool)?;
     Ok(infos.first().is_some_and(|taken| created > taken.txg))
 }
 
 /// The snapshot of that guid among the origins of a clone.
 fn above(held: &ImportedPool, fs: &str, guid: u64) -> Option<String> {
-    let mut at = held.pool.dataset_info(fs).ok()?.origin;
+    let mut at = held.pool.datasets().dataset_info(fs).ok()?.origin;
     while let Some(origin) = at {
         let (of, _) = origin.split_once('@')?;
-        let infos = held.pool.snapshot_infos(of, None).ok()?;
+        let infos = held.pool.datasets().snapshot_infos(of, None).ok()?;
         if let Some(found) = infos.into_iter().find(|info| info.guid == guid) {
             return Some(found.name);
         }
-        at = held.pool.dataset_info(of).ok()?.origin;
+        at = held.pool.datasets().dataset_info(of).ok()?.origin;
     }
     None
 }

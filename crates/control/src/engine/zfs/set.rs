@@ -57,7 +57,9 @@ impl Engine {
         no_mount: bool,
     ) -> Result<Outcome, Refusal> {
         let held = self.held(name)?;
-        self.change_with(caller, name, edits, no_mount, &|changes| held.pool.set_properties(name, changes))
+        self.change_with(caller, name, edits, no_mount, &|changes| {
+            held.pool.datasets().set_properties(name, changes)
+        })
     }
 
     pub(in crate::engine) fn change_with(
@@ -69,7 +71,7 @@ impl Engine {
         set: Setter<'_>,
     ) -> Result<Outcome, Refusal> {
         let held = self.held(name)?;
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if edits.iter().any(|(property, _)| property == "keylocation")
             && info.encryption_root.as_deref() != Some(name)
         {
@@ -112,7 +114,7 @@ impl Engine {
             false => set(&changes),
         };
         let set = set.and_then(|()| match growth {
-            Some(growth) => held.pool.grow_volume(name, growth.bytes),
+            Some(growth) => held.pool.datasets().grow_volume(name, growth.bytes),
             None => Ok(()),
         });
         if let Err(error) = set {
@@ -156,7 +158,7 @@ impl Engine {
         let touched = self.in_tree(name, recursive)?;
         let changes: Vec<(&str, Option<&str>)> =
             edits.iter().map(|(property, value)| (property.as_str(), value.as_deref())).collect();
-        held.pool.set_snapshot_properties(&touched, &changes).map_err(refuse::pool)?;
+        held.pool.datasets().set_snapshot_properties(&touched, &changes).map_err(refuse::pool)?;
         self.log(&held, caller);
         for (property, value) in edits {
             let value = value.unwrap_or_else(|| "(inherited)".into());

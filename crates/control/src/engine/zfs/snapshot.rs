@@ -37,14 +37,14 @@ impl Verb for FsSnapshot {
             let held = engine.held(&pool)?;
             for name in names {
                 let (dataset, snapshot) = halves(&name)?;
-                held.pool.dataset_info(dataset).map_err(refuse::pool)?;
+                held.pool.datasets().dataset_info(dataset).map_err(refuse::pool)?;
                 let below = format!("{dataset}/");
-                let all = held.pool.datasets();
+                let all = held.pool.datasets().names();
                 let of = all.iter().filter(|n| *n == dataset || self.recursive && n.starts_with(&below));
                 touched.extend(of.map(|n| format!("{n}@{snapshot}")));
             }
             engine.check_writable(&held)?;
-            held.pool.take_snapshots(&touched, &self.properties).map_err(refuse::pool)?;
+            held.pool.datasets().take_snapshots(&touched, &self.properties).map_err(refuse::pool)?;
             held.note_snapshots(touched.iter().filter_map(|name| Some(name.split_once('@')?.0)));
             engine.log(&held, caller);
         }

@@ -68,7 +68,7 @@ fn check_of(bytes: &[u8]) -> u64 {
 
 /// Token of a dataset's interrupted receive: the property `receive_resume_token`.
 pub(in crate::engine) fn resume_token(held: &ImportedPool, name: &str) -> Option<String> {
-    let partial = held.pool.partial_receive(name)?;
+    let partial = held.pool.datasets().partial(name)?;
     let (guid, base) = (partial.guid, partial.base);
     let (inode, offset) = partial.position;
     let form = match (partial.raw, partial.packed) {

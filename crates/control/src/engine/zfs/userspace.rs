@@ -19,7 +19,7 @@ impl Verb for FsUserspace {
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<OwnerEntry>, Refusal> {
         let held = engine.held(&self.name)?;
-        let uses = held.pool.owner_uses(&self.name).map_err(refuse::pool)?;
+        let uses = held.pool.datasets().owner_uses(&self.name).map_err(refuse::pool)?;
         let entry = |(owner, each): (steadfast_format::Owner, steadfast_pool::OwnerUse)| OwnerEntry {
             group: owner.kind == OwnerKind::Group,
             id: owner.id,

@@ -69,7 +69,7 @@ pub(in crate::engine) fn growth(
             "{bytes} bytes are no multiple of the blocks of '{name}', {block} bytes"
         ));
     }
-    let local = held.pool.local_props(name).map_err(refuse::pool)?;
+    let local = held.pool.datasets().local_props(name).map_err(refuse::pool)?;
     let kept = local.get(RESERVED).and_then(|text| text.parse::<u64>().ok());
     Ok(Some(Growth { bytes, reserved: (kept == Some(has) && has != bytes).then_some(bytes) }))
 }

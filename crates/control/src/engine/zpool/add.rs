@@ -28,35 +28,35 @@ impl Verb for PoolAdd {
         let anchor = engine.anchor_of(&self.vdevs);
         // Refusals come before the first change ([engine.4]).
         if !logs.is_empty() {
-            held.pool.add_log_groups(logs.clone(), self.force, true).map_err(refuse::pool)?;
-            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.zil().add_logs(logs.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if !spares.is_empty() {
-            held.pool.add_spares(spares.clone(), self.force, true).map_err(refuse::pool)?;
-            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_spares(spares.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if !caches.is_empty() {
-            held.pool.add_caches(caches.clone(), self.force, true).map_err(refuse::pool)?;
-            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_caches(caches.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if anchor.path.is_some() {
             held.pool.add_anchor(&anchor, self.force, true).map_err(refuse::pool)?;
-            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if !groups.is_empty() {
-            held.pool.add_groups(groups, self.force, self.dry_run).map_err(refuse::pool)?;
+            held.pool.devices().add_groups(groups, self.force, self.dry_run).map_err(refuse::pool)?;
         }
         if self.dry_run {
             return Ok(touched(&self.name));
         }
         if !logs.is_empty() {
-            held.pool.add_log_groups(logs, self.force, false).map_err(refuse::pool)?;
+            held.pool.zil().add_logs(logs, self.force, false).map_err(refuse::pool)?;
         }
         if !spares.is_empty() {
-            held.pool.add_spares(spares, self.force, false).map_err(refuse::pool)?;
+            held.pool.devices().add_spares(spares, self.force, false).map_err(refuse::pool)?;
         }
         if !caches.is_empty() {
-            held.pool.add_caches(caches, self.force, false).map_err(refuse::pool)?;
+            held.pool.devices().add_caches(caches, self.force, false).map_err(refuse::pool)?;
         }
         if let Some(path) = &anchor.path {
             held.pool.add_anchor(&anchor, self.force, false).map_err(refuse::pool)?;

@@ -27,7 +27,7 @@ impl Verb for PoolOnline {
             }
             // A log device uses its present size whenever it is opened.
             let expands = self.expand && Engine::member(&held, &self.name, Path::new(&path)).is_ok();
-            let gained = if expands { held.pool.expand(&path).map_err(refuse::pool)? } else { 0 };
+            let gained = if expands { held.pool.devices().expand(&path).map_err(refuse::pool)? } else { 0 };
             if gained > 0 {
                 let fields = [("vdev_path", path.clone()), ("bytes", gained.to_string())];
                 engine.post("vdev_autoexpand", &held.pool, &self.name, &fields);

@@ -12,7 +12,7 @@ impl Verb for PoolRebalance {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
         let command = scrub::command(self.command);
-        held.pool.rebalance(command).map_err(|error| refuse::of_pool(error, &self.name))?;
+        held.pool.devices().rebalance(command).map_err(|error| refuse::of_pool(error, &self.name))?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

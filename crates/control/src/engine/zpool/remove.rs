@@ -41,9 +41,9 @@ impl Verb for PoolRemove {
             match target {
                 Removable::Anchor(path) => held.pool.remove_anchor(path),
                 // Any side stands for the whole mirror.
-                Removable::Log(paths) => held.pool.remove_log(&paths[0]),
-                Removable::Spare(path) => held.pool.remove_spare(path),
-                Removable::Cache(path) => held.pool.remove_cache(path),
+                Removable::Log(paths) => held.pool.zil().remove_log(&paths[0]),
+                Removable::Spare(path) => held.pool.devices().remove_spare(path),
+                Removable::Cache(path) => held.pool.devices().remove_cache(path),
             }
             .map_err(refuse::pool)?;
             for gone in target.paths() {
@@ -162,8 +162,8 @@ pub(in crate::engine) fn remove_groups(
     groups: &[String],
 ) -> Result<(), Refusal> {
     let done = match request.cancel {
-        true => held.pool.cancel_remove(),
-        false => held.pool.remove(groups, request.dry_run),
+        true => held.pool.devices().cancel_remove(),
+        false => held.pool.devices().remove_groups(groups, request.dry_run),
     };
     done.map_err(|error| refuse::of_pool(error, &request.name))?;
     if !request.dry_run {

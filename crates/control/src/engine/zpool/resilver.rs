@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 impl Verb for PoolResilver {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        held.pool.resilver().map_err(|error| refuse::of_pool(error, &self.name))?;
+        held.pool.devices().resilver_anew().map_err(|error| refuse::of_pool(error, &self.name))?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

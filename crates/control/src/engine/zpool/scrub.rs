@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 impl Verb for PoolScrub {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        held.pool.scrub(command(self.command)).map_err(refuse::pool)?;
+        held.pool.devices().scrub(command(self.command)).map_err(refuse::pool)?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

@@ -8,6 +8,7 @@ use crate::engine::refuse;
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
+use steadfast_pool::Sweep;
 
 impl Verb for PoolTrim {
     fn check(&mut self) -> Result<(), Refusal> {
@@ -22,7 +23,10 @@ impl Verb for PoolTrim {
         let held = engine.held_pool(&self.name)?;
         let members = members(&held, &self.name, &self.devices)?;
         let command = command(self.command, self.rate);
-        held.pool.trim(&members, command).map_err(|error| refuse::of_pool(error, &self.name))?;
+        held.pool
+            .devices()
+            .sweep(Sweep::Trim, &members, command)
+            .map_err(|error| refuse::of_pool(error, &self.name))?;
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

@@ -6,7 +6,7 @@ use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
 use std::time::{Duration, Instant};
-use steadfast_pool::{Pool, ScanKind};
+use steadfast_pool::{Pool, ScanKind, Sweep};
 
 /// Longest wait of one request: `daemon stop` waits for running requests.
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
@@ -57,9 +57,9 @@ fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
     let moving = pool.move_remaining();
     let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
     Ok(Activities {
-        free: pool.freeing(),
-        trim: pool.trim_remaining(),
-        initialize: pool.initialize_remaining(),
+        free: pool.datasets().freeing(),
+        trim: pool.devices().sweep_remaining(Sweep::Trim),
+        initialize: pool.devices().sweep_remaining(Sweep::Initialize),
         scrub,
         resilver,
         remove: left(ScanKind::Remove),
