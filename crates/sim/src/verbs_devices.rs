@@ -205,7 +205,7 @@ pub const VERBS: &[Verb] = &[
         before: nothing,
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },
-    // Labels of log devices are never older than those of leaves (D3).
+    // Labels of log devices are never older than those of leaves [log_device.3].
     Verb {
         name: "attach beside a log device",
         groups: &[(Redundancy::None, 1)],

@@ -14,19 +14,19 @@
 //!                  segment table goes into the meta tree at once, so that its nodes are counted
 //!  4 meta tree     dataset rows, properties, history, segment and relocation rows                 → meta root
 //!  5 tail          rows of Pool segments and whatever 4 changed; next ids
-//!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
+//!  6 segments      pending bytes of open segments to the devices, then flush                      [commit.3]
 //!  7 uberblock     label copies 0 and 2, flush, copies 1 and 3, flush
 //!  8 anchor        the register moves on, if the pool has one                        ([anchor.1], [anchor.3])
 //!  9 release       slots emptied in this txg may live again; waiters wake
 //! ```
 //!
 //! ## Invariants
-//! (T2) No block reachable from the last committed txg is overwritten: slots emptied in T are handed out only after
+//! [commit.2] No block reachable from the last committed txg is overwritten: slots emptied in T are handed out only after
 //!      `Space::committed`, step 9.
-//! (T3) The uberblock of T is written after every block born in T is durable: step 6 flushes before step 7 begins.
-//! (T8) A device that fails in 6 lacks what rows in the tail say it holds, and no checksum tells: labels say that it is out of use before
+//! [commit.3] The uberblock of T is written after every block born in T is durable: step 6 flushes before step 7 begins.
+//! [commit.8] A device that fails in 6 lacks what rows in the tail say it holds, and no checksum tells: labels say that it is out of use before
 //!      a root names them. It is written the txg's number, so that its own older label counts for nothing.   `write_txg`
-//! (T7) Uberblocks form a chain: each carries the tag of the one it replaces.        `write_uberblocks`
+//! [commit.7] Uberblocks form a chain: each carries the tag of the one it replaces.        `write_uberblocks`
 //!
 //! ## What a crash does
 //! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1 names, or behind the
@@ -394,7 +394,7 @@ impl Syncer {
         let meta = self.core.meta.sync(&snapshot)?.expect("the meta tree holds the root dataset");
         // 5
         let tail = self.write_tail(txg)?;
-        // 6, before any uberblock names what was written (T3)
+        // 6, before any uberblock names what was written [commit.3]
         let early = self.core.env.has_bug(Bug::RootBeforeData);
         if !early {
             self.core.space.flush_open()?;
@@ -403,7 +403,7 @@ impl Syncer {
         if !early && !hasty {
             self.flush_devices()?;
         }
-        // (T8) Labels that list fewer devices than the root before counts would make that root unreadable, so they wait for this one.
+        // [commit.8] Labels that list fewer devices than the root before counts would make that root unreadable, so they wait for this one.
         let is_counted =
             state.last.as_ref().is_some_and(|last| last.devices as usize == self.devices.leaves().len());
         let given_up = self.devices.fault_given_up();
@@ -427,7 +427,7 @@ impl Syncer {
         state.tail = Some(tail);
         if state.labels_dirty {
             match self.devices.write_labels(state.state, txg) {
-                // The next commit gives the device up and writes them (D3).
+                // The next commit gives the device up and writes them [log_device.3].
                 Err(Error::LogUnfit { .. }) => {}
                 written => {
                     written?;
@@ -451,7 +451,7 @@ impl Syncer {
     fn table_items(&self, txg: Txg) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let mut items = BTreeMap::new();
         let mut table = self.datasets.table.write();
-        // (D6) What came when heads were frozen already is stored by the next commit.
+        // [table.6] What came when heads were frozen already is stored by the next commit.
         for (id, entry) in table.iter_mut().filter(|(_, entry)| !entry.unborn) {
             if std::mem::take(&mut entry.row_dirty) {
                 items.insert(MetaKey::Dataset(id).encode(), Some(entry.row.encode()));

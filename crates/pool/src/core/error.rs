@@ -120,7 +120,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A device that stands alone has nobody to compute its content.
-    #[error("{path} of '{pool}' stands alone: nothing has a copy of what it holds")]
+    #[error("{path} of '{pool}' is not in a mirror: no other device has a copy of its data")]
     DeviceAlone {
         /// Pool.
         pool: String,

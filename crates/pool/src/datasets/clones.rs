@@ -1,7 +1,7 @@
 //! Clones, and what makes the origin of a clone the clone. `docs/decisions/0090-snapshots.md`, `0091-clones.md`.
 //!
 //! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. What was born by then is the origin's: a clone reads it,
-//! with its own copy of the master key and under the number of its origin's family, and never frees it (`deaths.rs`).
+//! with its own copy of the master key and under the number of its origin's family, and never frees it (`deadlist.rs`).
 //!
 //! ## Definitions
 //! A clone C of the snapshot S of O; N is the snapshot of O after S, or its head. The *trunk* is what O and C have in common: the
@@ -13,10 +13,10 @@
 //! O's own origin, are C's to keep. So rows change, and a promotion costs the items of the trunk.
 //!
 //! ## Invariants
-//! (O1) All that a dataset's own snapshots have is older than its head, and all that it shares with its origin is not younger than that:
+//! [clone.1] All that a dataset's own snapshots have is older than its head, and all that it shares with its origin is not younger than that:
 //!      its own snapshots are younger than its base.                                               checked: import, `inspect check`
-//! (O2) A snapshot with clones is not destroyed.                                            `destroy_snapshots`, `check_destroy`, of what stays
-//! (O3) Relatives are sealed under one number, with one master key, into segments of one owner, and order directories by one
+//! [clone.2] A snapshot with clones is not destroyed.                                            `destroy_snapshots`, `check_destroy`, of what stays
+//! [clone.3] Relatives are sealed under one number, with one master key, into segments of one owner, and order directories by one
 //!      seed.                                                                                      checked: import, `inspect check`
 //!
 //! ## What a crash does
@@ -89,14 +89,14 @@ impl Table {
         names
     }
 
-    /// The snapshots of a dataset's chain, ascending (`deaths.rs`).
+    /// The snapshots of a dataset's chain, ascending (`deadlist.rs`).
     fn chain_of(&self, id: DatasetId) -> Vec<Txg> {
         let mut chain: Vec<Txg> = Vec::new();
         let mut at = id;
         if let Some(entry) = self.get(at) {
             chain.extend(entry.snapshots.keys());
         }
-        // Each base is older than the one before (O1), so this ends.
+        // Each base is older than the one before [clone.1], so this ends.
         while let Some((of, base)) = self.origin_of(at) {
             chain.extend(
                 self.get(of).into_iter().flat_map(|entry| entry.snapshots.range(..=base)).map(|s| s.0),
@@ -127,7 +127,7 @@ impl Table {
     /// Tells who decides about frees which snapshots there are.
     pub fn note_snapshots(&self, id: DatasetId) {
         if let Some(entry) = self.get(id) {
-            entry.deaths.set_chain(self.chain_of(id), entry.base);
+            entry.deadlist.set_chain(self.chain_of(id), entry.base);
         }
     }
 }
@@ -302,7 +302,7 @@ impl Datasets {
         let mut cells = Vec::new();
         let mut kept = [Sum::default(); 3];
         self.visit_cells(of, Txg(0)..txg, Txg(0)..txg, |id, cell| {
-            if origin.deaths.holds(id) {
+            if origin.deadlist.holds(id) {
                 kept[0].add(&cell);
             }
             cells.push((id, cell));
@@ -422,7 +422,7 @@ impl Datasets {
         }
     }
 
-    /// Refuses to destroy clones with which a snapshot goes that is sent, or upon which something is received (R3).
+    /// Refuses to destroy clones with which a snapshot goes that is sent, or upon which something is received [receive.3].
     pub(crate) fn check_origins(&self, table: &Table, clones: &[DatasetId]) -> Result<()> {
         for clone in clones {
             let Some((of, txg)) = table.origin_of(*clone) else { continue };
@@ -481,7 +481,7 @@ impl Datasets {
     }
 }
 
-/// Why a dataset cannot be a clone of that snapshot of `of` (O1, O3).
+/// Why a dataset cannot be a clone of that snapshot of `of` ([clone.1], [clone.3]).
 fn unrelated(entry: &Entry, of: &Entry, txg: Txg) -> Option<&'static str> {
     let owner = |entry: &Entry| entry.row.encryption.as_ref().map(|encryption| encryption.owner);
     let (row, lineage) = (&entry.row, &entry.row.lineage);

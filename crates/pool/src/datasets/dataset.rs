@@ -20,7 +20,7 @@ use crate::datasets::snapshots::SnapshotsOf;
 use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
 use crate::refs::blocks::{DatasetBlocks, Dedup};
-use crate::refs::deadlist::Deaths;
+use crate::refs::deadlist::Deadlist;
 use crate::refs::manifest::Lister;
 
 /// Purpose of keys of digests of content.
@@ -298,7 +298,7 @@ impl Datasets {
         row: &DatasetRow,
         keys: Option<Arc<BlockKeys>>,
         compression: CompressionSetting,
-        deaths: &Arc<Deaths>,
+        deadlist: &Arc<Deadlist>,
         writers: &[ManifestWriter],
     ) -> Arc<DatasetBlocks> {
         let lister = writers
@@ -325,7 +325,7 @@ impl Datasets {
             cached: AtomicBool::new(true),
             nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
-            deaths: Arc::clone(deaths),
+            deadlist: Arc::clone(deadlist),
             raw: None,
             lister,
             references: Arc::clone(&self.core.references),
@@ -382,7 +382,7 @@ impl Datasets {
         if entry.is_encrypted() && keys.is_none() {
             return Err(Error::KeyNotLoaded { name: key });
         }
-        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths, &entry.writers);
+        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deadlist, &entry.writers);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
@@ -507,7 +507,7 @@ impl Datasets {
         entry.receiving = receiving;
         {
             let mut table = self.table.write();
-            // (X2) Its parent, which gives it the owner of its segments, may have been destroyed since it was found.
+            // [destroy.2] Its parent, which gives it the owner of its segments, may have been destroyed since it was found.
             if id != ROOT && table.get(parent).is_none_or(|entry| entry.row.destroying) {
                 return Err(Error::NoParent { parent: table.full_name(parent) });
             }
@@ -522,7 +522,7 @@ impl Datasets {
             &entry.row,
             keys.map(|keys| keys.blocks),
             compression,
-            &entry.deaths,
+            &entry.deadlist,
             &entry.writers,
         );
         let parts = self.parts(&entry.row, &blocks, settings);

@@ -74,20 +74,20 @@ impl Datasets {
     pub(crate) fn note_cells(&self) -> Result<()> {
         let mut table = self.table.write();
         for (id, entry) in table.iter_mut() {
-            for (cell, places) in entry.deaths.take() {
-                // (S2) Who held it may have gone since.
+            for (cell, places) in entry.deadlist.take() {
+                // [deadlist.2] Who held it may have gone since.
                 debug_assert!(
-                    entry.deaths.is_shadow(cell) || entry.deaths.holds(cell) || entry.is_dead(cell),
+                    entry.deadlist.is_shadow(cell) || entry.deadlist.holds(cell) || entry.is_dead(cell),
                     "{id}: {cell:?} is held by nobody and in no dead range"
                 );
                 let sum = self.sum_of(&places);
                 self.put(id, cell, &places, sum)?;
-                if entry.deaths.is_shadow(cell) {
+                if entry.deadlist.is_shadow(cell) {
                     entry.row.lineage.shared = entry.row.lineage.shared.saturating_sub(sum.bytes);
                     entry.row.lineage.shared_logical =
                         entry.row.lineage.shared_logical.saturating_sub(sum.logical);
                     entry.row_dirty = true;
-                } else if entry.deaths.holds(cell) {
+                } else if entry.deadlist.holds(cell) {
                     entry.row.lineage.kept += sum.bytes;
                     entry.row.lineage.kept_logical += sum.logical;
                     entry.row_dirty = true;
@@ -190,8 +190,9 @@ impl Datasets {
     fn free_cell(&self, id: DatasetId, cell: CellId, mut sum: Cell, room: &mut Room) -> Result<bool> {
         let corrupt = |error| self.core.corrupt(&self.core.name(), "places of a cell", error);
         // A range that was forged frees nothing that is held, or another's.
-        let keeps =
-            |entry: &crate::datasets::table::Entry| entry.deaths.holds(cell) || entry.deaths.is_shadow(cell);
+        let keeps = |entry: &crate::datasets::table::Entry| {
+            entry.deadlist.holds(cell) || entry.deadlist.is_shadow(cell)
+        };
         let held = self.table.read().get(id).is_some_and(keeps);
         if held {
             return Ok(true);

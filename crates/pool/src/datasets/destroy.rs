@@ -7,14 +7,14 @@
 //! tell it: all of the owner are being destroyed.
 //!
 //! ## Invariants
-//! (X1) What is destroyed together is so from one commit on.                                    `destroy_all`: one hold of the table
-//! (X2) A clone is emptied unread only with all of its owner, and that owner is given to nobody any more: the dataset that gives it,
+//! [destroy.1] What is destroyed together is so from one commit on.                                    `destroy_all`: one hold of the table
+//! [destroy.2] A clone is emptied unread only with all of its owner, and that owner is given to nobody any more: the dataset that gives it,
 //!      whose number it is, is gone or goes.                                                    `Doomed::of`, `add_with`
-//! (X3) An owner's segments are dropped when all its datasets are being destroyed and none has a cell that is to be freed; none of
+//! [destroy.3] An owner's segments are dropped when all its datasets are being destroyed and none has a cell that is to be freed; none of
 //!      their rows goes before.                                                                 `drop_owners`, `destroy_step`
 //!
 //! ## What a crash does
-//! Before the commit of (X1) all of them are there. After it rows say that they are being destroyed, and each import goes on from
+//! Before the commit of [destroy.1] all of them are there. After it rows say that they are being destroyed, and each import goes on from
 //! there. Segments and what rows say of them change in one commit; dropping an owner again finds nothing.
 
 use crate::datasets::state::Datasets;
@@ -42,7 +42,7 @@ struct Doomed {
     ids: BTreeSet<DatasetId>,
     /// Owners all of whose datasets are these, or are being destroyed.
     owners: BTreeSet<DatasetId>,
-    /// Those of them that nobody can be given any more. (X2)
+    /// Those of them that nobody can be given any more. [destroy.2]
     final_owners: BTreeSet<DatasetId>,
     /// What is kept for them of snapshots that broke off, and is theirs: it goes with them unread.
     hidden: Vec<DatasetId>,
@@ -230,7 +230,7 @@ impl Datasets {
     }
 
     /// `zfs destroy`: datasets are gone at once, all or none, with their snapshots if that is wanted, and their blocks are freed in the
-    /// background. Durable when it returns. (X1)
+    /// background. Durable when it returns. [destroy.1]
     fn destroy_named(&self, names: &[String], snapshots: bool) -> Result<()> {
         self.core.check_writable()?;
         if names.is_empty() {
@@ -375,7 +375,7 @@ impl Datasets {
         self.remove_cells(id, &foreign)?;
         let entry = table.get_mut(id).expect("looked at just now");
         take_trees(entry);
-        entry.deaths.set_chain(Vec::new(), Txg(0));
+        entry.deadlist.set_chain(Vec::new(), Txg(0));
         let lineage = &mut entry.row.lineage;
         (lineage.kept, lineage.kept_logical) = (0, 0);
         (entry.receiving, entry.receive_dirty) = (None, true);
@@ -393,7 +393,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// Drops the segments of owners that nobody has any more. Gives these owners. Sync context. (X3)
+    /// Drops the segments of owners that nobody has any more. Gives these owners. Sync context. [destroy.3]
     fn drop_owners(&self) -> Result<BTreeSet<DatasetId>> {
         let owners = self.table.read().doomed_owners();
         for (owner, ids) in &owners {

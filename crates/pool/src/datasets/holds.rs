@@ -51,7 +51,7 @@ impl Datasets {
                 }
                 let goes = snapshot.row.deferred && snapshot.holds.len() == 1;
                 if goes && table.clones_of(snapshot.row.number).is_empty() {
-                    // (R3)
+                    // [receive.3]
                     self.find_unneeded(&table, name)?;
                 }
                 found.push((id, txg));

@@ -191,7 +191,7 @@ impl Datasets {
         let id = entry.row.id;
         let open = entry.open.take().ok_or_else(|| Error::BadDataset {
             dataset: id,
-            reason: "a snapshot that was being received is not open".into(),
+            reason: "the dataset of a receive that broke off is not open".into(),
         })?;
         let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
         let mut places = Vec::new();
@@ -210,7 +210,7 @@ impl Datasets {
         (row.names, row.extents) = (None, None);
         (row.used, row.data, row.logical) = (0, 0, 0);
         (row.lineage.kept, row.lineage.kept_logical) = (0, 0);
-        entry.deaths.set_chain(Vec::new(), Txg(0));
+        entry.deadlist.set_chain(Vec::new(), Txg(0));
         if !places.is_empty() {
             let cell = steadfast_format::CellId { left: snapped, born: base };
             self.put(id, cell, &places, self.sum_of(&places))?;
@@ -259,7 +259,7 @@ impl Datasets {
         names
     }
 
-    /// Refuses to destroy what something is received upon. (R3)
+    /// Refuses to destroy what something is received upon. [receive.3]
     pub(crate) fn check_receives(
         &self,
         table: &Table,
@@ -305,18 +305,18 @@ impl Datasets {
                 None => Vec::new(),
                 Some((txg, guid)) => {
                     let target = table.get(row.target).filter(|_| row.target != id);
-                    let target = target.ok_or_else(|| bad("what it is received for is not there"))?;
+                    let target = target.ok_or_else(|| bad("the target of the receive does not exist"))?;
                     if target.snapshots.get(&txg).is_none_or(|base| base.row.guid != guid) {
-                        return Err(bad("what it is received upon is not there"));
+                        return Err(bad("the base snapshot of the receive does not exist"));
                     }
                     table.chain_up_to(row.target, txg)
                 }
             };
-            let entry = table.get_mut(id).ok_or_else(|| bad("something is received into it"))?;
+            let entry = table.get_mut(id).ok_or_else(|| bad("a receive into it is under way"))?;
             if id == ROOT || !entry.snapshots.is_empty() {
-                return Err(bad("something is received into it, and it is in use"));
+                return Err(bad("a receive into it is under way, and it is in use"));
             }
-            entry.deaths.set_chain(older, Txg(0));
+            entry.deadlist.set_chain(older, Txg(0));
             entry.receiving = Some(Receiving::new(row, false));
         }
         Ok(())

@@ -18,13 +18,13 @@
 //! stream do not hold what arrives for it: its sender kept to them, to the last byte, and here an operation's worst case has to fit.
 //!
 //! ## Invariants
-//! (Q1) An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
+//! [quota.1] An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
 //!      for d and all above it, and charged(root) <= what the pool has for datasets.          `admit`; tests: `tests/quotas.rs`
-//! (Q2) One that only gives back is always admitted here.                           test: `deleting_works_over_the_quota`
-//! (Q3) What is refused for want of room below a limit would not have fitted if all that is promised had come to nothing.
+//! [quota.2] One that only gives back is always admitted here.                           test: `deleting_works_over_the_quota`
+//! [quota.3] What is refused for want of room below a limit would not have fitted if all that is promised had come to nothing.
 //!      So a refusal is exact to the operation's own worst case: `QuotaAfterCommit` while anything below the limit is promised.
-//! (Q4) Asking and taking is one step under the budget's lock (`txg::Account`).
-//! (Q5) A snapshot after which (Q1) would not hold is not taken.     `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
+//! [quota.4] Asking and taking is one step under the budget's lock (`txg::Account`).
+//! [quota.5] A snapshot after which [quota.1] would not hold is not taken.     `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
 //!
 //! ## What exactly means
 //! Content is promised in allocation units, as it lies on devices if it does not compress, and 16 KiB for nodes of trees that
@@ -335,7 +335,7 @@ impl Quotas {
     }
 
     /// Refuses snapshots of datasets that a commit of `txg` is to take, if what is reserved for these would not fit beside what the
-    /// snapshots hold. (Q5)
+    /// snapshots hold. [quota.5]
     pub fn check_snapshots(
         &self,
         table: &Table,
@@ -553,7 +553,7 @@ impl Tree {
         (more > 0 && before.iter().any(over)).then_some((id, more))
     }
 
-    /// (Q1): where so many bytes more would not fit, and whether that is for want of a quota.
+    /// [quota.1]: where so many bytes more would not fit, and whether that is for want of a quota.
     pub fn obstacle(&self, id: DatasetId, space: u64, pool_bytes: u64) -> Option<(&Node, bool)> {
         let mut node = self.nodes.get(&id)?;
         let (mut at, held_by) = (Some(id), node.held_by);
@@ -605,7 +605,7 @@ impl Account for DatasetAccount {
         match tree.obstacle(self.id, space, pool_bytes) {
             None => Verdict::Admit,
             Some((node, _)) if node.freeing => Verdict::AfterCleaning,
-            // (Q3)
+            // [quota.3]
             Some((node, true)) if node.promised_below > 0 => Verdict::QuotaAfterCommit,
             Some((node, false)) if node.promised_below > 0 => Verdict::AfterCommit,
             Some((_, true)) => Verdict::OverQuota,
@@ -643,7 +643,7 @@ pub(crate) fn own_of(table: &Table, entry: &Entry) -> Own {
         table.get(receiving.row.target)?.snapshots.get(&txg)
     });
     let (shared, shared_logical, kept, kept_logical) = match base {
-        // What it let go of its base lives on in that. (R2)
+        // What it let go of its base lives on in that. [receive.2]
         Some(base) => (
             base.row.used.saturating_sub(lineage.kept),
             base.row.logical.saturating_sub(lineage.kept_logical),

@@ -6,12 +6,12 @@
 //! changed, whose blocks are read from those files and opened as what they were sealed as.
 //!
 //! ## Invariants
-//! (W1) Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.    `DatasetBlocks::write_many` refuses
-//! (W2) What a view gives has the hash that its pointer says, and opens as a block of the pool and dataset that sealed it.
+//! [raw.1] Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.    `DatasetBlocks::write_many` refuses
+//! [raw.2] What a view gives has the hash that its pointer says, and opens as a block of the pool and dataset that sealed it.
 //!                                                                                `BlockIo::open_foreign`; test: `tests/raw.rs`
-//! (W3) What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
-//! (W4) Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
-//! (W5) What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
+//! [raw.3] What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
+//! [raw.4] Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
+//! [raw.5] What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
 //!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
 use crate::datasets::state::Datasets;
@@ -31,7 +31,7 @@ use steadfast_tree::NodeCache;
 use crate::core::error::{Error, Result};
 use crate::datasets::keys::{unwrap, wrap_aad};
 use crate::refs::blocks::DatasetBlocks;
-use crate::refs::deadlist::Deaths;
+use crate::refs::deadlist::Deadlist;
 
 /// Feature of pools with raw datasets.
 pub(crate) const FEATURE: &str = "raw_datasets";
@@ -99,7 +99,7 @@ impl Datasets {
             cached: AtomicBool::new(false),
             nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(false),
-            deaths: Arc::<Deaths>::default(),
+            deadlist: Arc::<Deadlist>::default(),
             lister: None,
             references: Arc::clone(&self.core.references),
             dedup: RwLock::default(),

@@ -5,8 +5,8 @@
 //! though a value was received: then neither of the first two counts until it is set, or goes back to what was received.
 //!
 //! ## Invariants
-//! (P1) `Entry::props` holds what counts here by itself, set or received; only what is set is stored as a property.   `take_items`
-//! (P2) A name in `counting` has its received value in `Entry::props`, and is not marked as inherited.              `check`
+//! [received.1] `Entry::props` holds what counts here by itself, set or received; only what is set is stored as a property.   `take_items`
+//! [received.2] A name in `counting` has its received value in `Entry::props`, and is not marked as inherited.              `check`
 
 use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::state::Datasets;

@@ -34,7 +34,7 @@ impl Receiving {
         }
     }
 
-    /// `txg` is being committed. True if the row changed. (R4)
+    /// `txg` is being committed. True if the row changed. [receive.4]
     pub fn settle(&mut self, txg: Txg) -> bool {
         let mut settled = false;
         while let Some((_, position)) = self.steps.front().filter(|(step, _)| *step <= txg) {

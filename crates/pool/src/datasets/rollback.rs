@@ -159,7 +159,7 @@ impl Datasets {
         let (mut back, mut shared) = (Sum::default(), Sum::default());
         for (cell, sum) in alive {
             // What is the origin's was never kept here: it is shared again.
-            if entry.deaths.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
+            if entry.deadlist.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
             for number in 0..sum.next {
                 self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
             }

@@ -18,7 +18,7 @@ use steadfast_property::Local;
 /// One snapshot of a dataset.
 pub(crate) struct Snapshot {
     pub row: SnapshotRow,
-    /// Properties of users that count, set or received. (M2)
+    /// Properties of users that count, set or received. [notes.2]
     pub props: Local,
     /// Names of properties to write or remove at the next commit.
     pub props_dirty: Vec<String>,

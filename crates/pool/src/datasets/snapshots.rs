@@ -2,7 +2,7 @@
 //!
 //! A snapshot is taken by a commit, between the sync of the datasets and the writing of their rows: it is the roots that this
 //! commit stores. Several that are asked for together are one commit, all or none. Destroying takes the row out at once and leaves
-//! what only that snapshot held in a dead range, which later commits free (`deaths.rs`).
+//! what only that snapshot held in a dead range, which later commits free (`deadlist.rs`).
 
 use crate::datasets::snapshot::Answer;
 use crate::datasets::snapshot::Request;
@@ -288,7 +288,7 @@ impl Datasets {
     }
 
     /// The next commit takes a snapshot of a dataset that was received: with the guid and the time it had where it came from, and
-    /// what came with it. (M1)
+    /// what came with it. [notes.1]
     pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64), notes: Notes) -> Answer {
         let answer = Arc::new(Mutex::new(None));
         let (open, of, props) = (self.core.txgs.gate.open_txg(), vec![(id, name)], Local::new());
@@ -478,7 +478,7 @@ impl Datasets {
     fn held_within(&self, id: DatasetId, entry: &Entry, after: Txg, before: Txg) -> Result<Sum> {
         let mut sum = Sum::default();
         self.visit_cells(id, after.next()..before, after..before, |cell, held| {
-            if entry.deaths.holds(cell) {
+            if entry.deadlist.holds(cell) {
                 sum.add(&held);
             }
             true

@@ -1,12 +1,12 @@
 //! The dataset table: names, properties, rows, and the open heads.
 //!
 //! ## Invariants
-//! (D1) Every entry but the root has a parent in the table.                        assert: `insert`
-//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
-//! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
-//! (D5) A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
-//! (D4) Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
-//! (D6) A row is stored with its trees or after them, and nothing is put below what has none stored.  `table_items`, `check_parent`
+//! [table.1] Every entry but the root has a parent in the table.                        assert: `insert`
+//! [table.2] Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
+//! [table.3] A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
+//! [table.5] A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
+//! [table.4] Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
+//! [table.6] A row is stored with its trees or after them, and nothing is put below what has none stored.  `table_items`, `check_parent`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshot::Snapshot;
 use crate::refs::blocks::DatasetBlocks;
-use crate::refs::deadlist::Deaths;
+use crate::refs::deadlist::Deadlist;
 
 /// The root dataset of every pool.
 pub(crate) const ROOT: DatasetId = DatasetId(1);
@@ -47,7 +47,7 @@ pub(crate) struct OpenDataset {
 /// One dataset.
 pub(crate) struct Entry {
     pub row: DatasetRow,
-    /// What counts here by itself, set or received. (P1)
+    /// What counts here by itself, set or received. [received.1]
     pub props: Local,
     pub keys: Option<LoadedKeys>,
     /// Of a raw dataset: opens what it holds.
@@ -56,7 +56,7 @@ pub(crate) struct Entry {
     pub open: Option<OpenDataset>,
     /// Mounts and other users of the open dataset.
     pub uses: Arc<AtomicUsize>,
-    /// It is new, and no commit has stored its trees: none stores its row yet, which would lead to nothing. (D6)
+    /// It is new, and no commit has stored its trees: none stores its row yet, which would lead to nothing. [table.6]
     pub unborn: bool,
     pub row_dirty: bool,
     /// What came with streams.
@@ -74,7 +74,7 @@ pub(crate) struct Entry {
     /// It is being destroyed, and the segments that its blocks lay in were dropped.
     pub dropped: bool,
     /// Where what it lets go belongs.
-    pub deaths: Arc<Deaths>,
+    pub deadlist: Arc<Deadlist>,
     /// Txg of the snapshot that it is a clone of; 0 if it is none.
     pub base: Txg,
     /// By name.
@@ -109,7 +109,7 @@ impl Entry {
             dead: BTreeMap::new(),
             dead_dirty: BTreeSet::new(),
             dropped: false,
-            deaths: Arc::default(),
+            deadlist: Arc::default(),
             base: Txg(0),
             bookmarks: Bookmarks::new(),
             bookmarks_dirty: BTreeSet::new(),
@@ -183,13 +183,13 @@ impl Table {
 
     pub fn insert(&mut self, entry: Entry) {
         let id = entry.row.id;
-        assert!(id.0 < self.next_id.0, "(D3) dataset {id} was never given out");
+        assert!(id.0 < self.next_id.0, "[table.3] dataset {id} was never given out");
         assert!(
             id == ROOT || self.entries.contains_key(&entry.row.parent),
-            "(D1) dataset {id} has no parent"
+            "[table.1] dataset {id} has no parent"
         );
         let old = self.entries.insert(id, entry);
-        assert!(old.is_none(), "(D3) dataset {id} is in the table twice");
+        assert!(old.is_none(), "[table.3] dataset {id} is in the table twice");
     }
 
     pub fn remove(&mut self, id: DatasetId) -> Option<Entry> {
@@ -262,7 +262,7 @@ impl Table {
         while at != ROOT {
             at = self.entries[&at].row.parent;
             ids.push(at);
-            assert!(ids.len() <= self.entries.len(), "(D1) the parents of {id} go in a circle");
+            assert!(ids.len() <= self.entries.len(), "[table.1] the parents of {id} go in a circle");
         }
         ids.reverse();
         ids

@@ -124,7 +124,7 @@ impl Table {
         let named = || self.full_name(parent);
         match self.get(parent) {
             Some(entry) if entry.row.volume => Err(Error::VolumeParent { parent: named() }),
-            // (D6) It is being made at this moment.
+            // [table.6] It is being made at this moment.
             Some(entry) if entry.unborn => Err(Error::NoParent { parent: named() }),
             _ => Ok(()),
         }

@@ -22,9 +22,9 @@
 //! devices of content instead of 5 (decision 0081). Segments of fewer columns there are, where devices differ in size (decision 0115).
 //!
 //! ## Invariants
-//! (A1) Labels name a device, and a group what it has become, before anything is placed accordingly.
-//! (A2) No verb takes away the last readable copy of anything: what needs a device refuses to let it go.   `Space::is_needed`
-//! (A3) What is refused changes nothing.
+//! [attach.1] Labels name a device, and a group what it has become, before anything is placed accordingly.
+//! [attach.2] No verb takes away the last readable copy of anything: what needs a device refuses to let it go.   `Space::is_needed`
+//! [attach.3] What is refused changes nothing.
 
 use crate::devices::state::Devices;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Devices {
         let _due = if is_mirror { self.resilver_due() } else { self.expansion_due() };
         {
             let _turn = self.core.sync_turn.lock();
-            // One may have stepped in since (A3).
+            // One may have stepped in since [attach.3].
             self.check_no_spare(&leaf)?;
             let id = DeviceId(self.core.space.last_device().0 + 1);
             let slots = medium::slot_count(new.device.character().size_bytes, listed.column);
@@ -129,7 +129,7 @@ impl Devices {
         }
     }
 
-    /// (A3)
+    /// [attach.3]
     fn check_attach(&self, leaf: &Leaf, new: &DeviceHandle, force: bool) -> Result<()> {
         let is_listed = self.aux.listed.read().iter().any(|aux| aux.path == new.path);
         if is_listed || self.leaves().iter().any(|other| other.path() == new.path) {
@@ -266,7 +266,7 @@ impl Devices {
             // One may have stepped in since, and is a member more.
             self.check_no_spare(leaf)?;
             let in_use = others.filter(|other| self.core.space.is_in_use(other.id())).count();
-            // (A2), before anything is closed (A3), and of what was open after it.
+            // [attach.2], before anything is closed [attach.3], and of what was open after it.
             if in_use == 0 || self.core.space.is_needed(leaf.id()) {
                 return Err(needed());
             }
@@ -284,7 +284,7 @@ impl Devices {
             self.core.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
         }
-        // The labels say so before a row does (A1).
+        // The labels say so before a row does [attach.1].
         self.core.commit_changes()?;
         self.core.update_limits();
         self.drop_columns()?;

@@ -15,8 +15,8 @@
 //! at once, for what it holds is not known then (`Space::give_up_or_fail`).
 //!
 //! ## Invariants
-//! (O1) An error is judged once: what was counted at the last look is not looked at again.                  `Case::observe`
-//! (O2) Marks and what led to them go with `zpool clear`, and with the device.                              `Diagnosis::forget`
+//! [diagnosis.1] An error is judged once: what was counted at the last look is not looked at again.                  `Case::observe`
+//! [diagnosis.2] Marks and what led to them go with `zpool clear`, and with the device.                              `Diagnosis::forget`
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Case {
         self.seen != totals
     }
 
-    /// Takes the errors since the last look as of now. Gives the cause of which there are too many. (O1)
+    /// Takes the errors since the last look as of now. Gives the cause of which there are too many. [diagnosis.1]
     pub fn observe(&mut self, totals: [u64; 3], now_ns: u64) -> Option<Cause> {
         let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
         let mut worst = None;
@@ -115,7 +115,7 @@ impl Diagnosis {
         self.cases.lock().get(&device).and_then(|case| case.mark)
     }
 
-    /// Begins anew with a device, or with all if none is named. (O2)
+    /// Begins anew with a device, or with all if none is named. [diagnosis.2]
     pub fn forget(&self, devices: &[DeviceId]) {
         self.cases.lock().retain(|device, _| !devices.is_empty() && !devices.contains(device));
     }
@@ -148,7 +148,7 @@ mod tests {
         for error in 1..100 {
             assert!(case.has_news([0, error, 0]));
             assert_eq!(case.observe([0, error, 0], error * 70 * SECOND), None, "nine in ten minutes at most");
-            assert!(!case.has_news([0, error, 0]), "(O1)");
+            assert!(!case.has_news([0, error, 0]), "[diagnosis.1]");
         }
         let begin = 99 * 70 * SECOND;
         assert_eq!(case.observe([0, 101, 0], begin + SECOND), Some(Cause::Checksum));

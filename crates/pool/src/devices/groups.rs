@@ -12,9 +12,9 @@
 //! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing   |
 //!
 //! ## Invariants
-//! (V1) A group is used as long as no more of its devices are out of use than a segment may lack columns: else the pool is suspended,
+//! [group.1] A group is used as long as no more of its devices are out of use than a segment may lack columns: else the pool is suspended,
 //!      or not imported.                                             `Space::give_up_or_fail`, [`check_present`]
-//! (V2) What a device missed is known by rows that do not name it; what it holds is judged like everything else. So a device that
+//! [group.2] What a device missed is known by rows that do not name it; what it holds is judged like everything else. So a device that
 //!      returns with old content is not believed: a slot of it that rows name holds what it held when it left, or is found wrong.
 
 use crate::devices::state::Devices;
@@ -187,7 +187,7 @@ pub fn number_of(pool: PoolGuid, what: &str, which: u64) -> u64 {
     u64::from_le_bytes(*first).max(1)
 }
 
-/// Devices of each group that import can do without, or those that are missing and cannot be (V1): the paths of all of a group that
+/// Devices of each group that import can do without, or those that are missing and cannot be [group.1]: the paths of all of a group that
 /// misses too many.
 pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<String>> {
     let config = &found.config;

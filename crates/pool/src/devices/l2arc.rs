@@ -4,8 +4,8 @@
 //! missing, damaged or full of something else is of no use, and of no harm: what is read from it is judged like everything else.
 //!
 //! ## Invariants
-//! (Z1) Nothing that any root names lies on a cache device, so none is counted, waited for or flushed by a commit.
-//! (Z2) What fails of one is trouble of that one alone.                                   `write_cache_labels`
+//! [l2arc.1] Nothing that any root names lies on a cache device, so none is counted, waited for or flushed by a commit.
+//! [l2arc.2] What fails of one is trouble of that one alone.                                   `write_cache_labels`
 
 use crate::core::state::Core;
 use std::sync::Arc;

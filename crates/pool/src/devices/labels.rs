@@ -80,7 +80,7 @@ impl Devices {
         }
     }
 
-    /// Auxiliary devices as labels are to list them. Until the root under way is durable log devices are listed as they were (D2).
+    /// Auxiliary devices as labels are to list them. Until the root under way is durable log devices are listed as they were [log_device.2].
     pub(crate) fn labelled_aux(&self) -> Vec<AuxConfig> {
         let mut aux = self.aux.listed.read().clone();
         if let Some(before) = self.aux.logs_before.lock().as_ref() {
@@ -120,7 +120,7 @@ impl Devices {
         let (txg, mut begun) = (self.core.txgs.commits.committed(), false);
         let Err(error) = self.write_labels_noting(PoolState::Active, txg, &mut begun) else { return Ok(()) };
         undo();
-        // Labels of log devices are not older, and that is all they have to be (D3): one that fails must not be what keeps the others from
+        // Labels of log devices are not older, and that is all they have to be [log_device.3]: one that fails must not be what keeps the others from
         // it.
         let put_back = || -> Result<()> {
             for copies in [[0, 2], [1, 3]] {
@@ -201,7 +201,7 @@ impl Devices {
     }
 
     /// Writes all labels of log devices, before a leaf by itself gets some of this txg: an import would take those there are for older
-    /// than the leaves' (D3).
+    /// than the leaves' [log_device.3].
     pub(crate) fn label_logs_first(&self, state: PoolState, txg: Txg) -> Result<()> {
         [[0, 2], [1, 3]].into_iter().try_for_each(|copies| self.write_log_labels(copies, state, txg))
     }

@@ -11,15 +11,15 @@
 //! | rebalance | segments to groups that are emptier, and columns as above | `rebalance`                          |
 //!
 //! ## Invariants
-//! (Y1) A group leaves if all its devices are listed as leaving: labels say so before the first segment is moved, so a removal
+//! [removal.1] A group leaves if all its devices are listed as leaving: labels say so before the first segment is moved, so a removal
 //!      goes on after a crash, whether or not the job itself was stored.          [`resume_moves`]
-//! (Y2) A device is forgotten only when no row of a committed root names it (K4), and its labels are erased only when those of the
+//! [removal.2] A device is forgotten only when no row of a committed root names it [scrub.4], and its labels are erased only when those of the
 //!      others list it no more.                                                    [`erase_departed`]
-//! (Y3) Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots come back with the next, and the rows
+//! [removal.3] Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots come back with the next, and the rows
 //!      that changed are few enough for one.
-//! (Y4) A removal that meets a segment which cannot be read whole ends, and its devices stay: nothing is given up.
-//! (Y5) While a removal goes on, the room of groups that leave is no room: admission counts without it from its beginning.
-//! (Y6) Who asks how far a job is waits for no part of it (K6): what is told while one is under way was so when it began.
+//! [removal.4] A removal that meets a segment which cannot be read whole ends, and its devices stay: nothing is given up.
+//! [removal.5] While a removal goes on, the room of groups that leave is no room: admission counts without it from its beginning.
+//! [removal.6] Who asks how far a job is waits for no part of it [scrub.6]: what is told while one is under way was so when it began.
 //!                                                                                [`move_status`]
 
 use crate::devices::state::Devices;
@@ -42,7 +42,7 @@ use crate::devices::scrub::PAUSE;
 use crate::devices::scrub::ScrubCommand;
 use crate::devices::scrub::TOLD_SOON;
 
-/// (Y3)
+/// [removal.3]
 const UNSETTLED_MAX: usize = 512;
 
 /// What a job is called.
@@ -83,7 +83,7 @@ impl Devices {
         }
     }
 
-    /// The last job as it is, or as long as a part of it is under way as it was before that: who asks waits for no device (Y6).
+    /// The last job as it is, or as long as a part of it is under way as it was before that: who asks waits for no device [removal.6].
     pub(crate) fn move_status(&self) -> Option<ScanRow> {
         loop {
             let told = *self.moves.progress.lock();
@@ -147,7 +147,7 @@ impl Devices {
         let device = u32::try_from(ids[0].0).unwrap_or(u32::MAX);
         *self.moves.job.lock() = Some(self.begin_move(ScanKind::Remove, device));
         drop(turn);
-        // (Y5)
+        // [removal.5]
         self.core.update_limits();
         self.core.commit_changes()?;
         self.note_scan("remove", "start");
@@ -297,7 +297,7 @@ impl Devices {
         self.note_scan("expand", "start");
     }
 
-    /// A group that leaves according to the labels is emptied, whatever was stored of the job (Y1). At import.
+    /// A group that leaves according to the labels is emptied, whatever was stored of the job [removal.1]. At import.
     pub(crate) fn resume_moves(&self) {
         let leaves = self.leaves();
         let first = leaves.iter().find(|leaf| self.is_being_removed(leaf));
@@ -416,7 +416,7 @@ impl Devices {
                 return true;
             }
             if !left.is_empty() {
-                // (Y4)
+                // [removal.4]
                 self.stop_leaving(scan);
                 return true;
             }
@@ -458,7 +458,7 @@ impl Devices {
                 || !self.moves.job.lock().as_ref().is_some_and(Scan::is_active))
     }
 
-    /// Forgets devices that are leaving and that nothing names any more (K4), once the labels say that they are leaving: a root that
+    /// Forgets devices that are leaving and that nothing names any more [scrub.4], once the labels say that they are leaving: a root that
     /// counts one device less than they list is then no riddle to an import. At the beginning of a commit.
     pub(crate) fn finish_leaving(&self) {
         if self.core.commit_state.lock().labels_dirty {
@@ -509,7 +509,7 @@ impl Devices {
         }
     }
 
-    /// What devices that left say of themselves is not true any more (Y2). After the labels of the others were written.
+    /// What devices that left say of themselves is not true any more [removal.2]. After the labels of the others were written.
     pub(crate) fn erase_departed(&self) {
         let departed = self.topology.departed.lock().clone();
         for leaf in departed {

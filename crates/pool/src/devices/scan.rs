@@ -90,7 +90,7 @@ impl Scan {
         self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
     }
 
-    /// Takes more or less at once, so that a batch takes about as long as it should (K1).
+    /// Takes more or less at once, so that a batch takes about as long as it should [scrub.1].
     pub fn pace(&mut self, batch_ns: u64, is_alone: bool) {
         let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
         if batch_ns < wanted_ns {
@@ -147,6 +147,6 @@ pub(crate) struct Tree {
 pub(crate) struct Walk {
     /// The next one last.
     pub todo: Vec<Visit>,
-    /// Datasets whose keys are not loaded (J2).
+    /// Datasets whose keys are not loaded [scrub_walk.2].
     pub locked: BTreeSet<DatasetId>,
 }

@@ -7,16 +7,16 @@
 //! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long (for a resilver
+//! [scrub.1] A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long (for a resilver
 //!      [`ALONE_NS`] where nothing is written), and rests as long as it worked while there is other load, so commits go on beside it.
 //!      Load is what is written, and beside a scrub what is read, from devices or from memory: a resilver, without which redundancy
 //!      is missing, does not wait for readers.          `scan_step`
-//! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
-//! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
-//! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
+//! [scrub.2] Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
+//! [scrub.3] It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
+//! [scrub.5] Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
 //!      and the rest after it.                                                                       `scan_limit`
-//! (K6) Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
-//! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
+//! [scrub.6] Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
+//! [scrub.4] A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
 
 use crate::devices::scan::LOAD_LASTS_NS;
 use crate::devices::scan::MetaNode;
@@ -239,7 +239,7 @@ impl Devices {
         scan.reads_seen = self.core.blockio.statistics().blocks_asked();
         let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
         if let Some(Limit { rate, .. }) = limit {
-            // (K5)
+            // [scrub.5]
             let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
             scan.rest_until_ns = began_ns.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
         }
@@ -359,7 +359,7 @@ impl Devices {
 
     /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
     /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each column of each copy, and
-    /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
+    /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look [scrub.1], and one by each reader at least.
     pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
         let began_ns = self.core.env.clock.monotonic_ns();
         let over = || self.core.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
@@ -424,7 +424,7 @@ impl Devices {
         self.ask_scan(|scan| scan.as_ref().map(left_out).unwrap_or_default(), |told| told.left_out.clone())
     }
 
-    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that (K6).
+    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that [scrub.6].
     fn ask_scan<R>(
         &self,
         of_scan: impl FnOnce(&Option<Scan>) -> R,

@@ -3,10 +3,10 @@
 //! device with the hash in its pointer, puts a copy right if another is, and names the file and range of what is lost.
 //!
 //! ## Invariants
-//! (J1) A block that was replaced or freed since the walk read the pointer to it is no error: its address is of a segment that is
+//! [scrub_walk.1] A block that was replaced or freed since the walk read the pointer to it is no error: its address is of a segment that is
 //!      gone, or its bytes are still what they were, for no segment's name is used twice.        `look_at`
-//! (J2) The walk opens nothing of a dataset whose key is not loaded; who asks is told which those are.
-//! (J3) The stack holds the unvisited siblings along one path from a root, and the blocks of one leaf.
+//! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded; who asks is told which those are.
+//! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks of one leaf.
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: where it was is not stored.
@@ -90,7 +90,7 @@ impl Devices {
             return tally;
         }
         let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
-        // What no copy holds is noted as damage of the dataset's metadata by this (J1).
+        // What no copy holds is noted as damage of the dataset's metadata by this [scrub_walk.1].
         let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return tally };
         let Ok(node) = Node::decode(&bytes) else { return tally };
         if node.level() > 0 {
@@ -162,7 +162,7 @@ impl Devices {
                     tally.repaired += self.core.space.make_alike(*copy, &bytes);
                     right = Some(bytes);
                 }
-                // (J1)
+                // [scrub_walk.1]
                 Err(ReadError::Unallocated { .. }) => return tally,
                 Err(_) => wrong.push(*copy),
             }

@@ -9,9 +9,9 @@
 //! it that a row names, it is [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
 //!
 //! ## Invariants
-//! (P1) A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
-//! (P2) A spare is available again in the labels of a commit after which no row names it.            `finish_leaving`
-//! (P3) A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
+//! [spare.1] A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
+//! [spare.2] A spare is available again in the labels of a commit after which no row names it.            `finish_leaving`
+//! [spare.3] A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
 //!      as a new one.                                                                                `look_after_spares`, `relieve`
 //!
 //! ## What a crash does
@@ -323,7 +323,7 @@ impl Devices {
         // Somebody may have taken it away meanwhile.
         let listed = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid);
         let Some(aux) = listed else { return Ok(()) };
-        assert!(aux.standing.is_none(), "(P1) one that waits stands for nobody");
+        assert!(aux.standing.is_none(), "[spare.1] one that waits stands for nobody");
         let Some(device) = spare.device.clone() else { return Ok(()) };
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.core.name() });
@@ -395,7 +395,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A device of which everything is on its spare counts for nothing any more (P3).
+    /// A device of which everything is on its spare counts for nothing any more [spare.3].
     fn spare_if_empty(&self, original: &Leaf) {
         let id = original.id();
         let _turn = self.core.sync_turn.lock();
@@ -468,7 +468,7 @@ impl Devices {
     }
 
     /// A device that counted for nothing because its spare held all of it is one that failed again, with nothing on it: a new member
-    /// of its group, by a number that no row names (P3). Under `sync_turn`.
+    /// of its group, by a number that no row names [spare.3]. Under `sync_turn`.
     fn count_again(&self, instead: DeviceId, beside: DeviceId) -> Result<()> {
         let original = self.leaves().into_iter().find(|leaf| leaf.id() == instead);
         let mut unhelped = self.aux.unhelped.lock();
@@ -519,7 +519,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A leaf that left and that is a spare waits again (P2). True if it is one. At the beginning of a commit, whose labels say so.
+    /// A leaf that left and that is a spare waits again [spare.2]. True if it is one. At the beginning of a commit, whose labels say so.
     pub(crate) fn take_back(&self, leaf: &Leaf) -> bool {
         let config = leaf.config();
         let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.leaf == config.id);
@@ -530,7 +530,7 @@ impl Devices {
         true
     }
 
-    /// Gives the place of a device that its spare stands for whole to another device, or to itself as a new one (P3). The spare goes
+    /// Gives the place of a device that its spare stands for whole to another device, or to itself as a new one [spare.3]. The spare goes
     /// when it sees that.
     pub(crate) fn relieve(&self, original: &Leaf, new: DeviceHandle) -> Result<()> {
         let config = original.config();

@@ -97,7 +97,7 @@ pub(crate) struct ErrorSearch {
 
 /// Log devices: their room labels them.
 pub(crate) trait LogLabels: Send + Sync {
-    /// Writes two copies of the labels of log devices, and makes them durable (D3).
+    /// Writes two copies of the labels of log devices, and makes them durable [log_device.3].
     fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()>;
 }
 

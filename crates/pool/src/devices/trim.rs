@@ -16,11 +16,11 @@
 //! | active             | trimmed   | no free slot is left behind the one discarded last   |
 //!
 //! ## Invariants
-//! (M1) A slot is discarded only while it is free, as of the last commit: what a root needs is never touched. The
+//! [trim.1] A slot is discarded only while it is free, as of the last commit: what a root needs is never touched. The
 //!      slot is taken meanwhile, and only the sync task appends, between whose commits this runs.  `Space::discard_free_slot`
-//! (M2) A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on beside it; and it ends, because
+//! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on beside it; and it ends, because
 //!      it goes through the slots once.
-//! (M3) A device that is out of use is not gone through: whoever names it is told so, and a whole pool goes without it.  `out_of_reach`
+//! [trim.3] A device that is out of use is not gone through: whoever names it is told so, and a whole pool goes without it.  `out_of_reach`
 //!
 //! ## Not here
 //! A trim ends with the import: after the next one a device is untrimmed.
@@ -133,7 +133,7 @@ impl Devices {
             LeafState::Offline => Some("it is offline"),
             LeafState::Faulted => Some("it failed and was taken out of use"),
             LeafState::Gone => Some("it was not found at import"),
-            LeafState::Spared => Some("a spare holds what it should"),
+            LeafState::Spared => Some("it is replaced by a spare"),
             LeafState::Parted => Some("it went to another pool"),
             LeafState::Online | LeafState::Leaving if self.core.space.is_out_of_use(leaf.id()) => {
                 Some("it is out of use")

@@ -5,8 +5,8 @@
 //! numbers at most, and which of them counts does not depend on which devices are found.
 //!
 //! ## Invariants
-//! (R1) No device says the new number before all have said that it comes: [`crate::scan()`] puts together those of both rounds.
-//! (R2) All devices are there: one that is not would be left behind with the old number.        `check_whole`
+//! [reguid.1] No device says the new number before all have said that it comes: [`crate::scan()`] puts together those of both rounds.
+//! [reguid.2] All devices are there: one that is not would be left behind with the old number.        `check_whole`
 
 use crate::Pool;
 use steadfast_format::{Feature, LeafState, PoolGuid, PoolState};
@@ -44,7 +44,7 @@ impl Pool {
         self.devices.write_labels(PoolState::Active, committed)
     }
 
-    /// (R2)
+    /// [reguid.2]
     pub(crate) fn check_whole(&self) -> Result<()> {
         let away = |path: String| Err(Error::NotWhole { pool: self.core.name(), path });
         for leaf in self.devices.leaves() {

@@ -15,11 +15,11 @@
 //! | later                          | two pools; each forgets the other's leaves when it is imported                                 |
 //!
 //! ## Invariants
-//! (Z1) A device parts only while it has a column of every segment of its group, and nothing is written to it after round 1.
-//! (Z2) Each half has all it needs: of every group a device, with every segment.                        `check_split`
-//! (Z4) What was promised to `fsync` before round 1 is in the root, or in a log that lies on the mirrors: groups on log devices, which the new
+//! [split.1] A device parts only while it has a column of every segment of its group, and nothing is written to it after round 1.
+//! [split.2] Each half has all it needs: of every group a device, with every segment.                        `check_split`
+//! [split.4] What was promised to `fsync` before round 1 is in the root, or in a log that lies on the mirrors: groups on log devices, which the new
 //!      pool does not have, are held by a root before it, and none is written until it is over.              `LogRest`
-//! (Z3) The width of a group does not count parted leaves, on labels and in memory; a leaf taken back is counted again.
+//! [split.3] The width of a group does not count parted leaves, on labels and in memory; a leaf taken back is counted again.
 
 use crate::Pool;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) const FEATURE: &str = "split";
 /// Commits after which a device without columns has left.
 const COMMITS_TO_LEAVE: usize = 4;
 
-/// Takes parted leaves that were found back: the split did not come to its second round. (Z3)
+/// Takes parted leaves that were found back: the split did not come to its second round. [split.3]
 pub(crate) fn take_back(config: &mut LabelConfig, is_here: impl Fn(&LeafConfig) -> bool) {
     for leaf in &mut config.leaves {
         if leaf.state == LeafState::Parted && is_here(leaf) {
@@ -65,7 +65,7 @@ impl Pool {
         }
         let told = {
             let _resting = self.zil.rest_log_devices();
-            // What was promised on log devices, which stay with this half, is in a root of both now (Z4).
+            // What was promised on log devices, which stay with this half, is in a root of both now [split.4].
             self.core.commit_changes()?;
             self.part(new_name, &parted)?
         };
@@ -108,7 +108,7 @@ impl Pool {
         Ok(halves)
     }
 
-    /// (Z2)
+    /// [split.2]
     fn check_split(&self, parted: &[Arc<Leaf>]) -> Result<()> {
         let refuse = |reason: &str| Err(Error::Split { pool: self.core.name(), reason: reason.to_owned() });
         if self.core.anchor().is_some() {
@@ -116,7 +116,7 @@ impl Pool {
                 "it has an anchor, which names one root for one pool; take it away with `zpool remove` first",
             );
         }
-        // (Z4)
+        // [split.4]
         if self.zil.held_on_devices() > 0 {
             return refuse(
                 "its log devices, which stay with it, hold what was promised to file systems whose keys are not loaded; `zfs load-key -a` first",
@@ -168,7 +168,7 @@ impl Pool {
             self.core.commit_state.lock().labels_dirty = true;
             return Err(error);
         }
-        // (Z1)
+        // [split.1]
         for leaf in parted {
             self.core.space.set_leaving(leaf.id(), true);
             self.core.space.take_out(leaf.id());
@@ -181,7 +181,7 @@ impl Pool {
         Ok(second)
     }
 
-    /// Leaves are parted, or are not after all. (Z3)
+    /// Leaves are parted, or are not after all. [split.3]
     fn set_parted(&self, leaves: &[Arc<Leaf>], parted: bool) {
         for leaf in leaves {
             let mut config = leaf.config.write();

@@ -6,10 +6,10 @@
 //! tells later imports that all others are done.
 //!
 //! ## Invariants
-//! (H1) While a log is held, uberblocks have its head, and the log's segments are not written.   `log_head`, `begin_log`
-//! (H2) The trees of a dataset whose log is held are those of `HeldLog::base`: nobody can open them before its replay.
+//! [held_log.1] While a log is held, uberblocks have its head, and the log's segments are not written.   `log_head`, `begin_log`
+//! [held_log.2] The trees of a dataset whose log is held are those of `HeldLog::base`: nobody can open them before its replay.
 //!                                                                                              `open_head`
-//! (H3) A held log's item goes in the txg in which its groups are replayed.             lock: `sync_turn`, held for both
+//! [held_log.3] A held log's item goes in the txg in which its groups are replayed.             lock: `sync_turn`, held for both
 //!
 //! ## What a crash does
 //! *Before the commit of the import that found the groups*: they are found again. *After it*: the item names them. *In the replay,

@@ -70,8 +70,8 @@ impl Zil {
         !self.core.health.read_only && self.held.lock().logs.contains_key(&id)
     }
 
-    /// Replays what is held of a dataset whose key came, into the open txg. Under `sync_turn` (H3), and before anybody else
-    /// can have the dataset (H2).
+    /// Replays what is held of a dataset whose key came, into the open txg. Under `sync_turn` [held_log.3], and before anybody else
+    /// can have the dataset [held_log.2].
     pub(crate) fn replay_held(
         &self,
         id: DatasetId,

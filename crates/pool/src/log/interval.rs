@@ -5,10 +5,10 @@
 //! what was there at one moment.
 //!
 //! ## Invariants
-//! (N1) What was done in such a dataset before a look is in the log when the look ends, or in a txg whose commit was asked for
+//! [interval.1] What was done in such a dataset before a look is in the log when the look ends, or in a txg whose commit was asked for
 //!      before it ended, or in one that is being committed.                     `Dataset::log_pending`; test: `log_interval`
-//! (N2) A look waits for no commit: it is not late because the devices are busy with one.          `Log::log_pending`
-//! (N3) Who has the property and no log (a pool without the feature, on whole objects, or one that holds its log) has a
+//! [interval.2] A look waits for no commit: it is not late because the devices are busy with one.          `Log::log_pending`
+//! [interval.3] Who has the property and no log (a pool without the feature, on whole objects, or one that holds its log) has a
 //!      commit in place of a group.
 //!
 //! What is more than a group takes is committed too: so somebody who writes tens of mebibytes a second has a commit each second

@@ -5,16 +5,16 @@
 //! they come and go is told in `log_mirror.rs`.
 //!
 //! ## Invariants
-//! (D1) Where groups go changes only over a commit: the log stands down, and is ready again with the new place when a root
+//! [log_device.1] Where groups go changes only over a commit: the log stands down, and is ready again with the new place when a root
 //!      that holds all its groups is durable.                                              `Log::stand_down`, `Log::ready`
-//! (D2) A device is marked as given up or out of use, or unlisted, only in labels that are written after such a root: nothing on it is
+//! [log_device.2] A device is marked as given up or out of use, or unlisted, only in labels that are written after such a root: nothing on it is
 //!      needed then, whatever becomes of it.                                               `settle_logs`, `labelled_aux`
-//! (D3) Labels of log devices are durable before those of leaves: one that is older than the leaves' is of an earlier copy.
+//! [log_device.3] Labels of log devices are durable before those of leaves: one that is older than the leaves' is of an earlier copy.
 //!                                                                                         `write_labels`, `label_logs_first`
-//! (D4) A group is promised when every device of its mirror has it that labels call in use: so any one of them is enough.
+//! [log_device.4] A group is promised when every device of its mirror has it that labels call in use: so any one of them is enough.
 //!                                                                                         `on_all`; sim: `log_mirror`
-//! (D5) One that labels do not call in use is not read: it may have some promises and lack later ones.    [`find`]
-//! (D6) The log is ready only while labels of leaves say what is so: else one that they call in use would lack what is promised
+//! [log_device.5] One that labels do not call in use is not read: it may have some promises and lack later ones.    [`find`]
+//! [log_device.6] The log is ready only while labels of leaves say what is so: else one that they call in use would lack what is promised
 //!      from then on.                                                                      `begin_log`
 //!
 //! ## When one fails in use
@@ -232,7 +232,7 @@ impl LogDevice {
 /// Log devices that hold the same: those of a mirror, or one alone.
 pub(crate) type Sides = Vec<Arc<LogDevice>>;
 
-/// Does something to devices that hold the same, at once. Fails if one of them does (D4).
+/// Does something to devices that hold the same, at once. Fails if one of them does [log_device.4].
 fn on_all(
     tasks: &dyn Tasks,
     sides: &[Arc<LogDevice>],
@@ -394,7 +394,7 @@ fn here<'f>(found: &'f FoundPool, aux: &AuxConfig) -> Option<&'f FoundDevice> {
     found.devices.iter().find(|device| is_it(&device.label))
 }
 
-/// Why one that labels call in use cannot be used as it was found (D3).
+/// Why one that labels call in use cannot be used as it was found [log_device.3].
 fn fault(found: &FoundPool, aux: &AuxConfig) -> Option<&'static str> {
     match here(found, aux) {
         None => Some("it was not found"),
@@ -420,7 +420,7 @@ pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundL
                 logs.missing.push((aux.guid, reason));
                 continue;
             }
-            aux.log.out = Some(LogOut::Gone); // (D5)
+            aux.log.out = Some(LogOut::Gone); // [log_device.5]
         }
         let Some(device) = here(found, aux) else { continue };
         aux.path.clone_from(&device.handle.path);

@@ -35,7 +35,7 @@ use steadfast_segment::LogSegment;
 use steadfast_segment::Redundancy;
 
 impl Zil {
-    /// Lets log devices rest, if there are any. What was promised on them is in the root of the next commit (D1); the first commit after
+    /// Lets log devices rest, if there are any. What was promised on them is in the root of the next commit [log_device.1]; the first commit after
     /// the rest writes groups again.
     pub(crate) fn rest_log_devices(&self) -> Option<LogRest<'_>> {
         if self.logs_in_use().is_empty() {
@@ -305,7 +305,7 @@ pub(crate) fn check_log_group(group: &GroupHandles) -> Result<()> {
 }
 
 impl LogLabels for Zil {
-    /// Writes two copies of the labels of log devices, and makes them durable (D3). If one fails, labels of leaves must wait for the
+    /// Writes two copies of the labels of log devices, and makes them durable [log_device.3]. If one fails, labels of leaves must wait for the
     /// commit that gives it up; at the end of the pool's use here it is given up at once, for nothing on it is needed then.
     fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()> {
         let used: Vec<u64> = self.logs_in_use().iter().flatten().map(|log| log.guid).collect();

@@ -11,7 +11,7 @@
 //! | remove                        | goes, with all of its mirror            | is not needed                                      |
 //!
 //! Nothing is copied by any of them: each is a list of [`LogChange`]s that the next commit takes at its beginning. Its root holds all that
-//! was promised until then (D1), its labels say what is so from then on (D2), and then the log goes on (D6).
+//! was promised until then [log_device.1], its labels say what is so from then on [log_device.2], and then the log goes on [log_device.6].
 //!
 //! ## What a crash does
 //! *Before the uberblock of that commit*: labels are as they were, and so is what lies on the devices they list. *After it, before all leaves have
@@ -64,7 +64,7 @@ impl Zil {
     }
 
     /// Takes the changes of log devices that are due, and gives up those that failed. At the beginning of a commit, under `sync_turn`
-    /// (D1, D2).
+    /// ([log_device.1], [log_device.2]).
     pub(crate) fn settle_logs(&self) {
         let is_held = self.held.lock().count() > 0;
         let mut changes: Vec<LogChange> = Vec::new();
@@ -111,7 +111,7 @@ impl Zil {
     }
 
     /// Log devices that are here, and in use as labels are to list them: with one that goes in the commit under way, as long as its root is
-    /// not durable (D2, D3).
+    /// not durable ([log_device.2], [log_device.3]).
     pub(crate) fn labelled_logs(&self) -> Vec<Arc<LogDevice>> {
         let listed = self.devices.labelled_aux();
         let used = listed.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());

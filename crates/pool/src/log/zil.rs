@@ -56,7 +56,7 @@ impl Zil {
     /// What the uberblock of a txg says of the log.
     pub(crate) fn log_head(&self, frozen: LogStart) -> Option<LogStart> {
         if let Some(held) = self.held.lock().head() {
-            return Some(held); // (H1)
+            return Some(held); // [held_log.1]
         }
         let is_there = || self.log.is_ready() || !self.log_medium().is_empty();
         is_there().then_some(frozen)
@@ -69,7 +69,7 @@ impl Zil {
             return;
         }
         if self.core.commit_state.lock().labels_dirty {
-            return; // (D6)
+            return; // [log_device.6]
         }
         let medium = self.log_target();
         if medium.is_empty() {

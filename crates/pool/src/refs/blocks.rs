@@ -16,7 +16,7 @@ use steadfast_tree::{NodeStore, StoreError};
 
 use crate::core::error::Error;
 use crate::refs::ddt::{Known, References};
-use crate::refs::deadlist::Deaths;
+use crate::refs::deadlist::Deadlist;
 use crate::refs::manifest::Lister;
 use crate::refs::raw_source::RawSource;
 
@@ -77,7 +77,7 @@ pub(crate) struct DatasetBlocks {
     /// Content is read ahead.
     pub ahead: AtomicBool,
     /// Who knows what its snapshots hold.
-    pub deaths: Arc<Deaths>,
+    pub deadlist: Arc<Deadlist>,
     /// Of a view of a raw dataset: where its blocks come from.
     pub raw: Option<RawSource>,
     /// Lists what is sealed, if it is.
@@ -230,7 +230,7 @@ impl DatasetBlocks {
 impl Blocks for DatasetBlocks {
     fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, BlockError> {
         if self.raw.is_some() {
-            // (W1)
+            // [raw.1]
             return Err(BlockError::layer(Error::Raw { name: format!("<{}>", self.dataset) }));
         }
         let dedup = *self.dedup.read();
@@ -284,7 +284,7 @@ impl Blocks for DatasetBlocks {
     }
 
     fn free(&self, pointer: &BlockPointer) {
-        if self.raw.is_some() || self.deaths.let_go(pointer) {
+        if self.raw.is_some() || self.deadlist.let_go(pointer) {
             return;
         }
         // Nodes are nobody else's.

@@ -8,18 +8,18 @@
 //!
 //! ## Definitions
 //! *Reference*: a pointer in an extent of a dataset, for as long as the dataset or a snapshot of it has it; after that, while
-//! snapshots hold it, a place in a cell. Each is let go once ([`crate::refs::deadlist`], S1).
+//! snapshots hold it, a place in a cell. Each is let go once [deadlist.1].
 //! *Domain*: the dataset under whose key content is digested and sealed; 0 for all that is not sealed.
 //! *Index*: in memory, of blocks known by content: 8 bytes of their digest, and their address.
 //!
 //! ## Invariants
-//! (R1) A block has `more` + 1 references, or one if it has no row.                       `inspect check`
-//! (R2) What a commit adds is counted before what it lets go ([`count_shares`], and `write_many` before the extents that it
+//! [ddt.1] A block has `more` + 1 references, or one if it has no row.                       `inspect check`
+//! [ddt.2] What a commit adds is counted before what it lets go (`count_shares`, and `write_many` before the extents that it
 //!      replaces are dropped), so a block that gains and loses a reference in one txg is not freed between.
-//! (R3) A row goes when its block is freed, or when nothing but one reference is left of a block that is not known by content. So an address
+//! [ddt.3] A row goes when its block is freed, or when nothing but one reference is left of a block that is not known by content. So an address
 //!      that is given out anew has no row.                                              `inspect check`
-//! (R4) Sums are those of the rows as of the same commit.                                 `inspect check`
-//! (R5) The index may lack rows (it is bounded, and filled in the background after an import) and is never believed: what it names is looked
+//! [ddt.4] Sums are those of the rows as of the same commit.                                 `inspect check`
+//! [ddt.5] The index may lack rows (it is bounded, and filled in the background after an import) and is never believed: what it names is looked
 //!      up and compared with the whole digest. What it lacks is stored again; nothing is ever wrong by it.
 //!
 //! ## Why by address
@@ -546,7 +546,7 @@ impl References {
         Ok((rows, next))
     }
 
-    /// Fills a part of the index. True if there is more to do; after an error there is not (R5). Not while a commit is under way.
+    /// Fills a part of the index. True if there is more to do; after an error there is not [ddt.5]. Not while a commit is under way.
     pub fn fill_step(&self) -> Result<bool> {
         let Some(from) = self.state.lock().cursor.clone() else { return Ok(false) };
         let read = self.rows_from(&from, LOAD_STEP);

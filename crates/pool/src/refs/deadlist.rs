@@ -14,14 +14,14 @@
 //! (`clones.rs`).
 //!
 //! ## Invariants
-//! (S1) A block is let go once: it is then freed, or a place in one cell.                    `Deaths::let_go`; `inspect check`
-//! (S2) A cell that no snapshot holds lies in a dead range, and is freed.      `remove_snapshots`, `note_cells`; `inspect check`
-//! (S3) What a cell is in never changes: snapshots that go, or come, only change who holds it. So no cell is ever rewritten.
-//! (S4) `kept` of a dataset's row is the sum of its cells that some snapshot of its own holds, without shadows. `inspect check`
-//! (S5) `shared` of a clone's row is what its origin refers to without the shadows.           `inspect check`
+//! [deadlist.1] A block is let go once: it is then freed, or a place in one cell.                    `Deadlist::let_go`; `inspect check`
+//! [deadlist.2] A cell that no snapshot holds lies in a dead range, and is freed.      `remove_snapshots`, `note_cells`; `inspect check`
+//! [deadlist.3] What a cell is in never changes: snapshots that go, or come, only change who holds it. So no cell is ever rewritten.
+//! [deadlist.4] `kept` of a dataset's row is the sum of its cells that some snapshot of its own holds, without shadows. `inspect check`
+//! [deadlist.5] `shared` of a clone's row is what its origin refers to without the shadows.           `inspect check`
 //!
 //! ## Lock order
-//! `figures` < `table` < one `Deaths` < the meta tree.
+//! `figures` < `table` < one `Deadlist` < the meta tree.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ use steadfast_format::{BlockKind, BlockPointer, Cell, CellId, CellPlace, Txg};
 
 /// Decides where what a dataset lets go belongs, and collects it until the commit writes it down.
 #[derive(Default)]
-pub(crate) struct Deaths {
+pub(crate) struct Deadlist {
     state: Mutex<State>,
 }
 
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-impl Deaths {
+impl Deadlist {
     /// The chain as it is now, ascending, and what of it is not the dataset's own.
     pub fn set_chain(&self, chain: Vec<Txg>, base: Txg) {
         let mut state = self.state.lock();
@@ -137,51 +137,51 @@ mod tests {
 
     #[test]
     fn what_no_snapshot_holds_is_freed_and_the_rest_goes_by_death_and_birth() {
-        let deaths = Deaths::default();
-        assert!(!deaths.let_go(&pointer(1)), "no snapshot");
-        deaths.set_chain(vec![Txg(5), Txg(9)], Txg(0));
-        assert!(!deaths.let_go(&pointer(10)), "born since the youngest snapshot");
+        let deadlist = Deadlist::default();
+        assert!(!deadlist.let_go(&pointer(1)), "no snapshot");
+        deadlist.set_chain(vec![Txg(5), Txg(9)], Txg(0));
+        assert!(!deadlist.let_go(&pointer(10)), "born since the youngest snapshot");
         for birth in [9, 6, 5, 1] {
-            assert!(deaths.let_go(&pointer(birth)));
+            assert!(deadlist.let_go(&pointer(birth)));
         }
-        let cells: Vec<(u64, u64, usize)> = deaths
+        let cells: Vec<(u64, u64, usize)> = deadlist
             .take()
             .into_iter()
             .map(|(cell, places)| (cell.left.0, cell.born.0, places.len()))
             .collect();
         assert_eq!(cells, [(9, 0, 2), (9, 5, 2)]);
-        assert!(deaths.take().is_empty());
+        assert!(deadlist.take().is_empty());
     }
 
     #[test]
     fn who_holds_a_cell_changes_with_the_snapshots_and_the_cell_does_not() {
-        let deaths = Deaths::default();
+        let deadlist = Deadlist::default();
         let cell = |left, born| CellId { left: Txg(left), born: Txg(born) };
-        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
-        assert!(deaths.holds(cell(9, 5)) && deaths.holds(cell(9, 0)) && deaths.holds(cell(12, 9)));
-        deaths.set_chain(vec![Txg(5), Txg(12)], Txg(0));
-        assert!(!deaths.holds(cell(9, 5)), "only 9 held what was born after 5 and left by 9");
-        assert!(deaths.holds(cell(9, 0)) && deaths.holds(cell(12, 9)));
-        deaths.set_chain(Vec::new(), Txg(0));
-        assert!(!deaths.holds(cell(9, 0)));
+        deadlist.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
+        assert!(deadlist.holds(cell(9, 5)) && deadlist.holds(cell(9, 0)) && deadlist.holds(cell(12, 9)));
+        deadlist.set_chain(vec![Txg(5), Txg(12)], Txg(0));
+        assert!(!deadlist.holds(cell(9, 5)), "only 9 held what was born after 5 and left by 9");
+        assert!(deadlist.holds(cell(9, 0)) && deadlist.holds(cell(12, 9)));
+        deadlist.set_chain(Vec::new(), Txg(0));
+        assert!(!deadlist.holds(cell(9, 0)));
     }
 
     #[test]
     fn what_was_born_before_its_origin_is_no_clones_to_free_or_to_keep() {
-        let deaths = Deaths::default();
+        let deadlist = Deadlist::default();
         let cell = |left, born| CellId { left: Txg(left), born: Txg(born) };
-        deaths.set_chain(vec![Txg(5), Txg(9)], Txg(9));
+        deadlist.set_chain(vec![Txg(5), Txg(9)], Txg(9));
         for birth in [4, 9] {
-            assert!(deaths.let_go(&pointer(birth)), "it is the origin's");
+            assert!(deadlist.let_go(&pointer(birth)), "it is the origin's");
         }
-        assert!(!deaths.let_go(&pointer(10)), "it is nobody's but the clone's");
-        let noted: Vec<CellId> = deaths.take().into_keys().collect();
+        assert!(!deadlist.let_go(&pointer(10)), "it is nobody's but the clone's");
+        let noted: Vec<CellId> = deadlist.take().into_keys().collect();
         assert_eq!(noted, [cell(9, 0), cell(9, 5)], "told apart by the origin's chain");
-        assert!(noted.iter().all(|cell| deaths.is_shadow(*cell) && !deaths.holds(*cell)));
+        assert!(noted.iter().all(|cell| deadlist.is_shadow(*cell) && !deadlist.holds(*cell)));
         // With a snapshot of its own, and promoted: the same cells, its own now.
-        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(9));
-        assert!(deaths.holds(cell(12, 9)) && !deaths.holds(cell(12, 5)));
-        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
-        assert!(deaths.holds(cell(12, 5)) && deaths.holds(cell(9, 5)) && !deaths.is_shadow(cell(9, 0)));
+        deadlist.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(9));
+        assert!(deadlist.holds(cell(12, 9)) && !deadlist.holds(cell(12, 5)));
+        deadlist.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
+        assert!(deadlist.holds(cell(12, 5)) && deadlist.holds(cell(9, 5)) && !deadlist.is_shadow(cell(9, 0)));
     }
 }

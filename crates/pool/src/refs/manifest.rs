@@ -21,11 +21,11 @@
 //! gone; never one too few. With the key the trees are walked, and know better (`raw_send.rs`).
 //!
 //! ## Invariants
-//! (M1) Each living block that a dataset with writers wrote is listed once, under the address of its first copy.   `DatasetBlocks`; test: `manifests.rs`
-//! (M2) An entry whose block is dead goes when its segment goes, or when the cleaner moved what lived there. So there are no more entries than blocks
+//! [manifest.1] Each living block that a dataset with writers wrote is listed once, under the address of its first copy.   `DatasetBlocks`; test: `manifests.rs`
+//! [manifest.2] An entry whose block is dead goes when its segment goes, or when the cleaner moved what lived there. So there are no more entries than blocks
 //!      that the segments in use ever took.                                                                       `prune`
-//! (M3) Writers of a dataset never change but for its end: they are its history, whatever is promoted.
-//! (M4) What is said of S never lacks a block of it.                                          debug assertion: `raw_send.rs`
+//! [manifest.3] Writers of a dataset never change but for its end: they are its history, whatever is promoted.
+//! [manifest.4] What is said of S never lacks a block of it.                                          debug assertion: `raw_send.rs`
 //!
 //! ## Cost
 //! 66 bytes a block in the meta tree, stored twice, appended side by side: 0.1 % of records of 128 KiB. Nothing of it is kept in memory.
@@ -160,7 +160,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// Takes off the lists of these segments what is dead. Sync context. (M2)
+    /// Takes off the lists of these segments what is dead. Sync context. [manifest.2]
     pub fn prune(&self, segments: &BTreeSet<SegmentId>, space: &Space) -> Result<()> {
         for &segment in segments {
             let (mut lost, mut kept) = (BTreeSet::new(), BTreeSet::new());

@@ -2,8 +2,8 @@
 //! `docs/decisions/0119-notes-in-streams.md`.
 //!
 //! ## Invariants
-//! (M1) What a stream notes on a snapshot is the snapshot's with the commit that takes it, or is nowhere.    `take_asked`; test: `tests/notes.rs`
-//! (M2) `Snapshot::props` holds what counts, set or received; only what is set is stored as a property, as of datasets (P1).   `table_items`
+//! [notes.1] What a stream notes on a snapshot is the snapshot's with the commit that takes it, or is nowhere.    `take_asked`; test: `tests/notes.rs`
+//! [notes.2] `Snapshot::props` holds what counts, set or received; only what is set is stored as a property, as of datasets [received.1].   `table_items`
 
 use crate::datasets::notes::Notes;
 use crate::streams::state::Streams;

@@ -82,7 +82,7 @@ impl<'d> RawReceiver<'d> {
         }
         let roots = RawRoots::decode(payload).map_err(frame)?;
         if self.is_increment {
-            // (W5) The base's, or those that came before it broke off.
+            // [raw.5] The base's, or those that came before it broke off.
             let base = roots_of(self.dataset).map_err(Wrong::Here)?;
             if (base.pool, base.family) != (roots.pool, roots.family) {
                 return Err(Wrong::Here(Error::RawOther { name: self.name.to_owned() }));

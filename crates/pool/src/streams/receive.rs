@@ -6,11 +6,11 @@
 //! become a clone begins as its base too; there the row's target is the dataset that has it. `docs/decisions/0101-received-clones.md`.
 //!
 //! ## Invariants
-//! (R1) Nothing of a target changes before the commit that takes its snapshot.             `finish`; test: `tests/streams.rs`
-//! (R2) What a hidden dataset lets go of its base goes into cells under its own number: they are the target's with that
+//! [receive.1] Nothing of a target changes before the commit that takes its snapshot.             `finish`; test: `tests/streams.rs`
+//! [receive.2] What a hidden dataset lets go of its base goes into cells under its own number: they are the target's with that
 //!      commit, or forgotten with the hidden dataset, whose blocks live on in the base.       `take_over`, `discard`
-//! (R3) A base is not destroyed while something is received upon it.                                `check_receives`
-//! (R4) A position is stored with the txg that holds the content before it, or with a later one.      `Receiving::settle`
+//! [receive.3] A base is not destroyed while something is received upon it.                                `check_receives`
+//! [receive.4] A position is stored with the txg that holds the content before it, or with a later one.      `Receiving::settle`
 //!
 //! ## What a crash does
 //! Before the last commit: a hidden dataset is found at import, and is freed unless it is kept (`-s`). After it: the snapshot.
@@ -179,13 +179,16 @@ impl Streams {
             }
             let begin = StreamBegin::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
             if begin.packed && !reader.header.packed {
-                return Err(reader.misplaced("its stream does not say that it is packed".into()));
+                return Err(reader.misplaced(
+                    "the frame holds packed records, and the header of the stream does not announce any"
+                        .into(),
+                ));
             }
             let from = begin.name.split('@').next().unwrap_or_default().to_owned();
             if first.is_none() && tree.top().is_some_and(|top| top != from) {
-                return Err(
-                    reader.misplaced(format!("it begins with '{from}', which is not the top of its tree"))
-                );
+                return Err(reader.misplaced(format!(
+                    "the first snapshot is of '{from}', which is not the top of the stream's tree"
+                )));
             }
             let top = first.get_or_insert(from).clone();
             if !spec.dry_run {
@@ -601,7 +604,7 @@ impl Streams {
         hidden.row_dirty = true;
         hidden.receive_dirty = true;
         hidden.set_writers(writers);
-        hidden.deaths.set_chain(chain, Txg(0));
+        hidden.deadlist.set_chain(chain, Txg(0));
         hidden.receiving = Some(Receiving::new(receiving, true));
         table.insert(hidden);
         Ok((id, pin))
@@ -660,9 +663,9 @@ impl Streams {
 fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<()> {
     let reason = match spec.key {
         None if !spec.props.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) => return Ok(()),
-        _ if begin.raw => "it comes sealed, with its own key",
-        _ if begin.base != 0 || begin.resumed => "it goes upon what is there, and is encrypted as that is",
-        Some(_) if spec.keep => "what is kept of it with -s could not be opened after an import",
+        _ if begin.raw => "the stream is raw and brings its own key",
+        _ if begin.base != 0 || begin.resumed => "an increment is encrypted as its target is",
+        Some(_) if spec.keep => "a receive kept by -s could not be resumed after an import without its key",
         _ => return Ok(()),
     };
     Err(Error::NoNewKey { name: name.to_owned(), reason })
@@ -715,7 +718,7 @@ fn names(
     top: &str,
     begin: &StreamBegin,
 ) -> std::result::Result<(String, String), String> {
-    let bad = || format!("it names a snapshot {:?}, which is no name", begin.name);
+    let bad = || format!("the snapshot name {:?} is not valid", begin.name);
     steadfast_property::check_snapshot_name(&begin.name).map_err(|_| bad())?;
     let (from, sent) = begin.name.split_once('@').ok_or_else(bad)?;
     let (_, given) = spec.target.split_once('@').unwrap_or((&spec.target, ""));
@@ -746,11 +749,11 @@ fn skip(reader: &mut StreamReader<'_>, begin: &StreamBegin) -> Result<Frame> {
             let end = StreamEnd::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
             return match end.guid == begin.guid {
                 true => reader.next(),
-                false => Err(reader.misplaced("it ends another snapshot".into())),
+                false => Err(reader.misplaced("the end frame is of another snapshot".into())),
             };
         }
         if matches!(kind, FrameKind::Begin | FrameKind::Close) {
-            return Err(reader.misplaced("the snapshot before has not ended".into()));
+            return Err(reader.misplaced("a snapshot begins before the previous one has ended".into()));
         }
     }
 }

@@ -105,7 +105,7 @@ impl Streams {
         Ok(Some((txg, lineage)))
     }
 
-    /// What the hidden dataset let go of the base is let go by the target. (R2)
+    /// What the hidden dataset let go of the base is let go by the target. [receive.2]
     pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
         for (cell, sum) in self.datasets.cells_of(hidden)? {
             for number in 0..sum.next {
@@ -119,10 +119,10 @@ impl Streams {
             self.core.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
             let entry = table.get_mut(target).expect("looked at before");
             let lineage = &mut entry.row.lineage;
-            if entry.deaths.is_shadow(cell) {
+            if entry.deadlist.is_shadow(cell) {
                 lineage.shared = lineage.shared.saturating_sub(sum.bytes);
                 lineage.shared_logical = lineage.shared_logical.saturating_sub(sum.logical);
-            } else if entry.deaths.holds(cell) {
+            } else if entry.deadlist.holds(cell) {
                 lineage.kept += sum.bytes;
                 lineage.kept_logical += sum.logical;
             }
@@ -201,7 +201,7 @@ impl Streams {
 }
 
 /// Refuses a hidden dataset the name that another one beside it has. That is not always one of `name`, by which it is received: what it is
-/// below may have been given another name since. (D2)
+/// below may have been given another name since. [table.2]
 fn check_place(table: &Table, hidden: DatasetId, name: &str) -> Result<()> {
     let beside = table.get(hidden).and_then(|entry| {
         let (last, _) = entry.receiving.as_ref()?.row.name.split_once('@')?;

@@ -40,7 +40,7 @@ impl Streams {
         let dataset = self.datasets.open_head(hidden)?;
         let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
         let filled = self.fill_from(&dataset, begin, &mut repeats, reader, watch);
-        // Of what broke off, too. (Q3)
+        // Of what broke off, too. [repeats.3]
         let counted = repeats.count(self);
         let notes = filled?;
         counted.map(|()| notes)
@@ -56,7 +56,9 @@ impl Streams {
     ) -> Result<StreamNotes> {
         let hidden = dataset.id();
         if self.datasets.is_volume(hidden) != begin.volume {
-            return Err(reader.misplaced("it is of a volume where a file system is, or the reverse".into()));
+            return Err(reader.misplaced(
+                "the snapshot is of a volume and its base of a file system, or the reverse".into(),
+            ));
         }
         let first = reader.frames;
         let (mut told, mut notes) = (0, StreamNotes::default());
@@ -71,11 +73,11 @@ impl Streams {
             if kind == FrameKind::Notes {
                 // Right behind the begin.
                 if !reader.header.notes || reader.frames != first + 1 {
-                    return Err(reader.misplaced("it is of a kind that has no place here".into()));
+                    return Err(reader.misplaced("a frame of this kind is not allowed here".into()));
                 }
                 notes = StreamNotes::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
                 if let Some(tag) = foreign_tag(&notes) {
-                    return Err(reader.misplaced(format!("{tag:?} is no tag that holds a snapshot")));
+                    return Err(reader.misplaced(format!("{tag:?} is not a valid hold tag")));
                 }
                 reader.reuse(payload);
                 continue;
@@ -88,7 +90,7 @@ impl Streams {
                     FrameKind::RawBlocks => {
                         raw.blocks(&payload).map(|position| self.reached(hidden, position))
                     }
-                    _ => Err(Wrong::Frame("it is of a kind that has no place here".into())),
+                    _ => Err(Wrong::Frame("a frame of this kind is not allowed here".into())),
                 };
                 taken.map_err(|wrong| self.refused(reader, wrong))?;
                 reader.reuse(payload);
@@ -109,12 +111,12 @@ impl Streams {
                     let span =
                         StreamSpan::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
                     if begin.base == 0 || begun && !span.extents {
-                        return Err(reader.misplaced("it is of a kind that has no place here".into()));
+                        return Err(reader.misplaced("a frame of this kind is not allowed here".into()));
                     }
                     let doomed = dataset.not_in(span.extents, &span.from, &span.to, &span.keys)?;
                     let records: Vec<LogRecord<'_>> = doomed.iter().map(Removal::record).collect();
                     if records.iter().any(|record| matches!(record, LogRecord::Gone { inode: InodeId(1) })) {
-                        return Err(reader.misplaced("it takes the root away".into()));
+                        return Err(reader.misplaced("the frame removes the root".into()));
                     }
                     self.take_records(dataset, &records, reader)?;
                     reader.reuse(payload);
@@ -150,10 +152,10 @@ impl Streams {
                     let end =
                         StreamEnd::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
                     if (end.guid, end.frames) != (begin.guid, reader.frames - first + 1) {
-                        return Err(reader.misplaced("it ends another snapshot".into()));
+                        return Err(reader.misplaced("the end frame is of another snapshot".into()));
                     }
                     if raw.as_ref().is_some_and(|raw| !raw.has_roots) {
-                        return Err(reader.misplaced("it ends a snapshot that has no roots".into()));
+                        return Err(reader.misplaced("the end frame has no roots".into()));
                     }
                     if let Some(raw) = &mut raw {
                         raw.end_kept().map_err(|wrong| self.refused(reader, wrong))?;
@@ -161,7 +163,7 @@ impl Streams {
                     repeats.settle(self, reader)?;
                     return Ok(notes);
                 }
-                _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
+                _ => return Err(reader.misplaced("a frame of this kind is not allowed here".into())),
             }
         }
     }
@@ -240,7 +242,7 @@ impl Streams {
         use steadfast_txg::Refusal;
         match error {
             steadfast_dataset::Error::NoInode(inode) => {
-                reader.misplaced(format!("it speaks of inode {inode}, which is not there"))
+                reader.misplaced(format!("the frame changes inode {inode}, which does not exist"))
             }
             steadfast_dataset::Error::Refused(Refusal::NoSpace) => Error::NoSpace { pool: self.core.name() },
             steadfast_dataset::Error::Refused(Refusal::OverQuota) => Error::ReceiveOverQuota,
@@ -259,17 +261,17 @@ impl Streams {
                 NamesKey::Entry { .. } => Dirent::decode(value).map(|_| ()).map_err(text),
                 NamesKey::Xattr { chunk: 0, .. } => XattrStart::decode(value).map(|_| ()).map_err(text),
                 NamesKey::Xattr { .. } | NamesKey::Target { .. } if value.len() <= xattr::CHUNK => Ok(()),
-                _ => Err("an item has a value that it cannot have".into()),
+                _ => Err("the value of an item is not valid".into()),
             },
             LogRecord::Removed { key } => match NamesKey::decode(key).map_err(text)? {
-                NamesKey::Inode(_) => Err("an inode is removed like an item".into()),
+                NamesKey::Inode(_) => Err("the frame removes an inode as if it were a name".into()),
                 _ => Ok(()),
             },
             LogRecord::Inode { inode: InodeId(number), .. } if *number >= NUMBERS_END => {
-                Err(format!("inode {number} has a number that is none"))
+                Err(format!("inode number {number} is not valid"))
             }
             LogRecord::Counters { next_inode, .. } if *next_inode > NUMBERS_END => {
-                Err(format!("the next inode is {next_inode}, which is no number of an inode"))
+                Err(format!("the next inode number, {next_inode}, is not valid"))
             }
             LogRecord::Inode { inode, record } => {
                 let largest = self.core.throttle.block_bytes_max.ilog2();
@@ -281,20 +283,20 @@ impl Streams {
                 }
                 let is_final = record.flags & InodeRecord::FLAG_RECORD_FINAL != 0;
                 if is_final && record.record_shift == 0 || record.nlink == 0 && inode.0 == 1 {
-                    return Err(format!("inode {inode} contradicts itself"));
+                    return Err(format!("the fields of inode {inode} contradict each other"));
                 }
                 let (root, kind) = (inode.0 == 1, record.mode & TYPE_BITS);
                 match volume {
-                    false if root && kind != DIRECTORY => Err("its root is no directory".into()),
+                    false if root && kind != DIRECTORY => Err("the root inode is not a directory".into()),
                     true if !root || kind != FILE || !is_final || record.nlink != 1 => {
-                        Err("it is of a volume, which is one file".into())
+                        Err("the snapshot is of a volume, which has one inode only".into())
                     }
                     _ => Ok(()),
                 }
             }
             LogRecord::Gone { inode } if inode.0 > 1 => Ok(()),
             LogRecord::Cut { until: Txg(0), .. } | LogRecord::Counters { .. } => Ok(()),
-            _ => Err("it holds a record that has no place in it".into()),
+            _ => Err("a record of this kind is not allowed in the frame".into()),
         }
     }
 }
@@ -322,23 +324,26 @@ fn decode_packed<'p>(
         let record = PackedRecord::decode(rest).map_err(|error| error.to_string())?;
         let (inode, lsize) = (record.inode, u64::from(record.lsize));
         let split = rest[PackedRecord::SIZE..].split_at_checked(record.psize as usize);
-        let Some((bytes, tail)) = split else { return Err("its last record is cut".into()) };
+        let Some((bytes, tail)) = split else { return Err("the last record of the frame is cut off".into()) };
         plain += lsize;
         if plain > PackedRecord::PLAIN_MAX {
-            return Err(format!("its records come to more than {} bytes", PackedRecord::PLAIN_MAX));
+            return Err(format!(
+                "the records of the frame are longer than {} bytes",
+                PackedRecord::PLAIN_MAX
+            ));
         }
         let file = dataset.inode(inode).map_err(|error| error.to_string())?.record();
         check_inside(inode, &file, record.offset + lsize)?;
         let record_size = 1_u64 << file.record_shift;
         let is_record = record.offset.is_multiple_of(record_size) && lsize <= record_size;
         if record.compression != Compression::Off && !is_record {
-            return Err(format!("what is compressed of inode {inode} is no record of it"));
+            return Err(format!("the compressed data of inode {inode} is not one of its records"));
         }
         records.push((record, bytes));
         rest = tail;
     }
     match records.is_empty() {
-        true => Err("it is empty".into()),
+        true => Err("the frame is empty".into()),
         false => Ok(records),
     }
 }
@@ -348,7 +353,7 @@ fn check_content(dataset: &Dataset, record: &LogRecord<'_>) -> std::result::Resu
     let (inode, end, is_data) = match record {
         LogRecord::Data { inode, offset, bytes } => (*inode, offset + bytes.len() as u64, true),
         LogRecord::Cut { inode, end, until: Txg(0), .. } => (*inode, *end, false),
-        _ => return Err("it holds a record that has no place in it".into()),
+        _ => return Err("a record of this kind is not allowed in the frame".into()),
     };
     let file = dataset.inode(inode).map_err(|error| error.to_string())?.record();
     if is_data {
@@ -362,6 +367,6 @@ pub(crate) fn check_inside(inode: InodeId, file: &InodeRecord, end: u64) -> std:
     let is_file = file.flags & InodeRecord::FLAG_RECORD_FINAL != 0;
     match is_file && end <= file.size {
         true => Ok(()),
-        false => Err(format!("content lies outside of inode {inode}")),
+        false => Err(format!("data lies beyond the end of inode {inode}")),
     }
 }

@@ -1,9 +1,9 @@
 //! Receiving: content that the stream brought before is shared with where it came to lie (`receive_fill.rs`). `docs/decisions/0117-repeats-in-streams.md`.
 //!
 //! ## Invariants
-//! (Q1) Nothing is named but what the same stream brought: the snapshot under way, or one that it brought whole.       `add`; test: `tests/repeats.rs`
-//! (Q2) While repeats wait no position is noted, so what breaks off meanwhile comes again.                              `Repeats::came_to`
-//! (Q3) A snapshot that is named stays until the commit that counts what refers to it: it is pinned, and the pins go after that. A sync that is
+//! [repeats.1] Nothing is named but what the same stream brought: the snapshot under way, or one that it brought whole.       `add`; test: `tests/repeats.rs`
+//! [repeats.2] While repeats wait no position is noted, so what breaks off meanwhile comes again.                              `Repeats::came_to`
+//! [repeats.3] A snapshot that is named stays until the commit that counts what refers to it: it is pinned, and the pins go after that. A sync that is
 //!      under way frees what was destroyed while it ran, and knows nothing of references that the txg behind it makes.       `Repeats::count`
 
 use crate::streams::state::Streams;
@@ -57,7 +57,7 @@ impl<'c> Repeats<'c> {
         repeat.snapshot == self.came.len() as u64 + 1
     }
 
-    /// Content came up to here. (Q2)
+    /// Content came up to here. [repeats.2]
     pub fn came_to(&mut self, streams: &Streams, position: (InodeId, u64)) {
         self.position = position;
         if self.waiting.is_empty() {
@@ -116,7 +116,7 @@ impl<'c> Repeats<'c> {
         Ok(())
     }
 
-    /// Waits until references to what is named are counted; only then may it go. (Q3)
+    /// Waits until references to what is named are counted; only then may it go. [repeats.3]
     pub fn count(&self, streams: &Streams) -> Result<()> {
         match self.named.is_empty() || streams.core.is_suspended() {
             true => Ok(()),
@@ -124,7 +124,7 @@ impl<'c> Repeats<'c> {
         }
     }
 
-    /// What a repeat is of, if the stream brought it. (Q1)
+    /// What a repeat is of, if the stream brought it. [repeats.1]
     fn source(
         &mut self,
         streams: &Streams,

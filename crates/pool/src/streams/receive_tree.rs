@@ -4,13 +4,13 @@
 //! which here, whatever their names are by now: a file system is the one that has the youngest snapshot of it that is here.
 //!
 //! ## Invariants
-//! (F1) Nothing outside of what is received into changes: what is not at or below it is neither looked at nor named.      `here`
-//! (F2) Names are followed before what needs them is received. Nothing is destroyed before the whole stream was received, but what is in
+//! [receive_tree.1] Nothing outside of what is received into changes: what is not at or below it is neither looked at nor named.      `here`
+//! [receive_tree.2] Names are followed before what needs them is received. Nothing is destroyed before the whole stream was received, but what is in
 //!      the way of a name.                                                               `follow_names`, `follow_to_the_end`
-//! (F3) Only with `force` is anything destroyed, and only a snapshot whose guid is nowhere in the tree, or a file system of which nothing is
+//! [receive_tree.3] Only with `force` is anything destroyed, and only a snapshot whose guid is nowhere in the tree, or a file system of which nothing is
 //!      there: no snapshot. What is left out of a stream is there, by its snapshots or its name, with all below it.  `strays`
-//! (F4) What cannot go stays, and is told; it does not keep the stream from being received.                        `not_followed`
-//! (F5) A clone is promoted only if that brings it a snapshot that is its own where it comes from, and takes none from a dataset whose own
+//! [receive_tree.4] What cannot go stays, and is told; it does not keep the stream from being received.                        `not_followed`
+//! [receive_tree.5] A clone is promoted only if that brings it a snapshot that is its own where it comes from, and takes none from a dataset whose own
 //!      it is there: so promoting ends. Or if what it is a clone of is destroyed.            `promotion_to_follow`, `free_clones`
 //!
 //! ## What a crash does
@@ -115,7 +115,7 @@ impl Streams {
         Ok(if fits { members } else { Vec::new() })
     }
 
-    /// A dataset and all below it, parents first. (F1)
+    /// A dataset and all below it, parents first. [receive_tree.1]
     fn here(&self, top: &str) -> Result<Vec<Here>> {
         let table = self.datasets.table.read();
         let id = table.find(top)?;
@@ -191,7 +191,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A clone here that is to be promoted, with its place among the members and what it is a clone of. (F5)
+    /// A clone here that is to be promoted, with its place among the members and what it is a clone of. [receive_tree.5]
     fn promotion_to_follow(
         &self,
         spec: &ReceiveSpec,
@@ -417,7 +417,7 @@ impl Streams {
             let parent = wanted.rsplit_once('/').and_then(|(parent, _)| table.find(parent).ok());
             (table.full_name(id), parent, table.find(wanted).ok())
         };
-        // (F1) It may have been moved away since it was looked for.
+        // [receive_tree.1] It may have been moved away since it was looked for.
         if name == wanted || !is_at_or_below(&name, &tree.target) {
             return Ok(true);
         }
@@ -486,7 +486,7 @@ impl Streams {
         renamed.map(|()| true)
     }
 
-    /// What is here and not where the stream comes from. (F3)
+    /// What is here and not where the stream comes from. [receive_tree.3]
     fn strays(&self, spec: &ReceiveSpec, tree: &Followed) -> Result<Strays> {
         let here = self.here(&tree.target)?;
         let found = self.counterparts(spec, tree, &here);
@@ -522,7 +522,7 @@ impl Streams {
         Ok(strays)
     }
 
-    /// All of the stream was received: what is no more where it came from goes, if that is wanted. (F2)
+    /// All of the stream was received: what is no more where it came from goes, if that is wanted. [receive_tree.2]
     pub(crate) fn follow_to_the_end(
         &self,
         spec: &ReceiveSpec,
@@ -586,7 +586,7 @@ impl Streams {
     }
 
     /// What is destroyed may be what others are clones of that stay: they were promoted where the stream comes from, though no snapshot is
-    /// left that tells. False if that cannot be followed, which is told. (F5)
+    /// left that tells. False if that cannot be followed, which is told. [receive_tree.5]
     fn free_clones(
         &self,
         spec: &ReceiveSpec,

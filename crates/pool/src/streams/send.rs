@@ -504,7 +504,7 @@ impl Streams {
         sender.send_sealed(&roots, &known, &blocks)
     }
 
-    /// (M4) In a debug build what the manifest says is held against the trees.
+    /// [manifest.4] In a debug build what the manifest says is held against the trees.
     fn check_listed(&self, trees: &RawTrees<'_>, listed: &Listed) -> Result<()> {
         let (walked, told) = (trees.batch(None)?, self.datasets.listed_batch(listed, None)?);
         let only = |batch: &Batch, of: fn(&Named) -> bool| -> BTreeMap<_, _> {
@@ -527,8 +527,8 @@ impl Streams {
             );
             assert!(!listed_lost.keys().any(|place| walked.blocks.get(place).is_some_and(|(_, n)| both(n))));
         } else {
-            assert_eq!(sent, listed_sent, "(M4) what is sent of {}", listed);
-            assert_eq!(lost, listed_lost, "(M4) what is gone of {}", listed);
+            assert_eq!(sent, listed_sent, "[manifest.4] what is sent of {}", listed);
+            assert_eq!(lost, listed_lost, "[manifest.4] what is gone of {}", listed);
         }
         Ok(())
     }
