@@ -26,6 +26,7 @@ const RANKS: &[(&str, u32)] = &[
     ("posix", 6),
     ("fuse", 6),
     ("nbd", 6),
+    ("refs", 6),
     ("pool", 7),
     ("inspect", 8),
     ("mount", 8),

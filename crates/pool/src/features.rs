@@ -4,8 +4,8 @@ use crate::Pool;
 use crate::core::error::Error;
 use crate::core::error::Result;
 use crate::devices::groups;
-use crate::refs::ddt;
 use steadfast_format::Feature;
+use steadfast_refs::ddt;
 
 impl Pool {
     /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it already stays as it is.

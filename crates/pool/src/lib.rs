@@ -16,7 +16,6 @@ mod devices;
 mod features;
 mod import;
 mod log;
-mod refs;
 mod streams;
 
 mod device_verbs;
@@ -80,7 +79,6 @@ pub use crate::import::load::ImportSpec;
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
-pub use crate::refs::ddt::SharingInfo;
 pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use crate::streams::send::SendSpec;
 pub use crate::streams::state::Streams;
@@ -89,6 +87,7 @@ pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
+pub use steadfast_refs::ddt::SharingInfo;
 
 use crate::datasets::table::ROOT;
 

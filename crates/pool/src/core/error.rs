@@ -1032,6 +1032,20 @@ pub enum Error {
     Anchor(#[from] steadfast_anchor::Error),
 }
 
+impl From<steadfast_refs::Error> for Error {
+    fn from(error: steadfast_refs::Error) -> Error {
+        use steadfast_refs::Error as Refs;
+        match error {
+            Refs::Corrupt { pool, what, source } => Error::Corrupt { pool, what, source },
+            Refs::BadDataset { dataset, reason } => Error::BadDataset { dataset, reason },
+            Refs::Raw { name } => Error::Raw { name },
+            Refs::Block(error) => Error::Block(error),
+            Refs::Tree(error) => Error::Tree(error),
+            Refs::Dataset(error) => Error::Dataset(error),
+        }
+    }
+}
+
 /// What it means that special devices are missing.
 #[must_use]
 pub fn lost_metadata(special: &[String]) -> String {

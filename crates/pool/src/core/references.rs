@@ -2,13 +2,13 @@
 
 use crate::core::error::Result;
 use crate::core::state::Core;
-use crate::refs::ddt::LOAD_STEP;
-use crate::refs::ddt::Wanted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_format::MetaKey;
 use steadfast_format::SharingRow;
 use steadfast_format::meta_keys;
+use steadfast_refs::ddt::LOAD_STEP;
+use steadfast_refs::ddt::Wanted;
 
 /// Rows that a commit forgets at least, however little room there is.
 const FORGET_LEAST: usize = 256;
@@ -64,7 +64,7 @@ impl Core {
 
     /// Reads the table's sums, and begins to fill the index.
     pub(crate) fn load_references(&self, pool: &str) -> Result<()> {
-        self.references.enable(self.has_feature(crate::refs::ddt::FEATURE));
+        self.references.enable(self.has_feature(steadfast_refs::ddt::FEATURE));
         if let Some(value) = self.meta.get(&MetaKey::Sharing.encode())? {
             let row = SharingRow::decode(&value).map_err(|e| self.corrupt(pool, "sums of references", e))?;
             self.references.load(&row);

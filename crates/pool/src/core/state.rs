@@ -25,8 +25,8 @@ use crate::core::admission::Admission;
 use crate::core::error::{Error, Result};
 use crate::core::events::{EventKind, Events};
 use crate::core::history::History;
-use crate::refs::ddt::References;
-use crate::refs::manifest::Manifests;
+use steadfast_refs::ddt::References;
+use steadfast_refs::manifest::Manifests;
 
 /// What seals the pool's own metadata.
 pub(crate) struct Sealing {

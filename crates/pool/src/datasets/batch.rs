@@ -1,11 +1,11 @@
 //! Blocks of two snapshots that are put in order together, for raw streams.
 
-use crate::refs::raw_source::file_of;
-use crate::refs::raw_source::offset_of;
 use std::collections::BTreeMap;
 use steadfast_format::BlockPointer;
 use steadfast_format::InodeId;
 use steadfast_format::Stamp;
+use steadfast_refs::raw_source::file_of;
+use steadfast_refs::raw_source::offset_of;
 
 /// Where a block lies in a raw dataset: what they are ordered by.
 pub(crate) type Place = (InodeId, u64);

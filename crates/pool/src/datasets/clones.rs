@@ -36,7 +36,7 @@ use crate::core::error::{Error, Result};
 use crate::datasets::snapshot::Snapshot;
 use crate::datasets::snapshots::Finder;
 use crate::datasets::table::{Entry, LoadedKeys, ROOT, Table};
-use crate::refs::deadlist::Sum;
+use steadfast_refs::deadlist::Sum;
 
 /// Feature of pools with clones.
 pub(crate) const FEATURE: &str = "clones";

@@ -19,9 +19,9 @@ use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshots::SnapshotsOf;
 use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
-use crate::refs::blocks::{DatasetBlocks, Dedup};
-use crate::refs::deadlist::Deadlist;
-use crate::refs::manifest::Lister;
+use steadfast_refs::blocks::{DatasetBlocks, Dedup};
+use steadfast_refs::deadlist::Deadlist;
+use steadfast_refs::manifest::Lister;
 
 /// Purpose of keys of digests of content.
 const DIGEST_INFO: &str = "steadfast dedup v1";
@@ -226,7 +226,7 @@ impl Datasets {
         for (name, value) in values {
             match name {
                 "dedup" if Dedup::of(value) != Dedup::Off => {
-                    self.core.need_feature(crate::refs::ddt::FEATURE)?;
+                    self.core.need_feature(steadfast_refs::ddt::FEATURE)?;
                     self.core.references.expect_rows();
                 }
                 "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {

@@ -2,8 +2,6 @@
 
 use crate::core::error::Result;
 use crate::datasets::state::Datasets;
-use crate::refs::deadlist::Sum;
-use crate::refs::deadlist::Txgs;
 use steadfast_format::Cell;
 use steadfast_format::CellId;
 use steadfast_format::CellPlace;
@@ -12,6 +10,8 @@ use steadfast_format::DeadRange;
 use steadfast_format::MetaKey;
 use steadfast_format::Txg;
 use steadfast_format::meta_keys;
+use steadfast_refs::deadlist::Sum;
+use steadfast_refs::deadlist::Txgs;
 
 /// Cells and runs of places that one commit frees, whatever room there is for freeing blocks.
 const RUNS_PER_COMMIT: usize = 10_000;

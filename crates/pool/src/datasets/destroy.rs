@@ -30,7 +30,7 @@ use crate::datasets::snapshot::Snapshot;
 use crate::datasets::snapshots::Removal;
 use crate::datasets::snapshots::take_out;
 use crate::datasets::table::{Entry, ROOT, Table};
-use crate::refs::deadlist::places_of;
+use steadfast_refs::deadlist::places_of;
 
 /// Names that are told of those that stand in the way.
 const NAMES_TOLD: usize = 4;

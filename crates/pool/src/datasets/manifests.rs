@@ -5,10 +5,6 @@ use crate::datasets::batch::Batch;
 use crate::datasets::batch::Place;
 use crate::datasets::state::Datasets;
 use crate::datasets::table::Table;
-use crate::refs::deadlist::Txgs;
-use crate::refs::manifest::bad;
-use crate::refs::manifest::references_of;
-use crate::refs::manifest::runs_of;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -21,6 +17,10 @@ use steadfast_format::ManifestWriter;
 use steadfast_format::MetaKey;
 use steadfast_format::Txg;
 use steadfast_format::meta_keys;
+use steadfast_refs::deadlist::Txgs;
+use steadfast_refs::manifest::bad;
+use steadfast_refs::manifest::references_of;
+use steadfast_refs::manifest::runs_of;
 
 /// What of a line is asked for: a snapshot, and what it is held against.
 pub(crate) struct Listed {
@@ -56,7 +56,7 @@ impl Listed {
 impl Datasets {
     /// Gives a dataset that begins the writers that it is to have: itself, if it is sealed.
     pub(crate) fn first_writers(&self, id: DatasetId, is_sealed: bool) -> Vec<ManifestWriter> {
-        match is_sealed && self.core.has_feature(crate::refs::manifest::FEATURE) {
+        match is_sealed && self.core.has_feature(steadfast_refs::manifest::FEATURE) {
             true => {
                 self.core.manifests.expect();
                 vec![ManifestWriter { after: Txg(0), dataset: id }]

@@ -8,7 +8,7 @@ use steadfast_format::node::Node;
 use steadfast_format::{BlockKind, BlockPointer, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::refs::blocks::DatasetBlocks;
+use steadfast_refs::blocks::DatasetBlocks;
 
 /// Visits the blocks of one tree, content included, that were born after `since`: each node before what it leads to.
 pub(crate) fn visit(

@@ -197,7 +197,7 @@ impl Datasets {
         let mut places = Vec::new();
         for root in [entry.row.names, entry.row.extents] {
             crate::datasets::newer::visit(&open.blocks, root, base, |pointer| {
-                places.extend(crate::refs::deadlist::places_of(pointer));
+                places.extend(steadfast_refs::deadlist::places_of(pointer));
             })?;
         }
         for (cell, sum) in self.cells_of(id)? {

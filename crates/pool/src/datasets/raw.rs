@@ -15,10 +15,10 @@
 //!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
 use crate::datasets::state::Datasets;
-use crate::refs::raw_source::ROOTS;
-use crate::refs::raw_source::RawSource;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use steadfast_refs::raw_source::ROOTS;
+use steadfast_refs::raw_source::RawSource;
 
 use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
@@ -30,8 +30,8 @@ use steadfast_tree::NodeCache;
 
 use crate::core::error::{Error, Result};
 use crate::datasets::keys::{unwrap, wrap_aad};
-use crate::refs::blocks::DatasetBlocks;
-use crate::refs::deadlist::Deadlist;
+use steadfast_refs::blocks::DatasetBlocks;
+use steadfast_refs::deadlist::Deadlist;
 
 /// Feature of pools with raw datasets.
 pub(crate) const FEATURE: &str = "raw_datasets";

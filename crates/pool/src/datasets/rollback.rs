@@ -14,7 +14,7 @@ use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
 use crate::core::error::{Error, Result};
 use crate::datasets::newer;
 use crate::datasets::table::{Entry, Table};
-use crate::refs::deadlist::{Sum, places_of};
+use steadfast_refs::deadlist::{Sum, places_of};
 
 /// Keeps room for a dataset.
 const RESERVED: &str = "refreservation";

@@ -19,7 +19,7 @@ use steadfast_property::Local;
 use crate::core::error::{Error, Result};
 use crate::datasets::notes::Notes;
 use crate::datasets::table::{Entry, Table};
-use crate::refs::deadlist::Sum;
+use steadfast_refs::deadlist::Sum;
 
 /// Feature of pools with snapshots.
 pub(crate) const FEATURE: &str = "snapshots";

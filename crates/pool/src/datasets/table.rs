@@ -22,8 +22,8 @@ use crate::core::error::{Error, Result};
 use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshot::Snapshot;
-use crate::refs::blocks::DatasetBlocks;
-use crate::refs::deadlist::Deadlist;
+use steadfast_refs::blocks::DatasetBlocks;
+use steadfast_refs::deadlist::Deadlist;
 
 /// The root dataset of every pool.
 pub(crate) const ROOT: DatasetId = DatasetId(1);

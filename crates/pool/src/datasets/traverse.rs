@@ -11,7 +11,7 @@ use steadfast_format::node::Node;
 use steadfast_format::{Address, BlockPointer, Txg};
 
 use crate::core::error::{Error, Result};
-use crate::refs::blocks::DatasetBlocks;
+use steadfast_refs::blocks::DatasetBlocks;
 
 /// Nodes that a tree shares with another: they are not entered.
 pub(crate) type Shared = HashSet<Address>;

@@ -52,9 +52,9 @@ use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
 use crate::import::anchor::AnchorWish;
-use crate::refs::blocks::{Dedup, MetaStore};
-use crate::refs::ddt::{self, References};
-use crate::refs::manifest::Manifests;
+use steadfast_refs::blocks::{Dedup, MetaStore};
+use steadfast_refs::ddt::{self, References};
+use steadfast_refs::manifest::Manifests;
 
 /// What a new pool shall be.
 pub struct CreateSpec {

@@ -14,10 +14,10 @@ use steadfast_format::{InodeId, LogRecord, Txg};
 use crate::core::error::Error;
 use crate::datasets::raw::ROOTS_NAME;
 use crate::datasets::raw::roots_of;
-use crate::refs::raw_source::ROOTS;
-use crate::refs::raw_source::file_of;
-use crate::refs::raw_source::name_of;
-use crate::refs::raw_source::offset_of;
+use steadfast_refs::raw_source::ROOTS;
+use steadfast_refs::raw_source::file_of;
+use steadfast_refs::raw_source::name_of;
+use steadfast_refs::raw_source::offset_of;
 
 /// Records of a raw dataset's files are 256 KiB: most blocks are one, and small pools store them.
 const RECORD_SHIFT: u8 = 18;

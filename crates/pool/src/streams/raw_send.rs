@@ -31,11 +31,11 @@ use steadfast_format::{BlockKind, BlockPointer, InodeId, SnapshotRow, Stamp, Txg
 use crate::core::error::{Error, Result};
 use crate::datasets::manifests::Listed;
 use crate::datasets::traverse::{Base, Shared, differences, shared};
-use crate::refs::blocks::DatasetBlocks;
-use crate::refs::raw_source::file_of;
-use crate::refs::raw_source::name_of;
-use crate::refs::raw_source::stored;
 use crate::streams::stream_io::StreamWriter;
+use steadfast_refs::blocks::DatasetBlocks;
+use steadfast_refs::raw_source::file_of;
+use steadfast_refs::raw_source::name_of;
+use steadfast_refs::raw_source::stored;
 
 /// Bytes of a frame, but for one that holds a single block.
 const FRAME_BYTES: usize = 1 << 20;

@@ -28,13 +28,13 @@ use crate::datasets::batch::Named;
 use crate::datasets::manifests::Listed;
 use crate::datasets::raw::roots_of;
 use crate::datasets::traverse::{Base, Found, differences, spans};
-use crate::refs::blocks::DatasetBlocks;
-use crate::refs::ddt::References;
 use crate::streams::raw_send::Known;
 use crate::streams::raw_send::RawSender;
 use crate::streams::raw_send::RawTrees;
 use crate::streams::raw_send::salts_of;
 use crate::streams::stream_io::StreamWriter;
+use steadfast_refs::blocks::DatasetBlocks;
+use steadfast_refs::ddt::References;
 
 /// Bytes of records in a frame, at least, but for the last one of its kind.
 const FRAME_BYTES: usize = 512 << 10;

@@ -1,7 +1,6 @@
 //! Sealed blocks of another pool as a raw dataset holds them.
 
-use crate::core::error::Error;
-use crate::core::error::Result;
+use crate::{Error, Result};
 use std::sync::Arc;
 use steadfast_blockio::Badness;
 use steadfast_blockio::Block;
@@ -19,28 +18,28 @@ use steadfast_format::raw::STRIDE;
 use steadfast_format::raw::is_stamp;
 
 /// The file of the roots.
-pub(crate) const ROOTS: InodeId = InodeId(2);
+pub const ROOTS: InodeId = InodeId(2);
 
 /// The file that holds blocks of a salt. Two salts with one file are as unlikely as 62 random bits are to be the same, and
 /// who makes such salts gets blocks that do not open.
-pub(crate) fn file_of(salt: &[u8; 16]) -> InodeId {
+pub fn file_of(salt: &[u8; 16]) -> InodeId {
     let made = steadfast_crypto::hash_parts(&[b"steadfast raw file", salt]);
     let number = u64::from_le_bytes(made[..8].try_into().expect("eight bytes")) >> 2;
     InodeId(number.max(ROOTS.0 + 1))
 }
 
 /// The name of that file.
-pub(crate) fn name_of(salt: &[u8; 16]) -> Vec<u8> {
+pub fn name_of(salt: &[u8; 16]) -> Vec<u8> {
     salt.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
 /// Where a block lies in the file of its salt.
-pub(crate) fn offset_of(stamp: &Stamp) -> u64 {
+pub fn offset_of(stamp: &Stamp) -> u64 {
     stamp.counter * STRIDE
 }
 
 /// Where blocks of a view come from.
-pub(crate) struct RawSource {
+pub struct RawSource {
     /// Pool that sealed them.
     pub pool: PoolGuid,
     /// Raw datasets, or snapshots of some, in which they are looked for.
@@ -85,7 +84,7 @@ fn tell(pointer: &BlockPointer) -> String {
 }
 
 /// A block as a raw dataset has it: its header, and its bytes.
-pub(crate) fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBlock, Vec<u8>)>> {
+pub fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBlock, Vec<u8>)>> {
     let file = match carrier.inode(file_of(&stamp.salt)) {
         Ok(file) => file,
         Err(steadfast_dataset::Error::NoInode(_)) => return Ok(None),

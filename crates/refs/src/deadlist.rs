@@ -31,7 +31,7 @@ use steadfast_format::{BlockKind, BlockPointer, Cell, CellId, CellPlace, Txg};
 
 /// Decides where what a dataset lets go belongs, and collects it until the commit writes it down.
 #[derive(Default)]
-pub(crate) struct Deadlist {
+pub struct Deadlist {
     state: Mutex<State>,
 }
 
@@ -85,13 +85,14 @@ impl Deadlist {
         state.snapshots.get(next).is_some_and(|txg| *txg <= cell.left)
     }
 
+    /// Takes the cells that the commit under way is to write.
     pub fn take(&self) -> BTreeMap<CellId, Vec<CellPlace>> {
         std::mem::take(&mut self.state.lock().pending)
     }
 }
 
 /// The copies of a block, as a cell has them.
-pub(crate) fn places_of(pointer: &BlockPointer) -> impl Iterator<Item = CellPlace> + '_ {
+pub fn places_of(pointer: &BlockPointer) -> impl Iterator<Item = CellPlace> + '_ {
     pointer.copies[..pointer.copy_count()].iter().enumerate().map(|(copy, &address)| {
         let is_content = copy == 0 && pointer.kind == BlockKind::Data;
         CellPlace { address, psize: pointer.psize, logical: if is_content { pointer.lsize } else { 0 } }
@@ -100,12 +101,15 @@ pub(crate) fn places_of(pointer: &BlockPointer) -> impl Iterator<Item = CellPlac
 
 /// What cells hold together.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Sum {
+pub struct Sum {
+    /// Stored bytes.
     pub bytes: u64,
+    /// Bytes before compression.
     pub logical: u64,
 }
 
 impl Sum {
+    /// Adds a cell.
     pub fn add(&mut self, cell: &Cell) {
         self.bytes += cell.bytes;
         self.logical += cell.logical;
@@ -113,7 +117,7 @@ impl Sum {
 }
 
 /// Txgs from one up to below another.
-pub(crate) type Txgs = Range<Txg>;
+pub type Txgs = Range<Txg>;
 
 #[cfg(test)]
 mod tests {

@@ -14,15 +14,17 @@ use steadfast_env::Clock;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
-use crate::core::error::Error;
-use crate::refs::ddt::{Known, References};
-use crate::refs::deadlist::Deadlist;
-use crate::refs::manifest::Lister;
-use crate::refs::raw_source::RawSource;
+use crate::Error;
+use crate::ddt::{Known, References};
+use crate::deadlist::Deadlist;
+use crate::manifest::Lister;
+use crate::raw_source::RawSource;
 
 /// Nodes of the meta tree.
-pub(crate) struct MetaStore {
+pub struct MetaStore {
+    /// Where they are written and read.
     pub blockio: Arc<BlockIo>,
+    /// Keys of the pool's own metadata, if it is sealed.
     pub keys: Option<Arc<BlockKeys>>,
     /// Txg being synced: what new nodes are born in.
     pub syncing: Arc<AtomicU64>,
@@ -58,17 +60,22 @@ impl NodeStore for MetaStore {
 }
 
 /// Blocks of one dataset.
-pub(crate) struct DatasetBlocks {
+pub struct DatasetBlocks {
+    /// Where they are written and read.
     pub blockio: Arc<BlockIo>,
+    /// The dataset.
     pub dataset: DatasetId,
     /// Under whose number they are sealed: its own, or that of what it was cloned from.
     pub family: DatasetId,
+    /// The owner of its segments.
     pub owner: DatasetId,
+    /// Its keys, if it is encrypted.
     pub keys: Option<Arc<BlockKeys>>,
     /// For file content; metadata is always compressed with LZ4.
     pub compression: RwLock<CompressionSetting>,
     /// Content of so many stored bytes at most goes to special groups.
     pub small_bytes_max: AtomicU32,
+    /// Allocation unit, in bytes.
     pub unit: u32,
     /// Content is kept in the block cache.
     pub cached: AtomicBool,
@@ -88,12 +95,13 @@ pub(crate) struct DatasetBlocks {
     pub dedup: RwLock<Dedup>,
     /// Keys digests of content.
     pub digest_key: Key,
+    /// Tells when content was written.
     pub clock: Arc<dyn Clock>,
 }
 
 /// What is done with content that is there already: the property `dedup`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Dedup {
+pub enum Dedup {
     /// It is stored again.
     #[default]
     Off,

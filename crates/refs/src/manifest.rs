@@ -42,14 +42,14 @@ use steadfast_format::{
 use steadfast_segment::Space;
 use steadfast_tree::{Change, Tree};
 
-use crate::core::error::{Error, Result};
-use crate::refs::deadlist::Txgs;
+use crate::deadlist::Txgs;
+use crate::{Error, Result};
 
 /// Feature of pools with manifests.
-pub(crate) const FEATURE: &str = "manifests";
+pub const FEATURE: &str = "manifests";
 
 /// The manifests of a pool.
-pub(crate) struct Manifests {
+pub struct Manifests {
     meta: Arc<Tree>,
     /// Txg being synced.
     syncing: Arc<AtomicU64>,
@@ -66,8 +66,10 @@ struct Pending {
 }
 
 /// Lists what one dataset writes.
-pub(crate) struct Lister {
+pub struct Lister {
+    /// Where it lists.
     pub manifests: Arc<Manifests>,
+    /// The dataset.
     pub writer: DatasetId,
 }
 
@@ -86,23 +88,25 @@ impl Lister {
 }
 
 /// First key of what a segment lists, and that behind it.
-pub(crate) fn runs_of(segment: SegmentId) -> Range<Vec<u8>> {
+pub fn runs_of(segment: SegmentId) -> Range<Vec<u8>> {
     let key = |segment| MetaKey::Manifest(Address { segment, offset: 0 }).encode();
     key(segment)..key(SegmentId(segment.0 + 1))
 }
 
-pub(crate) fn references_of(segment: SegmentId) -> Range<Vec<u8>> {
+/// First key of the later references in a segment, and that behind it.
+pub fn references_of(segment: SegmentId) -> Range<Vec<u8>> {
     let key =
         |segment| MetaKey::ManifestReference(Address { segment, offset: 0 }, Txg(0), DatasetId(0)).encode();
     key(segment)..key(SegmentId(segment.0 + 1))
 }
 
 /// Why an item of a manifest is none.
-pub(crate) fn bad(error: impl ToString) -> Error {
+pub fn bad(error: impl ToString) -> Error {
     Error::BadDataset { dataset: DatasetId(0), reason: format!("a manifest: {}", error.to_string()) }
 }
 
 impl Manifests {
+    /// The manifests of a pool.
     pub fn new(meta: Arc<Tree>, syncing: Arc<AtomicU64>) -> Manifests {
         Manifests { meta, syncing, any: AtomicBool::new(false), pending: Mutex::default() }
     }

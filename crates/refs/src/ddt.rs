@@ -39,15 +39,15 @@ use steadfast_format::{
 };
 use steadfast_tree::{Change, Tree};
 
-use crate::core::error::{Error, Result};
+use crate::{Error, Result};
 
 /// Feature of pools with the table.
-pub(crate) const FEATURE: &str = "block_sharing";
+pub const FEATURE: &str = "block_sharing";
 /// Bytes of memory that the index takes for a block, at most: a map of two numbers, 17 bytes a bucket, that has just doubled and is
 /// filled to seven sixteenths. While it doubles, for a moment, half as much again.
-pub(crate) const ENTRY_BYTES: u64 = 40;
+pub const ENTRY_BYTES: u64 = 40;
 /// Rows read at once, into the index for example.
-pub(crate) const LOAD_STEP: usize = 16_384;
+pub const LOAD_STEP: usize = 16_384;
 /// Map keyed by bytes of digests, which are random already, of places.
 type Index = HashMap<u64, Place, BuildHasherDefault<DigestHasher>>;
 
@@ -91,7 +91,7 @@ impl Hasher for DigestHasher {
 }
 
 /// The reference table of a pool.
-pub(crate) struct References {
+pub struct References {
     pool: String,
     meta: Arc<Tree>,
     unit: u64,
@@ -232,10 +232,14 @@ type Rows = (Vec<(Address, ReferenceRow)>, Option<Vec<u8>>);
 
 /// What a block is known by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Known {
+pub struct Known {
+    /// Digest of its content.
     pub digest: [u8; 32],
+    /// The dataset under whose key it is digested; 0 if it is not sealed.
     pub domain: DatasetId,
+    /// The owner of its segment.
     pub owner: DatasetId,
+    /// Bytes before compression.
     pub lsize: u32,
 }
 
@@ -301,6 +305,7 @@ impl State {
 }
 
 impl References {
+    /// The table of a pool, as its meta tree has it. The index takes so many bytes of memory at most.
     pub fn new(pool: String, meta: Arc<Tree>, unit: u64, index_bytes: u64) -> References {
         let state = State { index_max: entries_of(index_bytes), ..State::default() };
         let (enabled, expected) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -603,7 +608,7 @@ impl References {
 }
 
 /// How old content is that is forgotten.
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// Of an earlier minute: all.
     pub before: u32,
     /// Of this minute: so many.

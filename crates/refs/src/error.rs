@@ -1,0 +1,44 @@
+//! Errors of this room.
+
+use steadfast_format::{DatasetId, DecodeError};
+
+/// A result of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this room.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A stored row is not valid.
+    #[error("pool '{pool}': {what}: {source}")]
+    Corrupt {
+        /// Pool.
+        pool: String,
+        /// Which structure.
+        what: &'static str,
+        /// Why it was refused.
+        source: DecodeError,
+    },
+    /// The dataset's stored state contradicts itself.
+    #[error("dataset {dataset}: {reason}")]
+    BadDataset {
+        /// Dataset.
+        dataset: DatasetId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A write to a dataset that was received raw.
+    #[error("'{name}' was received raw: its content cannot be changed here")]
+    Raw {
+        /// Dataset.
+        name: String,
+    },
+    /// A block could not be written or read.
+    #[error(transparent)]
+    Block(#[from] steadfast_blockio::Error),
+    /// A tree could not be read or written.
+    #[error(transparent)]
+    Tree(#[from] steadfast_tree::Error),
+    /// A dataset failed.
+    #[error(transparent)]
+    Dataset(#[from] steadfast_dataset::Error),
+}
