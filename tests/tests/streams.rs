@@ -285,8 +285,14 @@ fn what_comes_open_is_sealed_with_a_key_of_its_own() {
     refused(&format!("{send} -o encryption=on safe/x"), "without keyformat=");
     refused(&format!("{send} -o encryption=off safe/p/x"), "encryption=off is asked for");
     refused(&format!("{send} -s {options} safe/x"), "-s");
-    refused(&format!("zfs send -i @1 tank/p@2 | zfs receive -F {options} safe/p"), "goes upon what is there");
-    refused(&format!("zfs send -w safe/p@2 | zfs receive {options} safe/x"), "comes sealed");
+    refused(
+        &format!("zfs send -i @1 tank/p@2 | zfs receive -F {options} safe/p"),
+        "an increment is encrypted as its target is",
+    );
+    refused(
+        &format!("zfs send -w safe/p@2 | zfs receive {options} safe/x"),
+        "the stream is raw and brings its own key",
+    );
     host.shell(&format!("{send} -n -v {options} safe/x")).ok().says("would receive full stream");
     host.shell("zfs list safe/x").fails(1);
     // Below what has a key, with another one.

@@ -76,12 +76,12 @@ fn a_key_of_its_own_is_refused_where_it_would_mean_nothing() {
         Err(Error::NoNewKey { reason, .. }) => assert!(reason.contains(why), "{reason}"),
         other => panic!("{why}: {other:?}"),
     };
-    said(&sealed(&two, "second/open"), &increment, "goes upon what is there");
-    said(&sealed(&two, "second/raw"), &raw, "comes sealed");
+    said(&sealed(&two, "second/open"), &increment, "an increment is encrypted as its target is");
+    said(&sealed(&two, "second/raw"), &raw, "the stream is raw and brings its own key");
     said(&ReceiveSpec { keep: true, ..sealed(&two, "second/kept") }, &full, "-s");
     let off = BTreeMap::from([("encryption".to_owned(), "off".to_owned())]);
     let spec = ReceiveSpec { target: "second/raw".into(), props: off, ..ReceiveSpec::default() };
-    said(&spec, &raw, "comes sealed");
+    said(&spec, &raw, "the stream is raw and brings its own key");
     assert_eq!(two.pool.datasets().names(), ["second", "second/open"]);
     two.check();
 }
