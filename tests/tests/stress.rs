@@ -201,7 +201,7 @@ fn random_calls_of_many_processes_leave_a_whole_pool() {
             .map(|child| {
                 let seed = (seed << 20) + (round << 8) + child;
                 let mut command = Command::new(&me);
-                command.args(["--exact", "child_of_random_calls", "--nocapture"]);
+                command.args(["--exact", "stress::child_of_random_calls", "--nocapture"]);
                 command.env(CHILD, format!("{seed} {count}")).current_dir(host.at("t"));
                 spawn(command.stdout(Stdio::null())).expect("a child")
             })

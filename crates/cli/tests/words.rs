@@ -1,7 +1,6 @@
 //! Output and exit codes of the commands, against fixed answers behind a real socket pair.
 
-mod answers;
-
+use crate::answers;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;

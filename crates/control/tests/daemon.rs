@@ -118,7 +118,7 @@ impl Place {
     fn start(&self) -> std::io::Result<Child> {
         let log = self.runtime().open_log().map_err(std::io::Error::other)?;
         Command::new(std::env::current_exe()?)
-            .args(["--exact", "daemon_process", "--nocapture"])
+            .args(["--exact", "daemon::daemon_process", "--nocapture"])
             .env(FOLDER, &self.folder)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

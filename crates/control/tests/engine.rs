@@ -1,12 +1,8 @@
 //! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
 
-#[path = "engine/devices.rs"]
 mod devices;
-#[path = "engine/mounts.rs"]
 mod mounts;
-#[path = "engine/sharing.rs"]
 mod sharing;
-#[path = "engine/streams.rs"]
 mod streams;
 
 use std::collections::BTreeMap;

@@ -2,8 +2,7 @@
 //! accepted encodes to the bytes it came from. The long runs are in `fuzz/`.
 
 #[allow(dead_code, reason = "each test uses its part")]
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::Path;
 

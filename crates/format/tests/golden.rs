@@ -1,12 +1,11 @@
 //! Yesterday's bytes mean today what they meant: every golden file is what a known value encodes to, and decodes to it.
 //!
-//! A file that is missing is written by `STEADFAST_GOLDEN=write cargo test -p steadfast-format --test golden`. A file that
+//! A file that is missing is written by `STEADFAST_GOLDEN=write cargo test -p steadfast-format --test main golden`. A file that
 //! is there is never written: if a test here fails after a change, the format has changed, and FORMAT.md, "Changes of the
 //! format", says what that takes.
 
 #[allow(dead_code, reason = "each test uses its part")]
-mod support;
-
+use crate::support;
 use std::fmt::Write as _;
 
 use steadfast_format::anchor;
@@ -74,7 +73,7 @@ fn golden(name: &str, title: &str, bytes: &[u8], annotate: impl FnOnce(&mut Page
         std::fs::write(&path, text).unwrap();
     }
     let text = std::fs::read_to_string(&path).unwrap_or_else(|_| {
-        panic!("golden/{name}.v1.hex is missing: STEADFAST_GOLDEN=write cargo test -p steadfast-format --test golden")
+        panic!("golden/{name}.v1.hex is missing: STEADFAST_GOLDEN=write cargo test -p steadfast-format --test main golden")
     });
     assert!(
         support::parse(&text) == bytes,

@@ -1,8 +1,6 @@
 //! Files opened for nothing but writing bypass the page cache; nobody may notice.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::mpsc::{Receiver, Sender, channel};

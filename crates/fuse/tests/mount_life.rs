@@ -1,10 +1,8 @@
 //! How mounts begin, end, are told to forget, and survive their handlers. Where this machine cannot mount, the tests
 //! say so and pass.
 
-mod common;
-
-use common::memfs::MemFs;
-use common::*;
+use crate::common::memfs::MemFs;
+use crate::common::*;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -381,7 +379,9 @@ fn serves_for_another_test() {
 
 fn server_process(dir: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "serves_for_another_test", "--ignored", "--nocapture"]).env(SERVE, dir);
+    command
+        .args(["--exact", "mount_life::serves_for_another_test", "--ignored", "--nocapture"])
+        .env(SERVE, dir);
     command
 }
 
@@ -435,7 +435,9 @@ fn an_ordinary_user_mounts_and_unmounts_through_the_helper() {
     let program = dir.with_extension("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut command = std::process::Command::new(&program);
-    command.args(["--exact", "serves_for_another_test", "--ignored", "--nocapture"]).env(SERVE, &dir);
+    command
+        .args(["--exact", "mount_life::serves_for_another_test", "--ignored", "--nocapture"])
+        .env(SERVE, &dir);
     command.uid(NOBODY).gid(NOBODY).current_dir("/").stdout(std::process::Stdio::piped());
     let child = spawn(&mut command).unwrap();
     limited("nobody", &dir.clone(), {

@@ -1,9 +1,7 @@
 //! A real mount of a little file system, used the way programs do. Where this machine cannot mount, the tests say so
 //! and pass.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;

@@ -1,10 +1,8 @@
 //! Requests over the kernel's io_uring queues, where root has allowed them
 //! (`echo Y > /sys/module/fuse/parameters/enable_uring`); elsewhere the tests say so and pass.
 
-mod common;
-
-use common::memfs::MemFs;
-use common::*;
+use crate::common::memfs::MemFs;
+use crate::common::*;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;

@@ -1,9 +1,7 @@
 //! An `fsync` is put off until no other request waits, so that what they ask for shares its flush; never behind one that may
 //! take long.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};

@@ -1,8 +1,6 @@
 //! Each planted fault is found, by its own name, and a good pool has none.
 
-mod common;
-
-use common::{Fixture, check, codes, leaves};
+use crate::common::{Fixture, check, codes, leaves};
 use steadfast_device::{Device, SegmentPlace};
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;

@@ -1,10 +1,8 @@
 //! Images somebody else wrote: nothing panics, everything ends.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Fixture, SECRET, leaves};
+use crate::common::{Fixture, SECRET, leaves};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{LabelConfig, Uberblock};

@@ -1,11 +1,9 @@
 //! A pool with an anchor: crashes between uberblock and register, and the attacks of docs/SECURITY.md by their numbers.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handles, import_spec, key, mount, read_file, spec, write_file};
+use crate::common::{self, MIB, ROOT, handles, import_spec, key, mount, read_file, spec, write_file};
 use parking_lot::Mutex;
 use steadfast_anchor::memory::Fault as Answer;
 use steadfast_anchor::{AnchorRecord, MemoryRegister, MemoryWitness, RecordBytes, Register, Witness};

@@ -5,21 +5,17 @@
 //! The simulator plays verbs one after the other and crashes between any two writes; this plays them side by side. `STEADFAST_AT_ONCE=SECONDS`
 //! makes it last.
 
-mod common;
-#[path = "common/streams.rs"]
-mod streams;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Dice, ME, MIB, ROOT, handles, key, mount, noise, spec};
+use crate::common::{Dice, ME, MIB, ROOT, handles, key, mount, noise, spec};
+use crate::hosts::{Host, Quiet};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec};
 use steadfast_posix::{FileSystem, SetAttr};
-use streams::{Host, Quiet};
 
 const SECRET: &[u8] = &[0x5e; 32];
 const RECORD: u64 = 16 << 10;

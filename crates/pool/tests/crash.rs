@@ -1,19 +1,13 @@
 //! The power goes at any moment: what was committed is found, whatever became of the writes that were under way.
 
-mod common;
-#[path = "common/outlet.rs"]
-mod outlet;
-#[path = "common/promises.rs"]
-mod promises;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     Dice, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
 };
-use outlet::Outlet;
-use promises::{put, still};
+use crate::outlet::Outlet;
+use crate::promises::{put, still};
 use steadfast_device::MemoryDevice;
 use steadfast_device::Operation;
 use steadfast_device::memory::{Effect, Fate, Fault};

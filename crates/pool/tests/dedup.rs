@@ -1,11 +1,9 @@
 //! Deduplication where what is stored has rotted, and while what is known by content is not in memory.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handles, import, mount, noise, spec, write_file};
+use crate::common::{MIB, ROOT, handles, import, mount, noise, spec, write_file};
 use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;

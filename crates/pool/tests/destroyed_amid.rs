@@ -1,11 +1,9 @@
 //! A snapshot is destroyed while a commit is at work on what it held: whatever moment that is, nothing is left behind.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{MIB, ROOT, handles, mount, noise, spec, write_file};
+use crate::common::{MIB, ROOT, handles, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::Pool;

@@ -1,13 +1,9 @@
 //! Encrypted datasets that are destroyed together without their key: all of them or none, and all of their room comes back.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Dice, handles, import, mount, noise, write_file};
-use hosts::{Host, disturb, furnish, inspect_devices, same, tree};
+use crate::common::{self, Dice, handles, import, mount, noise, write_file};
+use crate::hosts::{Host, disturb, furnish, inspect_devices, same, tree};
 use steadfast_pool::{Error, ReceiveSpec};
 
 const SECRET: [u8; 32] = [3; 32];

@@ -1,10 +1,8 @@
 //! Devices that err: counted by kind, faulted or marked when it is too much, and files named that nothing can mend.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{ROOT, finish, handles, import, mount, noise, spec};
+use crate::common::{self, ROOT, finish, handles, import, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;

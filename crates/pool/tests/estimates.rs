@@ -1,13 +1,9 @@
 //! What is told of a stream before it is sent is about what it comes to, for increments of all shapes.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, ME, MIB, ROOT, mount, noise, write_file};
-use hosts::{Host, disturb, furnish, soft, truncate};
+use crate::common::{self, Dice, ME, MIB, ROOT, mount, noise, write_file};
+use crate::hosts::{Host, disturb, furnish, soft, truncate};
 use steadfast_pool::SendSpec;
 
 /// What the frames and records around content may be off by, however little that is.

@@ -2,12 +2,10 @@
 //! with success; a pool whose commit failed is suspended and says why; and what is found afterwards is a state the file
 //! system was in, no older than the last sync that returned.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handles, import, import_spec, mount, noise, spec};
+use crate::common::{self, Dice, ME, MIB, ROOT, handles, import, import_spec, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fate, Fault, Image};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::{Clock, Env};

@@ -1,10 +1,8 @@
 //! Pools that are as full as they may be: overwriting goes on, deleting always works, and what was deleted comes back.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handles, import, mount, noise, spec, write_file};
+use crate::common::{self, Dice, ME, MIB, ROOT, handles, import, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::Pool;

@@ -1,10 +1,8 @@
 //! A crash behind a log that is full, and behind one of two txgs on a pool that is nearly full.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
+use crate::common::{Dice, ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{MemoryDevice, Operation};
 use steadfast_env::Env;

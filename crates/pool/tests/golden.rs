@@ -1,11 +1,11 @@
 //! Yesterday's pools are opened today: the pool image of every format version that we promise to read is imported,
 //! compared with what was written into it, changed, and found again. FORMAT.md, "Golden pool".
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{ME, MIB, ROOT, handle, import, import_spec, key, mount, noise, read_file, spec, write_file};
+use crate::common::{
+    ME, MIB, ROOT, handle, import, import_spec, key, mount, noise, read_file, spec, write_file,
+};
 use std::sync::Arc;
 use steadfast_device::{FileDevice, OpenOptions};
 use steadfast_env::Env;
@@ -108,7 +108,7 @@ fn the_golden_pool_of_version_1_opens_and_takes_changes() {
         panic!(
             "testdata/pool.v1.img.zst: {error}\n\
              Bring it back from the repository; if this version of the format is new, make it:\n\
-             STEADFAST_GOLDEN=write cargo test -p steadfast-pool --test golden"
+             STEADFAST_GOLDEN=write cargo test -p steadfast-pool --test main golden"
         )
     });
     let image = zstd::bulk::decompress(&packed, IMAGE_BYTES as usize).expect("an image");

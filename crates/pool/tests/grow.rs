@@ -1,10 +1,8 @@
 //! Pools that grow, features that are enabled, datasets that move: what a crash leaves, and what forged labels meet.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handle, handles, import, key, mount, noise, read_file, spec, write_file};
+use crate::common::{MIB, ROOT, handle, handles, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_device::{Device, FileDevice, MemoryDevice, OpenOptions};
 use steadfast_env::Env;
 use steadfast_format::LabelConfig;

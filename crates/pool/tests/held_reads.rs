@@ -1,14 +1,12 @@
 //! A read that waits for its device holds nobody else up: no lock is held meanwhile. And while labels are written, what is to follow
 //! is known.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
+use crate::common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Character, Device, MemoryDevice, Operation, Result, SegmentPlace};
 use steadfast_env::Env;

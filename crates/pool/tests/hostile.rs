@@ -1,13 +1,9 @@
 //! Images that somebody else wrote: looking for a pool and importing it end with a pool or an error, never with a panic.
 
-mod common;
-#[path = "common/forge.rs"]
-mod forge;
-
 use std::sync::Arc;
 
-use common::{Dice, MIB, handles, import_spec, noise};
-use forge::{Forger, attempt, devices_of, images};
+use crate::common::{Dice, MIB, handles, import_spec, noise};
+use crate::forge::{Forger, attempt, devices_of, images};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{LabelConfig, Uberblock, medium};

@@ -1,14 +1,8 @@
 //! Whole streams that somebody made who knows the format: every chain of hashes is right, and what is between is not. They are refused and
 //! change nothing, or make a file system of their own, which is the sender's to answer for.
 
-mod common;
-#[path = "common/forge_stream.rs"]
-mod forge_stream;
-#[path = "common/streams.rs"]
-mod hosts;
-
-use common::{Dice, noise};
-use forge_stream::{Answer, Forger};
+use crate::common::{Dice, noise};
+use crate::forge_stream::{Answer, Forger};
 use steadfast_format::stream::FrameKind;
 
 #[test]

@@ -1,10 +1,8 @@
 //! A pool's life on all kinds of devices: made, written, committed, closed, found again.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     ME, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
 };
 use steadfast_device::memory::{Effect, Fault};

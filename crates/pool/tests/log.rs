@@ -1,11 +1,9 @@
 //! The intent log: what `fsync` promised between two commits is there after the power went, whatever became of the rest.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
+use crate::common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;

@@ -1,14 +1,10 @@
 //! Log devices: groups go there, and come back from there; they fail in use, get lost, are damaged, put back, exchanged. What
 //! was promised is there, or the import says what is not.
 
-mod common;
-#[path = "common/promises.rs"]
-mod promises;
-
 use std::sync::Arc;
 
-use common::{ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
-use promises::{findings, names, put, still, wrong};
+use crate::common::{self, ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
+use crate::promises::{findings, names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;

@@ -1,14 +1,10 @@
 //! `journal=data`: what nobody asked for is durable about a second later, all of one moment.
 
-mod common;
-#[path = "common/promises.rs"]
-mod promises;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec};
-use promises::still;
+use crate::common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec};
+use crate::promises::still;
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;

@@ -1,16 +1,12 @@
 //! Mirrors of log devices: each side has every promise, so either is enough. They come and go in use, fail, get lost, decay, return. What was
 //! promised is there, whichever one is left.
 
-mod common;
-#[path = "common/promises.rs"]
-mod promises;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Dice, ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
-use promises::{names, put, still, wrong};
+use crate::common::{self, Dice, ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
+use crate::promises::{names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Character, Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;

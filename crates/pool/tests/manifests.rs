@@ -1,13 +1,9 @@
 //! What was encrypted here is sent raw without its key: by its manifest, and as it goes with the key.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, disturb, frames, furnish, joined_behind, same, snapshot_tree};
+use crate::common::{self, Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Host, disturb, frames, furnish, joined_behind, same, snapshot_tree};
 use steadfast_format::raw::RawKept;
 use steadfast_format::stream::{FrameKind, StreamHeader};
 use steadfast_pool::{Error, SendSpec};

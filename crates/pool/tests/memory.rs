@@ -1,10 +1,8 @@
 //! What the caches hold is within what is set, whatever is done, and counted.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handles, mount, noise, options, read_file, spec, write_file};
+use crate::common::{self, MIB, ROOT, handles, mount, noise, options, read_file, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, Memory, Pool};

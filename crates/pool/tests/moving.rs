@@ -1,12 +1,10 @@
 //! Devices attached, detached and removed, and pools rebalanced: under use, over exports, and with the power cut at every write.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Dice, ROOT, import, mount, noise, spec};
+use crate::common::{self, Dice, ROOT, import, mount, noise, spec};
 use steadfast_device::memory::Fate;
 use steadfast_device::{Character, Device, MemoryDevice, Presence, Result as DeviceResult, SegmentPlace};
 use steadfast_env::Env;

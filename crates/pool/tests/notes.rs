@@ -1,13 +1,9 @@
 //! What is noted on snapshots goes along with streams, and comes with its snapshot or not at all: properties of users, and tags.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES_AND_FLUSHES, frames, joined_behind};
+use crate::common::{self, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, frames, joined_behind};
 use steadfast_format::stream::{FrameKind, StreamHeader, StreamNotes};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec, SnapshotInfo};
 use steadfast_property::{Local, USER_VALUE_BYTES_MAX};

@@ -1,11 +1,9 @@
 //! Snapshots that are taken together are of one moment, whatever is written meanwhile.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{ME, MIB, ROOT, handles, mount, options, read_file, spec};
+use crate::common::{self, ME, MIB, ROOT, handles, mount, options, read_file, spec};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{DatasetHandle, Pool};

@@ -1,13 +1,9 @@
 //! What small overwrites of large records cost, counted at the device.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, spec};
-use counting::CountingDevice;
+use crate::common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, spec};
+use crate::counting::CountingDevice;
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::Pool;

@@ -1,12 +1,10 @@
 //! Space by user and group: exact in every commit, held to quotas, counted once on old pools.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handle, import, mount, noise, spec};
+use crate::common::{Dice, ME, MIB, ROOT, handle, import, mount, noise, spec};
 use steadfast_device::{FileDevice, MemoryDevice, OpenOptions};
 use steadfast_env::Env;
 use steadfast_format::Owner;

@@ -1,13 +1,10 @@
 //! Streams with records as they are compressed (`send -c`): what arrives is what was sent, stored as it was; what is none changes nothing.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
+use crate::hosts;
 use std::collections::BTreeMap;
 
-use common::{Dice, MIB, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES, disturb, frames, furnish, joined_behind, same, soft, tree};
+use crate::common::{self, Dice, MIB, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES, disturb, frames, furnish, joined_behind, same, soft, tree};
 use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamHeader};
 use steadfast_format::{Compression, InodeId};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};

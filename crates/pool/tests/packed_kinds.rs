@@ -1,14 +1,10 @@
 //! Compressed streams (`send -c`) of clones, of volumes and of trees of both, whole and cut anywhere: what arrives is equal, and is stored in
 //! as many bytes.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, VOLUME, content, furnish, same, soft};
+use crate::common::{Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Host, VOLUME, content, furnish, same, soft};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec, VolumeSpec};
 
 /// A volume's block.

@@ -1,10 +1,8 @@
 //! Quotas and reservations: exact to the operation's worst case, kept over a crash, never in the way of deleting.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
+use crate::common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{Error, Pool, VolumeSpec};

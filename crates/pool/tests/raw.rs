@@ -1,13 +1,10 @@
 //! Raw streams: sealed blocks go from pool to pool, and nobody on the way has their key.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
+use crate::hosts;
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES, disturb, furnish, same, tree};
+use crate::common::{self, Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES, disturb, furnish, same, tree};
 use steadfast_format::KeyFormat;
 use steadfast_format::raw::{RawBlock, RawRoots};
 use steadfast_format::stream::FrameKind;

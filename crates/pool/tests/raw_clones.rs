@@ -1,14 +1,10 @@
 //! Raw streams of clones: they arrive as clones of what arrived raw, and nobody on the way has their key.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{
+use crate::common::{self, Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{
     Cuts, Host, VOLUME, WRITES_AND_FLUSHES, content, disturb, frames, furnish, joined, same, snapshot_tree,
     tree,
 };

@@ -1,13 +1,9 @@
 //! Raw streams of volumes: a store without a key keeps one, and who has the key reads it as one.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, mount, noise};
-use hosts::{Cuts, Host, VOLUME, WRITES, content, frames, joined_behind, soft};
+use crate::common::{self, Dice, mount, noise};
+use crate::hosts::{Cuts, Host, VOLUME, WRITES, content, frames, joined_behind, soft};
 use steadfast_format::stream::{StreamBegin, StreamHeader};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec, VolumeInfo, VolumeSpec};
 

@@ -1,13 +1,10 @@
 //! What a stream says of properties is kept beside what is set, and comes with its snapshot or not at all.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
+use crate::hosts;
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES_AND_FLUSHES};
+use crate::common::{Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES};
 use steadfast_format::stream::{FrameKind, StreamBegin};
 use steadfast_pool::{Error, Naming, Pool, ReceiveSpec, SendSpec};
 use steadfast_property::Source;

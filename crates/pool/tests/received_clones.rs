@@ -1,13 +1,9 @@
 //! A clone arrives as a clone: what it has of its origin is not stored again, and increments go on into it.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
+use crate::common::{self, Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};
 
 fn into(target: &str) -> ReceiveSpec {

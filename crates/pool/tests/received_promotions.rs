@@ -1,13 +1,9 @@
 //! What was promoted where a tree comes from is promoted where it arrives.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Dice, handles, import, noise, write_file};
-use hosts::{Cuts, Host, WRITES_AND_FLUSHES, same, snapshot_tree};
+use crate::common::{self, Dice, handles, import, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, same, snapshot_tree};
 use steadfast_env::Env;
 use steadfast_pool::{Error, ReceiveSpec, ReceiveWatch, SendSpec};
 

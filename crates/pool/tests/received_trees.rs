@@ -1,13 +1,10 @@
 //! Increments of a tree are followed where they arrive: names, and with `force` what is no more.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::Dice;
-use hosts::{Host, disturb, frames, furnish, joined_behind, same, snapshot_tree};
+use crate::common::Dice;
+use crate::hosts::{Host, disturb, frames, furnish, joined_behind, same, snapshot_tree};
 use steadfast_format::stream::{FrameKind, StreamHeader, StreamMember};
 use steadfast_pool::{Error, ReceiveSpec, ReceiveWatch, SendSpec};
 

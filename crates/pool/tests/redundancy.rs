@@ -1,10 +1,8 @@
 //! Pools of groups: made, degraded, scrubbed, with devices replaced, and imported after all of it.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{ROOT, handles, import, mount, spec};
+use crate::common::{self, ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;

@@ -1,12 +1,12 @@
 //! A verb is refused because labels could not be written, some of them were, and then the power goes at any write of the next commit:
 //! what was committed before is found. And what a refused verb has to leave behind: no key that opens what it is not to open any more.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handle, handles, import_spec, key, mount, noise, read_file, spec, write_file};
+use crate::common::{
+    MIB, ROOT, handle, handles, import_spec, key, mount, noise, read_file, spec, write_file,
+};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{MemoryDevice, Operation};
 use steadfast_env::Env;

@@ -1,13 +1,10 @@
 //! Content that several pointers lead to goes once in a stream, and is shared where it arrives, or copied where it cannot be.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
+use crate::hosts;
 use std::collections::BTreeMap;
 
-use common::{Dice, ME, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES, frames, joined_behind, same, snapshot_tree, truncate};
+use crate::common::{self, Dice, ME, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES, frames, joined_behind, same, snapshot_tree, truncate};
 use steadfast_format::InodeId;
 use steadfast_format::stream::{FrameKind, Repeat, StreamHeader};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};

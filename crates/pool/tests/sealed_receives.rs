@@ -1,13 +1,9 @@
 //! What comes open and is sealed where it arrives, with a key of its own: all of it or nothing, whether the key is there afterwards or not.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
+use crate::common::{self, Dice, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
 use steadfast_format::KeyFormat;
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};
 

@@ -1,11 +1,9 @@
 //! Scrubs of what lies on single devices: every block is looked at, a second copy heals, and what is lost is named.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ROOT, handles, import, mount, spec};
+use crate::common::{self, ROOT, handles, import, mount, spec};
 use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;

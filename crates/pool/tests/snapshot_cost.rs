@@ -1,11 +1,9 @@
 //! What a snapshot costs: as much beside a thousand others as beside ten. Counted in writes, of which a clock knows nothing.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handles, mount, noise, spec, write_file};
+use crate::common::{MIB, ROOT, handles, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::Pool;

@@ -1,11 +1,9 @@
 //! Spares: they wait, step in for devices that fail or are gone, and go when those are back or replaced.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ROOT, handles, import, mount, spec};
+use crate::common::{self, ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;

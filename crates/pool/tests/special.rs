@@ -1,10 +1,10 @@
 //! Pools with special devices: what lies there, what becomes of it when they are full, removed, replaced or lost.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{ME, MIB, ROOT, handles, import, import_spec, mount, noise, read_file, spec, write_file};
+use crate::common::{
+    self, ME, MIB, ROOT, handles, import, import_spec, mount, noise, read_file, spec, write_file,
+};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_format::GroupClass;

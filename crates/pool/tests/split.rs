@@ -1,10 +1,10 @@
 //! Pools of mirrors that are split: both halves have everything, and live on beside each other.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handle, handles, import_spec, mount, noise, read_file, spec, write_file};
+use crate::common::{
+    self, MIB, ROOT, handle, handles, import_spec, mount, noise, read_file, spec, write_file,
+};
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;

@@ -1,14 +1,10 @@
 //! Streams between two pools: what is received is what was sent, whole or in increments; what is damaged changes nothing; what
 //! breaks off goes on.
 
-mod common;
-#[path = "common/streams.rs"]
-mod hosts;
-
 use std::collections::BTreeMap;
 
-use common::{Dice, MIB, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, frames, furnish, joined, same, tree};
+use crate::common::{self, Dice, MIB, ROOT, mount, noise, write_file};
+use crate::hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, frames, furnish, joined, same, tree};
 use steadfast_format::stream::FrameKind;
 use steadfast_format::{InodeId, KeyFormat, LogRecord};
 use steadfast_pool::{Error, Partial, Pool, ReceiveSpec, ReceiveWatch, SendSpec};

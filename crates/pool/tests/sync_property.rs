@@ -1,15 +1,11 @@
 //! The property `sync`: what is durable when a call returns. Each step is held against what the devices would have kept
 //! if the power had gone just then.
 
-mod common;
-#[path = "common/promises.rs"]
-mod promises;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
-use promises::still;
+use crate::common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
+use crate::promises::still;
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;

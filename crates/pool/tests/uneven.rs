@@ -1,11 +1,9 @@
 //! Pools on devices of different sizes: they hold as much as the parity allows, with a device away, replaced or removed, and are given that by
 //! a feature.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{ME, MIB, ROOT, handle, handles, import, mount, noise, read_file, spec, write_file};
+use crate::common::{ME, MIB, ROOT, handle, handles, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LabelConfig};

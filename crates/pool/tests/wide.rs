@@ -1,10 +1,8 @@
 //! Groups as wide as a group may be, with all lost that they can do without, and one device more than that.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, finish, handles, mount, noise, spec, write_file};
+use crate::common::{self, Dice, MIB, ROOT, finish, handles, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Image;
 use steadfast_env::Env;

@@ -1,16 +1,14 @@
 //! Many threads on one file system, while txgs are frozen, written and committed, and freed blocks vanish: no call fails
 //! that may not, nobody sees bytes that nobody wrote, and the trees are sound at the end.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::support::{Draw, ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_posix::{Caller, Errno, Fallocate, FileSystem, SetAttr};
-use support::{Draw, ROOT, World};
 
 const RECORD: usize = 4096;
 const BLOCK: usize = 1000;

@@ -1,16 +1,14 @@
 //! The claims of the heads of modules, one test each.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{
     AclKind, Atime, Caller, Errno, Fallocate, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time,
 };
-use support::{ROOT, World};
 
 fn world(recordsize: u32) -> World {
     World::new(Env::seeded(5), Settings { recordsize, ..Settings::default() })

@@ -1,12 +1,10 @@
 //! Content stored before its txg closes: what it leaves behind, and what it does not.
 
-mod support;
-
+use crate::support::World;
 use steadfast_dataset::{ReceivedContent, Settings};
 use steadfast_env::Env;
 use steadfast_format::{BlockKind, Compression, InodeId};
 use steadfast_posix::{Fallocate, SetAttr};
-use support::World;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

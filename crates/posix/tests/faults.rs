@@ -1,13 +1,11 @@
 //! Space that ends, reads and writes that fail, at the first, second, third... call: nothing half done.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
-use support::{ROOT, World};
 
 type Step = fn(&FileSystem) -> Result<(), Errno>;
 

@@ -1,13 +1,11 @@
 //! Inodes that no file system of ours leaves behind, but a stream of anybody's may bring: they harm nobody but themselves.
 
-mod support;
-
+use crate::support::{ROOT, World};
 use steadfast_dataset::{InodeRecord, Settings};
 use steadfast_env::Env;
 use steadfast_format::{InodeId, LogRecord};
 use steadfast_posix::{Errno, RENAME_EXCHANGE};
 use steadfast_txg::AdmitKind;
-use support::{ROOT, World};
 
 /// Changes what an inode says of itself.
 fn forge(world: &World, ino: u64, change: impl FnOnce(&mut InodeRecord)) {

@@ -1,15 +1,14 @@
 //! A directory whose names all hash alike. The hash is keyed with a seed of the dataset, so nobody can choose such names;
 //! here they are planted by a test that knows the seed.
 
-mod support;
-
+use crate::support;
+use crate::support::World;
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_posix::Errno;
-use support::World;
 
 /// An item of the root directory under a cookie, as if its name had that hash.
 fn item(world: &World, cookie: u64, to: u64, name: &str) -> (Vec<u8>, Option<Vec<u8>>) {

@@ -1,16 +1,14 @@
 //! The calls of the file system to its journal, with a journal that is a script.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::support::World;
 use steadfast_dataset::{Answer, Dataset, Drafted, Durable, Inode, Journal, JournalMode, Settings};
 use steadfast_env::Env;
 use steadfast_format::InodeId;
-use support::World;
 
 /// How long somebody is waited for who is not to wait: only a test that fails takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);

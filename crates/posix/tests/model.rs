@@ -1,15 +1,13 @@
 //! The file system beside the simplest one: seeded operations, with freezes, syncs, crashes and reopening in between.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Draw, ROOT, World};
 use steadfast_dataset::{OverlayCounts, Settings};
 use steadfast_env::Env;
 use steadfast_format::Txg;
 use steadfast_model::{Id, Kind, Model, Rename};
 use steadfast_posix::{Errno, Fallocate, RENAME_EXCHANGE, RENAME_NOREPLACE, SetAttr};
-use support::{Draw, ROOT, World};
 
 const NAMES: [&[u8]; 9] = [b"a", b"b", b"c", b"dd", b"long-name-of-a-file", b"\xff\xfe", b"x y", b"Z", b"7"];
 

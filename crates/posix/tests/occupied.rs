@@ -1,13 +1,11 @@
 //! The space that a file is said to occupy.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
-use support::{ROOT, World};
 
 /// GNU tar takes a file of some size that occupies no block for one hole, and stores zeros. Content must therefore count
 /// all the time: when it is in memory, in every moment of the sync that stores it, and afterwards.

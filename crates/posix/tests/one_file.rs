@@ -3,13 +3,11 @@
 //!
 //! `STEADFAST_OPS=10000000` runs so many operations instead of a few (over all shapes), `STEADFAST_SEED=n` begins elsewhere.
 
-mod support;
-
+use crate::support::{Draw, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_format::Txg;
 use steadfast_posix::{Errno, Fallocate, SetAttr};
-use support::{Draw, World};
 
 /// Greatest size of the file.
 const SIZE_MAX: usize = 400_000;

@@ -1,11 +1,9 @@
 //! Promises of overlays: small overwrites read nothing, and records are folded again.
 
-mod support;
-
+use crate::support::{Draw, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::Fallocate;
-use support::{Draw, World};
 
 const RECORD: usize = 128 << 10;
 const PAGE: usize = 4096;

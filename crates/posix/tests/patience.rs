@@ -1,12 +1,10 @@
 //! A process that is killed while the pool makes it wait is let go, and has changed nothing.
 
-mod support;
-
+use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{Errno, Patience, SetAttr};
 use steadfast_txg::Limits;
-use support::{ROOT, World};
 
 const KILLED: Patience = Patience::WhileAlive { is_dying: |_| true, caller: 1 };
 

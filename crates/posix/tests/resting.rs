@@ -1,19 +1,17 @@
 //! Inodes at rest: a file system that has room for none does what one does that has room for all.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
+use crate::support::{Draw, ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_format::InodeId;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_posix::{Errno, SetAttr};
-use support::{Draw, ROOT, World};
 
 fn world(seed: u64, inode_bytes: usize) -> World {
     let world = World::new(Env::seeded(seed), Settings::default());

@@ -1,14 +1,12 @@
 //! Several threads doing everything, and one that freezes and syncs all the time.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::support::{Draw, ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
-use support::{Draw, ROOT, World};
 
 const THREADS: u64 = 4;
 const STEPS: usize = 4_000;

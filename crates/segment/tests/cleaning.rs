@@ -1,8 +1,6 @@
 //! The cleaner gets on: pools at 60, 90 and 100 % of their capacity are overwritten many times, and deleting always works.
 
-mod common;
-
-use common::{MiniPool, read};
+use crate::common::{MiniPool, read};
 use steadfast_format::DatasetId;
 use steadfast_segment::Geometry;
 

@@ -1,10 +1,8 @@
 //! Random appends, frees, cleanings, commits, crashes and drops of owners against the simplest model: a map of blocks.
 
-mod common;
-
 use std::cell::Cell;
 
-use common::MiniPool;
+use crate::common::MiniPool;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use steadfast_format::DatasetId;

@@ -1,9 +1,7 @@
 //! Groups of devices that fail: whatever up to their redundancy of them do, what was committed is read, and what was found wrong
 //! is right again.
 
-mod common;
-
-use common::{MiniPool, read};
+use crate::common::{MiniPool, read};
 use steadfast_crypto::hash;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Buffer, Device, Operation, SegmentPlace};

@@ -1,10 +1,8 @@
 //! Single claims about space: reuse, refusal of contradictory tables, readers that race the cleaner.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{MiniPool, content, read};
+use crate::common::{self, MiniPool, content, read};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::objects::ObjectDevice;
 use steadfast_device::{Operation, SharedDevice};

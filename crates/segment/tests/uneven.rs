@@ -1,10 +1,8 @@
 //! Groups with parity on devices of different sizes: they hold as much as the parity allows, and what is narrow survives what all else does.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::MiniPool;
+use crate::common::MiniPool;
 use steadfast_format::{DatasetId, DeviceId, SegmentId};
 use steadfast_segment::{Class, Depth, Error, Geometry, Moved, Redundancy};
 

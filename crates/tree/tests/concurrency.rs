@@ -1,11 +1,9 @@
 //! Readers, writers and a syncer at once, over a store that forgets freed blocks.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{Random, SMALL, content, key, reopened};
+use crate::common::{Random, SMALL, content, key, reopened};
 use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, Tree};
 

@@ -1,10 +1,8 @@
 //! Devices that fail, and blocks that are not what they should be.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Model, Random, SMALL, content, key, random_change};
+use crate::common::{Model, Random, SMALL, content, key, random_change};
 use steadfast_format::BlockPointer;
 use steadfast_tree::testing::{CountingStore, CountingStoreError};
 use steadfast_tree::{Change, Error, NodeCache, NodeStore, Result, Tree};

@@ -1,11 +1,9 @@
 //! The tree against a `BTreeMap`, and its store's books against what is reachable.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use common::{Model, Random, SMALL, content, key, random_change, random_look, reopened};
+use crate::common::{Model, Random, SMALL, content, key, random_change, random_look, reopened};
 use proptest::prelude::*;
 use steadfast_format::BlockPointer;
 use steadfast_tree::testing::CountingStore;

@@ -1,6 +1,6 @@
 //! Attributes: permissions, times, extended attributes, access control lists.
 
-use crate::{Ask::Python, Ask::Shell, Row, promised};
+use super::{Ask::Python, Ask::Shell, Row, promised};
 
 const ROWS: &[Row] = &[
     // First, because what other rows left is freed while this one looks.

@@ -1,6 +1,6 @@
 //! Content: reading, writing, mapping, allocating, copying.
 
-use crate::{Ask::Python, Ask::Shell, Row, promised};
+use super::{Ask::Python, Ask::Shell, Row, promised};
 
 const ROWS: &[Row] = &[
     Row {

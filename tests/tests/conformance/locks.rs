@@ -1,6 +1,6 @@
 //! Locks and leases. All users of a mount are on this machine, so the kernel keeps them; these rows say that it does.
 
-use crate::{Ask::Python, Row, promised};
+use super::{Ask::Python, Row, promised};
 
 const ROWS: &[Row] = &[
     Row {

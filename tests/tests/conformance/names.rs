@@ -1,6 +1,6 @@
 //! Names: directories, links, renames, listings, special files.
 
-use crate::{Ask::Python, Ask::Shell, Row, long, promised, tank, whole};
+use super::{Ask::Python, Ask::Shell, Row, long, promised, tank, whole};
 use steadfast_tests::Host;
 
 const ROWS: &[Row] = &[
@@ -231,7 +231,7 @@ fn names_behave() {
 
 /// Runs a program of Python at the top of the mount, for as long as the harness has patience.
 fn step(host: &Host, text: &str) {
-    let text = format!("{}\n{text}", crate::PYTHON);
+    let text = format!("{}\n{text}", super::PYTHON);
     host.exec("env", &["-C", &host.at("t").display().to_string(), "python3", "-c", &text], b"").ok();
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_tests::{Host, output, skip, spawn};
 
-use crate::{Ask::Python, ask, long, missing, tank, whole};
+use super::{Ask::Python, ask, long, missing, tank, whole};
 
 /// Requests of two users at once are never mixed up.
 #[test]
@@ -93,7 +93,7 @@ def by_handle(raw, flags=os.O_RDONLY):
 paths = ['file', 'deep/er/file', 'deep/er', '.']
 "#;
     let run = |text: &str| {
-        let text = format!("{}{prelude}{text}", crate::PYTHON);
+        let text = format!("{}{prelude}{text}", super::PYTHON);
         host.exec("env", &["-C", &host.at("t").display().to_string(), "python3", "-c", &text], b"").ok()
     };
     run(r#"

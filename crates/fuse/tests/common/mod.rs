@@ -1,5 +1,4 @@
 //! Shared by the mount tests: a file system to mount, a time limit, and a way out of a hang.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod memfs;
 

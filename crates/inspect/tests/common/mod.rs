@@ -1,6 +1,5 @@
 //! A pool of two small devices, made of the same rooms a real one is made of, with an open inside: tests plant faults
 //! where no operator could.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

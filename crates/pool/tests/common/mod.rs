@@ -1,5 +1,5 @@
 //! Pools on all kinds of devices, and files in them.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "examples use a part")]
 
 use std::sync::Arc;
 

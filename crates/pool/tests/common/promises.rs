@@ -1,5 +1,4 @@
 //! Pools that make promises: whose clock closes no txg, files that are to be durable, and what the offline check says of them.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Two pools beside each other, and file systems that go from one to the other.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! A dataset over blocks in memory, with commits, crashes and reopening.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

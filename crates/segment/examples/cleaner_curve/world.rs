@@ -14,8 +14,8 @@ use steadfast_segment::{
     Class, CommitRoom, DeviceCounts, Geometry, GroupSpec, MemberSpec, Pace, Redundancy, Space,
 };
 
-use crate::device::Blank;
-use crate::tree::Leaves;
+use super::device::Blank;
+use super::tree::Leaves;
 
 const OWNER: DatasetId = DatasetId(0);
 /// Dirty data that a pool allows itself.

@@ -1,5 +1,4 @@
 //! A pool in miniature: everything a commit does, without trees. Shared by the tests of this room.
-#![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

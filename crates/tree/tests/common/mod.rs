@@ -1,5 +1,4 @@
 //! Shared by the tests: seeded numbers, and a tree beside a model of it.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,0 +1,3 @@
+//! Integration tests of this crate: one program, so that the engine is linked once.
+
+mod register;

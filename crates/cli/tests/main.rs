@@ -1,0 +1,4 @@
+//! Integration tests of this crate: one program, so that the engine is linked once.
+
+mod answers;
+mod words;

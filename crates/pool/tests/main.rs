@@ -1,0 +1,65 @@
+//! Integration tests of this crate: one program, so that the engine is linked once.
+
+mod anchored;
+mod at_once;
+mod common;
+mod crash;
+mod dedup;
+mod destroyed_amid;
+mod destroyed_unread;
+mod diagnosis;
+mod estimates;
+mod faults;
+mod full;
+mod full_log;
+mod golden;
+mod grow;
+mod held_reads;
+mod hostile;
+mod hostile_streams;
+mod life;
+mod log;
+mod log_device;
+mod log_interval;
+mod log_mirror;
+mod manifests;
+mod memory;
+mod moving;
+mod notes;
+mod one_moment;
+mod overwrites;
+mod owners;
+mod packed;
+mod packed_kinds;
+mod quotas;
+mod raw;
+mod raw_clones;
+mod raw_volumes;
+mod received;
+mod received_clones;
+mod received_promotions;
+mod received_trees;
+mod redundancy;
+mod refused_labels;
+mod repeats;
+mod sealed_receives;
+mod single;
+mod snapshot_cost;
+mod spares;
+mod special;
+mod split;
+mod streams;
+mod sync_property;
+mod uneven;
+mod wide;
+
+#[path = "common/counting.rs"]
+mod counting;
+#[path = "common/forge.rs"]
+mod forge;
+#[path = "common/forge_stream.rs"]
+mod forge_stream;
+#[path = "common/streams.rs"]
+mod hosts;
+#[path = "common/promises.rs"]
+mod promises;

@@ -1,0 +1,6 @@
+//! Integration tests of this crate: one program, so that the engine is linked once.
+
+mod explorer;
+mod histories;
+mod log_mirror;
+mod verbs;

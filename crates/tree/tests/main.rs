@@ -1,0 +1,7 @@
+//! Integration tests of this crate: one program, so that the engine is linked once.
+
+mod basics;
+mod common;
+mod concurrency;
+mod faults;
+mod model;
