@@ -1,8 +1,11 @@
 //! `cargo xtask test`: installs what the tests need and runs all of them, as the server does.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use crate::test_run::{self, Tally};
 
 /// Debian packages the tests use: (a program or header that tells whether it is there, package).
 const PACKAGES: &[(&str, &str)] = &[
@@ -38,63 +41,199 @@ const ARM_SETTINGS: [(&str, &str); 2] = [
 
 /// Programs from crates.io: (name, version).
 pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
-const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 pub const CARGO_DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 
-/// Runs everything; `quick` leaves out what takes long to install, and with `arm` the parity of aarch64 is not only compiled, but run in an
-/// emulator. True if all passed.
-pub fn run(root: &Path, quick: bool, arm: bool) -> bool {
-    let started = Instant::now();
-    let runner = Runner::new(root);
-    runner.packages(PACKAGES, true);
-    runner.tool(PJDFSTEST);
-    if !quick {
-        runner.tool(CARGO_DENY);
-    }
-    let mut steps: Vec<(&str, Vec<&str>)> = vec![
-        ("format of the code", vec!["fmt", "--all", "--check"]),
-        ("lints", vec!["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-        ("house rules", vec!["run", "--quiet", "--package", "xtask", "--", "tidy"]),
-    ];
-    if runner.has("cargo-deny") {
-        steps.push((
-            "licences and bans",
-            vec!["deny", "--log-level", "error", "check", "licenses", "bans", "sources"],
-        ));
-    } else {
-        println!("SKIPPED licences and bans: cargo-deny is not installed");
-    }
-    steps.extend(arm_steps(&runner, arm));
-    steps.push(("documentation", vec!["doc", "--workspace", "--no-deps", "--quiet"]));
-    steps.push(("the program under test", vec!["build", "--package", "steadfast"]));
-    steps.push(("tests", vec!["test", "--workspace", "--no-fail-fast"]));
-    // Built as the tests are, so that this costs no second build; a release build is some three times as fast.
-    // Each commit samples other workloads, and always the same.
-    let from = commit(root);
-    let mut sim = vec!["run", "--quiet", "--package", "steadfast-sim", "--"];
-    sim.extend(["--states", "100000", "--seconds", "240", "--from", &from]);
-    steps.push(("the crash explorer", sim));
-    let mut failed = Vec::new();
-    for (what, args) in &steps {
-        let began = Instant::now();
-        println!("\n=== {what}: cargo {}", args.join(" "));
-        let ok = runner.cargo(args);
-        println!("=== {what}: {} in {} s", if ok { "ok" } else { "FAILED" }, began.elapsed().as_secs());
-        if !ok {
-            failed.push(*what);
-        }
-    }
-    println!(
-        "\n{} of {} steps failed {failed:?} in {} s",
-        failed.len(),
-        steps.len(),
-        started.elapsed().as_secs()
-    );
-    failed.is_empty()
+/// The steps by their short names, in order.
+const STEPS: &[&str] = &[
+    "format",
+    "rules",
+    "licences",
+    "build",
+    "tests",
+    "lints",
+    "aarch64",
+    "documentation",
+    "doctests",
+    "explorer",
+];
+
+/// Tests that run first, as they last longest: the end of the run waits for none of them.
+const FIRST: &[&str] = &[];
+
+/// Tests at once for each processor. Most wait half of their time: for a mount, a daemon, a disk.
+const JOBS_PER_PROCESSOR: usize = 2;
+
+/// The words of `cargo xtask test`.
+#[derive(Debug, Default)]
+pub struct Wish {
+    /// Installs nothing from crates.io.
+    pub quick: bool,
+    /// Runs the tests of parity for aarch64 in an emulator.
+    pub arm: bool,
+    /// Only these steps; all if empty.
+    pub only: Vec<String>,
 }
 
-/// Kernels of parity for the other architecture: compiled where its standard library is installed, and run if that is wanted.
-fn arm_steps(runner: &Runner, run: bool) -> Vec<(&'static str, Vec<&'static str>)> {
+impl Wish {
+    /// Reads the words behind `cargo xtask test`.
+    ///
+    /// # Errors
+    /// A sentence about a word that is not known.
+    pub fn read(words: &[String]) -> Result<Wish, String> {
+        let mut wish = Wish::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--quick" => wish.quick = true,
+                "--aarch64" => wish.arm = true,
+                "--only" => {
+                    let step = words.next().filter(|step| STEPS.contains(&step.as_str()));
+                    let step = step.ok_or_else(|| format!("--only takes one of {}", STEPS.join(", ")))?;
+                    wish.only.push(step.clone());
+                }
+                other => return Err(format!("{other} is not known")),
+            }
+        }
+        Ok(wish)
+    }
+
+    fn wants(&self, step: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == step)
+    }
+}
+
+/// A step that has ended.
+struct Done {
+    step: &'static str,
+    seconds: f64,
+    busy: f64,
+    ok: bool,
+}
+
+/// Steps that have ended, in the order in which they did.
+#[derive(Default)]
+struct Board {
+    done: Mutex<Vec<Done>>,
+}
+
+impl Board {
+    /// Runs a step if it is wished, tells how it ended, and gives that.
+    fn step(&self, wish: &Wish, step: &'static str, work: impl FnOnce() -> bool) {
+        if !wish.wants(step) {
+            return;
+        }
+        let (began, clock) = (Instant::now(), Processors::now());
+        println!("\n=== {step}");
+        let ok = work();
+        let (seconds, busy) = (began.elapsed().as_secs_f64(), clock.busy_since());
+        println!("=== {step}: {} in {seconds:.0} s", if ok { "ok" } else { "FAILED" });
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push(Done { step, seconds, busy, ok });
+    }
+}
+
+/// Runs all steps, or those wished. True if all passed.
+///
+/// The tests and the steps that only compute run beside each other: tests wait about half of their time.
+pub fn run(root: &Path, wish: &Wish) -> bool {
+    let (started, clock) = (Instant::now(), Processors::now());
+    let runner = Runner::new(root);
+    let board = Board::default();
+    let mut tally = Tally::default();
+    runner.packages(PACKAGES, true);
+    std::thread::scope(|scope| {
+        let needs_build = ["build", "tests", "explorer"].iter().any(|step| wish.wants(step));
+        let suite = scope.spawn(|| {
+            if !wish.quick && wish.wants("tests") {
+                runner.tool(PJDFSTEST);
+            }
+        });
+        board.step(wish, "format", || runner.cargo(&["fmt", "--all", "--check"]));
+        board.step(wish, "rules", || is_clean(&crate::tidy::check(root)));
+        board.step(wish, "licences", || is_clean(&crate::licences::check(root)));
+        let mut tests = None;
+        if needs_build {
+            let with_build = Wish { only: Vec::new(), ..Wish::default() };
+            board.step(&with_build, "build", || {
+                tests = test_run::build(&runner);
+                tests.is_some()
+            });
+        }
+        let _ = suite.join();
+        let is_built = tests.is_some();
+        let (runner, board) = (&runner, &board);
+        let computing = scope.spawn(move || computing_steps(root, runner, wish, board, is_built));
+        if let Some(tests) = &tests {
+            board.step(wish, "tests", || {
+                tally = tests.run(runner, processors() * JOBS_PER_PROCESSOR, FIRST);
+                tally.failed.is_empty()
+            });
+        }
+        match computing.join() {
+            Ok(doctests) => tally.passed += doctests,
+            Err(_) => tally.failed.push("a step of the check panicked".to_owned()),
+        }
+    });
+    if tally.programs > 0 {
+        tally.print();
+    }
+    let done = board.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("\nseconds  processors busy  step");
+    for Done { step, seconds, busy, ok } in &done {
+        let failed = if *ok { "" } else { "  FAILED" };
+        println!("{seconds:7.0}  {:13.0} %  {step}{failed}", busy * 100.0);
+    }
+    let (whole, busy) = (started.elapsed().as_secs_f64(), clock.busy_since() * 100.0);
+    println!("{whole:7.0}  {busy:13.0} %  all, with what was installed");
+    println!(
+        "{} tests in {} programs, {:.0} s if run one after the other",
+        tally.passed + tally.failed.len(),
+        tally.programs,
+        tally.work
+    );
+    if tally.programs > 0 {
+        println!("{}", tally.line());
+    }
+    done.iter().all(|step| step.ok) && tally.failed.is_empty()
+}
+
+/// The steps that compute and do not wait, one after the other. Gives the number of doctests that passed.
+fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_built: bool) -> usize {
+    let mut doctests = 0;
+    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    board.step(wish, "lints", || runner.quietly(runner.cargo_command().args(lints)).is_some());
+    for words in arm_steps(runner, wish) {
+        board.step(wish, "aarch64", || runner.quietly(runner.cargo_command().args(words)).is_some());
+    }
+    let documentation = ["doc", "--workspace", "--no-deps"];
+    board
+        .step(wish, "documentation", || runner.quietly(runner.cargo_command().args(documentation)).is_some());
+    board.step(wish, "doctests", || {
+        let output = runner.quietly(runner.cargo_command().args(["test", "--workspace", "--doc"]));
+        doctests = output.as_deref().map_or(0, test_run::passed_of);
+        output.is_some()
+    });
+    if is_built {
+        // Each commit samples other workloads, and always the same.
+        board.step(wish, "explorer", || {
+            let mut explorer = runner.command(&runner.target().join("debug/steadfast-sim"));
+            explorer.args(["--states", "100000", "--seconds", "240", "--from", &commit(root)]);
+            runner.quietly(&mut explorer).is_some()
+        });
+    }
+    doctests
+}
+
+/// Prints findings. True if there are none.
+fn is_clean(findings: &[String]) -> bool {
+    findings.iter().for_each(|finding| println!("{finding}"));
+    findings.is_empty()
+}
+
+/// Kernels of parity for the other architecture: compiled where its standard library is installed, and run if that is wished.
+fn arm_steps(runner: &Runner, wish: &Wish) -> Vec<Vec<&'static str>> {
+    if !wish.wants("aarch64") {
+        return Vec::new();
+    }
     let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", ARM]).output();
     let folder = libraries.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned());
     if !folder.is_ok_and(|folder| !folder.is_empty() && Path::new(&folder).exists()) {
@@ -105,18 +244,45 @@ fn arm_steps(runner: &Runner, run: bool) -> Vec<(&'static str, Vec<&'static str>
     }
     let check =
         ["clippy", "--target", ARM, "--package", "steadfast-vdev", "--all-targets", "--", "-D", "warnings"];
-    let mut steps = vec![("parity for aarch64", check.to_vec())];
-    if run {
+    let mut steps = vec![check.to_vec()];
+    if wish.arm {
         runner.packages(ARM_PACKAGES, true);
         match ARM_PACKAGES.iter().find(|(mark, _)| !Path::new(mark).exists()) {
             Some((_, package)) => println!("SKIPPED parity for aarch64, run: {package} is not installed"),
-            None => {
-                let test = ["test", "--target", ARM, "--package", "steadfast-vdev", "--lib"];
-                steps.push(("parity for aarch64, run", test.to_vec()));
-            }
+            None => steps.push(vec!["test", "--target", ARM, "--package", "steadfast-vdev", "--lib"]),
         }
     }
     steps
+}
+
+/// Processors of this machine.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Time that all processors have spent, in ticks: (working, doing nothing).
+struct Processors(u64, u64);
+
+impl Processors {
+    fn now() -> Processors {
+        Processors::read(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+    fn read(stat: &str) -> Processors {
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).take(8).map(|n| n.parse().unwrap_or(0)).collect();
+        let idle = ticks.iter().skip(3).take(2).sum();
+        Processors(ticks.iter().sum::<u64>() - idle, idle)
+    }
+
+    /// The part of the time since then in which they worked.
+    fn busy_since(&self) -> f64 {
+        let Processors(working, idle) = Processors::now();
+        let (working, idle) = (working.saturating_sub(self.0), idle.saturating_sub(self.1));
+        working as f64 / (working + idle).max(1) as f64
+    }
 }
 
 /// The commit that is checked out, as a number; 0 where there is none.
@@ -130,6 +296,7 @@ fn commit(root: &Path) -> String {
 /// Runs programs with the tools that were installed for this repository on the path.
 pub struct Runner {
     root: PathBuf,
+    target: PathBuf,
     tools: PathBuf,
     path: std::ffi::OsString,
 }
@@ -138,15 +305,23 @@ impl Runner {
     /// For the tree at `root`.
     pub fn new(root: &Path) -> Runner {
         let tools = root.join("target/tools");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut paths = vec![tools.join("bin")];
         paths.extend(std::env::split_paths(&path));
-        Runner { root: root.to_path_buf(), tools, path: std::env::join_paths(paths).unwrap_or(path) }
+        let path = std::env::join_paths(paths).unwrap_or(path);
+        Runner { root: root.to_path_buf(), target, tools, path }
+    }
+
+    /// For tests of what runs programs: everything that is written is below `folder`.
+    #[cfg(test)]
+    pub fn building_in(folder: &Path) -> Runner {
+        Runner { target: folder.join("target"), ..Runner::new(folder) }
     }
 
     /// Where cargo builds.
     pub fn target(&self) -> PathBuf {
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), PathBuf::from)
+        self.target.clone()
     }
 
     /// A program, to be given arguments.
@@ -156,15 +331,35 @@ impl Runner {
         command
     }
 
-    /// `cargo` with these words. True if it succeeded.
-    pub fn cargo(&self, args: &[&str]) -> bool {
+    /// `cargo` in the tree, to be given arguments.
+    pub fn cargo_command(&self) -> Command {
         let mut command = self.command(Path::new("cargo"));
         command
-            .args(args)
             .current_dir(&self.root)
             .envs(ARM_SETTINGS)
             .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
-        command.status().is_ok_and(|status| status.success())
+        command
+    }
+
+    /// `cargo` with these words. True if it succeeded.
+    pub fn cargo(&self, args: &[&str]) -> bool {
+        self.cargo_command().args(args).status().is_ok_and(|status| status.success())
+    }
+
+    /// Runs a command and prints its output when it has ended, so that it does not mix with others. Gives what it wrote to
+    /// standard output if it succeeded.
+    fn quietly(&self, command: &mut Command) -> Option<String> {
+        match command.stdin(Stdio::null()).output() {
+            Ok(output) => {
+                let out = String::from_utf8_lossy(&output.stdout);
+                println!("{}{}", test_run::without_counts(&out), String::from_utf8_lossy(&output.stderr));
+                output.status.success().then(|| out.into_owned())
+            }
+            Err(error) => {
+                println!("{command:?}: {error}");
+                None
+            }
+        }
     }
 
     fn has(&self, program: &str) -> bool {
@@ -205,10 +400,47 @@ impl Runner {
         if !self.has(name) {
             println!("installing {name} {version}");
             let tools = self.tools.display().to_string();
-            if !self.cargo(&["install", name, "--version", version, "--locked", "--quiet", "--root", &tools])
-            {
+            // A folder of its own, or it would wait for the build that runs beside it.
+            let target = self.tools.join("build").display().to_string();
+            let words = ["install", name, "--version", version, "--locked", "--quiet", "--root", &tools];
+            if !self.cargo(&[&words[..], &["--target-dir", &target]].concat()) {
                 println!("{name} could not be installed; what needs it will be skipped");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(words: &str) -> Result<Wish, String> {
+        Wish::read(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_steps_run_unless_some_are_named() {
+        assert!(STEPS.iter().all(|step| wish("").expect("read").wants(step)));
+        let some = wish("--quick --only lints --only tests").expect("read");
+        assert!(some.quick && some.wants("lints") && some.wants("tests") && !some.wants("format"));
+        for wrong in ["--only", "--only lint", "--fast"] {
+            assert!(wish(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_is_on_the_board_and_one_that_is_not_wished_is_not() {
+        let board = Board::default();
+        let only = wish("--only lints").expect("read");
+        board.step(&only, "lints", || false);
+        board.step(&only, "format", || panic!("not wished"));
+        let done = board.done.into_inner().expect("whole");
+        assert_eq!(done.iter().map(|done| (done.step, done.ok)).collect::<Vec<_>>(), [("lints", false)]);
+    }
+
+    #[test]
+    fn time_without_work_is_idle_or_waits_for_a_disk() {
+        let Processors(working, idle) = Processors::read("cpu  10 1 20 300 40 2 3 4 5 6\ncpu0 1 1 1 1\n");
+        assert_eq!((working, idle), (10 + 1 + 20 + 2 + 3 + 4, 340));
     }
 }

@@ -3,9 +3,16 @@
 
 mod book;
 mod check;
+mod circles;
 mod deb;
 mod fuzz;
+mod labels;
+mod licences;
+mod prose;
+mod ratchet;
+mod rooms;
 mod suites;
+mod test_run;
 mod tidy;
 
 use std::path::PathBuf;
@@ -15,18 +22,28 @@ fn main() -> ExitCode {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     match std::env::args().nth(1).as_deref() {
         Some("tidy") => {
-            let findings = tidy::check(&root);
-            for finding in &findings {
-                println!("{finding}");
+            if std::env::args().any(|arg| arg == "--lower")
+                && let Err(error) = tidy::lower(&root)
+            {
+                eprintln!("xtask/ratchets.txt: {error}");
             }
-            println!("tidy: {} findings", findings.len());
-            ExitCode::from(u8::from(!findings.is_empty()))
+            told("tidy", &tidy::check(&root))
         }
-        Some("test") => {
-            let quick = std::env::args().any(|arg| arg == "--quick");
-            let arm = std::env::args().any(|arg| arg == "--aarch64");
-            ExitCode::from(u8::from(!check::run(&root, quick, arm)))
+        Some("circles") => {
+            for (name, circles) in circles::of_tree(&root) {
+                println!("{name}: {}", circles.first().map_or(1, Vec::len));
+                circles.iter().for_each(|circle| println!("    {}", circle.join(" ")));
+            }
+            ExitCode::SUCCESS
         }
+        Some("licences") => told("licences", &licences::check(&root)),
+        Some("test") => match check::Wish::read(&std::env::args().skip(2).collect::<Vec<_>>()) {
+            Ok(wish) => ExitCode::from(u8::from(!check::run(&root, &wish))),
+            Err(sentence) => {
+                eprintln!("cargo xtask test: {sentence}");
+                ExitCode::from(2)
+            }
+        },
         Some(kind @ ("conformance" | "stress")) => {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!suites::run(&root, kind, &words)))
@@ -39,16 +56,27 @@ fn main() -> ExitCode {
         Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
         _ => {
             for line in [
-                "usage: cargo xtask test [--quick] [--aarch64]   everything the server runs; installs what the tests need",
+                "usage: cargo xtask test [--quick] [--aarch64] [--only STEP]...   everything the server runs, or some steps of it; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask deb              a Debian package of the program and what belongs to it",
                 "       cargo xtask book             README and docs/ as one site in target/book/html; installs mdbook",
-                "       cargo xtask tidy             house rules that the compiler does not know",
+                "       cargo xtask licences         licences, versions and sources of all packages, by deny.toml",
+                "       cargo xtask circles          files of each crate that import one another in a loop",
+                "       cargo xtask tidy [--lower]   house rules that the compiler does not know; lowers the listed counts",
             ] {
                 eprintln!("{line}");
             }
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints findings and their number. A failure if there is one.
+fn told(rule: &str, findings: &[String]) -> ExitCode {
+    for finding in findings {
+        println!("{finding}");
+    }
+    println!("{rule}: {} findings", findings.len());
+    ExitCode::from(u8::from(!findings.is_empty()))
 }

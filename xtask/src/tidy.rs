@@ -1,11 +1,17 @@
 //! House rules that the compiler does not know. Each rule has a test here that makes it fire.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::labels::Labels;
+use crate::ratchet::{self, Counts, Rule};
+use crate::{circles, prose, rooms};
+
 /// Most lines a source file may have.
-const LINES_MAX: usize = 1_500;
+const LINES: Rule = Rule { name: "lines", goal: 1_000, advice: "split it" };
+/// Most files that may import one another in a loop.
+const CIRCLE: Rule = Rule { name: "circle", goal: 8, advice: "`cargo xtask circles` shows it; cut it" };
 
 /// Rooms from the metal upwards: a crate imports only crates of a lower rank (docs/DESIGN.md, section 3).
 const RANKS: &[(&str, u32)] = &[
@@ -48,7 +54,24 @@ const SIMULATOR: &str = "steadfast-sim";
 
 /// All findings in the tree at `root`, one line each.
 pub fn check(root: &Path) -> Vec<String> {
-    let mut findings = Vec::new();
+    let (mut findings, counts) = read(root);
+    findings.extend(ratchet::check(root, &counts));
+    findings.sort();
+    findings
+}
+
+/// Writes the counts of today into the list of ratchets where they are smaller.
+///
+/// # Errors
+/// Of the system.
+pub fn lower(root: &Path) -> std::io::Result<()> {
+    ratchet::lower(root, &read(root).1)
+}
+
+/// Findings of the rules that are walls, and counts for those that are ratchets.
+fn read(root: &Path) -> (Vec<String>, Counts) {
+    let (mut findings, mut counts, mut labels) = (Vec::new(), Counts::default(), Labels::default());
+    let (mut design, mut imports) = (String::new(), BTreeMap::new());
     for file in files(root) {
         let Ok(text) = fs::read_to_string(&file) else { continue };
         let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
@@ -56,10 +79,85 @@ pub fn check(root: &Path) -> Vec<String> {
         if name.ends_with(".md") {
             check_links(root, &file, &name, &text, &mut findings);
         }
+        if name.ends_with(".rs") && !name.starts_with("xtask/") {
+            counts.add(LINES, &name, text.lines().count());
+            prose::count(shelf(&name), &text, &mut counts);
+        }
+        // Decisions and measurements are of their day.
+        if !name.starts_with("xtask/") && !name.contains("/decisions/") && !name.contains("/measurements/") {
+            labels.read(&name, &text, &mut counts);
+        }
+        if name.ends_with("/Cargo.toml") {
+            let folder = file.parent().unwrap_or(root);
+            check_left_out(&name, &text, |path| sources(&folder.join(path)), &mut findings);
+            if let Some(room) = room(&name) {
+                imports.insert(room.to_owned(), own_imports(&text));
+            }
+        }
+        if name == "docs/DESIGN.md" {
+            design = text;
+        }
+    }
+    findings.extend(labels.findings());
+    findings.extend(rooms::check(&design, &imports));
+    for (name, circles) in circles::of_tree(root) {
+        counts.add(CIRCLE, &name, circles.first().map_or(0, Vec::len));
     }
     check_dependency_notes(root, &mut findings);
-    findings.sort();
-    findings
+    (findings, counts)
+}
+
+/// The text of a source file, or of all below a folder.
+fn sources(path: &Path) -> String {
+    if path.is_dir() {
+        let texts = files(path).into_iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
+        texts.map(|file| fs::read_to_string(file).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    } else {
+        fs::read_to_string(path).unwrap_or_default()
+    }
+}
+
+/// A target whose tests a manifest leaves out has none.
+fn check_left_out(name: &str, manifest: &str, sources: impl Fn(&str) -> String, findings: &mut Vec<String>) {
+    let mut section = "";
+    let mut path = "src";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            (section, path) = (line.trim(), "src");
+        } else if let Some(named) = line.strip_prefix("path = ") {
+            path = named.trim_matches('"');
+        }
+        let is_lib = section == "[lib]";
+        if line == "doctest = false" && has_doctest(&sources("src")) {
+            findings.push(format!("{name}: doctest = false, but there are doctests"));
+        }
+        if line == "test = false" && (is_lib || section == "[[bin]]") && sources(path).contains("#[test]") {
+            findings.push(format!("{name}: test = false, but there are tests in {path}"));
+        }
+    }
+}
+
+/// True if a fence in a doc comment opens a block of Rust.
+fn has_doctest(text: &str) -> bool {
+    let mut is_open = false;
+    for line in text.lines().map(str::trim_start) {
+        let Some(fence) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            is_open = false;
+            continue;
+        };
+        let Some(language) = fence.trim().strip_prefix("```") else { continue };
+        if !is_open && language != "text" {
+            return true;
+        }
+        is_open = !is_open;
+    }
+    false
+}
+
+/// The folder that counts of a file go to: `crates/NAME`, `lab/NAME`, `tests`.
+fn shelf(name: &str) -> &str {
+    let depth = if name.starts_with("crates/") || name.starts_with("lab/") { 2 } else { 1 };
+    name.match_indices('/').nth(depth - 1).map_or(name, |(at, _)| &name[..at])
 }
 
 fn files(root: &Path) -> Vec<PathBuf> {
@@ -94,9 +192,6 @@ fn check_text(name: &str, text: &str, findings: &mut Vec<String>) {
         return; // holds the very words it looks for
     }
     let code = name.ends_with(".rs");
-    if code && text.lines().count() > LINES_MAX {
-        findings.push(format!("{name}: more than {LINES_MAX} lines; split it"));
-    }
     for (index, line) in text.lines().enumerate() {
         let at = index + 1;
         for path in ["/work/", "/farm/", "/root/."] {
@@ -255,8 +350,34 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_noticed() {
-        assert_eq!(findings("crates/tree/src/a.rs", &"\n".repeat(LINES_MAX + 1)).len(), 1);
+    fn a_long_file_and_a_large_circle_are_noticed() {
+        for rule in [LINES, CIRCLE] {
+            let mut counts = Counts::default();
+            counts.add(rule, "crates/tree", rule.goal);
+            assert_eq!(counts.findings("").len(), 0);
+            counts.add(rule, "crates/tree", 1);
+            assert_eq!(counts.findings("").len(), 1);
+        }
+    }
+
+    #[test]
+    fn tests_that_a_manifest_leaves_out_are_noticed() {
+        let left_out = |manifest: &str, source: &str| {
+            let mut findings = Vec::new();
+            check_left_out("crates/a/Cargo.toml", manifest, |_| source.to_owned(), &mut findings);
+            findings.len()
+        };
+        assert_eq!(left_out("[lib]\ndoctest = false\n", "/// ```\n/// f();\n/// ```\n"), 1);
+        assert_eq!(left_out("[lib]\ndoctest = false\n", "/// ```text\n/// f();\n/// ```\n"), 0);
+        assert_eq!(left_out("[[bin]]\npath = \"src/main.rs\"\ntest = false\n", "#[test]\nfn a() {}"), 1);
+        assert_eq!(left_out("[lib]\ntest = false\n", "#[test]\nfn a() {}"), 1);
+        assert_eq!(left_out("[lib]\n", "#[test]\nfn a() {}"), 0);
+    }
+
+    #[test]
+    fn counts_go_to_the_crate_of_a_file() {
+        assert_eq!(shelf("crates/pool/src/a.rs"), "crates/pool");
+        assert_eq!(shelf("tests/tests/a.rs"), "tests");
     }
 
     #[test]
