@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -558,6 +558,19 @@ fn dedup_is_measured_beside_btrfs_and_xfs_and_cleaned_up() {
     assert!(report.positive("adds_up", "dedup") < report.positive("adds_up", "steadfast"), "{}", ran.out);
 }
 
+/// Waits until a run has come so far; fails with what the run says if it ends before.
+#[track_caller]
+fn running_until(mut child: Child, so_far: &str, has_come: impl Fn() -> bool) -> Child {
+    while !has_come() {
+        if child.try_wait().unwrap().is_some() {
+            let ended = child.wait_with_output().unwrap();
+            panic!("the run ended before {so_far}: {}", String::from_utf8_lossy(&ended.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
 #[test]
 fn ctrl_c_takes_loop_devices_away_too() {
     let test = "ctrl_c_takes_loop_devices_away_too";
@@ -571,11 +584,10 @@ fn ctrl_c_takes_loop_devices_away_too() {
     fs::create_dir(&work).unwrap();
     let mut command = Command::new(steadfast_bin());
     command.args(["lab", "run", "cow", "--size", "64M", "--arms", "ext4", "--out"]).arg(host.at("out"));
-    let mut child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
-    while !fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&work.display().to_string()) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before anything was mounted");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
+    let mounted =
+        || fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&work.display().to_string());
+    let child = running_until(child, "anything was mounted", mounted);
     host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -593,15 +605,12 @@ fn ctrl_c_takes_everything_away() {
     fs::create_dir(&work).unwrap();
     let mut command = Command::new(steadfast_bin());
     command.args(["lab", "run", "encryption", "--out"]).arg(host.at("out"));
-    let mut child = spawn(command.arg("--work").arg(&work).stderr(Stdio::piped())).unwrap();
+    let child = spawn(command.arg("--work").arg(&work).stderr(Stdio::piped())).unwrap();
     let mounted = || {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         mounts.matches(&work.display().to_string()).count() >= 3
     };
-    while !mounted() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before anything was mounted");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let child = running_until(child, "anything was mounted", mounted);
     let pid = child.id().to_string();
     host.exec("kill", &["-INT", &pid], b"").ok();
     let ended = child.wait_with_output().unwrap();
@@ -632,11 +641,8 @@ fn ctrl_c_ends_the_command_that_runs() {
     let mut command = Command::new(steadfast_bin());
     command.args(["lab", "run", "recovery", "--arms", "zfs-fuse", "--devices", &devices.join(",")]);
     command.arg("--zfs-fuse").arg(host.at("bin")).arg("--out").arg(host.at("out"));
-    let mut child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
-    while !host.at("bin/zpool.reached").exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it came to the command");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
+    let child = running_until(child, "it came to the command", || host.at("bin/zpool.reached").exists());
     host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -664,11 +670,9 @@ fn ctrl_c_ends_what_makes_a_file_system_in_other_experiments_too() {
         let mut command = Command::new(steadfast_bin());
         command.args(["lab", "run", experiment, "--tiny", "--arms", "ext4", "--out"]).arg(out);
         command.env("PATH", &path).arg("--dir").arg(&work).stderr(Stdio::piped());
-        let mut child = spawn(&mut command).unwrap();
-        while !host.at("bin/mkfs.ext4.reached").exists() {
-            assert!(child.try_wait().unwrap().is_none(), "{experiment} ended before it came to the command");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let child = spawn(&mut command).unwrap();
+        let reached = || host.at("bin/mkfs.ext4.reached").exists();
+        let child = running_until(child, "it came to the command", reached);
         host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);

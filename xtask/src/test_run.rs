@@ -3,6 +3,9 @@
 //! `cargo test` runs one program after the other, so what waits for a mount or a timer leaves the processors idle. A test that
 //! has a process of its own can be timed, and shares no statics, descriptors or environment with others. cargo-nextest works
 //! like that, too; docs/decisions/0129 says why it is not used.
+//!
+//! Each test has a mount namespace of its own where that is allowed. Otherwise a test that makes one would take copies of
+//! the mounts of others along, and their unmounting would not end until it ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -55,6 +58,8 @@ pub struct Tests {
     programs: Vec<Program>,
     tests: Vec<Test>,
     ignored: usize,
+    /// Each test gets a mount namespace of its own.
+    has_namespaces: bool,
 }
 
 /// Counts of tests, and the slowest.
@@ -90,7 +95,13 @@ pub fn build(runner: &Runner) -> Option<Tests> {
         ignored += left;
         tests.extend(run.into_iter().map(|name| Test { program: at, name }));
     }
-    Some(Tests { programs, tests, ignored })
+    Some(Tests { programs, tests, ignored, has_namespaces: can_unshare() })
+}
+
+/// Can this user make mount namespaces?
+fn can_unshare() -> bool {
+    let probe = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
 }
 
 /// Test programs named by cargo's messages.
@@ -210,7 +221,13 @@ impl Tests {
         let began = Instant::now();
         let run = || -> std::io::Result<bool> {
             let out = File::create(log)?;
-            let mut command = runner.command(&program.path);
+            let mut command = if self.has_namespaces {
+                let mut command = runner.command(Path::new("unshare"));
+                command.args(["--mount", "--"]).arg(&program.path);
+                command
+            } else {
+                runner.command(&program.path)
+            };
             command.args(["--exact", &test.name, "--nocapture"]).current_dir(&program.folder);
             command.env("CARGO_MANIFEST_DIR", &program.folder);
             let status = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).status()?;
@@ -299,7 +316,7 @@ mod tests {
         let program =
             Program { name: "xtask".to_owned(), path: std::env::current_exe().expect("a path"), folder };
         let tests = names.iter().map(|name| Test { program: 0, name: (*name).to_owned() }).collect();
-        Tests { programs: vec![program], tests, ignored: 0 }
+        Tests { programs: vec![program], tests, ignored: 0, has_namespaces: can_unshare() }
     }
 
     fn tally(names: &[&str], first: &[&str]) -> Tally {

@@ -256,8 +256,16 @@ impl FileSystem {
     }
 
     /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.
+    ///
+    /// # Errors
+    /// `ESTALE` for `.` of an inode without links: the kernel asks this only if it does not know the
+    /// inode any more, and the forget that lets the inode go may still be under way.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry> {
         if name == b"." {
+            let inode = self.dataset.inode(InodeId(parent))?;
+            if inode.record().nlink == 0 {
+                return Err(Errno::ESTALE);
+            }
             return self.entry(InodeId(parent));
         }
         let directory = self.directory(parent)?;

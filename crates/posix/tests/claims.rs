@@ -81,6 +81,8 @@ fn orphans_are_reclaimed_at_open() {
     world.fs.unlink(1, b"open").expect("removes");
     world.commit();
     assert_eq!(world.content(kept), vec![3; 50_000], "an open file lives");
+    let by_handle = world.fs.lookup(kept, b".").map(|found| found.ino);
+    assert_eq!(by_handle, Err(Errno::ESTALE), "but no handle finds it any more");
     assert_eq!(world.fs.dataset().orphans().expect("listed").len(), 2);
     world.reopen();
     assert_eq!(world.fs.getattr(kept), Err(Errno::ESTALE));
