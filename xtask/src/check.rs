@@ -58,7 +58,13 @@ const STEPS: &[&str] = &[
 ];
 
 /// Tests that run first, as they last longest: the end of the run waits for none of them.
-const FIRST: &[&str] = &[];
+const FIRST: &[&str] = &[
+    "verbs::verbs_may_be_cut_anywhere",
+    "moving::the_power_goes_at_any_write_of_a_verb",
+    "verbs::verbs_of_uneven_groups_may_be_cut_anywhere",
+    "explorer::what_groups_make_up_for_costs_nothing",
+    "explorer::kept_seeds_stay_good",
+];
 
 /// Tests at once for each processor. Most wait half of their time: for a mount, a daemon, a disk.
 const JOBS_PER_PROCESSOR: usize = 2;

@@ -61,5 +61,7 @@ mod forge;
 mod forge_stream;
 #[path = "common/streams.rs"]
 mod hosts;
+#[path = "common/outlet.rs"]
+mod outlet;
 #[path = "common/promises.rs"]
 mod promises;

@@ -30,6 +30,17 @@ impl Freeing {
         Turn(self)
     }
 
+    /// Asks something that must not see a part of a commit. `None` if one was under way meanwhile: ask
+    /// again, under the commit's own lock.
+    pub fn between_commits<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        let before = self.turns.load(Ordering::SeqCst);
+        if !before.is_multiple_of(2) {
+            return None;
+        }
+        let answer = ask();
+        (self.turns.load(Ordering::SeqCst) == before).then_some(answer)
+    }
+
     /// What `count` finds, and at least 1 while a commit is under way that may have taken something from where it looks.
     pub fn told(&self, count: impl Fn() -> u64) -> u64 {
         let mut most = 0;
@@ -96,5 +107,16 @@ mod tests {
             0
         };
         assert_eq!(freeing.told(restless), 1);
+    }
+
+    #[test]
+    fn an_answer_from_the_midst_of_a_commit_is_none() {
+        let freeing = Freeing::default();
+        assert_eq!(freeing.between_commits(|| 5), Some(5));
+        let turn = freeing.begin(false);
+        assert_eq!(freeing.between_commits(|| 5), None);
+        drop(turn);
+        assert_eq!(freeing.between_commits(|| drop(freeing.begin(false))), None);
+        assert_eq!(freeing.between_commits(|| 6), Some(6));
     }
 }

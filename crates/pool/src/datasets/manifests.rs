@@ -150,15 +150,18 @@ impl Datasets {
 
     /// The blocks behind a place, as many as are taken at once: those of the target, and with a base those that only the base has.
     pub(crate) fn listed_batch(&self, listed: &Listed, after: Option<Place>) -> Result<Batch> {
-        loop {
-            let all = Txg(0)..listed.target;
-            let lines = self.lines(listed.id, &all);
-            let batch = self.listed_batch_once(listed, after)?;
-            // A promotion gives cells to others.
-            if self.lines(listed.id, &all) == lines {
-                return Ok(batch);
-            }
+        // A commit frees what a cell let go: in the midst of one a block could be found in a cell and
+        // its other reference be gone. A promotion gives cells to others.
+        let all = Txg(0)..listed.target;
+        let lines = self.lines(listed.id, &all);
+        let at_rest = self.freeing.between_commits(|| self.listed_batch_once(listed, after));
+        if let Some(batch) = at_rest
+            && self.lines(listed.id, &all) == lines
+        {
+            return batch;
         }
+        let _turn = self.core.sync_turn.lock();
+        self.listed_batch_once(listed, after)
     }
 
     fn listed_batch_once(&self, listed: &Listed, after: Option<Place>) -> Result<Batch> {

@@ -506,6 +506,7 @@ impl Streams {
 
     /// [manifest.4] In a debug build what the manifest says is held against the trees.
     fn check_listed(&self, trees: &RawTrees<'_>, listed: &Listed) -> Result<()> {
+        let shared = self.core.references.any_shared();
         let (walked, told) = (trees.batch(None)?, self.datasets.listed_batch(listed, None)?);
         let only = |batch: &Batch, of: fn(&Named) -> bool| -> BTreeMap<_, _> {
             let blocks = batch.blocks.iter().filter(|(_, (_, named))| of(named));
@@ -520,7 +521,7 @@ impl Streams {
             entry.receiving.as_ref().is_some_and(|receiving| receiving.row.target == listed.id())
         };
         let receives = self.datasets.table.read().iter_all().any(|(_, entry)| is_target(entry));
-        if receives || self.core.references.any_shared() {
+        if receives || shared || self.core.references.any_shared() {
             let both = |named: &Named| named.target;
             assert!(
                 sent.keys().all(|place| listed_sent.contains_key(place) || told.blocks.contains_key(place))
