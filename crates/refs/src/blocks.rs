@@ -1,4 +1,5 @@
-//! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
+//! The view that trees and datasets have of `blockio`: blocks of one owner, with its keys and
+//! settings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,15 +84,15 @@ pub struct DatasetBlocks {
     pub nodes_cached: AtomicBool,
     /// Content is read ahead.
     pub ahead: AtomicBool,
-    /// Who knows what its snapshots hold.
+    /// The deadlist of its snapshots.
     pub deadlist: Arc<Deadlist>,
     /// Of a view of a raw dataset: where its blocks come from.
     pub raw: Option<RawSource>,
     /// Lists what is sealed, if it is.
     pub lister: Option<Lister>,
-    /// Who knows which blocks are shared.
+    /// The reference table (DDT).
     pub references: Arc<References>,
-    /// What is done with content that is there already.
+    /// How content is stored that is there already.
     pub dedup: RwLock<Dedup>,
     /// Keys digests of content.
     pub digest_key: Key,
@@ -99,7 +100,7 @@ pub struct DatasetBlocks {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What is done with content that is there already: the property `dedup`.
+/// How content is stored that is there already: the property `dedup`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Dedup {
     /// It is stored again.
@@ -122,7 +123,7 @@ impl Dedup {
     }
 }
 
-/// What becomes of a block that was given to be written.
+/// The fate of a block that was given to be written.
 enum Fate {
     /// It refers to one that is there.
     There(BlockPointer),
@@ -147,7 +148,7 @@ impl DatasetBlocks {
         Ok(pointers)
     }
 
-    /// What records hold, and what nothing else may be told from: `None` for what is no record.
+    /// Digests of the content of records; `None` for a block that is no record.
     fn digest(&self, blocks: &[BlockWrite<'_>]) -> Vec<Option<Known>> {
         let wanted: Vec<&[u8]> = blocks.iter().filter(|b| b.record).map(|b| &*b.data).collect();
         let mut digests = self.blockio.digests(&self.digest_key, &wanted).into_iter();
@@ -263,7 +264,7 @@ impl Blocks for DatasetBlocks {
     }
 
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
-        // What is kept of another pool is looked for among files.
+        // A block kept of another pool is looked for among files.
         if self.raw.is_some() {
             return pointers.iter().map(|_| None).collect();
         }
@@ -274,7 +275,7 @@ impl Blocks for DatasetBlocks {
     }
 
     fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
-        // What is fetched beside is handed over in the cache.
+        // A block that is fetched beside is handed over in the cache.
         if !self.cached.load(Ordering::Relaxed) {
             return;
         }

@@ -184,7 +184,7 @@ impl Sums {
     }
 }
 
-/// What sharing comes to, for reports.
+/// The sums of sharing, for reports.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SharingInfo {
     /// Sums of the table.
@@ -230,7 +230,7 @@ impl SharingInfo {
 /// Some rows, and the key to go on from.
 type Rows = (Vec<(Address, ReferenceRow)>, Option<Vec<u8>>);
 
-/// What a block is known by.
+/// The key by which the content of a block is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Known {
     /// Digest of its content.
@@ -353,7 +353,7 @@ impl References {
         state.cursor = known.then(|| vec![meta_keys::REFERENCE]);
     }
 
-    /// What sharing comes to.
+    /// The sums of sharing.
     pub fn info(&self) -> SharingInfo {
         let state = self.state.lock();
         SharingInfo {
@@ -563,7 +563,7 @@ impl References {
         state.cursor = None;
         let (rows, next) = read?;
         for (address, row) in &rows {
-            // What was let go meanwhile is not there any more.
+            // A row that was let go meanwhile is not there any more.
             if let Some(content) = &row.content
                 && state.pending.get(address).is_none_or(Option::is_some)
             {

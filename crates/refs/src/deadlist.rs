@@ -42,7 +42,7 @@ struct State {
     snapshots: Vec<Txg>,
     /// Its origin, or 0.
     base: Txg,
-    /// What was let go in the commit under way.
+    /// Blocks that were let go in the commit under way.
     pending: BTreeMap<CellId, Vec<CellPlace>>,
 }
 
@@ -99,7 +99,7 @@ pub fn places_of(pointer: &BlockPointer) -> impl Iterator<Item = CellPlace> + '_
     })
 }
 
-/// What cells hold together.
+/// The sum of what cells hold.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Sum {
     /// Stored bytes.

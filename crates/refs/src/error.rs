@@ -23,7 +23,7 @@ pub enum Error {
     BadDataset {
         /// Dataset.
         dataset: DatasetId,
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
     /// A write to a dataset that was received raw.

@@ -25,7 +25,9 @@
 //! [manifest.2] An entry whose block is dead goes when its segment goes, or when the cleaner moved what lived there. So there are no more entries than blocks
 //!      that the segments in use ever took.                                                                       `prune`
 //! [manifest.3] Writers of a dataset never change but for its end: they are its history, whatever is promoted.
-//! [manifest.4] What is said of S never lacks a block of it.                                          debug assertion: `raw_send.rs`
+//! [manifest.4] A list of S never lacks a block of it. It is read between two commits, or under the
+//!      commit's lock: a cell that is freed halfway would hide a shared block.
+//!      debug assertion: `check_listed` in `send.rs`
 //!
 //! ## Cost
 //! 66 bytes a block in the meta tree, stored twice, appended side by side: 0.1 % of records of 128 KiB. Nothing of it is kept in memory.
@@ -58,7 +60,7 @@ pub struct Manifests {
     pending: Mutex<Pending>,
 }
 
-/// What the commit under way is to list.
+/// Entries that the commit under way is to list.
 #[derive(Default)]
 struct Pending {
     written: Vec<(DatasetId, BlockPointer)>,
@@ -124,7 +126,7 @@ impl Manifests {
     /// Lists what was written since the last commit. Sync context. `forgets` one of it: a bug that is to be noticed.
     pub fn write(&self, space: &Space, forgets: bool) -> Result<()> {
         let Pending { mut written, referred } = std::mem::take(&mut *self.pending.lock());
-        // What died since would not be pruned if its segment went with it.
+        // An entry that died since would not be pruned if its segment went with it.
         written.retain(|(_, pointer)| space.is_live(pointer.copies[0]));
         written.sort_by_key(|(_, pointer)| pointer.copies[0]);
         if forgets {
@@ -214,7 +216,7 @@ impl Manifests {
                 Some(value) => self.meta.insert(key, value).map(drop),
                 None => self.meta.remove(key).map(drop),
             };
-            // What stays is entered before what it was known as goes, for who reads meanwhile.
+            // The new entry is made before the old one goes: a reader may come between.
             items.iter().filter(|(_, value)| value.is_some()).try_for_each(change)?;
             items.iter().filter(|(_, value)| value.is_none()).try_for_each(change)?;
         }

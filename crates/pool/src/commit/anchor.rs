@@ -22,7 +22,7 @@ impl Syncer {
             return Ok(());
         }
         let named = |root: &Root| root.uberblock.log.map(|head| head.epoch);
-        // What was promised in a log that the new root names as well goes on being promised.
+        // The promises of a log that the new root names as well go on.
         let goes_on = anchor.held().is_some_and(|(held, _)| named(&held) == named(&root));
         anchor.advance(root, if goes_on { None } else { Some(LogHead::default()) })?;
         let anchored = anchor.held().map(|(root, _)| root.uberblock.txg);

@@ -58,7 +58,7 @@ impl Core {
     /// A part of filling the index, in the free time of the sync task. True if there is more to do.
     pub(crate) fn fill_index_step(&self) -> bool {
         let _turn = self.sync_turn.lock();
-        // What cannot be read is stored again; whoever frees such a block is told.
+        // Content whose row cannot be read is stored again; the freeing of such a block tells it.
         self.references.fill_step().unwrap_or(false)
     }
 

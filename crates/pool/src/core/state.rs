@@ -28,7 +28,7 @@ use crate::core::history::History;
 use steadfast_refs::ddt::References;
 use steadfast_refs::manifest::Manifests;
 
-/// What seals the pool's own metadata.
+/// The key that seals the pool's own metadata.
 pub(crate) struct Sealing {
     pub keys: Arc<BlockKeys>,
     /// Keys the tags of uberblocks.
@@ -44,7 +44,7 @@ pub(crate) struct PoolProps {
     pub dirty: BTreeSet<String>,
 }
 
-/// What the next commit needs to know of the last one.
+/// Results of the last commit that the next one needs.
 pub(crate) struct CommitState {
     pub tag: [u8; 32],
     /// The uberblock that the tag is of; `None` before the first.
@@ -174,7 +174,7 @@ impl Core {
             *suspended = Some(reason.to_owned());
         }
         drop(suspended);
-        // What a suspended pool does not know it may not write anew: another daemon may have its devices.
+        // A suspended pool writes nothing anew: another daemon may have its devices.
         self.space.set_healing(false);
         self.txgs.commits.suspend(reason);
     }
@@ -210,7 +210,7 @@ impl Core {
             .map_err(|suspended| Error::Suspended { pool: self.name(), reason: suspended.reason.to_string() })
     }
 
-    /// What can be admitted now, between two commits.
+    /// Room for blocks that can be admitted now, between two commits.
     pub fn commit_room(&self) -> CommitRoom {
         // Each block that is written may have an item of its own, and each that is freed may take one along.
         let has_items = self.references.may_have_rows() || self.manifests.any();
@@ -231,7 +231,7 @@ impl Core {
         self.txgs.budget.set_limits(Limits { memory, space });
     }
 
-    /// What becomes of operations that a suspended pool cannot take, as the property `failmode` says.
+    /// The fate of operations that a suspended pool cannot take, as the property `failmode` says.
     pub fn apply_failmode(&self) {
         let waits = self.props.read().values.get("failmode").is_some_and(|value| value == "wait");
         self.txgs.commits.set_holding(waits);
@@ -299,7 +299,7 @@ pub(crate) fn block_bytes_max(slot_size: u32) -> u32 {
     (slot_size / 4).min(steadfast_format::BlockPointer::LSIZE_MAX)
 }
 
-/// What seals a pool, from its master key.
+/// The keys that seal a pool, from its master key.
 pub(crate) fn sealing_of(
     master: Key,
     wrapped: steadfast_format::WrappedKey,
