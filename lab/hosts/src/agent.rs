@@ -76,7 +76,7 @@ pub fn serve(agent: &Agent, stop: &AtomicBool, say: &(dyn Fn(&str) + Sync)) {
                 .spawn_scoped(scope, move || visitor(agent, socket, peer, stop, say));
             if let Err(error) = started {
                 agent.strangers.fetch_sub(1, Relaxed);
-                say(&format!("{peer} is turned away: the machine gives no more threads: {error}."));
+                say(&format!("The connection from {peer} was closed: no thread can be started: {error}."));
             }
         }
     });
@@ -124,7 +124,7 @@ fn visitor(
                 return None;
             }
             if begun.elapsed() > LEAVING || stop.load(Relaxed) {
-                return Some("it works for another master; wait until that is done.");
+                return Some("the agent works for another master; wait until it is done.");
             }
             std::thread::sleep(LOOK);
         }
@@ -138,9 +138,9 @@ fn visitor(
         Ok(receiver) => {
             say(&format!("A master at {peer} is connected."));
             let why = session(receiver, stop);
-            say(&format!("The master at {peer} is gone: {why}"));
+            say(&format!("The connection to the master at {peer} ended: {why}"));
         }
-        Err(error) => say(&format!("{peer} is turned away: {error}")),
+        Err(error) => say(&format!("The connection from {peer} was refused: {error}")),
     }
     drop(mine);
 }
@@ -175,7 +175,7 @@ fn session(mut receiver: Receiver, stop: &AtomicBool) -> String {
                     if let Some(order) = desk.hear(order)
                         && sender.send(order).is_err()
                     {
-                        break "the work ended by a mistake of its own; please report it.".to_string();
+                        break "internal error in the work; please report it.".to_string();
                     }
                 }
                 Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {

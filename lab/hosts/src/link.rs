@@ -165,7 +165,9 @@ pub(crate) fn connect(
     match answer.split_first() {
         Some((0, proof)) if secret.proves(Role::Agent, &exported, proof) => Ok(receiver),
         Some((1, why)) => Err(Error::Refused(format!("the agent refuses: {}", plain(why)))),
-        _ => Err(Error::Refused("who answers does not know the secret: it is no agent of yours.".into())),
+        _ => Err(Error::Refused(
+            "the other side does not know the secret; it is not one of your agents.".into(),
+        )),
     }
 }
 
@@ -190,7 +192,7 @@ pub(crate) fn accept(
         return Err(Error::Refused("the first frame is none of ours.".into()));
     };
     if u32::from_be_bytes(*version) != message::VERSION {
-        return refuse(&receiver, "it is of another version: use the same program on all hosts.");
+        return refuse(&receiver, "the versions differ: use the same program on all hosts.");
     }
     let Some((master, proof)) = rest.split_first_chunk() else {
         return Err(Error::Refused("the first frame is none of ours.".into()));

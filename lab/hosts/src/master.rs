@@ -56,7 +56,9 @@ impl Member {
         let told = match &self.way {
             Way::There(link) => link.send(&order).map_err(|e| e.to_string()),
             Way::Here(desk, orders) => match desk.hear(order) {
-                Some(order) => orders.send(order).map_err(|_| "its thread has ended".to_string()),
+                Some(order) => {
+                    orders.send(order).map_err(|_| "internal error: its thread has ended".to_string())
+                }
                 None => Ok(()),
             },
         };
@@ -148,7 +150,7 @@ impl<'a> Hosts<'a> {
                         worker::work(&own, &work, &|word| {
                             let _ = sender.send((at, Heard::Word(word)));
                         });
-                        let _ = sender.send((at, Heard::Gone("its thread has ended".into())));
+                        let _ = sender.send((at, Heard::Gone("internal error: its thread has ended".into())));
                     });
                     let way = Way::Here(desk, orders);
                     Member { name: host.name.clone(), at: "this machine".into(), way, gone: None }
@@ -428,8 +430,10 @@ impl Hosts<'_> {
                     for at in work.open() {
                         work.hosts[at].lost = true;
                         let name = self.members[at].name.clone();
-                        self.members[at].gone.get_or_insert("it did not end the run when told to".into());
-                        work.fail(format!("host={name} did not end the run when told to."));
+                        self.members[at]
+                            .gone
+                            .get_or_insert("it did not stop the run when it was told to".into());
+                        work.fail(format!("host={name} did not stop the run when it was told to."));
                     }
                 }
             }

@@ -62,7 +62,7 @@ impl Secret {
         let file = std::fs::File::open(path).map_err(|e| refused(e.to_string()))?;
         let meta = file.metadata().map_err(|e| refused(e.to_string()))?;
         if meta.permissions().mode() & 0o077 != 0 {
-            return Err(refused(format!("others may read the file; say 'chmod 600 {shown}'")));
+            return Err(refused(format!("other users can read the file; run 'chmod 600 {shown}'")));
         }
         let mut text = Vec::new();
         file.take(MOST_BYTES).read_to_end(&mut text).map_err(|e| refused(e.to_string()))?;
@@ -91,7 +91,7 @@ impl Secret {
     /// # Errors
     /// When the file is there or cannot be written.
     pub fn make(path: &Path) -> Result<(), Error> {
-        let refused = |why: String| Error::Secret(format!("'{}' cannot be made: {why}.", path.display()));
+        let refused = |why: String| Error::Secret(format!("'{}' cannot be created: {why}.", path.display()));
         let mut bytes = [0u8; 32];
         random(&mut bytes).map_err(|e| refused(e.to_string()))?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -208,7 +208,7 @@ fn a_wrong_secret_is_refused_by_both_and_so_is_a_second_master() {
     let why = refused(SECRET).unwrap();
     assert!(why.starts_with("host=one (127.0.0.1:") && why.contains("the secrets differ"), "{why}");
     assert!(!why.contains("0123456789"), "a secret is in no sentence");
-    one.hears("is turned away: the secrets differ");
+    one.hears("was refused: the secrets differ");
     assert!(one.said.lock().unwrap().iter().all(|line| !line.contains("long enough")));
     // Who knows it is served, and the next one waits.
     let socket = TcpStream::connect(one.address).unwrap();
@@ -329,7 +329,7 @@ fn hostile_bytes_change_nothing() {
     assert!(matches!(answer, Word::Refused(_)), "{answer:?}");
     drop(known);
     one.end();
-    assert!(one.said.lock().unwrap().iter().any(|line| line.contains("is turned away")));
+    assert!(one.said.lock().unwrap().iter().any(|line| line.contains("was refused")));
 }
 
 #[test]

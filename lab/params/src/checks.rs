@@ -7,7 +7,7 @@ use crate::section::{Definitions, Rd};
 pub(crate) fn check_journal(definitions: &Definitions, rds: &[Rd]) -> Result<(), Error> {
     let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
     if definitions.general.concatenate {
-        let text = "journal= and concatenatesds= do not go together here.".to_string();
+        let text = "journal= and concatenatesds= cannot be combined here.".to_string();
         return Err(Error::new(ErrorKind::Conflict, &place, "journal", text));
     }
     Ok(())
@@ -33,7 +33,7 @@ pub(crate) fn check_replay(definitions: &Definitions, runs: &[Run], rds: &[Rd]) 
     ] {
         if said {
             let text = format!(
-                "replay= and {word} do not go together here: what is done, and where, is in the trace."
+                "replay= and {word} cannot be combined here: the trace says which operations are done, and where."
             );
             return Err(Error::new(ErrorKind::Conflict, &place, word, text));
         }
@@ -51,7 +51,7 @@ pub(crate) fn check_validate(definitions: &mut Definitions, runs: &[Run], rds: &
         ("pattern", definitions.general.pattern.is_some()),
     ] {
         if said {
-            return refuse(word, format!("data validation and {word}= do not go together here."));
+            return refuse(word, format!("data validation and {word}= cannot be combined here."));
         }
     }
     let mut steps: Vec<u64> = Vec::new();
@@ -148,7 +148,10 @@ pub(crate) fn check_dedup(
     if let DedupSets::Percent(percent) = dedup.sets
         && percent / 100.0 > 1.0 / dedup.ratio
     {
-        let text = format!("dedupsets={percent}% are more contents than dedupratio={} allows", dedup.ratio);
+        let text = format!(
+            "dedupsets={percent}% asks for more different contents than dedupratio={} allows",
+            dedup.ratio
+        );
         return Err(
             Error::new(ErrorKind::Conflict, &place, "dedupsets", text).hint("use a smaller percentage")
         );

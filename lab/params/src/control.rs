@@ -197,7 +197,10 @@ pub(crate) fn errors(item: &Item) -> Result<ErrorLimit, Error> {
             Some(seconds) => {
                 Ok(ErrorLimit { count: u64::MAX, remove: Some(Removal::Seconds(seconds)), ..default })
             }
-            None => Err(bad(item, format!("data_errors=(remove,{seconds}): that is no number of seconds"))),
+            None => Err(bad(
+                item,
+                format!("data_errors=(remove,{seconds}): '{seconds}' is not a number of seconds"),
+            )),
         },
         [one] => match plain(one) {
             Some(count) => Ok(ErrorLimit { count, ..default }),
@@ -216,7 +219,7 @@ pub(crate) fn timeout(item: &Item) -> Result<Timeout, Error> {
     let words: Vec<&str> = item.values.iter().map(|value| value.text.as_str()).collect();
     let seconds = |text: &str| match number(text, Unit::Time) {
         Some(Number::Plain(value)) if (1.0..=1e9).contains(&value) => Ok(value as u64),
-        _ => Err(bad(item, format!("timeout=: '{text}' is no number of seconds"))),
+        _ => Err(bad(item, format!("timeout=: '{text}' is not a number of seconds"))),
     };
     let made = |seconds, then| Ok(Timeout { seconds, then });
     match words.as_slice() {
@@ -238,7 +241,7 @@ pub(crate) fn timeout(item: &Item) -> Result<Timeout, Error> {
 pub(crate) fn repeat(item: &Item) -> Result<Repeat, Error> {
     let text = single(item)?;
     repeat_text(text).ok_or_else(|| {
-        bad(item, format!("loop={text} is no number of rounds"))
+        bad(item, format!("loop={text}: '{text}' is not a number of rounds"))
             .hint("use loop=3, loop=90s, loop=5m or loop=24h")
     })
 }
@@ -279,7 +282,7 @@ pub(crate) fn histogram(item: &Item) -> Result<Vec<u64>, Error> {
     let mut out: Vec<u64> = Vec::new();
     for edge in edges {
         let ns = edge_ns(edge).ok_or_else(|| {
-            bad(item, format!("'{edge}' is no response time for histogram="))
+            bad(item, format!("histogram=: '{edge}' is not a response time"))
                 .hint("units are u, m, s; none is u")
         })?;
         if out.last().is_some_and(|last| *last >= ns) {

@@ -136,8 +136,8 @@ fn system(name: &str, items: &[Item]) -> Result<(String, Option<u16>), Error> {
         Some((system, _)) if system.contains(':') && !system.ends_with(']') => (text, None),
         Some((system, port)) => {
             let port = port.parse::<u16>().ok().filter(|port| *port > 0);
-            let port =
-                port.ok_or_else(|| bad(item, format!("system={text}: behind the colon stands no port")))?;
+            let port = port
+                .ok_or_else(|| bad(item, format!("system={text}: the colon must be followed by a port")))?;
             (system, Some(port))
         }
         None => (text, None),
@@ -208,7 +208,7 @@ pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error
     let general = &definitions.general;
     for (word, said) in [("journal", general.journal.is_some()), ("concatenatesds", general.concatenate)] {
         if said && elsewhere {
-            let text = format!("{word}= and several hosts do not go together here");
+            let text = format!("{word}= and several hosts cannot be combined here");
             return refuse(&hosts[0].place, word, text, "run it on the host itself, without hd=");
         }
     }
@@ -238,7 +238,7 @@ pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error
                             fsd.name,
                             fsd.hosts.join(", ")
                         );
-                        let hint = "say shared=yes, so that each has files of its own below the anchor, or host= on the fwd=";
+                        let hint = "write shared=yes, so that each host has its own files below the anchor, or host= on the fwd=";
                         return refuse(&fsd.place, "shared", text, hint);
                     }
                     let makes = |fwd: &Fwd| {
@@ -250,7 +250,7 @@ pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error
                         work.fwds.iter().find_map(|(fwd, _)| Some((fwd, makes(fwd)?)))
                     {
                         let text = format!(
-                            "operation={} on fsd={}, which several hosts share: each would meet the others' directories",
+                            "operation={} on fsd={}, which several hosts share: their directories would collide",
                             operation.name(),
                             fsd.name
                         );
@@ -258,7 +258,7 @@ pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error
                             &fwd.place,
                             "operation",
                             text,
-                            "say host= on the fwd=, or give each host an fsd=",
+                            "write host= on the fwd=, or give each host an fsd=",
                         );
                     }
                 }

@@ -357,30 +357,29 @@ fn why_refused(section: Section, name: &'static str) -> (String, &'static str) {
         // vdbench 5.04.07 refuses these in the same words.
         (Section::Fsd, "cleanup") => (
             "'cleanup=' parameter is obsolete",
-            "format=yes deletes what an earlier format left, -c does so once, format=clean deletes only",
+            "format=yes deletes files of an earlier format, -c does so once, format=clean only deletes",
         ),
         (Section::Fsd, "host") => (
             "No 'host=' parameter is allowed for a File System Definition (FSD)",
-            "say host= on the fwd= that uses it",
+            "write host= on the fwd= that uses it",
         ),
-        (Section::Fsd, "cloud") => ("cloud= (object stores) is not carried out", "files alone are measured"),
+        (Section::Fsd, "cloud") => ("cloud= (object stores) is not carried out", "only files are measured"),
         (Section::Fsd, "deduphotsets") => (
             "deduphotsets= are the first blocks of a storage (SD); a tree of files (FSD) has none",
             "use dedupsets= with few sets",
         ),
-        (Section::Sd, "streams") => ("streams= belongs to the wd=, as since 5.04", "say it on the wd="),
+        (Section::Sd, "streams") => ("streams= belongs to the wd=, as since 5.04", "write it on the wd="),
         (Section::Sd, "resetlun" | "resetbus") => {
-            ("buses and luns are not reset", "use startcmd= with a command of the system's")
+            ("buses and luns are not reset", "use startcmd= with a command of the operating system")
         }
-        (Section::Hd | Section::Rd, "mount") => (
-            "nothing is mounted: that is the operator's",
-            "mount it before, or use startcmd= on this machine",
-        ),
+        (Section::Hd | Section::Rd, "mount") => {
+            ("the program mounts nothing", "mount it before, or use startcmd= on this machine")
+        }
         (Section::Wd, "user") => ("a Java class cannot be loaded", "leave user= out"),
         (Section::General, "psrset") => ("processor sets of Solaris are not carried out", "use taskset(1)"),
         (Section::General, "unix2windows") => ("paths are not translated", "write them as they are here"),
         _ => {
-            let hint = "it would change what is measured, so it is refused rather than ignored";
+            let hint = "to ignore it would change the results, so it is refused";
             return (format!("{name}= is not carried out"), hint);
         }
     };

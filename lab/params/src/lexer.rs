@@ -188,7 +188,7 @@ impl<'a> Lexer<'a> {
                 open.pop();
             }
             self.warnings
-                .push(Warning { place, text: "the last line ends in a comma, and nothing follows".into() });
+                .push(Warning { place, text: "the last line ends with a comma, but no line follows".into() });
             if !open.is_empty() {
                 self.line(&open, name, &mut statements)?;
             }
@@ -322,7 +322,7 @@ impl<'a> Lexer<'a> {
                     let name: String =
                         tail.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
                     let word = format!("{c}{name}");
-                    let text = format!("nothing on the command line replaces {word}");
+                    let text = format!("no value for {word} is given on the command line");
                     return Err(Error::new(ErrorKind::Unresolved, place, &word, text)
                         .hint(format!("add {name}=value after the options")));
                 }
@@ -341,7 +341,7 @@ impl<'a> Lexer<'a> {
     ) -> Result<Vec<Statement>, Error> {
         let wanted = value.trim_matches('"').trim_end_matches(',');
         if nested {
-            let text = format!("include={wanted} stands in a file that is itself included");
+            let text = format!("include={wanted} is in a file that is itself included");
             return Err(Error::new(ErrorKind::NotYet, place, "include", text).hint("includes do not nest"));
         }
         let beside = path.parent().map_or_else(|| PathBuf::from(wanted), |dir| dir.join(wanted));

@@ -140,7 +140,7 @@ fn expand(
     }
     let Some(Number::Plain(step)) = number(step, unit).filter(|n| matches!(n, Number::Plain(v) if *v > 0.0))
     else {
-        return Err(bad(format!("'{step}' is no step of a range")));
+        return Err(bad(format!("'{step}' is not a step of a range")));
     };
     let up = high >= low;
     while (up && at <= high) || (!up && at >= high) {
@@ -163,7 +163,7 @@ pub fn names(item: &Item) -> Result<Vec<String>, Error> {
             continue;
         };
         if low.0 != high.0 || high.1 < low.1 {
-            let text = format!("{} is no range of names", value.text);
+            let text = format!("{} is not a range of names", value.text);
             return Err(Error::new(ErrorKind::BadValue, &item.place, &item.keyword, text)
                 .hint("both ends need the same letters before their numbers"));
         }
@@ -189,7 +189,7 @@ fn split_name(text: &str) -> Option<(&str, u64)> {
 
 fn not_a_number(item: &Item, text: &str) -> Error {
     let hint = "write a number, with k, m, g or t for powers of 1024";
-    Error::new(ErrorKind::BadValue, &item.place, text, format!("'{text}' is no number for {}=", item.keyword))
+    Error::new(ErrorKind::BadValue, &item.place, text, format!("{}=: '{text}' is not a number", item.keyword))
         .hint(hint)
 }
 

@@ -215,7 +215,7 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
         return wrong("Specifying 'iorate=' for a File System workload. Use 'fwdrate=' instead.");
     }
     if let (true, Some(_)) = (files, &rd.replay) {
-        return wrong("replay= is for storages (SD): operations of a trace have no names of files.");
+        return wrong("replay= is for storages (SD): a trace has no file names.");
     }
     if !files && rd.fwdrate.is_some() {
         return wrong("Specifying 'fwdrate=' for a raw workload. Use 'iorate=' instead.");
@@ -235,7 +235,7 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
                     ErrorKind::TooLarge,
                     &rd.place,
                     &rd.name,
-                    "these loops have no end in sight".into(),
+                    "these loops give too many runs".into(),
                 ));
             }
         }

@@ -30,7 +30,7 @@ pub(crate) fn plain(item: &Item, unit: Unit, low: f64, high: f64) -> Result<f64,
     match number(text, unit) {
         Some(Number::Plain(value)) => within(item, value, low, high),
         _ => {
-            let error = bad(item, format!("'{text}' is no number for {}=", item.keyword));
+            let error = bad(item, format!("{}=: '{text}' is not a number", item.keyword));
             let units = if unit == Unit::Size { "k, m, g, t" } else { "s, m, h" };
             Err(error.hint(match text.contains(['#', '*', '/']) {
                 true => "put a blank before a comment".to_string(),
@@ -64,7 +64,7 @@ pub(crate) fn percent(item: &Item) -> Result<f64, Error> {
     let text = single(item)?;
     match number(text, Unit::Size) {
         Some(Number::Plain(value) | Number::Percent(value)) => within(item, value, 0.0, 100.0),
-        None => Err(bad(item, format!("'{text}' is no percentage for {}=", item.keyword))),
+        None => Err(bad(item, format!("{}=: '{text}' is not a percentage", item.keyword))),
     }
 }
 
@@ -199,7 +199,7 @@ fn midpoint(item: &Item, rest: &[crate::lexer::Value]) -> Result<f64, Error> {
     let text = value.text.strip_prefix("midpoint=").unwrap_or(&value.text);
     match number(text, Unit::Size) {
         Some(Number::Plain(value)) => within(item, value, 0.001, 1e9),
-        _ => Err(bad(item, format!("'{text}' is no number for poisson"))),
+        _ => Err(bad(item, format!("poisson: '{text}' is not a number"))),
     }
 }
 
@@ -383,7 +383,7 @@ pub(crate) fn format(item: &Item) -> Result<Format, Error> {
         }
     }
     if format.complete {
-        let text = "format=complete goes with format=no only, as format=(no,complete)".to_string();
+        let text = "format=complete can be combined only with format=no, as format=(no,complete)".to_string();
         if item.values.iter().any(|v| !matches!(v.text.to_ascii_lowercase().as_str(), "no" | "complete")) {
             return Err(Error::new(ErrorKind::Conflict, &item.place, "complete", text));
         }

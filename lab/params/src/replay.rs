@@ -51,7 +51,7 @@ pub(crate) fn replay(item: &Item) -> Result<Replay, Error> {
         let (word, text) = value.text.split_once('=').unwrap_or((value.text.as_str(), ""));
         let plain = |low: f64| match number(text, Unit::Size) {
             Some(Number::Plain(value)) if (low..=4e18).contains(&value) => Ok(value as u64),
-            _ => Err(bad(item, format!("replay=: '{text}' is no number for {word}="))),
+            _ => Err(bad(item, format!("replay=: {word}=: '{text}' is not a number"))),
         };
         let refuse = |why: &str| {
             let text = format!("replay=: {word}= is not carried out: {why}");
@@ -99,15 +99,15 @@ pub(crate) fn share(
         Err(Error::new(ErrorKind::Conflict, &rd.place, word, text).hint(hint))
     };
     if !matches!(rate, Rate::Max | Rate::Fixed(_) | Rate::AsTraced) {
-        let text = format!("rd={}: a replay has one rate", rd.name);
-        return refuse("iorate", text, "say a number, max, or nothing for the trace's own");
+        let text = format!("rd={}: a replay has a single rate", rd.name);
+        return refuse("iorate", text, "write a number or max, or leave it out for the trace's own rate");
     }
     for (at, sd) in work.sds.iter().enumerate() {
         let mut users = work.wds.iter().filter(|(_, sds)| sds.contains(&at));
         if let (Some((first, _)), Some((second, _))) = (users.next(), users.next()) {
             let text =
                 format!("rd={}: wd={} and wd={} replay on sd={}", rd.name, first.name, second.name, sd.name);
-            return refuse("wd", text, "one wd= for each sd= is enough: what it does is in the trace");
+            return refuse("wd", text, "one wd= for each sd= is enough: the operations are in the trace");
         }
     }
     let mut out = Replay { shares: Vec::new(), ..replay.clone() };
@@ -120,7 +120,7 @@ pub(crate) fn share(
                 return refuse(
                     "replay",
                     text,
-                    "say which devices of the trace each of them has: replay=(device,...)",
+                    "write the devices of the trace for each of them: replay=(device,...)",
                 );
             }
             out.shares.push(ReplayShare { devices: Vec::new(), sds: vec![at] });
@@ -143,7 +143,7 @@ pub(crate) fn share(
     }
     let all: Vec<&String> = out.shares.iter().flat_map(|share| &share.devices).collect();
     if let Some((_, name)) = all.iter().enumerate().find(|(at, name)| all[..*at].contains(name)) {
-        let text = format!("rd={}: device {name} of the trace is there twice", rd.name);
+        let text = format!("rd={}: device {name} of the trace is listed twice", rd.name);
         return refuse("replay", text, "put it into one rg= and name that with replay= of each sd=");
     }
     let sizes = |sd: &Sd| sd.range.is_some() || sd.offset > 0;

@@ -650,7 +650,7 @@ fn sd(sd: &mut Sd, name: &str, item: &Item, general: Option<Dedup>) -> Result<()
         "offset" => sd.offset = read::bytes(item, 0)?,
         "replay" => sd.replay = replay::devices(item),
         "journal" => sd.journal = Some(read::single(item)?.to_string()),
-        _ => return Err(bad(item, format!("{name}= does not belong here"))),
+        _ => return Err(bad(item, format!("{name}= is not a parameter of this line"))),
     }
     Ok(())
 }
@@ -674,7 +674,7 @@ fn wd(named: &mut Named<Wd>, name: &str, item: &Item) -> Result<(), Error> {
         "priority" => wd.priority = Some(read::plain(item, Unit::Size, 1.0, 1e4)? as u32),
         "iorate" => wd.iorate = Some(read::plain(item, Unit::Size, 0.001, 1e9)?),
         "threads" => wd.threads = Some(read::threads(item)?),
-        _ => return Err(bad(item, format!("{name}= does not belong here"))),
+        _ => return Err(bad(item, format!("{name}= is not a parameter of this line"))),
     }
     Ok(())
 }
@@ -697,7 +697,7 @@ fn fsd(fsd: &mut Fsd, name: &str, item: &Item, general: Option<Dedup>) -> Result
             let all = read::choice(item, read::single(item)?, &["bottom", "all"])? == "all";
             fsd.spread = if all { Spread::All } else { Spread::Bottom };
         }
-        _ => return Err(bad(item, format!("{name}= does not belong here"))),
+        _ => return Err(bad(item, format!("{name}= is not a parameter of this line"))),
     }
     Ok(())
 }
@@ -719,7 +719,7 @@ fn fwd(named: &mut Named<Fwd>, name: &str, item: &Item) -> Result<(), Error> {
         "skew" => fwd.skew = Some(read::percent(item)?),
         "target" => fwd.target = Some(read::single(item)?.to_string()),
         "openflags" => fwd.openflags = Some(read::openflags(item)?),
-        _ => return Err(bad(item, format!("{name}= does not belong here"))),
+        _ => return Err(bad(item, format!("{name}= is not a parameter of this line"))),
     }
     Ok(())
 }
@@ -755,7 +755,7 @@ fn rd(rd: &mut Rd, name: &'static str, item: &Item) -> Result<(), Error> {
                 .into_iter()
                 .map(|(Number::Plain(v) | Number::Percent(v))| match v {
                     v if v > 0.0 && v <= 1000.0 => Ok(v),
-                    v => Err(bad(item, format!("{v} is no percentage of a curve"))),
+                    v => Err(bad(item, format!("curve=: {v} is not a percentage"))),
                 })
                 .collect();
             rd.curve = Some(list?);
@@ -825,7 +825,7 @@ fn make_loop(name: &'static str, item: &Item) -> Result<Loop, Error> {
                     "sizes" => Setting::Sizes(read::bytes(&item, 0)?),
                     "totalsize" => Setting::Totalsize(read::bytes(&item, 1)?),
                     "wss" => Setting::Workingset(read::bytes(&item, 1)?),
-                    _ => return Err(bad(&item, format!("{name}= does not belong here"))),
+                    _ => return Err(bad(&item, format!("{name}= is not a parameter of this line"))),
                 };
                 values.push((shown, setting));
             }

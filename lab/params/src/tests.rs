@@ -113,7 +113,7 @@ fn refusals_carry_vdbenchs_text_and_file_line_and_word() {
             3,
             "",
         ),
-        ("sd=sd1,lun=f,size=8M# x\n", "'8M#' is no number for size=", 1, "blank before a comment"),
+        ("sd=sd1,lun=f,size=8M# x\n", "size=: '8M#' is not a number", 1, "blank before a comment"),
     ];
     for (text, exact, line, hint) in cases {
         let error = refused(&text.replace("SD\n", sd));
@@ -459,7 +459,7 @@ fn hot_sets_are_pairs_and_belong_to_storages() {
 #[test]
 fn a_sentence_reads_as_one() {
     let error = refused("sd=sd1,lun=x,size=8x\n");
-    assert_eq!(error.sentence(), "bad.parm:1: '8x' is no number for size=; units are k, m, g, t");
+    assert_eq!(error.sentence(), "bad.parm:1: size=: '8x' is not a number; units are k, m, g, t");
     let error = refused("fsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,iorate=5\n");
     let whole =
         "bad.parm:3: 'rd=r': Specifying 'iorate=' for a File System workload. Use 'fwdrate=' instead.";
@@ -765,11 +765,11 @@ fn a_replay_has_a_trace_and_devices_and_no_draws() {
     let one = "sd=s1,lun=/x";
     for (general, sds, rd, why) in [
         ("", "sd=s1,lun=/x\nsd=s2,lun=/y", "replay=/t", "neither sd=s1 nor sd=s2"),
-        ("", "sd=s1,lun=/x,replay=c\nsd=s2,lun=/y,replay=c", "replay=/t", "c of the trace is there twice"),
-        ("", one, "replay=/t,iorate=curve", "has one rate"),
+        ("", "sd=s1,lun=/x,replay=c\nsd=s2,lun=/y,replay=c", "replay=/t", "c of the trace is listed twice"),
+        ("", one, "replay=/t,iorate=curve", "has a single rate"),
         ("", one, "replay=/t,forxfersize=(1k,2k)", "forxxx"),
         ("", one, "replay=(/t,stagger=5)", "stagger= is not carried out"),
-        ("", one, "replay=(/t,repeat=x)", "no number for repeat="),
+        ("", one, "replay=(/t,repeat=x)", "repeat=: 'x' is not a number"),
         ("", one, "replay=(/t,x=5)", "Unknown Replay parameter: x=5"),
         ("", "sd=s1,lun=/x,range=(1,2)", "replay=/t", "range= and offset="),
         ("validate=yes\n", one, "replay=/t", "replay= and validate"),

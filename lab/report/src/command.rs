@@ -49,18 +49,18 @@ const USAGE: &str = "usage:
   -s             Simulate: print the runs, do nothing.
   -c             Before the first format or use, delete what earlier formats left below the anchors.
   -cy, -cn, -co  format=yes, no or only for every run.
-  -v, -vr        Data validation: what is read is compared with what was written; r: read again after each write,
+  -v, -vr        Data validation: compares data read with data written; r: read again after each write,
   -vw, -vt       w: do not read before a write, t: remember the time of each write too.
   -j, -jr, -jro  Data validation with a journal; r: compare first what an earlier execution left, o: and nothing else,
   -jn, -jm,      n: entries need not be durable, m: only the map at the end of each run,
   -js, -ji       s: read only what was under way, i: and do not judge that.
-  -l [n]         Again and again, or n times, or for ns, nm, nh (seconds, minutes, hours).
+  -l [n]         Repeat without end, or n times, or for ns, nm, nh (seconds, minutes, hours).
   -t, -tf        Short test of a raw file, or of a tree of files.
   --allow-idle   Exit with 0 even if a run found nothing to do.
   --engine E     auto, threads (one for each of threads=) or uring (io_uring, where the kernel has it).
   --response R   call (as vdbench: a response time spans the call) or arrival (it begins when the operation was due).
-  --metrics A:P  Answer Prometheus at address A, port P: how it goes, over HTTP.
-  --secret file  What the agents of hd= know too; else the environment's STEADFAST_BENCH_SECRET.
+  --metrics A:P  Serve metrics for Prometheus over HTTP at address A, port P.
+  --secret file  Secret shared with the agents of hd=; default: the environment's STEADFAST_BENCH_SECRET.
   --plain        No live lines at the foot of a terminal.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
 

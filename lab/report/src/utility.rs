@@ -65,7 +65,7 @@ impl Flat {
             }
         }
         match flat.columns.is_empty() {
-            true => Err(format!("{} is no flatfile: it has no line of columns.", path.display())),
+            true => Err(format!("{} is not a flatfile: it has no line of columns.", path.display())),
             false => Ok(flat),
         }
     }

@@ -39,11 +39,11 @@ const CONTROL_TITLE: &str = "* steadfast lab control file, version 1";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "Unable to create anchor directory: {0}\n{1}; create its parent directory, or say create_anchors=yes."
+        "Unable to create anchor directory: {0}\n{1}; create its parent directory, or write create_anchors=yes."
     )]
     Anchor(String, String),
     #[error(
-        "anchor={0} holds another structure ({1}) than the parameter file asks for ({2}); say format=yes to replace it."
+        "anchor={0} holds another structure ({1}) than the parameter file asks for ({2}); write format=yes to replace it."
     )]
     Structure(String, String, String),
     #[error("anchor={0} has too many blocks to validate; use fewer or smaller files, or a larger xfersize=.")]

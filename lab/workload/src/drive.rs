@@ -134,7 +134,7 @@ impl Context<'_> {
         let recovers = rules.is_some_and(|rules| rules.recover) && run.label == recovery::LABEL;
         if recovers && !Path::new(&fsd.anchor).is_dir() {
             return Err(Error::Start(format!(
-                "anchor={} is not there, and its journal is to be recovered: nothing is left to compare.",
+                "anchor={} does not exist, so its journal has nothing to compare with.",
                 fsd.anchor
             )));
         }
@@ -237,7 +237,7 @@ impl Context<'_> {
             .map(|storage| self.pattern(run, storage.sd.dedup.map(|dedup| (dedup, storage.size)), all))
             .collect();
         if self.options.engine == crate::event::Engine::Ring && !steadfast_lab_ring::available() {
-            observer(&Event::Notice("This kernel gives no io_uring: threads carry the operations."));
+            observer(&Event::Notice("This kernel has no io_uring: threads carry out the operations."));
         }
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
@@ -245,14 +245,14 @@ impl Context<'_> {
             let wanted = work.sds.iter().find(|sd| sd.name == storage.sd.name).map_or(0, |sd| sd.threads);
             if storage.sd.threads != wanted {
                 observer(&Event::Notice(&format!(
-                    "sd={}: threads={wanted} become {}, so that each stream has equally many.",
+                    "sd={}: threads={wanted} becomes {}, so that each stream has the same number.",
                     storage.sd.name, storage.sd.threads
                 )));
             }
             let depths = self.depths(storage);
             if let Some(depths) = &depths {
                 observer(&Event::Notice(&format!(
-                    "sd={}: threads={} are carried by io_uring, {} at a time on each of {} threads.",
+                    "sd={}: threads={} use io_uring, {} operations at a time on each of {} threads.",
                     storage.sd.name,
                     storage.sd.threads,
                     depths[0],
@@ -467,8 +467,7 @@ impl Context<'_> {
                     job(shared, cells);
                 });
                 if let Err(error) = started {
-                    shared
-                        .fail(format!("the machine gives no more threads: {error}; use a smaller threads=."));
+                    shared.fail(format!("no more threads can be started: {error}; use a smaller threads=."));
                     shared.busy.fetch_sub(1, Relaxed);
                 }
             }
@@ -490,7 +489,7 @@ struct Leave<'a, 'b>(&'a Shared<'b>);
 impl Drop for Leave<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail("a thread of the lab ended by a mistake of its own; please report it.".into());
+            self.0.fail("internal error in a thread of the lab; please report it.".into());
         }
         self.0.busy.fetch_sub(1, Relaxed);
     }

@@ -36,7 +36,9 @@ impl Outcome {
     pub fn failed_operations(&self, plan: &Plan) -> Option<String> {
         let errors: u64 = self.runs.iter().map(|run| run.errors).sum();
         (errors > 0 && plan.general.data_errors.remove.is_none()).then(|| {
-            format!("{errors} operations failed, I/O errors or data that was wrong; errorlog.html has the first of them.")
+            format!(
+                "{errors} operations failed (I/O errors or wrong data); errorlog.html lists the first ones."
+            )
         })
     }
 
@@ -62,7 +64,7 @@ pub fn execute(
     let refused = |error: Error| Outcome { refused: Some(error), ..Outcome::default() };
     if let Some(host) = other {
         return refused(Error::Start(format!(
-            "{}: host {} is not this machine, and here one machine alone is measured: leave hd= out, or use 'steadfast bench'.",
+            "{}: host {} is not this machine, and this command measures only this machine: leave hd= out, or use 'steadfast bench'.",
             host.place, host.name
         )));
     }
@@ -131,7 +133,7 @@ impl Execution<'_> {
         let short = self.crew.short(&fill::used(plan))?;
         if let (Some(_), Some((_, sd))) = (recovers, short.first()) {
             return Err(Error::Start(format!(
-                "lun={} is not there or too short, and its journal is to be recovered: nothing is left to compare.",
+                "lun={} does not exist or is too short, so its journal has nothing to compare with.",
                 sd.lun
             )));
         }

@@ -531,7 +531,7 @@ impl Group {
             hand.shared.count(Count::FileMustExist);
             format!(
                 "Anchor: {anchor}\noperation={name} finds no files, and no thread of this run creates any: its threads end. \
-                 Say format=yes to create them."
+                 Write format=yes to create them."
             )
         } else {
             format!("Anchor: {anchor}\noperation={name} finds nothing left to create: its threads end.")
@@ -605,7 +605,7 @@ impl Group {
             }
             let path = self.tree.directory(self.tree.holder(index));
             hand.shared.fail(format!(
-                "create: directory '{}' does not exist, and no thread makes it; say format=(yes) or add operation=mkdir.",
+                "create: directory '{}' does not exist, and no thread creates it; write format=(yes) or add operation=mkdir.",
                 path.display()
             ));
             return false;

@@ -57,7 +57,7 @@ impl Idle {
                 continue;
             }
             let text = format!("timeout: no operation on {name} was completed for {now} seconds");
-            let ended = Some(format!("{text}; rd={label} is ended as timeout= asks."));
+            let ended = Some(format!("{text}; timeout= ends rd={label}."));
             match &self.rule.then {
                 TimeoutThen::Report => {}
                 TimeoutThen::Say => observer(&Event::Notice(&format!("{text}."))),

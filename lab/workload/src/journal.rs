@@ -265,7 +265,7 @@ pub(crate) fn recover(directory: &Path, name: &str) -> Result<Recovered, String>
     let (map, journal) = paths(directory, name);
     let bytes = fs::read(&map).map_err(|error| format!("'{}' cannot be read: {error}", map.display()))?;
     let (generation, mut recovered) = parse_map(&bytes)
-        .ok_or_else(|| format!("'{}' is no map of a journal, or not whole", map.display()))?;
+        .ok_or_else(|| format!("'{}' is not a journal's map, or is incomplete", map.display()))?;
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(&journal) {
         file.take(u64::MAX)

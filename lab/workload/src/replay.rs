@@ -161,7 +161,7 @@ impl Player {
         let (flushes, ns) = (self.flushes.load(Relaxed), self.flush_ns.load(Relaxed));
         if flushes > 0 {
             let mean = ns as f64 / flushes as f64 / 1e6;
-            notes.push(format!("sd={name}: {flushes} flushes of {mean:.3} ms, which stand in no column."));
+            notes.push(format!("sd={name}: {flushes} flushes of {mean:.3} ms; no column counts them."));
         }
         if self.pace.scale > 0.0 {
             let late = self.latest_ns.load(Relaxed) as f64 / 1e9;
@@ -194,7 +194,7 @@ fn deal(trace: &Trace, replay: &Replay, sizes: &[u64], names: &[&str]) -> Result
         for name in &share.devices {
             let found = trace.devices.iter().position(|device| device.name == *name).ok_or_else(|| {
                 let known: Vec<&str> = trace.devices.iter().take(20).map(|d| d.name.as_str()).collect();
-                format!(": no operation in it is of device {name}; it has {}", known.join(", "))
+                format!(": it has no operation of device {name}; its devices are {}", known.join(", "))
             })?;
             place(found, &mut needed);
         }

@@ -108,7 +108,7 @@ fn what_cannot_be_replayed_is_refused_with_the_way_out() {
     let dir = prepared("steadfast trace 1\n0 a read 1000000 4096\n");
     let why = |text: &str| run(dir.path(), text).0.failure().unwrap();
     let said = why(&file(["b", "c"], "replay=HERE/trace"));
-    assert!(said.contains("no operation in it is of device b; it has a"), "{said}");
+    assert!(said.contains("it has no operation of device b; its devices are a"), "{said}");
     let one = |rest: &str| format!("sd=s1,lun=HERE/f\nwd=w,sd=s1\nrd=r,wd=w,elapsed=60,{rest}\n");
     let said = why(&one("replay=HERE/trace"));
     assert!(said.contains("reach to 1,004,096") && said.contains("fold=size"), "{said}");

@@ -167,9 +167,9 @@ fn ours(words: &[&str], to: &mut Gathered) -> Result<(), String> {
     let [seconds, device, word, rest @ ..] = words else {
         return Err("a line is: seconds device operation offset bytes".into());
     };
-    let at = nanoseconds(seconds).ok_or_else(|| format!("'{seconds}' is no number of seconds"))?;
+    let at = nanoseconds(seconds).ok_or_else(|| format!("'{seconds}' is not a number of seconds"))?;
     let kind =
-        operation(word).ok_or_else(|| format!("'{word}' is no operation: read, write, flush or trim"))?;
+        operation(word).ok_or_else(|| format!("'{word}' is not an operation: read, write, flush or trim"))?;
     to.add(at, device, transfer(kind, rest)?)
 }
 
@@ -184,7 +184,7 @@ fn fio(words: &[&str], at_ns: u64, waited: &mut u64, to: &mut Gathered) -> Resul
             Ok(())
         }
         word => {
-            let kind = operation(word).ok_or_else(|| format!("'{word}' is no action of fio's"))?;
+            let kind = operation(word).ok_or_else(|| format!("'{word}' is not an action of fio"))?;
             to.add(at_ns, file, transfer(kind, rest)?)
         }
     }
@@ -224,9 +224,9 @@ fn line<'a>(from: &mut impl BufRead, buffer: &'a mut Vec<u8>) -> Result<Option<&
     buffer.clear();
     let count = from.by_ref().take(LINE_MAX).read_until(b'\n', buffer).map_err(|e| format!(": {e}"))?;
     if count as u64 == LINE_MAX {
-        return Err(" has a line that never ends: it is no text".into());
+        return Err(" has a line that never ends: it is not a text file".into());
     }
-    let text = std::str::from_utf8(buffer).map_err(|_| " is no text".to_string())?;
+    let text = std::str::from_utf8(buffer).map_err(|_| " is not a text file".to_string())?;
     Ok((count > 0).then(|| text.trim_end()))
 }
 
@@ -280,7 +280,7 @@ fn parse(mut from: impl BufRead) -> Result<Trace, String> {
                 None => Ok(()),
                 Some((time, rest)) => match time.parse::<u64>().ok().and_then(|us| us.checked_mul(1_000)) {
                     Some(at) => fio(rest, base.saturating_add(at), &mut waited, &mut found),
-                    None => Err(format!("'{time}' is no number of microseconds")),
+                    None => Err(format!("'{time}' is not a number of microseconds")),
                 },
             },
             _ => blkparse(&words, "Q", &mut found).and_then(|queued| {
@@ -393,12 +393,12 @@ mod tests {
             ("steadfast trace 2\n", "version that is not known"),
             ("fio version 4 iolog\n", "version that is not known"),
             ("steadfast trace 1\n1 a read 0\n", ", line 2: an offset and a length"),
-            ("steadfast trace 1\nx a read 0 1\n", ", line 2: 'x' is no number of seconds"),
-            ("steadfast trace 1\n\n1 a erase 0 1\n", ", line 3: 'erase' is no operation"),
+            ("steadfast trace 1\nx a read 0 1\n", ", line 2: 'x' is not a number of seconds"),
+            ("steadfast trace 1\n\n1 a erase 0 1\n", ", line 3: 'erase' is not an operation"),
             ("steadfast trace 1\n1 a read 18446744073709551615 2\n", "are no transfer"),
             ("steadfast trace 1\n1 a read 0 2000000000\n", "are no transfer"),
             ("fio version 2 iolog\n/f wait\n", ", line 2: a wait"),
-            ("fio version 3 iolog\n/f read 0 4096\n", ", line 2: '/f' is no number"),
+            ("fio version 3 iolog\n/f read 0 4096\n", ", line 2: '/f' is not a number"),
             ("\u{1f}binary\0", "is binary"),
         ] {
             let said = of(text).unwrap_err();

@@ -160,7 +160,7 @@ fn sizes_that_do_not_fit_together_are_refused() {
     assert_eq!(with("(4k,50,8k,50)", "").unwrap().general.validate.unwrap().block, 4096);
     assert!(with("(4k,50,6k,50)", "").unwrap_err().text.contains("multiples of the smallest"));
     assert!(with("256", "").unwrap_err().text.contains("multiples of 512"));
-    assert!(with("4k", "pattern=x").unwrap_err().text.contains("do not go together"));
+    assert!(with("4k", "pattern=x").unwrap_err().text.contains("cannot be combined"));
 }
 
 #[test]

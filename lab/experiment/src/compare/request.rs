@@ -116,7 +116,7 @@ fn options(target: &str, text: &str) -> Result<Vec<String>, String> {
     let all: Vec<String> = text.split(',').map(str::to_owned).collect();
     match all.iter().find(|one| one.is_empty() || one.starts_with('-') || !one.chars().all(plain)) {
         None => Ok(all),
-        Some(bad) => Err(format!("--target {target}: '{bad}' is no option of a mount and no property")),
+        Some(bad) => Err(format!("--target {target}: '{bad}' is neither a mount option nor a property")),
     }
 }
 
