@@ -1,7 +1,7 @@
 //! The table of all commands, and the two commands that read it: `steadfast completions` and
 //! `steadfast man`.
 
-use crate::command::{Catalog, Command, Family};
+use crate::command::{Catalog, Command, Family, NotBuilt};
 use crate::completions::{Shell, script};
 use crate::options::{Parsed, Syntax};
 use crate::session::{Doing, Failure, Session};
@@ -26,7 +26,11 @@ pub const FAMILY: Family = Family {
     doc: "A pooled, copy-on-write file system for storage you do not trust.\n\
           `steadfast pool` is zpool, `steadfast fs` is zfs. --runtime-dir DIR before them selects a daemon.",
     doors: &[bench::BENCH, lab::LAB, lab::DEMO],
-    later: &[("audit", "audits of remote storage are planned and not started")],
+    not_built: &[NotBuilt {
+        name: "audit",
+        reason: "audits of remote storage are planned and not started",
+        instead: "",
+    }],
     commands: &[daemon::COMMAND, compat::COMMAND, inspect::COMMAND, COMPLETIONS, MAN],
 };
 

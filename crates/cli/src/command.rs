@@ -36,6 +36,16 @@ pub struct Door {
     pub run: fn(&mut World<'_>, &[String]) -> u8,
 }
 
+/// A command that is not built.
+pub struct NotBuilt {
+    /// Name.
+    pub name: &'static str,
+    /// Reason, without capital and full stop.
+    pub reason: &'static str,
+    /// Another way to reach the same; empty if there is none.
+    pub instead: &'static str,
+}
+
 /// Commands that share a first word.
 pub struct Family {
     /// ZFS's name, or ours where ZFS has none.
@@ -48,8 +58,8 @@ pub struct Family {
     pub commands: &'static [Command],
     /// Its commands with parsers of their own.
     pub doors: &'static [Door],
-    /// Commands of ZFS that are not built, each with the reason or the replacement, if there is one.
-    pub later: &'static [(&'static str, &'static str)],
+    /// Commands that are not built.
+    pub not_built: &'static [NotBuilt],
 }
 
 /// All commands of the program.
@@ -83,8 +93,8 @@ impl Family {
         for door in self.doors {
             let _ = writeln!(text, "    {} {}\n        {}", door.name, door.usage, door.doc);
         }
-        if !self.later.is_empty() {
-            let names: Vec<&str> = self.later.iter().map(|(name, _)| *name).collect();
+        if !self.not_built.is_empty() {
+            let names: Vec<&str> = self.not_built.iter().map(|command| command.name).collect();
             let _ = writeln!(text, "not built: {}", names.join(", "));
         }
         let _ = writeln!(

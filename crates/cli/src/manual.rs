@@ -2,11 +2,11 @@
 //!
 //! The pages are in the language of man(7), which every Unix formats.
 
-use crate::command::{Catalog, Command, Door, Family};
+use crate::command::{Catalog, Command, Door, Family, NotBuilt};
 use crate::message::capital;
 use crate::options::{Flag, Syntax};
 use std::fmt::Write as _;
-use steadfast_control::Code;
+use steadfast_control::{Code, Refusal};
 use steadfast_property::{DATASET, POOL, Property};
 
 /// A page: the name of its file, and its text.
@@ -197,16 +197,11 @@ fn overview(catalog: &Catalog, family: &Family, word: &str, title: &str) -> Page
         }
         body.push_str(ENVIRONMENT);
     }
-    if !family.later.is_empty() {
+    if !family.not_built.is_empty() {
         body.push_str(".SH NOT BUILT\n");
-        for (name, why) in family.later {
-            let why = if why.is_empty() { "Not yet." } else { why };
-            let _ = writeln!(
-                body,
-                ".TP\n\\fB{}\\fR\n{}.",
-                plain(name),
-                plain(&capital(why.trim_end_matches('.')))
-            );
+        for NotBuilt { name, reason, instead } in family.not_built {
+            let text = format!("{}. {instead}", capital(reason));
+            let _ = writeln!(body, ".TP\n\\fB{}\\fR\n{}", plain(name), plain(text.trim_end()));
         }
     }
     body.push_str(EXIT);
@@ -256,7 +251,7 @@ fn properties() -> Page {
 fn codes() -> Page {
     let mut body = ".SH CODES\n".to_owned();
     for code in Code::ALL {
-        let action = code.action().replace(['{', '}'], "");
+        let action = Refusal::new(*code, "").advice();
         let (name, meaning) = (plain(code.as_str()), plain(code.meaning()));
         let _ = writeln!(body, ".TP\n\\fB{name}\\fR\n{meaning}\n{}", plain(&action));
     }

@@ -1,7 +1,7 @@
 //! Finds the command of a command line and runs it.
 
 use crate::catalog::CATALOG;
-use crate::command::{Command, FAILED, SUCCESS, USAGE};
+use crate::command::{Command, FAILED, NotBuilt, SUCCESS, USAGE};
 use crate::message::{Words, explain};
 use crate::session::{Failure, Session};
 use crate::steadfast::bench;
@@ -72,12 +72,10 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
             if let Some(door) = family.doors.iter().find(|door| door.name == verb) {
                 return (door.run)(world, tail);
             }
-            if let Some((_, why)) = family.later.iter().find(|(name, _)| *name == verb) {
-                let problem = match *why {
-                    "" => format!("'{shown} {verb}' is not yet built"),
-                    why => format!("'{shown} {verb}' is not built: {why}"),
-                };
-                print(world, true, &explain("", &Refusal::new(Code::Later, problem), words));
+            if let Some(NotBuilt { reason, instead, .. }) = family.not_built.iter().find(|c| c.name == verb) {
+                let refusal = Refusal::new(Code::Later, format!("'{shown} {verb}' is not built: {reason}"));
+                let refusal = if instead.is_empty() { refusal } else { refusal.advising(instead) };
+                print(world, true, &explain("", &refusal, words));
                 return FAILED;
             }
             print(world, true, &format!("unrecognized command '{}'\n{}", tame(verb), family.help(shown)));

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use steadfast_cli::catalog::CATALOG;
+use steadfast_cli::command::NotBuilt;
 use steadfast_cli::program;
 use steadfast_cli::world::World;
 use steadfast_control::Service;
@@ -670,7 +671,7 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
                 assert!(flags.contains(spelling), "bash: {name} {spelling}: {flags}");
             }
         }
-        for (name, _) in family.later {
+        for NotBuilt { name, .. } in family.not_built {
             assert!(overview.contains(&format!("\\fB{}\\fR", name.replace('-', "\\-"))), "{title}: {name}");
         }
     }

@@ -16,7 +16,7 @@ const DETACHED: Flag = Flag {
     letter: '\0',
     long: "detached",
     value: "",
-    doc: "with run: in a session of its own, as other commands start it",
+    doc: "with run: in its own session (setsid), as when another command starts it",
 };
 
 pub(crate) const COMMAND: Command = Command {

@@ -55,7 +55,7 @@ fn snapshots(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failu
     let Some((name, snapshots)) = operand.split_once('@') else { return Ok(()) };
     let doing = || format!("cannot destroy '{}'", tame(&operand));
     if snapshots.is_empty() {
-        let what = "missing snapshot behind '@': name snapshots, ranges (a%b), or all (%)";
+        let what = "missing snapshot after '@': name snapshots, ranges (a%b), or all (%)";
         return Err(Refusal::new(Code::NameInvalid, what)).doing(doing);
     }
     let request = FsSnapshotDestroy {

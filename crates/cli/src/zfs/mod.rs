@@ -27,7 +27,7 @@ mod unload_key;
 mod unmount;
 mod userspace;
 
-use crate::command::Family;
+use crate::command::{Family, NotBuilt};
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -35,25 +35,82 @@ pub const FAMILY: Family = Family {
     own: "steadfast fs",
     doc: "Creates, mounts, watches and changes file systems.",
     doors: &[],
-    later: &[
-        ("allow", "permissions cannot be delegated: the daemon serves only the user who runs it"),
-        ("jail", "jails exist on FreeBSD only"),
-        ("program", "there are no channel programs; use the JSON output (-j) in scripts"),
-        ("project", "FUSE does not transmit project IDs"),
-        ("projectspace", "FUSE does not transmit project IDs"),
-        ("redact", "there are no redacted streams"),
-        (
-            "rewrite",
-            "blocks keep the properties with which they were written; `zpool rebalance` moves them to other devices",
-        ),
-        ("share", "share a mountpoint with the tools of your NFS or SMB server"),
-        ("unallow", "permissions cannot be delegated: the daemon serves only the user who runs it"),
-        ("unjail", "jails exist on FreeBSD only"),
-        ("unshare", "share a mountpoint with the tools of your NFS or SMB server"),
-        ("unzone", "file systems cannot be delegated to containers"),
-        ("upgrade", "file systems have no version; `zpool upgrade` enables the features of a pool"),
-        ("wait", "`zpool wait -t free` waits until the space of destroyed file systems is free"),
-        ("zone", "file systems cannot be delegated to containers"),
+    not_built: &[
+        NotBuilt {
+            name: "allow",
+            reason: "the daemon serves only the user who owns it, and root",
+            instead: "To let others run single commands, use sudo or doas.",
+        },
+        NotBuilt {
+            name: "jail",
+            reason: "jails exist only on FreeBSD",
+            instead: "To use a file system in a container, bind-mount its mountpoint, as in `docker run -v /tank/home:/home`.",
+        },
+        NotBuilt {
+            name: "program",
+            reason: "there are no channel programs",
+            instead: "Write a script: `zfs list -j` and `zfs get -j` print JSON.",
+        },
+        NotBuilt {
+            name: "project",
+            reason: "FUSE does not transmit project IDs",
+            instead: "Create a file system for each project, and set its quota.",
+        },
+        NotBuilt {
+            name: "projectspace",
+            reason: "FUSE does not transmit project IDs",
+            instead: "Create a file system for each project; `zfs list -o space` shows its space.",
+        },
+        NotBuilt {
+            name: "redact",
+            reason: "there are no redacted streams",
+            instead: "Clone the snapshot, delete the private files in the clone, take a snapshot of it, and send that as a full stream.",
+        },
+        NotBuilt {
+            name: "rewrite",
+            reason: "blocks keep the properties with which they were written",
+            instead: "Copy the file to write it with the present properties. `zpool rebalance` moves data to other devices.",
+        },
+        NotBuilt {
+            name: "share",
+            reason: "Steadfast does not configure file servers",
+            instead: "Export the mountpoint with the tools of your NFS or SMB server.",
+        },
+        NotBuilt {
+            name: "unallow",
+            reason: "the daemon serves only the user who owns it, and root",
+            instead: "To let others run single commands, use sudo or doas.",
+        },
+        NotBuilt {
+            name: "unjail",
+            reason: "jails exist only on FreeBSD",
+            instead: "Remove the bind mount from the container.",
+        },
+        NotBuilt {
+            name: "unshare",
+            reason: "Steadfast does not configure file servers",
+            instead: "Remove the export with the tools of your NFS or SMB server.",
+        },
+        NotBuilt {
+            name: "unzone",
+            reason: "file systems cannot be delegated to containers",
+            instead: "Remove the bind mount from the container.",
+        },
+        NotBuilt {
+            name: "upgrade",
+            reason: "file systems have no version",
+            instead: "`zpool upgrade` enables the features of a pool.",
+        },
+        NotBuilt {
+            name: "wait",
+            reason: "file systems have no activities of their own",
+            instead: "`zpool wait -t free` waits until the space of destroyed file systems is free.",
+        },
+        NotBuilt {
+            name: "zone",
+            reason: "file systems cannot be delegated to containers",
+            instead: "To use a file system in a container, bind-mount its mountpoint, as in `docker run -v /tank/home:/home`.",
+        },
     ],
     commands: &[
         create::COMMAND,

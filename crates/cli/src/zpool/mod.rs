@@ -44,7 +44,7 @@ mod vdev_table;
 mod vdev_tree;
 mod wait;
 
-use crate::command::Family;
+use crate::command::{Family, NotBuilt};
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -52,12 +52,17 @@ pub const FAMILY: Family = Family {
     own: "steadfast pool",
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
-    later: &[
-        (
-            "checkpoint",
-            "the anchor forbids going back to an older root; take snapshots with `zfs snapshot -r`",
-        ),
-        ("reopen", "`zpool export` and `zpool import` open a failed device again"),
+    not_built: &[
+        NotBuilt {
+            name: "checkpoint",
+            reason: "a pool never returns to an earlier state as a whole, because its anchor would report that as a rollback",
+            instead: "Take snapshots of all file systems with `zfs snapshot -r POOL@NAME`; `zfs rollback` returns a file system to its snapshot.",
+        },
+        NotBuilt {
+            name: "reopen",
+            reason: "devices are opened when the pool is imported",
+            instead: "`zpool export` and `zpool import` open all devices again; `zpool online` brings one device back.",
+        },
     ],
     commands: &[
         create::COMMAND,

@@ -42,13 +42,8 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
         } else if let Some(named) = named_class {
             (class, group) = (named, None);
-        } else if word == "dedup" || word.starts_with("draid") {
-            return Err(later(word));
-        } else if word.contains("://") {
-            return Err(Refusal::new(
-                Code::Later,
-                format!("pools on object storage ('{}') are not yet built", tame(word)),
-            ));
+        } else if let Some(refusal) = not_built(word) {
+            return Err(refusal);
         } else {
             let device = device_path(session, word);
             match (group, vdevs.last_mut()) {
@@ -67,8 +62,24 @@ pub(super) fn device_path(session: &Session<'_, '_>, word: &str) -> PathBuf {
     if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device }
 }
 
-fn later(word: &str) -> Refusal {
-    Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
+/// The refusal of a word that names devices of a kind that is not built.
+fn not_built(word: &str) -> Option<Refusal> {
+    let (what, instead) = if word == "dedup" {
+        (
+            "'dedup' devices are not built".to_owned(),
+            "Add a special device; it holds the dedup table (DDT), as all metadata.",
+        )
+    } else if word.starts_with("draid") {
+        (format!("'{}' groups are not built", tame(word)), "Use raidz1, raidz2 or raidz3, with spares.")
+    } else if word.contains("://") {
+        (
+            format!("pools on object storage ('{}') are not built", tame(word)),
+            "Use image files or block devices.",
+        )
+    } else {
+        return None;
+    };
+    Some(Refusal::new(Code::Later, what).advising(instead).with("word", word))
 }
 
 /// Checks `-o` of a verb that takes new devices: all devices have the pool's ashift.
