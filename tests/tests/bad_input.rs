@@ -440,5 +440,5 @@ fn after_a_killed_daemon_the_next_commands_find_everything_committed() {
     assert_ne!(host.run("daemon pid").ok().out.trim(), pid);
     assert_eq!(std::fs::read_to_string(host.at("t/child/file")).expect("mounted again"), "c\n");
     tank_is_whole(&host);
-    in_words(host.run("daemon run"), 3).says("runs already");
+    in_words(host.run("daemon run"), 3).says("already running");
 }

@@ -105,7 +105,7 @@ fn either_side_is_enough_for_an_import() {
     // The daemon that starts imports it by itself, without the one that is away.
     host.shell("mv a.img away.img; zpool status tank").ok().says("DEGRADED").says("UNAVAIL").says("replayed");
     let told = host.shell("cat t/one; zpool status tank").ok().says("one").says("LOG-FAILED");
-    told.says("does without").says("zpool detach tank");
+    told.says("continues without it").says("zpool detach tank");
     // What is promised now is on the other one alone. The first is not believed any more.
     let mut wrote = false;
     for _ in 0..50 {

@@ -283,7 +283,7 @@ fn what_comes_open_is_sealed_with_a_key_of_its_own() {
     let send = "zfs send tank/p@1 | zfs receive";
     refused(&format!("{send} -o encryption=on -o keyformat=passphrase safe/x"), "keylocation=file:///PATH");
     refused(&format!("{send} -o encryption=on safe/x"), "without keyformat=");
-    refused(&format!("{send} -o encryption=off safe/p/x"), "encryption=off is asked for");
+    refused(&format!("{send} -o encryption=off safe/p/x"), "encryption=off is not possible below");
     refused(&format!("{send} -s {options} safe/x"), "-s");
     refused(
         &format!("zfs send -i @1 tank/p@2 | zfs receive -F {options} safe/p"),

@@ -105,7 +105,7 @@ pub(crate) fn inheritable(name: &str, received: bool) -> Result<String, Refusal>
         Change::Never => Err(Refusal::new(Code::PropReadonly, format!("'{}' is readonly", property.name))
             .with("property", name)),
         Change::AtCreation | Change::AtImport => {
-            let what = format!("'{}' was fixed at creation and cannot be inherited anew", property.name);
+            let what = format!("'{}' is fixed at creation and cannot be inherited", property.name);
             Err(Refusal::new(Code::PropCreation, what).with("property", name))
         }
     }
@@ -122,6 +122,12 @@ fn relative(path: &Path) -> Refusal {
     Refusal::new(Code::ApiRequest, format!("the path {} is not absolute", path.display()))
 }
 
+/// Action if spares or cache devices are listed as a group.
+const SINGLY: &str = "List spares and cache devices one by one, without `mirror` or `raidz`.";
+
+/// Action if parity devices are listed.
+const PARITY_INSTEAD: &str = "For redundancy list the devices as `mirror` or `raidz1` to `raidz3`.";
+
 /// Refuses device lists that no pool can have. A new pool needs a main device; a pool has at most one anchor.
 pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
@@ -135,9 +141,12 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
                 VdevClass::Cache => "cache mirror",
                 class => vdev_word(class, vdev.kind),
             };
-            return Err(
-                Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
-            );
+            let refusal = Refusal::new(Code::Later, format!("'{word}' devices are not built"));
+            let instead = match vdev.class {
+                VdevClass::Parity => PARITY_INSTEAD,
+                _ => SINGLY,
+            };
+            return Err(refusal.advising(instead).with("word", word));
         }
         for device in &vdev.devices {
             if !device.is_absolute() {
@@ -151,7 +160,7 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
     }
     let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).flat_map(|vdev| &vdev.devices);
     if let Some(second) = of(VdevClass::Anchor).nth(1) {
-        let what = format!("two anchors are given, and {} is the second", second.display());
+        let what = format!("a pool has one anchor, and {} would be a second one", second.display());
         return Err(Refusal::new(Code::AnchorExists, what).with("register", second.display()));
     }
     if seen.is_empty() || new_pool && of(VdevClass::Main).next().is_none() {
@@ -169,7 +178,7 @@ fn check_log(vdev: &VdevSpec) -> Result<(), Refusal> {
             Err(Refusal::new(Code::VdevLog, what))
         }
         (VdevClass::Log, VdevKind::Mirror) if !(2..=most).contains(&devices) => {
-            let what = format!("mirror of {devices} devices: it takes 2 to {most}");
+            let what = format!("a mirror has 2 to {most} devices, not {devices}");
             Err(Refusal::new(Code::VdevGroup, what))
         }
         _ => Ok(()),
@@ -208,9 +217,7 @@ pub(crate) fn check_features(properties: &Properties) -> Result<(), Refusal> {
     let is_known = |name: &str| Feature::known(name).is_some() && !Feature::STRUCTURAL.contains(&name);
     let unknown = |name: &&String| name.strip_prefix(FEATURE).is_some_and(|feature| !is_known(feature));
     let Some(name) = properties.keys().find(unknown) else { return Ok(()) };
-    let what = format!(
-        "'{name}' is no feature that can be switched on here; `zpool upgrade -v` lists those there are"
-    );
+    let what = format!("there is no feature '{name}'; `zpool upgrade -v` lists the features");
     Err(Refusal::new(Code::PropUnknown, what).with("property", name))
 }
 
@@ -222,10 +229,10 @@ pub(crate) fn check_new_features(features: &Properties) -> Result<(), Refusal> {
         match value.as_str() {
             "enabled" => {}
             "disabled" if name.strip_prefix(FEATURE).is_some_and(|name| ALWAYS_USED.contains(&name)) => {
-                return refuse(format!("'{name}' cannot be disabled: no pool does without it"));
+                return refuse(format!("'{name}' cannot be disabled: every pool needs it"));
             }
             "disabled" => {}
-            _ => return refuse(format!("'{name}' must be enabled or disabled, and not '{value}'")),
+            _ => return refuse(format!("'{name}' must be enabled or disabled, not '{value}'")),
         }
     }
     Ok(())
@@ -240,13 +247,13 @@ pub(crate) fn check_key(properties: &Properties, key: Option<&Key>) -> Result<()
     let format = properties.get("keyformat").and_then(|text| KeyFormat::parse(text));
     let encryption = properties.get("encryption").map(String::as_str);
     if encryption == Some("off") && (format.is_some() || properties.contains_key("keylocation")) {
-        return rules("encryption is off, and a key format or location is given");
+        return rules("keyformat= or keylocation= is given, but encryption is off");
     }
     match (format, key) {
         (None, Some(_)) => rules("a key is given without keyformat="),
         (Some(format), None) => rules(&format!("keyformat={} is given without a key", format.as_str())),
         (Some(format), Some(key)) if format != key.format => {
-            rules("the key is not of the format that keyformat= says")
+            rules("the key does not have the format in keyformat=")
         }
         (Some(_), Some(key)) => key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string())),
         (None, None) if properties.contains_key("keylocation") => {

@@ -113,7 +113,7 @@ impl Client {
             .map_err(|error| trouble(error.to_string()))?;
         match read_line(&mut self.reader, ANSWER_BYTES_MAX) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(trouble("the daemon exported its pools and does not end".into()))
+                Err(trouble("the daemon exported its pools, but its process still runs".into()))
             }
             _ => Ok(()),
         }
@@ -181,7 +181,9 @@ impl Client {
                 match wait(&mut self.reader).and_then(|()| read_line(&mut self.reader, ANSWER_BYTES_MAX)) {
                     Ok(Some(line)) => line,
                     Ok(None) => {
-                        return Err(lost(&written.err().map_or("it hung up".to_owned(), |e| e.to_string())));
+                        return Err(lost(
+                            &written.err().map_or("it closed the connection".to_owned(), |e| e.to_string()),
+                        ));
                     }
                     Err(error) => return Err(lost(&error.to_string())),
                 };
@@ -190,7 +192,7 @@ impl Client {
                 None => break answer,
                 Some(_) if !std::mem::replace(&mut asked, true) => {
                     let Some(data) = data else {
-                        return Err(lost("it asks for a descriptor where there is none"));
+                        return Err(lost("it asked for a file descriptor that this command does not have"));
                     };
                     descriptor::give(self.reader.get_ref(), data)
                         .map_err(|error| lost(&error.to_string()))?;
@@ -201,9 +203,9 @@ impl Client {
         match (answer.ok, answer.refused) {
             (_, Some(refusal)) => Err(refusal),
             (Some(ok), None) if answer.id == id => serde_json::from_value(ok).map_err(|error| {
-                Refusal::new(Code::ApiRequest, format!("the answer is not understood: {error}"))
+                Refusal::new(Code::ApiRequest, format!("the answer cannot be decoded: {error}"))
             }),
-            _ => Err(lost("it answered another question")),
+            _ => Err(lost("it answered a different request")),
         }
     }
 }
@@ -220,7 +222,7 @@ fn wait(reader: &mut BufReader<UnixStream>) -> io::Result<()> {
                     && !std::mem::replace(&mut told, true)
                 {
                     eprintln!(
-                        "steadfast: the daemon, process {pid}, is stopped and answers when it goes on: `kill -CONT {pid}`"
+                        "steadfast: the daemon (process {pid}) is stopped and cannot answer; `kill -CONT {pid}` continues it"
                     );
                 }
             }
@@ -261,8 +263,9 @@ fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
         }
     };
     // A passphrase may follow: the listener must be ourselves, or root.
-    let peer = socket_peercred(&stream)
-        .map_err(|error| Refusal::new(Code::RuntimeDir, format!("the peer is unknown: {error}")))?;
+    let peer = socket_peercred(&stream).map_err(|error| {
+        Refusal::new(Code::RuntimeDir, format!("the owner of the daemon's socket is unknown: {error}"))
+    })?;
     let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());
     if uid != own && uid != 0 && own != 0 {
         return Err(Refusal::new(

@@ -57,7 +57,7 @@ pub fn run(
     };
     spawn(
         "accept",
-        Box::new(move || eprintln!("steadfast: the socket broke: {}", accepting.listen(&listener))),
+        Box::new(move || eprintln!("steadfast: the socket failed: {}", accepting.listen(&listener))),
     )?;
     let handle = signals.handle();
     spawn(
@@ -68,13 +68,13 @@ pub fn run(
             }
         }),
     )?;
-    eprintln!("steadfast: daemon {} serves {}", std::process::id(), runtime.socket().display());
+    eprintln!("steadfast: daemon (process {}) listens at {}", std::process::id(), runtime.socket().display());
     notify("READY=1");
     let result = loop {
         match inbox.recv() {
             Ok(Event::Signal(SIGHUP)) => {}
             Ok(Event::Signal(signal)) => {
-                eprintln!("steadfast: signal {signal}: exporting all pools");
+                eprintln!("steadfast: received signal {signal}: exporting all pools");
                 notify("STOPPING=1");
                 break server.stop(true);
             }
@@ -83,7 +83,7 @@ pub fn run(
     };
     handle.close();
     drop(gone);
-    eprintln!("steadfast: daemon {} ends", std::process::id());
+    eprintln!("steadfast: daemon (process {}) has ended", std::process::id());
     result
 }
 
@@ -106,7 +106,7 @@ fn notify(state: &str) {
     };
     let told = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
     if let Err(error) = told {
-        eprintln!("steadfast: {state} is told to nobody: {error}");
+        eprintln!("steadfast: cannot report {state} to the service manager: {error}");
     }
 }
 
@@ -136,7 +136,7 @@ fn take_lock(runtime: &Runtime) -> Result<File, Refusal> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let pid = fs::read_to_string(&path).unwrap_or_default();
-            let what = format!("a daemon runs already as process {}", pid.trim());
+            let what = format!("a daemon is already running (process {})", pid.trim());
             return Err(Refusal::new(Code::DaemonRunning, what).with("pid", pid.trim()));
         }
         Err(error) => return Err(trouble(error.into())),

@@ -133,7 +133,7 @@ pub(crate) fn give(stream: &UnixStream, data: BorrowedFd<'_>) -> io::Result<()> 
     let mut control = SendAncillaryBuffer::new(&mut space);
     let rights = [data];
     if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
-        return Err(io::Error::other("there is no room for a descriptor"));
+        return Err(io::Error::other("the message has no room for a descriptor"));
     }
     sendmsg(stream.as_fd(), &[IoSlice::new(b"d")], &mut control, SendFlags::empty())?;
     Ok(())

@@ -1,41 +1,47 @@
 //! The catalogue of messages.
 //!
 //! A refusal has three parts and a code: the problem, its meaning, the action, and where to read on. The problem is
-//! written where it occurs. Meaning and action stand here, once per code. docs/operations/messages.md lists the
-//! same codes (test: `every_code_stands_in_the_manual_and_the_reverse`).
+//! written where it occurs. Meaning and action stand here, once per code. docs/operations/messages.md is made of them
+//! (test: `the_manual_is_the_catalogue`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Each entry: variant, code, meaning, action, and a sentence that only the manual adds.
 macro_rules! codes {
-    ($($variant:ident $text:literal $meaning:literal $action:literal;)*) => {
+    ($($section:literal: $($variant:ident $text:literal $meaning:literal $action:literal $($more:literal)?;)*)*) => {
         /// Kind of a refusal or of a problem that status reports.
         #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
-        pub enum Code { $(#[doc = $meaning] $variant,)* }
+        pub enum Code { $($(#[doc = $meaning] $variant,)*)* }
 
         impl Code {
             /// All codes, in the order of the manual.
-            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+            pub const ALL: &'static [Code] = &[$($(Code::$variant,)*)*];
+
+            /// Sections of the manual. Each code has the sentences that only the manual adds.
+            #[cfg(test)]
+            const MANUAL: &'static [(&'static str, &'static [(Code, &'static str)])] =
+                &[$(($section, &[$((Code::$variant, concat!($($more)?)),)*]),)*];
 
             /// As printed.
             #[must_use]
-            pub fn as_str(self) -> &'static str { match self { $(Code::$variant => $text,)* } }
+            pub fn as_str(self) -> &'static str { match self { $($(Code::$variant => $text,)*)* } }
 
             /// Meaning.
             #[must_use]
-            pub fn meaning(self) -> &'static str { match self { $(Code::$variant => $meaning,)* } }
+            pub fn meaning(self) -> &'static str { match self { $($(Code::$variant => $meaning,)*)* } }
 
             /// Action; words in braces are fields of the refusal.
             #[must_use]
-            pub fn action(self) -> &'static str { match self { $(Code::$variant => $action,)* } }
+            pub fn action(self) -> &'static str { match self { $($(Code::$variant => $action,)*)* } }
         }
     };
 }
 
 codes! {
-    // The daemon and its socket.
+    "The daemon and its socket":
     ApiVersion "API-VERSION" "The command and the daemon are of different versions of Steadfast."
         "Stop the daemon with `steadfast daemon stop` of the daemon's version, or send it SIGTERM; the next command starts a new one.";
     ApiRequest "API-REQUEST" "The daemon could not read the request."
@@ -56,15 +62,16 @@ codes! {
         "Remove the folder, or set its owner to you and its mode to 0700, or choose another one with STEADFAST_RUNTIME_DIR.";
     Internal "INTERNAL" "Internal error: the program reached a state that should be impossible."
         "Report it with the daemon's log; the devices hold the data of the last commit.";
-    // Words.
+    "Names, properties and words":
     NameInvalid "NAME-INVALID" "A name consists of parts separated by '/'. The name of a pool begins with a letter."
-        "Choose a valid name.";
+        "Choose another name: at most 255 bytes of letters, digits, '-', '_', '.', ':' and space; snapshots are FILESYSTEM@NAME, bookmarks FILESYSTEM#NAME.";
     PropUnknown "PROP-UNKNOWN" "No property has this name."
         "Correct the name. The name of a user property contains a ':'.";
     PropValue "PROP-VALUE" "The property does not have this value."
         "Use one of the values listed.";
     PropElsewhere "PROP-ELSEWHERE" "ZFS has this property or value. It would have no effect here."
-        "Leave it out; `zfs get all` and `zpool get all` list the properties there are.";
+        "Leave it out; `zfs get all` and `zpool get all` list the properties there are."
+        "The message says why, or names an alternative.";
     PropInherit "PROP-INHERIT" "The property belongs to one file system; it is not inherited."
         "Set its default instead: `zfs set {property}={default} FILESYSTEM`.";
     PropSpace "PROP-SPACE" "A quota cannot be less than the space that is used or reserved already. A reservation needs as much free space."
@@ -83,22 +90,24 @@ codes! {
         "Choose another parent.";
     VolumeBusy "VOL-BUSY" "An NBD client uses the volume."
         "Disconnect the client, or add -f to cut it off.";
-    Later "LATER" "The word is known, but its function is not built yet."
-        "Leave it out for now; the README lists what is built.";
-    // Devices.
+    Later "LATER" "This function is not built."
+        "Do without it for now; the README lists what is built.";
+    "Devices":
     VdevMissing "VDEV-MISSING" "The device does not exist."
-        "Check the path; `truncate -s 1G {device}` creates an image file.";
+        "Check the path; `truncate -s 1G {device}` creates an image file."
+        "If a pool does not have the device: `zpool status POOL` shows its devices.";
     VdevKind "VDEV-KIND" "A pool needs regular files or block devices."
         "Name an image file or a block device.";
     VdevSmall "VDEV-SMALL" "A device must hold four labels and enough segments."
-        "Use a device of at least 64 MiB: `truncate -s 256M {device}`.";
+        "Use a device of at least 64 MiB: `truncate -s 256M {device}`."
+        "A device beside others, or in the place of another, needs the size in the message.";
     VdevForeign "VDEV-FOREIGN" "The device holds other data, which would be destroyed."
         "Make sure that the data is not needed, then add -f.";
     VdevInUse "VDEV-IN-USE" "An imported pool, or another program, uses the device."
         "Use another device, or export or destroy that pool first.";
-    VdevInPlace "VDEV-IN-PLACE" "Without a new device named, the device at the old one's path is the new one, and that is the same device."
+    VdevInPlace "VDEV-IN-PLACE" "Without a new device, the command replaces the old one by the device at its path. That is still the same device."
         "`zpool replace {pool} {device} NEW` replaces it by another device. If you exchanged the device at its path, run `zpool offline {pool} {device}` first. To verify and repair its data, run `zpool scrub {pool}`.";
-    VdevTwice "VDEV-TWICE" "A device can be listed once only."
+    VdevTwice "VDEV-TWICE" "A device can be listed only once."
         "Remove the second mention.";
     VdevIo "VDEV-IO" "The operating system reported an error of the device."
         "Check the device and its permissions, then try again.";
@@ -108,11 +117,12 @@ codes! {
         "Copy the data to another pool at once, before the daemon ends. Then run `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up the data that only this device holds.";
     VdevNeeded "VDEV-NEEDED" "No other device has enough copies or columns of the data on this device."
         "Leave the device in use. If the pool has redundancy, bring the other devices back first; otherwise move the data to another pool.";
-    VdevMismatch "VDEV-MISMATCH" "A pool is as safe as its least redundant group."
+    VdevMismatch "VDEV-MISMATCH" "The groups have different redundancy. A pool is only as safe as its least redundant group."
         "Give all groups the same redundancy, or add -f if the difference is intended.";
-    VdevGroup "VDEV-GROUP" "A mirror has 2 to 4 devices, raidz with p columns of parity p + 1 to 32, all of them files or disks."
-        "List that many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
-    VdevLog "VDEV-LOG" "The intent log (ZIL) writes pieces too small for raidz."
+    VdevGroup "VDEV-GROUP" "A mirror has 2 to 4 devices, raidz1 2 to 32, raidz2 3 to 32, raidz3 4 to 32. All are files or disks."
+        "List that many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`."
+        "If the group is complete, `zpool replace POOL DEVICE NEW` exchanges one of its devices.";
+    VdevLog "VDEV-LOG" "Log devices cannot be raidz: writes of the intent log (ZIL) are too small for it."
         "List single devices, or mirrors of them: `log a.img`, `log mirror a.img b.img`.";
     VdevDegraded "VDEV-DEGRADED" "Data of the device is reconstructed from the others until the device is back or replaced. Until then the pool survives fewer further failures."
         "Check the device; `zpool status {pool}` shows each device.";
@@ -124,7 +134,7 @@ codes! {
         "`zpool status {pool}` shows the last one.";
     InjectFlag "INJECT-FLAG" "Injected faults damage the data of the pool. Only a test build injects them without a flag."
         "If the damage is intended, add --i-want-this-pool-damaged; otherwise nothing needs to be done.";
-    VdevDetach "VDEV-DETACH" "Only members of a mirror can be detached, and the old or new device of a running replacement."
+    VdevDetach "VDEV-DETACH" "`zpool detach` takes a member of a mirror, or the old or new device of a running replacement."
         "`zpool replace {pool} {device} NEW` replaces the device; `zpool remove` removes a whole group.";
     PoolSplit "POOL-SPLIT" "A split needs two complete halves: every group must be a mirror, and every device online and complete."
         "`zpool status {pool}` shows the devices; `zpool attach {pool} DEVICE NEW` makes a mirror of a single device.";
@@ -137,14 +147,16 @@ codes! {
     MoveNone "MOVE-NONE" "No removal, expansion or rebalance is running, so none can be paused or cancelled."
         "`zpool status {pool}` shows the last one.";
     TrimActive "TRIM-ACTIVE" "A device runs one trim, or initialization, at a time."
-        "Wait with `zpool wait -t {word} {pool}`, or cancel it with `zpool {word} -c {pool}`.";
+        "Wait with `zpool wait -t {word} {pool}`, or cancel it with `zpool {word} -c {pool}`."
+        "WORD is `trim` or `initialize`.";
     TrimNone "TRIM-NONE" "No trim, or initialization, is running, so none can be suspended or cancelled."
         "`zpool status -t {pool}` shows the progress of each device, with -i for `zpool initialize`.";
     TrimOut "TRIM-OUT" "The device is not online, so its free space is not known."
-        "Bring it back with `zpool online {pool} {device}`, or replace it with `zpool replace {pool} {device} NEW`; then try again. `zpool {word} {pool}` takes all devices that are online.";
+        "Bring it back with `zpool online {pool} {device}`, or replace it with `zpool replace {pool} {device} NEW`; then try again. `zpool {word} {pool}` takes all devices that are online."
+        "WORD is `trim` or `initialize`.";
     TrimUnsupported "TRIM-UNSUPPORTED" "The storage below the device does not support discard."
         "Nothing needs to be done; the pool uses the free space again.";
-    // Pools.
+    "Pools":
     PoolExists "POOL-EXISTS" "Each imported pool has its own name."
         "Choose another name, or export the other pool with `zpool export {pool}`.";
     PoolAbsent "POOL-ABSENT" "No imported pool has this name."
@@ -161,29 +173,30 @@ codes! {
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
     PoolDevices "POOL-DEVICES" "More devices are missing than the redundancy of their group can replace. A device without redundancy is always needed."
         "Bring the device back, or name its folder with -d, then import again.";
-    PoolNotWhole "POOL-NOT-WHOLE" "Every device must record the new number. A missing device would belong to another pool afterwards."
+    PoolNotWhole "POOL-NOT-WHOLE" "Every device must store the new number. A missing device would belong to another pool afterwards."
         "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
     PoolDamaged "POOL-DAMAGED" "The devices do not hold a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed. Its data remains until something else is written to its devices."
         "To recover it, run `zpool import -D {pool}`.";
-    PoolFeature "POOL-FEATURE" "The pool was created by an older version of Steadfast, which could not read it afterwards."
+    PoolFeature "POOL-FEATURE" "The pool lacks a feature that this needs, because an older version of Steadfast created it. That version cannot read the pool once the feature is used."
         "Enable all features of this version with `zpool upgrade {pool}`; this cannot be undone.";
     PoolVersion "POOL-VERSION" "The pool was written by a newer version of Steadfast."
         "Import it with that version.";
     PoolReadonly "POOL-READONLY" "The pool is imported read-only."
         "Export it, and import it without readonly=on.";
-    PoolSuspended "POOL-SUSPENDED" "After a write error of unknown extent the pool stopped, to prevent further damage."
-        "Repair the device, then run `zpool export -f {pool}` and import the pool again; it returns to the last commit.";
+    PoolSuspended "POOL-SUSPENDED" "After a write error the pool stopped, because it cannot know which writes succeeded."
+        "Repair the device, then run `zpool export -f {pool}` and import the pool again; it returns to the last commit."
+        "Writes, reads and waiting commands meanwhile: [repair.md](repair.md#suspended-pools).";
     PoolFull "POOL-FULL" "The pool has no space left for this."
         "Delete something: deleting always works.";
     PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted and needs its key."
         "Import it with `zpool import -l {pool}` and give the key.";
     PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran. Now its devices cannot be opened."
         "Bring the devices back and run `zpool import {pool}`, or forget the pool with `zpool export {pool}`.";
-    // Anchors.
-    AnchorRollback "ANCHOR-ROLLBACK" "All devices of the pool hold an earlier state, as the anchor shows; the devices alone could not show it. Later data is not on them."
-        "Bring back the devices as they were last. If that state is lost or not wanted, `zpool import --accept-rollback {pool}` imports the earlier one; the history records it.";
+    "Anchors":
+    AnchorRollback "ANCHOR-ROLLBACK" "All devices of the pool hold an earlier state than the anchor records. Later data is not on them."
+        "Bring back the devices in their latest state. If it is lost or not wanted, `zpool import --accept-rollback {pool}` imports the earlier one; the history records it.";
     AnchorOld "ANCHOR-OLD" "The anchor is older than the devices: it was put back to an earlier state, it is an old copy, or the pool was changed without it. The newest root is not known."
         "Bring back the newest anchor file, or name it with --anchor. If there is none, `zpool import --accept-rollback {pool}` imports the root on the devices; the history records it.";
     AnchorMissing "ANCHOR-MISSING" "Without its anchor, an earlier copy of all devices cannot be detected."
@@ -198,27 +211,30 @@ codes! {
         "Repair the storage of the anchor, then run `zpool export -f {pool}` (if it is imported) and import it again.";
     AnchorUnnamed "ANCHOR-UNNAMED" "The labels of the pool do not name its anchor: they were changed, or put back to an earlier state."
         "Name the anchor's path: `zpool import --anchor PATH {pool}`. If it is lost, add --accept-lost-anchor.";
-    AnchorRetired "ANCHOR-RETIRED" "The anchor was removed from the pool and does not know its later commits."
+    AnchorRetired "ANCHOR-RETIRED" "The anchor was removed from the pool, so it does not record the later commits."
         "Import the pool without --anchor; `zpool add {pool} anchor PATH` gives it a new one.";
     AnchorExists "ANCHOR-EXISTS" "A pool has one anchor."
         "Remove the present one with `zpool remove {pool} {register}`, then add the other.";
     AnchorUnfit "ANCHOR-UNFIT" "An anchor is a small regular file in an existing folder, on a machine that you trust more than the pool's devices."
         "Name such a file; it need not exist yet.";
-    // The intent log.
+    "The intent log":
     LogDamaged "LOG-DAMAGED" "Data that fsync acknowledged since the last commit is in the intent log (ZIL), and a part of the log cannot be read."
-        "If devices are missing or old, bring them back; an unknown record needs the version of Steadfast that wrote it. To give up the damaged part, run `zpool import --accept-lost-log {pool}` (or -m); the history records it. `zpool import -o readonly=on {pool}` shows the last commit.";
+        "If devices are missing or old, bring them back; an unknown record needs the version of Steadfast that wrote it. To give up the damaged part, run `zpool import --accept-lost-log {pool}` (or -m); the history records it. `zpool import -o readonly=on {pool}` shows the last commit."
+        "Details: [log.md](log.md#when-the-log-is-lost-or-damaged). `steadfast inspect log DEVICE ...` prints each group.";
     LogMissing "LOG-MISSING" "Data that fsync acknowledged since the last commit is on a log device, which is missing."
-        "Bring the device back, or name its folder with -d. If it is lost, `zpool import --accept-lost-log {pool}` (or -m) imports the last commit; the history records it. Then run `zpool remove {pool} {device}`; for a side of a mirror `zpool detach`, for all of a mirror `zpool remove` with its name.";
-    LogFailed "LOG-FAILED" "No data was lost: data that the log device could not take was committed. The intent log (ZIL) continues on the other devices of its mirror, on other log devices, or in the pool."
-        "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or remove it with `zpool remove {pool} {device}`.";
+        "Bring the device back, or name its folder with -d. If it is lost, `zpool import --accept-lost-log {pool}` (or -m) imports the last commit; the history records it. Then run `zpool remove {pool} {device}`. If one side of a log mirror is lost, run `zpool detach` instead; if a whole log mirror is lost, `zpool remove` with the name of the mirror."
+        "Details: [log.md](log.md#when-the-log-is-lost-or-damaged).";
+    LogFailed "LOG-FAILED" "No data was lost: the pool committed the data that the log device could not store. The intent log (ZIL) continues on the other devices of its mirror, on other log devices, or in the pool."
+        "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or remove it with `zpool remove {pool} {device}`."
+        "To take a device out of its mirror: `zpool detach POOL DEVICE`.";
     LogHeld "LOG-HELD" "The intent log (ZIL) holds data of encrypted file systems until their keys are loaded."
         "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
-    // File systems.
+    "File systems":
     FsExists "FS-EXISTS" "Each file system has its own name."
         "Choose another name.";
     FsAbsent "FS-ABSENT" "No file system of an imported pool has this name."
         "`zfs list` shows the existing file systems.";
-    FsApart "FS-APART" "Blocks can be shared only within one file system."
+    FsApart "FS-APART" "Files can share blocks only within one file system."
         "Copy the file: `cp {source} {target}`.";
     FsParent "FS-PARENT" "The parent of a new file system must exist."
         "Create the parent first with `zfs create -p {parent}`, which creates its missing parents too. `zfs create`, `zfs clone` and `zfs rename` create parents themselves with -p.";
@@ -232,7 +248,7 @@ codes! {
         "`zfs list -t snapshot` shows the existing snapshots.";
     SnapshotTwice "SNAP-TWICE" "Snapshots of one command are taken in one commit, so two of the same file system would be the same."
         "Take them one after the other.";
-    SnapshotSpace "SNAP-SPACE" "After a snapshot, `refreservation` reserves its full size again beside the snapshot. The pool does not have as much free space."
+    SnapshotSpace "SNAP-SPACE" "A snapshot keeps the present blocks, so `refreservation` must reserve its full size again for new ones. The pool does not have that much free space."
         "Make room (`zfs list -o space` shows what uses the space), or drop the reservation: `zfs set refreservation=none {fs}`.";
     SnapshotHeld "SNAP-HELD" "A hold prevents the destruction of the snapshot."
         "Release it with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists the holds), or destroy the snapshot with -d, which takes effect with the last release.";
@@ -274,11 +290,11 @@ codes! {
         "Add -F to discard them, and run `zfs set readonly=on {fs}` to prevent further changes.";
     Raw "RAW" "A file system from a raw stream stays encrypted by its source. Its key reads it, but nothing can be written with that key here."
         "For a writable copy run `zfs load-key {fs}`, then `zfs send {fs}@SNAPSHOT | zfs receive NEWNAME`.";
-    RawMixed "RAW-MIXED" "A raw increment continues only a raw receive from the same source, and an increment that is not raw only a receive that was not raw."
+    RawMixed "RAW-MIXED" "A file system received raw takes only raw increments from the same source. One received without -w takes only increments without -w."
         "Send it again from the same pool, with or without -w like the first stream, or send a full stream under another name.";
     StreamPartial "STREAM-PARTIAL" "An interrupted receive with -s has kept its part."
         "Resume it: `zfs send -t TOKEN`, with the token of `zfs get receive_resume_token {fs}`; or discard it with `zfs receive -A {fs}`.";
-    StreamNoPartial "STREAM-NO-PARTIAL" "There is no interrupted receive with -s to resume at this point, or to discard."
+    StreamNoPartial "STREAM-NO-PARTIAL" "There is no interrupted receive with -s that this stream could resume, or that could be discarded."
         "`zfs get receive_resume_token {fs}` shows the token, if there is one.";
     StreamToken "STREAM-TOKEN" "A resume token names a snapshot and the received part of it."
         "Get it from the receiving side: `zfs get -H -o value receive_resume_token FILESYSTEM`.";
@@ -290,7 +306,7 @@ codes! {
         "Use `zpool destroy {pool}` to destroy the pool.";
     FsPlace "FS-PLACE" "A file system can be renamed only within its pool, not below itself, and not between an encrypted and an unencrypted parent."
         "Choose another name; to move data elsewhere copy it.";
-    FsBusy "FS-BUSY" "Programs have files of it open, or use one of its folders as working folder."
+    FsBusy "FS-BUSY" "Programs have its files open, or use one of its folders as working folder."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
     FsCollected "FS-COLLECTED" "The kernel has dirty pages of the file system that could not be written. The snapshot does not contain them."
         "Find the cause with `zpool status`, or make room; `fsync` or `close` reports the error to the programs. Then take another snapshot.";
@@ -308,7 +324,7 @@ codes! {
         "Check that the mountpoint can be created and that you may write to its parent folder.";
     FuseNested "FUSE-NESTED" "A mount of an ordinary user cannot contain another mount, because the mount helper may not look into it."
         "Mount it elsewhere with `zfs set mountpoint=/some/folder {fs}`, or ask an administrator to write user_allow_other into /etc/fuse.conf.";
-    // Keys.
+    "Keys":
     KeyWrong "KEY-WRONG" "The key does not open this file system."
         "Try again with the right key; without it nobody can read the data.";
     KeyFormat "KEY-FORMAT" "A passphrase has 8 to 512 bytes, a raw key 32 bytes, a hex key 64 hexadecimal digits."
@@ -331,12 +347,12 @@ codes! {
         "Give them keys of their own with `zfs change-key`, or destroy them first: {others}.";
     KeyBusy "KEY-BUSY" "A mounted file system uses the key."
         "Unmount it first: `zfs unmount {fs}`.";
-    KeyRules "KEY-RULES" "encryption, keyformat and keylocation belong together."
+    KeyRules "KEY-RULES" "The properties encryption, keyformat and keylocation belong together."
         "For a new key give encryption=on and keyformat=; to use the parent's key give none of the three.";
-    // Problems that status reports.
+    "Damaged data":
     BlkAuthAll "BLK-AUTH-ALL" "The stored bytes are not the bytes that were written. Decay and tampering look the same."
         "Restore the files that `zpool status -v {pool}` names from a backup, or delete them.";
-    // The command's own world.
+    "The command's own world":
     FileIo "FILE-IO" "The operating system refused access to a file."
         "Check the path and its permissions.";
 }
@@ -409,7 +425,7 @@ impl Refusal {
     /// The refusal of a device that a pool does not have.
     #[must_use]
     pub fn no_device(pool: &str, device: impl fmt::Display) -> Refusal {
-        let what = format!("{device} is no device of the pool '{pool}'");
+        let what = format!("{device} is not a device of the pool '{pool}'");
         let refusal = Refusal::new(Code::VdevMissing, what).advising(SHOWS_DEVICES);
         refusal.with("pool", pool).with("device", device)
     }
@@ -470,7 +486,7 @@ mod tests {
     #[test]
     fn who_names_no_device_of_a_pool_is_told_where_to_see_them() {
         let refusal = Refusal::no_device("tank", "/d/none.img");
-        assert_eq!(refusal.what, "/d/none.img is no device of the pool 'tank'");
+        assert_eq!(refusal.what, "/d/none.img is not a device of the pool 'tank'");
         assert_eq!(refusal.advice(), "`zpool status tank` shows its devices.");
     }
 
@@ -488,17 +504,63 @@ mod tests {
         assert_eq!((refusal.code, refusal.what.as_str()), (Code::Internal, "w"));
     }
 
+    /// Text in lines of at most 100 columns. Commands between backticks are not broken.
+    fn wrapped(text: &str) -> String {
+        let mut out = String::new();
+        let (mut column, mut in_command) = (0, false);
+        let mut words: Vec<String> = Vec::new();
+        for word in text.split(' ') {
+            match words.last_mut().filter(|_| in_command) {
+                Some(last) => *last += &format!(" {word}"),
+                None => words.push(word.to_owned()),
+            }
+            in_command ^= word.matches('`').count() % 2 == 1;
+        }
+        for word in words {
+            let width = word.chars().count();
+            let fits = column + 1 + width <= 100;
+            let space = if column == 0 {
+                ""
+            } else if fits {
+                " "
+            } else {
+                "\n"
+            };
+            column = if fits { column + space.len() + width } else { width };
+            out += &format!("{space}{word}");
+        }
+        out + "\n"
+    }
+
+    /// docs/operations/messages.md.
+    fn manual() -> String {
+        let mut page = String::from(
+            "# Messages\n\n\
+             Every message of the daemon and of the commands ends with a code. The entry of a code says what it\n\
+             means, then what to do. Words in capitals stand for names. This page is written by\n\
+             `UPDATE=1 cargo test -p steadfast-control`; the same test compares it with the program.\n",
+        );
+        for (section, codes) in Code::MANUAL {
+            page += &format!("\n## {section}\n");
+            for (code, more) in *codes {
+                let action = format!("{} {more}", Refusal::new(*code, "").advice());
+                page +=
+                    &format!("\n### {code}\n\n{}\n{}", wrapped(code.meaning()), wrapped(action.trim_end()));
+            }
+        }
+        page
+    }
+
     #[test]
-    fn every_code_stands_in_the_manual_and_the_reverse() {
+    fn the_manual_is_the_catalogue() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations/messages.md");
-        let manual = std::fs::read_to_string(path).unwrap();
-        let heading = |line: &str| line.strip_prefix("### ").map(str::to_owned);
-        let described: Vec<String> = manual.lines().filter_map(heading).collect();
-        for &code in Code::ALL {
-            assert!(described.iter().any(|d| d == code.as_str()), "messages.md lacks a heading '### {code}'");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, manual()).unwrap();
         }
-        for found in &described {
-            assert!(Code::parse(found).is_some(), "messages.md describes {found}, which no code prints");
-        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == manual(),
+            "docs/operations/messages.md is old: run `UPDATE=1 cargo test -p steadfast-control`"
+        );
     }
 }

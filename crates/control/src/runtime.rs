@@ -165,7 +165,7 @@ impl Runtime {
     /// [`Code::RuntimeDir`].
     pub fn check(&self) -> Result<(), Refusal> {
         let found = fs::symlink_metadata(&self.dir)
-            .map_err(|error| self.refuse(format!("cannot be looked at: {error}")))?;
+            .map_err(|error| self.refuse(format!("cannot be read: {error}")))?;
         if !found.is_dir() {
             return Err(self.refuse("is not a folder"));
         }
@@ -174,8 +174,9 @@ impl Runtime {
         }
         if found.mode() & 0o077 != 0 {
             // Ours, but open: a folder made by hand for a test, say. Closing it loses nothing.
-            fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))
-                .map_err(|error| self.refuse(format!("is open to others and cannot be closed: {error}")))?;
+            fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700)).map_err(|error| {
+                self.refuse(format!("is open to other users, and its mode cannot be changed: {error}"))
+            })?;
         }
         Ok(())
     }
@@ -186,7 +187,7 @@ impl Runtime {
     /// [`Code::RuntimeDir`].
     pub fn open_log(&self) -> Result<File, Refusal> {
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(self.log());
-        opened.map_err(|error| self.refuse(format!("cannot hold the log: {error}")))
+        opened.map_err(|error| self.refuse(format!("cannot store the log: {error}")))
     }
 
     fn refuse(&self, what: impl Into<String>) -> Refusal {

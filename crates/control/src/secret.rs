@@ -113,19 +113,19 @@ pub struct Key {
 #[non_exhaustive]
 pub enum KeyError {
     /// A passphrase of the wrong length.
-    #[error("a passphrase has 8 to 512 bytes, and this one has {bytes}")]
+    #[error("a passphrase must have 8 to 512 bytes, not {bytes}")]
     PassphraseLength {
         /// Bytes given.
         bytes: usize,
     },
     /// A raw key of the wrong length.
-    #[error("a raw key has 32 bytes, and this one has {bytes}")]
+    #[error("a raw key must have 32 bytes, not {bytes}")]
     RawLength {
         /// Bytes given.
         bytes: usize,
     },
     /// Not 64 hexadecimal digits.
-    #[error("a hex key has 64 hexadecimal digits, and this one has {bytes} bytes or other characters")]
+    #[error("a hex key must have 64 hexadecimal digits; this one has {bytes} bytes, or other characters")]
     Hex {
         /// Bytes given.
         bytes: usize,

@@ -108,7 +108,7 @@ impl Server {
         if uid != own && uid != 0 {
             let refusal = Refusal::new(
                 Code::PeerDenied,
-                format!("this daemon belongs to user {own}, and you are user {uid}"),
+                format!("this daemon belongs to user {own}; you are user {uid}"),
             );
             return write_line(&mut &*stream, &refused(0, refusal));
         }
@@ -160,7 +160,7 @@ impl Server {
         // A panic in one request must not leave its client without an answer; the pool's own state is guarded by the
         // pool (it suspends), not by us.
         catch_unwind(AssertUnwindSafe(|| self.service.answer(caller, call))).unwrap_or_else(|_| {
-            Err(Refusal::new(Code::Internal, "the daemon failed on this request; its log shows where"))
+            Err(Refusal::new(Code::Internal, "internal error in this request; see the daemon's log"))
         })
     }
 

@@ -70,11 +70,11 @@ pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option
         Some(_) if line.len() as u64 + 1 >= bytes_max => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
         }
-        Some(_) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the line breaks off")),
+        Some(_) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the line is incomplete")),
     }
     String::from_utf8(line)
         .map(Some)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is no text"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
 }
 
 /// Writes one message as one line, and wipes it from memory, since it may hold a secret.
@@ -98,11 +98,11 @@ pub fn parse_question(line: String) -> Result<Question, Refusal> {
         Some(API_VERSION) => serde_json::from_str(&line).map_err(|error| {
             Refusal::new(
                 Code::ApiRequest,
-                format!("the request breaks off or is not understood at byte {}", error.column()),
+                format!("the request is incomplete or invalid at byte {}", error.column()),
             )
         }),
         Some(version) => Err(mismatch("command", version, "daemon", API_VERSION)),
-        None => Err(Refusal::new(Code::ApiRequest, "the request names no version of the API")),
+        None => Err(Refusal::new(Code::ApiRequest, "the request has no API version")),
     };
     wipe(line);
     parsed
@@ -115,11 +115,11 @@ pub fn parse_question(line: String) -> Result<Question, Refusal> {
 pub fn parse_answer(line: &str) -> Result<Answer, Refusal> {
     match version_of(line) {
         Some(API_VERSION) => serde_json::from_str(line).map_err(|error| {
-            Refusal::new(Code::ApiRequest, format!("the answer is not understood: {error}"))
+            Refusal::new(Code::ApiRequest, format!("the answer cannot be decoded: {error}"))
         }),
         // The refusal of a daemon of another version says better what to do.
         Some(version) => Err(mismatch("daemon", version, "command", API_VERSION)),
-        None => Err(Refusal::new(Code::ApiRequest, "the answer names no version of the API")),
+        None => Err(Refusal::new(Code::ApiRequest, "the answer has no API version")),
     }
 }
 
@@ -128,7 +128,7 @@ fn version_of(line: &str) -> Option<u32> {
 }
 
 fn mismatch(other: &str, theirs: u32, own: &str, ours: u32) -> Refusal {
-    let what = format!("the {other} speaks version {theirs} of the API and this {own} version {ours}");
+    let what = format!("the {other} uses API version {theirs}, this {own} version {ours}");
     Refusal::new(Code::ApiVersion, what).with(other, theirs).with(own, ours)
 }
 

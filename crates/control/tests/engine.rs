@@ -733,7 +733,7 @@ fn a_device_that_vanishes_while_in_use_is_told() {
     // Its bytes are there as long as somebody holds it open.
     for refused in [house.export("tank", false).unwrap_err(), house.host().shutdown(false).unwrap_err()] {
         assert_eq!(refused.code, Code::VdevGone);
-        assert!(refused.what.contains("lost when the pool lets go"), "{}", refused.what);
+        assert!(refused.what.contains("lost if the pool closed it"), "{}", refused.what);
         assert!(refused.advice().contains("`zpool export -f tank`"), "{}", refused.advice());
     }
     assert_eq!(report("tank").messages[0].code, Code::VdevGone, "nothing was begun");
@@ -790,7 +790,11 @@ fn a_group_that_does_without_a_device_that_vanished_says_so() {
     std::fs::remove_file(house.folder.join("a.img")).unwrap();
     let told = messages();
     assert_eq!((told.len(), told[0].code), (1, Code::VdevDegraded), "{told:?}");
-    assert!(told[0].what.contains("a.img") && told[0].what.contains("does without"), "{}", told[0].what);
+    assert!(
+        told[0].what.contains("a.img") && told[0].what.contains("continues without it"),
+        "{}",
+        told[0].what
+    );
     std::fs::remove_file(house.folder.join("b.img")).unwrap();
     let told: Vec<Code> = messages().iter().map(|message| message.code).collect();
     assert_eq!(told, [Code::VdevGone, Code::VdevGone]);

@@ -18,13 +18,13 @@ pub enum NameError {
     )]
     EmptyPart,
     /// More bytes than [`NAME_BYTES_MAX`].
-    #[error("the name has {bytes} bytes, and at most 255 are allowed")]
+    #[error("the name has {bytes} bytes; at most 255 are allowed")]
     TooLong {
         /// Length found.
         bytes: usize,
     },
     /// More parts than [`NAME_DEPTH_MAX`].
-    #[error("the name is nested {depth} deep, and at most 50 levels are allowed")]
+    #[error("the name has {depth} levels; at most 50 are allowed")]
     TooDeep {
         /// Depth found.
         depth: usize,
@@ -42,36 +42,34 @@ pub enum NameError {
         part: String,
     },
     /// A pool's name starts with something other than a letter.
-    #[error("a pool's name begins with a letter, and this one begins with {character:?}")]
+    #[error("a pool's name begins with a letter, not with {character:?}")]
     NoLetter {
         /// The first character.
         character: char,
     },
     /// A word with another meaning in device lists.
-    #[error(
-        "names that begin with '{word}' are reserved, because device lists give that word another meaning"
-    )]
+    #[error("names that begin with '{word}' are reserved: in a list of devices the word has another meaning")]
     Reserved {
         /// The reserved beginning.
         word: &'static str,
     },
     /// A slash in a pool's name.
-    #[error("a pool's name has no '/': the pool is '{pool}', and what follows would be a file system in it")]
+    #[error("a pool's name has no '/': the pool would be '{pool}', and the rest a file system in it")]
     SlashInPool {
         /// The part before the slash.
         pool: String,
     },
     /// A snapshot or bookmark where a file system is wanted.
-    #[error("'{mark}' names a snapshot or a bookmark, and a file system is wanted here")]
+    #[error("'{mark}' names a snapshot or a bookmark; a file system is expected here")]
     Snapshot {
         /// `@` or `#`.
         mark: char,
     },
     /// A file system where a snapshot is wanted.
-    #[error("a snapshot is named FILESYSTEM@NAME, and this name has no '@'")]
+    #[error("the name has no '@': a snapshot is named FILESYSTEM@NAME")]
     NoSnapshot,
     /// Nothing after the `@`.
-    #[error("nothing follows the '@': a snapshot is named FILESYSTEM@NAME")]
+    #[error("the name ends after '@': a snapshot is named FILESYSTEM@NAME")]
     EmptySnapshot,
     /// More than one `@` or `#`.
     #[error("a name has one '@' or one '#' at most: FILESYSTEM@NAME")]

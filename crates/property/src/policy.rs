@@ -73,7 +73,7 @@ impl Policy {
                 format!("there is no period '{word}': must be one of {words}")
             })?;
             let count = count.parse().ok().filter(|count| *count <= KEEP_MAX).ok_or_else(|| {
-                format!("'{count}' is no number of snapshots to keep: {word} takes 0 to {KEEP_MAX}")
+                format!("'{count}' is not a number of snapshots to keep: {word} takes 0 to {KEEP_MAX}")
             })?;
             if policy.keep.iter().any(|(known, _)| *known == period) {
                 return Err(format!("{word} is given twice"));

@@ -62,7 +62,7 @@ pub enum PropertyError {
         why: &'static str,
     },
     /// A user or group that has no number.
-    #[error("'{name}' names nobody: after the '@' stands a user or group of this machine, or a number")]
+    #[error("'{name}': after the '@' must stand a user or group of this machine, or a number")]
     Owner {
         /// As typed.
         name: String,
@@ -137,7 +137,7 @@ pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError>
         Policy::parse(value).map_err(|why| PropertyError::Policy { name: AUTO_SNAPSHOT, why })?;
     } else if name.starts_with(RESERVED_PREFIX) {
         return refuse(
-            "what begins with 'steadfast:' is reserved, and of these there is only 'steadfast:auto-snapshot'",
+            "names that begin with 'steadfast:' are reserved; the only such property is 'steadfast:auto-snapshot'",
         );
     }
     Ok(())

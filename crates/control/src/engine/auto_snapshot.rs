@@ -106,21 +106,22 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
                 }
                 // [auto_snapshot.4]
                 Err(steadfast_pool::Error::SnapshotLimit { name, limit, .. }) => {
-                    let what =
-                        format!("what {AUTO_SNAPSHOT} asks for is not taken: it may have {limit} snapshots");
+                    let what = format!(
+                        "{AUTO_SNAPSHOT}: no snapshot was taken: snapshot_limit allows {limit} snapshots"
+                    );
                     policies.say(&name, what);
                     full.push(name);
                 }
                 // The intent log holds acknowledged data for the key; the snapshot would not contain it.
                 Err(steadfast_pool::Error::KeyNotLoaded { name }) if !unfit.contains(&name) => {
                     let what = format!(
-                        "what {AUTO_SNAPSHOT} asks for is not taken: it would not hold what waits in the intent log for the key"
+                        "{AUTO_SNAPSHOT}: no snapshot was taken: changes wait in the intent log until the key is loaded"
                     );
                     policies.say(&name, what);
                     unfit.push(name);
                 }
                 Err(error) => {
-                    let what = format!("what {AUTO_SNAPSHOT} asks for is not taken: {error}");
+                    let what = format!("{AUTO_SNAPSHOT}: no snapshot was taken: {error}");
                     policies.say(&held.pool.name(), what);
                     // Snapshots of other periods may have been taken.
                     held.note_snapshots(due.iter().map(|due| &*due.dataset));
@@ -164,7 +165,7 @@ fn due(policies: &mut PolicyState, held: &ImportedPool, now: u64) -> Vec<Due> {
         let policy = match Policy::parse(&policy.value) {
             Ok(policy) => policy,
             Err(why) => {
-                policies.say(&dataset, format!("{AUTO_SNAPSHOT} cannot be carried out: {why}"));
+                policies.say(&dataset, format!("{AUTO_SNAPSHOT} is invalid: {why}"));
                 continue;
             }
         };

@@ -13,7 +13,7 @@ impl Engine {
         if wants_expanding(held) {
             for (path, refusal) in self.expand_grown(held, name, |_| true) {
                 // The pool is imported with its old size; status shows the possible gain.
-                eprintln!("steadfast: {} is not expanded: {}", path.display(), refusal.what);
+                eprintln!("steadfast: cannot expand {}: {}", path.display(), refusal.what);
             }
         }
     }

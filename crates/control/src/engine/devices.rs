@@ -69,7 +69,7 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
     let mut named = Vec::new();
     for place in places {
         let trouble = |error: std::io::Error| {
-            Refusal::new(Code::VdevIo, format!("{} cannot be looked at: {error}", place.display()))
+            Refusal::new(Code::VdevIo, format!("{} cannot be searched: {error}", place.display()))
                 .with("device", place.display())
         };
         let metadata = match fs::metadata(place) {
@@ -111,7 +111,7 @@ fn cut_short(path: &Path, refusal: Refusal) -> Refusal {
     if refusal.code != Code::VdevSmall {
         return refusal;
     }
-    let what = format!("{}: too small to be a pool's device, or cut short", path.display());
+    let what = format!("{} is too small for a pool's device; it may have been cut short", path.display());
     Refusal::new(Code::PoolDamaged, what).with("device", path.display())
 }
 
@@ -152,7 +152,7 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
     }
     match others.into_iter().next() {
         Some((_, error)) => Err(refuse::pool(error)),
-        None => Err(Refusal::new(Code::PoolDamaged, "the devices hold another pool by now")),
+        None => Err(Refusal::new(Code::PoolDamaged, "the devices hold a different pool now")),
     }
 }
 

@@ -96,7 +96,7 @@ impl Mounted for MountedFs {
                 rustix::io::Errno::PERM => (Code::FuseMount, "only root may change a mount's options"),
                 _ => (Code::FuseMount, "the kernel refused"),
             };
-            let what = format!("{} cannot be mounted otherwise: {why} ({error})", at.display());
+            let what = format!("cannot change the mount options of {}: {why} ({error})", at.display());
             Refusal::new(code, what).with("mountpoint", at.display())
         })?;
         self.set_atime(atime(settings));
@@ -127,7 +127,8 @@ fn refusal(error: &Error) -> Refusal {
     match error {
         // The catalogue says what to do, in the words of the command line.
         Error::Busy { path } => {
-            let what = format!("{} is in use: a program has a file open or stands there", path.display());
+            let what =
+                format!("{} is in use: a program has a file open, or a working folder there", path.display());
             Refusal::new(code, what).with("mountpoint", path.display())
         }
         _ => Refusal::new(code, error.to_string()),

@@ -48,13 +48,13 @@ impl Engine {
         for pool in remembered {
             match engine.import_remembered(&pool) {
                 Ok(warnings) => {
-                    eprintln!("steadfast: pool '{}' is imported", pool.name);
+                    eprintln!("steadfast: pool '{}': imported", pool.name);
                     for warning in warnings {
                         eprintln!("steadfast: pool '{}': {}", pool.name, warning.what);
                     }
                 }
                 Err(why) => {
-                    eprintln!("steadfast: pool '{}' is not imported: {}", pool.name, why.what);
+                    eprintln!("steadfast: pool '{}': cannot be imported: {}", pool.name, why.what);
                     engine.lost.lock().insert(pool.name.clone(), MissingPool { pool, why });
                 }
             }
@@ -108,12 +108,12 @@ impl Engine {
         for (name, held) in &pools {
             match held.pool.export() {
                 Ok(()) => {
-                    eprintln!("steadfast: pool '{name}' is exported");
+                    eprintln!("steadfast: pool '{name}': exported");
                     self.pools.write().remove(name);
                 }
                 Err(error) => {
                     let refusal = refuse::pool(error);
-                    eprintln!("steadfast: pool '{name}' is not exported in order: {}", refusal.what);
+                    eprintln!("steadfast: pool '{name}': cannot be exported cleanly: {}", refusal.what);
                     first.get_or_insert(refusal);
                 }
             }
@@ -126,7 +126,8 @@ impl Engine {
         // The daemon stays, with the pools that could not be exported. Exported pools stay remembered ([engine.3]).
         for pool in remembered.into_iter().filter(|pool| pools.contains_key(&pool.name)) {
             if !self.pools.read().contains_key(&pool.name) {
-                let what = "it was exported for the stop of the daemon, which another pool prevented";
+                let what =
+                    "it was exported because the daemon was to stop, but another pool could not be exported";
                 let why = Refusal::new(Code::DaemonStopping, what);
                 self.lost.lock().insert(pool.name.clone(), MissingPool { pool, why });
             }

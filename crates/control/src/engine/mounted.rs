@@ -59,7 +59,7 @@ impl ImportedPool {
         };
         let settle = |(name, served): (String, Arc<dyn Mounted>)| match served.settle() {
             Err(error) if !served.has_ended() => {
-                let what = format!("what the kernel collected for '{name}' cannot be written: {error}");
+                let what = format!("dirty pages of '{name}' cannot be written: {error}");
                 Some(Refusal::new(Code::FsCollected, what).with("fs", name))
             }
             _ => None,

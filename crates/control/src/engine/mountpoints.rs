@@ -46,7 +46,7 @@ pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<Path
             // Another process made it meanwhile: only empty folders are removed later, so that does not matter.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 unmake(&made[..index]);
-                let what = format!("the mountpoint {} cannot be made: {error}", at.display());
+                let what = format!("the mountpoint {} cannot be created: {error}", at.display());
                 return Err(Refusal::new(Code::FuseMount, what).with("mountpoint", at.display()));
             }
             _ => {}
@@ -76,13 +76,12 @@ pub(super) fn check(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusa
             Ok(found) if found.is_file() => {
                 Err(refuse(format!("the mountpoint {} is a file that is not empty", at.display())))
             }
-            Ok(_) => {
-                Err(refuse(format!("the mountpoint {} is not a file, as a volume is one", at.display())))
-            }
+            Ok(_) => Err(refuse(format!(
+                "the mountpoint {} is not a file; a volume is mounted on a file",
+                at.display()
+            ))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => {
-                Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display())))
-            }
+            Err(error) => Err(refuse(format!("the mountpoint {} cannot be read: {error}", at.display()))),
         };
     }
     match fs::read_dir(at) {
@@ -94,6 +93,6 @@ pub(super) fn check(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusa
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             Err(refuse(format!("the mountpoint {} is not a folder", at.display())))
         }
-        Err(error) => Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display()))),
+        Err(error) => Err(refuse(format!("the mountpoint {} cannot be read: {error}", at.display()))),
     }
 }

@@ -43,7 +43,7 @@ impl Engine {
         }
         let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if let Some(at) = held.mounted_at(name) {
-            let what = format!("'{name}' is mounted at {}", at.display());
+            let what = format!("'{name}' is already mounted at {}", at.display());
             return Err(Refusal::new(Code::FsMounted, what).with("fs", name));
         }
         if self.value(held, name, "canmount")? == "off" && request.at.is_none() {
@@ -61,14 +61,14 @@ impl Engine {
             (Some(at), _) => at.clone(),
             (None, Some(at)) => at,
             (None, None) => {
-                let what = format!("'{name}' has no mountpoint of its own");
+                let what = format!("'{name}' has mountpoint=none or mountpoint=legacy");
                 return Err(Refusal::new(Code::FsCanmount, what).with("fs", name));
             }
         };
         let settings = self.settings(held, name, &request.options)?;
         let options = self.telling(held, name, &request.options)?;
         if !settings.allow_other && self.is_inside_a_mount(&at) {
-            let what = format!("{} lies inside another mount of this daemon", at.display());
+            let what = format!("{} is inside another mount of this daemon", at.display());
             return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
         }
         self.front.clear_stale(&at);
@@ -122,7 +122,7 @@ impl Engine {
             }
             _ => {
                 let place = request.at.as_ref().map_or(String::new(), |at| format!(" at {}", at.display()));
-                let what = format!("'{name}' is not mounted{place}, so there is nothing to change");
+                let what = format!("'{name}' is not mounted{place}, so its mount options cannot be changed");
                 Err(Refusal::new(Code::FsNotMounted, what).with("fs", name))
             }
         }

@@ -34,7 +34,7 @@ impl Engine {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if limit.is_some_and(|limit| limit < DESCRIPTORS_MIN) {
             eprintln!(
-                "steadfast: volumes are not served at {}: fewer than {DESCRIPTORS_MIN} descriptors may be open",
+                "steadfast: volumes are not exported at {}: the limit of open files is below {DESCRIPTORS_MIN}",
                 socket.display()
             );
             return;
@@ -50,7 +50,7 @@ impl Engine {
             std::thread::Builder::new().name("nbd".into()).spawn(move || accept(&weak, &listener))
         };
         if let Err(error) = listen() {
-            eprintln!("steadfast: volumes are not served at {}: {error}", socket.display());
+            eprintln!("steadfast: volumes are not exported at {}: {error}", socket.display());
         }
     }
 
@@ -97,7 +97,7 @@ impl Engine {
         match used(&list) {
             None => Ok(()),
             Some(volume) => {
-                let what = format!("a client of NBD uses '{volume}'");
+                let what = format!("an NBD client uses '{volume}'");
                 Err(Refusal::new(Code::VolumeBusy, what).with("fs", volume))
             }
         }
@@ -175,7 +175,7 @@ impl VolumeExports {
         let held = engine.held(volume)?;
         let info = held.pool.datasets().dataset_info(volume).map_err(refuse::pool)?;
         if info.volume.is_none() || engine.value(&held, volume, "volmode")? == "none" {
-            let what = format!("'{volume}' is no volume that is shown");
+            let what = format!("'{volume}' is not a volume, or has volmode=none");
             return Err(Refusal::new(Code::FsAbsent, what).with("fs", volume));
         }
         let handle = held.pool.datasets().open_dataset(volume).map_err(refuse::pool)?;
@@ -184,7 +184,10 @@ impl VolumeExports {
         let read_only =
             held.pool.is_read_only() || info.raw || engine.value(&held, volume, "readonly")? == "on";
         let opened = OpenVolume::new(handle, snapshot, usage, read_only).ok_or_else(|| {
-            Refusal::new(Code::SnapshotAbsent, format!("there is no '{name}' that can be read"))
+            Refusal::new(
+                Code::SnapshotAbsent,
+                format!("there is no volume or snapshot '{name}' that can be read"),
+            )
         })?;
         let mut list = engine.clients.list.lock();
         if let Some(client) = list.by_number.get_mut(&self.number) {
@@ -219,7 +222,7 @@ impl Exports for VolumeExports {
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn Export>, String> {
-        let engine = self.engine.upgrade().ok_or("the daemon ends")?;
+        let engine = self.engine.upgrade().ok_or("the daemon is stopping")?;
         self.open_in(&engine, name).map_err(|refusal| refusal.to_string())
     }
 }

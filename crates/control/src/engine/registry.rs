@@ -28,10 +28,7 @@ impl Engine {
         let (code, what) = if name == pool {
             (Code::PoolAbsent, format!("there is no pool '{name}'"))
         } else {
-            (
-                Code::FsAbsent,
-                format!("there is no file system '{name}', because no pool '{pool}' is imported"),
-            )
+            (Code::FsAbsent, format!("there is no file system '{name}': no pool '{pool}' is imported"))
         };
         Err(Refusal::new(code, what).with("pool", pool).with("fs", name))
     }
@@ -103,7 +100,7 @@ impl Engine {
         let taken = if self.pools.read().contains_key(name) {
             "a pool of this name is imported"
         } else if self.lost.lock().contains_key(name) {
-            "a pool of this name is remembered, though its devices are missing"
+            "the daemon remembers a pool of this name, whose devices are missing"
         } else {
             return Ok(());
         };
@@ -151,7 +148,7 @@ impl Engine {
         force: bool,
     ) -> Result<Vec<FormerMount>, Refusal> {
         if held.streams.load(Ordering::Acquire) > 0 {
-            let what = "snapshots of it are being sent or received";
+            let what = "the pool is sending or receiving a stream";
             return Err(Refusal::new(Code::StreamBusy, what).with("pool", name));
         }
         held.pool.release_writers();
@@ -192,7 +189,8 @@ pub(super) fn missing(pool: &CachedPool, why: &Refusal) -> Refusal {
         Code::PoolSealed | Code::LogMissing | Code::LogDamaged => why.code,
         _ => Code::PoolMissing,
     };
-    let what = format!("the pool '{}' is remembered but not imported: {}", pool.name, why.what);
+    let what =
+        format!("the daemon remembers the pool '{}', but could not import it: {}", pool.name, why.what);
     let mut missing = Refusal::new(code, what).with("pool", &pool.name);
     if let Some(device) = why.fields.get("device") {
         missing = missing.with("device", device);

@@ -64,7 +64,10 @@ impl Engine {
             match request.run(self, &caller) {
                 Ok(_) => {
                     self.backoff.lock().forget(&path);
-                    eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display());
+                    eprintln!(
+                        "steadfast: pool '{name}': {} is a new device, and replaces the missing one",
+                        path.display()
+                    );
                 }
                 Err(refusal) => self.let_rest(name, path, identity, "is new", refusal.what),
             }

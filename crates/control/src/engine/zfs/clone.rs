@@ -29,7 +29,7 @@ impl Verb for FsClone {
         let held = engine.held(fs)?;
         let pool = fs.split('/').next().unwrap_or(fs);
         if name.split('/').next() != Some(pool) {
-            let what = format!("'{name}' lies in another pool than '{}'", self.snapshot);
+            let what = format!("'{name}' is not in the pool of '{}'", self.snapshot);
             return Err(Refusal::new(Code::FsPlace, what).with("fs", name));
         }
         if !held
@@ -52,7 +52,7 @@ impl Verb for FsClone {
         }
         if let Some(property) = OF_ORIGIN.iter().find(|property| self.properties.contains_key(**property)) {
             let what =
-                format!("a clone is encrypted as its origin is, with its key: {property} cannot be given");
+                format!("a clone uses the encryption and the key of its origin: {property} cannot be set");
             return Err(Refusal::new(Code::KeyRules, what).with("fs", name));
         }
         let ends = name.match_indices('/').map(|(at, _)| at);

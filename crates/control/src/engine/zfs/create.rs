@@ -19,7 +19,7 @@ impl Verb for FsCreate {
         check_key(&self.properties, self.key.as_ref())?;
         check_kind(&self.name, &self.properties, self.volume.is_some())?;
         if self.properties.contains_key("volsize") {
-            let what = "the size of a volume is given with -V";
+            let what = "a volume's size is set with -V, not with -o volsize";
             return Err(Refusal::new(Code::VolumeSize, what).with("fs", &self.name));
         }
         Ok(())
@@ -50,7 +50,8 @@ impl Verb for FsCreate {
         key_rules(&mut props, parent.encryption_root.as_deref(), self.key.as_ref())?;
         if parent.encryption_root.is_some() && !parent.key_loaded && self.key.is_none() {
             let root = parent.encryption_root.unwrap_or_default();
-            let what = format!("the key of '{root}' is not loaded, and what is created below needs it");
+            let what =
+                format!("the key of '{root}' is not loaded; file systems below it are encrypted with it");
             return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
         }
         if held.pool.is_read_only() {

@@ -23,7 +23,7 @@ impl Verb for FsDestroy {
         let held = engine.held(name)?;
         held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if !name.contains('/') {
-            let what = format!("'{name}' is a pool's own file system");
+            let what = format!("'{name}' is the root file system of the pool");
             return Err(Refusal::new(Code::FsRoot, what).with("pool", name));
         }
         let below = format!("{name}/");
@@ -150,7 +150,7 @@ impl Engine {
                     doomed.contains(of) && !doomed.contains(other) && !ordered.contains(other)
                 };
                 let (of, clone) = needs.iter().find(elsewhere).cloned().unwrap_or_default();
-                let what = format!("'{of}' has a snapshot that '{clone}' is a clone of");
+                let what = format!("'{clone}' is a clone of a snapshot of '{of}'");
                 return Err(Refusal::new(Code::SnapshotClones, what).with("fs", of).with("clone", clone));
             };
             doomed.remove(&next);
@@ -218,7 +218,7 @@ fn check_keys(held: &ImportedPool, doomed: &[String]) -> Result<(), Refusal> {
     for name in held.pool.datasets().names().iter().filter(|name| !doomed.contains(name)) {
         let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
         if let Some(root) = info.encryption_root.filter(|root| doomed.contains(root)) {
-            let what = format!("'{root}' holds the key of '{name}'");
+            let what = format!("'{name}' inherits its key from '{root}'");
             return Err(Refusal::new(Code::KeyShared, what).with("fs", root).with("others", name));
         }
     }

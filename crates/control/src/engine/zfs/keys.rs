@@ -59,7 +59,10 @@ impl Verb for FsChangeKey {
             self.location = Some(exact);
         }
         if self.key.is_none() && self.location.is_some() {
-            return Err(Refusal::new(Code::KeyRules, "an inherited key has no keylocation of its own"));
+            return Err(Refusal::new(
+                Code::KeyRules,
+                "-i (inherit the key) cannot be combined with keylocation=",
+            ));
         }
         Ok(())
     }
@@ -74,7 +77,7 @@ impl Verb for FsChangeKey {
         };
         // Before a passphrase is stretched.
         if !info.key_loaded {
-            let what = format!("the key of '{root}' is not loaded, and what it wraps cannot be wrapped anew");
+            let what = format!("the key of '{root}' is not loaded");
             return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
         }
         let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
@@ -118,12 +121,12 @@ pub(in crate::engine) fn key_rules(
     let rules = |what: String| Err(Refusal::new(Code::KeyRules, what));
     let encryption = properties.get("encryption").map(String::as_str);
     match (encryption, parent_root, key) {
-        (Some("off"), Some(root), _) => rules(format!(
-            "what is created below the encrypted '{root}' is encrypted, and encryption=off is asked for"
-        )),
-        (None | Some("off"), None, Some(_)) => rules("a keyformat is given without encryption=on".into()),
+        (Some("off"), Some(root), _) => {
+            rules(format!("encryption=off is not possible below '{root}', which is encrypted"))
+        }
+        (None | Some("off"), None, Some(_)) => rules("keyformat= is given without encryption=on".into()),
         (Some(cipher), None, None) if cipher != "off" => {
-            rules(format!("encryption={cipher} is asked for without keyformat="))
+            rules(format!("encryption={cipher} is given without keyformat="))
         }
         (_, _, Some(key)) => {
             properties.entry("encryption".into()).or_insert_with(|| "aes-256-gcm".into());

@@ -7,7 +7,7 @@ use crate::refusal::{Code, Refusal};
 /// File system and snapshot of a full name.
 pub(in crate::engine) fn halves(name: &str) -> Result<(&str, &str), Refusal> {
     name.split_once('@').ok_or_else(|| {
-        Refusal::new(Code::NameInvalid, "a snapshot is named FILESYSTEM@NAME, and this name has no '@'")
+        Refusal::new(Code::NameInvalid, "the name has no '@': a snapshot is named FILESYSTEM@NAME")
     })
 }
 

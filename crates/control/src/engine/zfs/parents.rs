@@ -17,7 +17,7 @@ pub(in crate::engine) fn give(held: &ImportedPool, name: &str, caller: &Caller) 
     }
     let refuse_os = |errno: steadfast_posix::Errno| {
         let error = std::io::Error::from_raw_os_error(errno.0);
-        let what = format!("the top folder of '{name}' still belongs to root: {error}");
+        let what = format!("the owner of the top folder of '{name}' cannot be set: {error}");
         Refusal::new(Code::FileIo, what).with("file", name)
     };
     let handle = held.pool.datasets().open_dataset(name).map_err(refuse::pool)?;

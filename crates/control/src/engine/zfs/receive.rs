@@ -39,7 +39,7 @@ impl Verb for FsReceive {
         }
         self.exclude.iter_mut().try_for_each(|name| inheritable(name, true).map(|exact| *name = exact))?;
         if let Some(name) = self.exclude.iter().find(|name| self.properties.contains_key(*name)) {
-            let what = format!("'{name}' cannot be set with -o and left out with -x");
+            let what = format!("'{name}' cannot be given both with -o and with -x");
             return Err(Refusal::new(Code::PropValue, what).with("property", name));
         }
         // Size and block of a volume come with the stream.
@@ -137,7 +137,7 @@ impl Verb for FsReceive {
             let (snapshot, from) = (part.snapshot, part.from);
             for property in part.left_out {
                 let what = format!(
-                    "'{snapshot}' came with '{property}', which is no property here or has no such value"
+                    "the property '{property}' of '{snapshot}' is ignored: this version does not know it, or not its value"
                 );
                 receipt.warnings.push(Refusal::new(Code::PropUnknown, what).with("property", &property));
             }
@@ -262,7 +262,8 @@ impl ReceiveWatch for Watch<'_> {
     fn not_followed(&mut self, error: steadfast_pool::Error) {
         let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
         let mut refusal = self.refused.take().filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
-        refusal.what = format!("not all of the tree that it is of was followed: {}", refusal.what);
+        refusal.what =
+            format!("not all renames and destructions of the sender were repeated: {}", refusal.what);
         self.warnings.push(refusal);
     }
 

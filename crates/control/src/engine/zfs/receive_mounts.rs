@@ -83,11 +83,11 @@ impl Engine {
             warnings.into_iter().map(|refusal| (String::new(), format!("{}.", refusal.what))).collect();
         away.sort_by(|one: &FormerMount, other| one.was.cmp(&other.was));
         for FormerMount { name, was, options, .. } in away {
-            let later = "until a stream brings the folder of its mountpoint";
+            let later = "because the folder of its mountpoint does not exist yet";
             let request = FsMount { name: name.clone(), at: Some(was.clone()), options, overlay: true };
             let mounted = was.exists() && self.mount(held, &request).is_ok();
             let sentence = match mounted {
-                true => format!("'{name}' is mounted at {}, where it was, {later}.", was.display()),
+                true => format!("'{name}' stays mounted at {}, {later}.", was.display()),
                 false => format!("'{name}' is not mounted, {later}."),
             };
             if let Some(mount) = held.mounts.lock().get_mut(&name) {

@@ -25,12 +25,12 @@ impl Verb for FsRename {
         let pool = name.split('/').next().unwrap_or(name);
         if !name.contains('/') || !to.contains('/') {
             return place(format!(
-                "a pool's own file system has the pool's name; `zpool export {pool}` and `zpool import {pool} NEWNAME` \
-                 change it"
+                "the root file system has the name of its pool; to rename the pool, run \
+                 `zpool export {pool}` and `zpool import {pool} NEWNAME`"
             ));
         }
         if to.split('/').next() != Some(pool) {
-            return place(format!("'{to}' lies in another pool than '{name}'"));
+            return place(format!("'{to}' is not in the pool of '{name}'"));
         }
         if held.pool.is_read_only() {
             let what = "the pool is imported read-only";
@@ -47,7 +47,7 @@ impl Verb for FsRename {
             return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
         }
         if missing.iter().any(|parent| *parent == name || parent.starts_with(&format!("{name}/"))) {
-            return place(format!("'{to}' lies inside '{name}'"));
+            return place(format!("'{to}' is below '{name}' itself"));
         }
         let mounted = match self.no_remount {
             true => Vec::new(),

@@ -23,9 +23,7 @@ impl Verb for FsRollback {
         let info = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?;
         if let Some(root) = info.encryption_root.filter(|_| !info.key_loaded) {
             // Before anything younger is destroyed.
-            let what = format!(
-                "the key of '{root}' is not loaded, and what came since a snapshot is found by reading"
-            );
+            let what = format!("the key of '{root}' is not loaded; a rollback must read the file system");
             return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
         }
         let all = held.pool.datasets().snapshot_names(fs).map_err(refuse::pool)?;
@@ -48,7 +46,7 @@ impl Verb for FsRollback {
         };
         if let Some(clone) = clones.iter().find(|clone| fs == *clone || fs.starts_with(&format!("{clone}/")))
         {
-            let what = format!("'{fs}' lies in '{clone}', which depends on a younger snapshot of it");
+            let what = format!("'{fs}' is in '{clone}', a clone of a younger snapshot of '{fs}'");
             return Err(Refusal::new(Code::SnapshotClones, what)
                 .with("snapshot", &self.name)
                 .with("clone", clone));

@@ -74,7 +74,8 @@ impl Engine {
     /// Snapshots to send, each with its base. `skipped` gets file systems that lack the snapshot.
     fn what_to_send(&self, request: &FsSend, skipped: &mut Vec<String>) -> Result<Sending, Refusal> {
         if let Some(token) = &request.token {
-            let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
+            let bad =
+                || Refusal::new(Code::StreamToken, "the resume token is invalid, incomplete or changed");
             let (held, specs) = self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request)?;
             return Ok((held, specs, None));
         }
@@ -133,14 +134,13 @@ impl Engine {
     ) -> Result<(Vec<SendSpec>, Vec<String>), Refusal> {
         let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
         if let Some(above) = request.exclude.iter().find(|above| is_at_or_below(fs, above)) {
-            let what = format!("without '{above}' there is nothing to be sent");
+            let what = format!("-X '{above}' excludes everything: nothing would be sent");
             return Err(Refusal::new(Code::ApiRequest, what));
         }
         let all = held.pool.datasets().names();
         let is_here = |name: &&String| all.contains(name) && is_at_or_below(name, fs);
         if let Some(name) = request.exclude.iter().find(|name| !is_here(name)) {
-            let what =
-                format!("'{name}' is not below '{fs}', so there is nothing of that name to be left out");
+            let what = format!("-X '{name}': there is no such file system below '{fs}'");
             return Err(Refusal::new(Code::FsAbsent, what).with("fs", name));
         }
         let mut out: Vec<String> = request.exclude.clone();
@@ -281,8 +281,7 @@ impl Engine {
                 return Ok((held, vec![spec]));
             }
         }
-        let what =
-            "no imported pool has the snapshot that the token speaks of, with what it is an increment upon";
+        let what = "no imported pool has both the snapshot in the resume token and its base";
         Err(Refusal::new(Code::StreamToken, what))
     }
 }

@@ -174,7 +174,7 @@ impl Engine {
         match self.leave(held, &[name.to_owned()], false) {
             Ok(left) => self.mount_placed(held, left),
             Err(mut refusal) => {
-                refusal.what = format!("it takes effect at the next mount, because now {}", refusal.what);
+                refusal.what = format!("the new value takes effect at the next mount: {}", refusal.what);
                 vec![refusal]
             }
         }

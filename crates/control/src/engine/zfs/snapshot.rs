@@ -29,7 +29,7 @@ impl Verb for FsSnapshot {
             by_pool.entry(pool.to_owned()).or_default().push(name.clone());
         }
         if by_pool.len() > 1 {
-            let what = "snapshots of several pools cannot be taken at one moment: name those of one pool";
+            let what = "the snapshots are of several pools; run one command for each pool";
             return Err(Refusal::new(Code::ApiRequest, what));
         }
         let mut touched = Vec::new();

@@ -25,7 +25,7 @@ pub(in crate::engine) fn spec(volume: NewVolume, properties: &mut Properties) ->
     let given = properties.remove(BLOCK);
     let block_bytes = given.and_then(|bytes| bytes.parse().ok()).unwrap_or(BLOCK_DEFAULT);
     let Some(bytes) = volume.bytes.checked_next_multiple_of(u64::from(block_bytes)) else {
-        let what = format!("{} bytes are more than a volume can have", volume.bytes);
+        let what = format!("{} bytes exceed the largest possible volume", volume.bytes);
         return Err(Refusal::new(Code::VolumeSize, what));
     };
     if !volume.sparse {
@@ -57,16 +57,16 @@ pub(in crate::engine) fn growth(
     let Some(bytes) = wanted.and_then(|text| text.parse::<u64>().ok()) else { return Ok(None) };
     let measured = info.volume.and_then(|volume| Some((volume.bytes?, volume.block_bytes?)));
     let Some((has, block)) = measured else {
-        let what = format!("the size of '{name}' cannot be looked at without its key");
+        let what = format!("the key of '{name}' is not loaded, so its size is not known");
         return Err(Refusal::new(Code::KeyNeeded, what).with("fs", name));
     };
     let refuse_size = |what: String| Err(Refusal::new(Code::VolumeSize, what).with("fs", name));
     if bytes < has {
-        return refuse_size(format!("'{name}' has {has} bytes, and {bytes} are less"));
+        return refuse_size(format!("'{name}' has {has} bytes and cannot shrink to {bytes}"));
     }
     if !bytes.is_multiple_of(block) {
         return refuse_size(format!(
-            "{bytes} bytes are no multiple of the blocks of '{name}', {block} bytes"
+            "{bytes} bytes are not a multiple of the volblocksize of '{name}' ({block} bytes)"
         ));
     }
     let local = held.pool.datasets().local_props(name).map_err(refuse::pool)?;

@@ -24,7 +24,7 @@ impl Verb for PoolAttach {
             None => Engine::member_or_log(&held, &self.name, &self.device)?,
         };
         if Engine::member_or_log(&held, &self.name, &self.new).is_ok() {
-            let what = format!("{} is a device of '{}' already", self.new.display(), self.name);
+            let what = format!("{} is already a device of '{}'", self.new.display(), self.name);
             return Err(Refusal::new(Code::VdevTwice, what).with("device", self.new.display()));
         }
         let devices = vec![self.new.clone()];

@@ -13,7 +13,7 @@ impl Verb for PoolClear {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
         if let Some(reason) = held.pool.state().suspended {
-            let what = format!("the pool is suspended, and only an import brings it back: {reason}");
+            let what = format!("the pool is suspended, and only an export and import resume it: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &self.name));
         }
         let members = members_or_logs(&held, &self.name, &self.devices)?;

@@ -11,7 +11,7 @@ impl Verb for PoolDdtPrune {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Pruned, Refusal> {
         let PoolDdtPrune { name, days, percent } = &self;
         if days.is_some() == percent.is_some() || percent.is_some_and(|percent| percent > 100) {
-            let what = "either days or a part of a hundred says what is to be forgotten";
+            let what = "give either a number of days, or 1 to 100 percent";
             return Err(Refusal::new(Code::PropValue, what).with("pool", name));
         }
         let held = engine.held_pool(name)?;

@@ -21,7 +21,7 @@ impl Verb for PoolEvents {
             let known = held.iter().any(|(held, _)| held == name)
                 || ring.all().any(|event| event.pool.as_ref() == Some(name));
             if !known {
-                let what = format!("there is no pool '{name}', and no event of one");
+                let what = format!("there is no pool '{name}', and no event names it");
                 return Err(Refusal::new(Code::PoolAbsent, what).with("pool", name));
             }
         }

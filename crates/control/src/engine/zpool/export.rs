@@ -39,7 +39,7 @@ pub(in crate::engine) fn check_names_last(pool: &str, held: &ImportedPool) -> Re
     match leaves.iter().find(is_lost) {
         Some(leaf) => {
             let mut refusal = gone(pool, leaf);
-            refusal.what.push_str(", and is lost when the pool lets go of it");
+            refusal.what.push_str("; its data would be lost if the pool closed it");
             Err(refusal)
         }
         None => Ok(()),

@@ -140,7 +140,7 @@ impl Engine {
             })),
             _ => {
                 let ids: Vec<String> = found.iter().map(|pool| pool.guid.0.to_string()).collect();
-                let what = format!("several pools are called '{wanted}': {}", ids.join(", "));
+                let what = format!("several pools have the name '{wanted}', with the ids {}", ids.join(", "));
                 Err(Refusal::new(Code::PoolAmbiguous, what).with("pool", wanted).with("ids", ids.join(",")))
             }
         }
@@ -175,8 +175,8 @@ fn foreign_log(mut refusal: Refusal) -> Refusal {
         && let Ok(handle) = devices::open(Path::new(path), &OpenOptions::PEEK)
     {
         let there = match steadfast_pool::label_of(&*handle.device) {
-            Ok(label) => format!("; a device of the pool '{}' is there", label.name),
-            Err(_) => "; what is there has no label of Steadfast, or a damaged one".to_owned(),
+            Ok(label) => format!("; the file or disk at this path belongs to the pool '{}'", label.name),
+            Err(_) => "; the file or disk at this path has no intact label".to_owned(),
         };
         refusal.what.push_str(&there);
     }

@@ -73,23 +73,21 @@ fn check_command(request: &PoolInject) -> Result<(), Refusal> {
     };
     match &request.command {
         InjectCommand::List | InjectCommand::Clear => Ok(()),
-        _ if request.device.is_none() => wrong("a fault is injected into one device, which is not named"),
-        InjectCommand::Flip { bits: 0, .. } => wrong("flipping no bits does nothing"),
+        _ if request.device.is_none() => wrong("the device of the fault is missing"),
+        InjectCommand::Flip { bits: 0, .. } => wrong("bits= must be at least 1"),
         InjectCommand::Zero(Extent { length: Some(0), .. })
         | InjectCommand::Flip { extent: Extent { length: Some(0), .. }, .. } => {
-            wrong("an extent of no bytes holds nothing")
+            wrong("length= must be at least 1")
         }
         InjectCommand::Arm(Fault::Eio { when, .. } | Fault::Misdirect { when }) if !counts(when) => {
-            wrong("calls are counted from 1")
+            wrong("nth= and every= must be at least 1")
         }
-        InjectCommand::Arm(Fault::Slow { latency_ns: 0, rate: 0 }) => {
-            wrong("a slow device has a latency or a rate")
-        }
-        InjectCommand::Arm(Fault::Disk { rate: 0, .. }) => wrong("a hard disk has a rate"),
+        InjectCommand::Arm(Fault::Slow { latency_ns: 0, rate: 0 }) => wrong("slow needs latency= or rate="),
+        InjectCommand::Arm(Fault::Disk { rate: 0, .. }) => wrong("disk needs rate="),
         InjectCommand::Arm(Fault::Slow { latency_ns, .. } | Fault::Disk { seek_ns: latency_ns, .. })
             if *latency_ns > LATENCY_NS_MAX =>
         {
-            wrong("a latency is at most a minute")
+            wrong("latency= and seek= must be at most one minute")
         }
         _ => Ok(()),
     }
@@ -101,7 +99,7 @@ fn check_wanted(request: &PoolInject, is_test_build: bool) -> Result<(), Refusal
     if harmless || is_test_build || request.damage_wanted {
         return Ok(());
     }
-    let what = format!("nothing was done to '{}'", request.name);
+    let what = format!("no fault was injected into '{}'", request.name);
     Err(Refusal::new(Code::InjectFlag, what).with("pool", &request.name))
 }
 
@@ -137,7 +135,7 @@ fn open_target(held: &ImportedPool, path: &str, extent: Extent) -> Result<(File,
     let label = steadfast_pool::label_of(&*peek.device).map_err(refuse::pool)?;
     let is_it = used(held).iter().any(|(known, guid)| known == path && *guid == label.device_guid);
     if !is_it || label.guid() != held.pool.guid() {
-        let what = format!("{path} is not the device that the pool uses under this name");
+        let what = format!("{path} is now a different device than the one that the pool uses");
         return Err(Refusal::new(Code::VdevForeign, what).with("device", path));
     }
     let size = peek.device.character().size_bytes;
@@ -147,7 +145,7 @@ fn open_target(held: &ImportedPool, path: &str, extent: Extent) -> Result<(File,
         None => medium::usable_end(size),
     };
     if from >= until || until > size {
-        let what = format!("{path}: bytes {from} to {until} are not on the device, which has {size}");
+        let what = format!("{path} has {size} bytes; bytes {from} to {until} are not on it");
         return Err(Refusal::new(Code::ApiRequest, what).with("device", path));
     }
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(|error| trouble(path, &error))?;

@@ -22,7 +22,7 @@ impl Verb for LabelClear {
         let config = steadfast_pool::label_of(&*handle.device).map_err(refuse::pool)?;
         let state = match config.state {
             PoolState::Destroyed => None,
-            PoolState::Active => Some("which is in use elsewhere, or was not exported"),
+            PoolState::Active => Some("which was not exported"),
             PoolState::Exported => Some("which was exported"),
         };
         if let Some(state) = state.filter(|_| !self.force) {

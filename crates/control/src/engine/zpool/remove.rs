@@ -25,7 +25,7 @@ impl Verb for PoolRemove {
         if let Some((at, twice)) =
             targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target))
         {
-            let what = format!("{} is named twice", twice.paths().join(", "));
+            let what = format!("{} is listed twice", twice.paths().join(", "));
             return Err(Refusal::new(Code::VdevTwice, what).with("device", others[at].display()));
         }
         if self.cancel || !groups.is_empty() {
@@ -91,7 +91,7 @@ fn removable_named(held: &ImportedPool, pool: &str, device: &Path) -> Result<Rem
     }
     if let Some(log) = state.log_devices.iter().find(|log| same(&log.path)) {
         if let Some(name) = log_mirror_of(log) {
-            let what = format!("{} is a part of {name}, which can only be removed whole", log.path);
+            let what = format!("{} is a member of {name}; only the whole group can be removed", log.path);
             return Err(Refusal::new(Code::VdevMember, what)
                 .with("device", &log.path)
                 .with("pool", pool)
@@ -136,8 +136,10 @@ pub(in crate::engine) fn groups_to_remove(
         let group = leaf.map_or(0, |leaf| leaf.config.group);
         let members = state.leaves.iter().filter(|leaf| leaf.config.group == group).count();
         if group != 0 && members > 1 {
-            let what =
-                format!("{path} is a part of {}, which can only be removed whole", group_name(&state, group));
+            let what = format!(
+                "{path} is a member of {}; only the whole group can be removed",
+                group_name(&state, group)
+            );
             return Err(Refusal::new(Code::VdevMember, what)
                 .with("device", path)
                 .with("pool", &request.name)
@@ -147,7 +149,7 @@ pub(in crate::engine) fn groups_to_remove(
     }
     let twice = groups.iter().enumerate().find(|(at, path)| groups[..*at].contains(path));
     if let Some((_, path)) = twice {
-        let what = format!("{path}, or its group, is named twice");
+        let what = format!("{path}, or its group, is listed twice");
         return Err(Refusal::new(Code::VdevTwice, what).with("device", path));
     }
     Ok((groups, others))

@@ -50,7 +50,8 @@ fn give_properties(engine: &Engine, request: &PoolSplit, parted: &[String]) -> R
     let paths: Vec<PathBuf> = parted.iter().map(PathBuf::from).collect();
     let mut pools = devices::search(&paths)?.pools.into_iter();
     let found = pools.find(|pool| pool.config.name == request.new_name).ok_or_else(|| {
-        Refusal::new(Code::PoolDamaged, "no device says that it is the new pool's").with("device", &parted[0])
+        Refusal::new(Code::PoolDamaged, "the new pool was not found on its devices")
+            .with("device", &parted[0])
     })?;
     let spec = ImportSpec {
         new_name: None,

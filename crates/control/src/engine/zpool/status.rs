@@ -53,8 +53,9 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
         .map(|leaf| leaf.config.path.as_str())
         .collect();
     if !out.is_empty() {
-        let devices = if out.len() == 1 { "one device is" } else { "some devices are" };
-        let what = format!("{devices} out of use ({}), and the pool does without", out.join(", "));
+        let (devices, them) =
+            if out.len() == 1 { ("one device is", "it") } else { ("some devices are", "them") };
+        let what = format!("{devices} out of use ({}); the pool continues without {them}", out.join(", "));
         messages.push(Refusal::new(Code::VdevDegraded, what).with("pool", name).with("device", out[0]));
     }
     messages.extend(measured.leaves.iter().filter(lost).map(|leaf| lost_device(&measured, name, leaf)));
@@ -65,10 +66,10 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
             let beside = |other: &&LogDeviceStatus| log.mirror != 0 && other.mirror == log.mirror;
             let mut others = measured.log_devices.iter().filter(beside);
             let tail = match others.any(|other| log_health(other).0 == Health::Online) {
-                true => ", and its mirror does without",
+                true => "; its mirror continues without it",
                 false => "",
             };
-            let what = format!("the log device {} is not used any more ({why}){tail}", log.path);
+            let what = format!("the log device {} is no longer used ({why}){tail}", log.path);
             let refusal = Refusal::new(Code::LogFailed, what);
             let refusal = if log.mirror == 0 { refusal } else { refusal.advising(SIDE_FAILED) };
             messages.push(refusal.with("pool", name).with("device", &log.path));
@@ -88,8 +89,10 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
         let bad: Vec<&str> =
             measured.leaves.iter().filter(failed).map(|leaf| leaf.config.path.as_str()).collect();
         if !bad.is_empty() {
-            let what =
-                format!("errors were counted on {}, and what was read was right or mended", bad.join(", "));
+            let what = format!(
+                "errors occurred on {}; all data that was read is correct or was repaired",
+                bad.join(", ")
+            );
             messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
         }
     }
@@ -166,7 +169,7 @@ fn does_without(measured: &Measured, id: u8) -> bool {
 fn lost_device(measured: &Measured, pool: &str, leaf: &LeafStatus) -> Refusal {
     let mut refusal = gone(pool, leaf);
     if does_without(measured, leaf.config.group) {
-        refusal.what.push_str(", and its group does without");
+        refusal.what.push_str("; its group continues without it");
         let (what, device) = (refusal.what, &leaf.config.path);
         return Refusal::new(Code::VdevDegraded, what).with("device", device).with("pool", pool);
     }

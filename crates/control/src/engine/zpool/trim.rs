@@ -14,7 +14,7 @@ impl Verb for PoolTrim {
     fn check(&mut self) -> Result<(), Refusal> {
         check_paths(&self.devices)?;
         if self.rate == Some(0) {
-            return Err(Refusal::new(Code::ApiRequest, "with a rate of 0 a trim would never end"));
+            return Err(Refusal::new(Code::ApiRequest, "the rate of a trim must be at least 1"));
         }
         Ok(())
     }

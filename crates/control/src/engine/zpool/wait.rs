@@ -50,7 +50,7 @@ fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refus
 fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
     if let Some(reason) = pool.suspended() {
         // None of the work would ever end.
-        let what = format!("the pool is suspended, and its work in the background has stopped: {reason}");
+        let what = format!("the pool is suspended, so background work has stopped: {reason}");
         return Err(Refusal::new(Code::PoolSuspended, what).with("pool", pool.name()));
     }
     let [scrub, resilver] = pool.scan_remaining();
