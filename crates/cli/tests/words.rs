@@ -21,7 +21,7 @@ struct Machine {
     terminal: bool,
 }
 
-/// What a command did.
+/// Outcome of a command.
 #[derive(Debug)]
 struct Ran {
     status: u8,
@@ -72,7 +72,7 @@ impl Machine {
             },
             &arguments,
         );
-        // What the daemon wrote itself.
+        // Output that the daemon wrote itself.
         std::io::Read::read_to_end(&mut &taken, &mut out).unwrap();
         Ran { status, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
     }
@@ -782,14 +782,14 @@ fn a_tree_is_mounted_from_its_top() {
         lines.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
     };
     assert_eq!(mounted(), ["tank"]);
-    // What is named is mounted though it does not do so by itself.
+    // A file system that is named is mounted even with canmount=noauto.
     machine.ok("zfs set canmount=noauto tank/a");
     assert_eq!(machine.ok("zfs mount -R tank/a"), "");
     assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b"]);
     machine.ok("zfs unmount tank/a/b");
     assert!(machine.ok("zfs mount -Rv tank").contains("tank/c at /tank/c"));
     assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b", "tank/c"]);
-    // What only holds others is passed over.
+    // File systems that only hold others are skipped.
     machine.ok("zfs create -u -o canmount=off tank/off");
     machine.ok("zfs create -u tank/off/in");
     machine.ok("zfs create -u -o mountpoint=none tank/no");

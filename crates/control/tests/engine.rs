@@ -20,11 +20,11 @@ use steadfast_env::{Clock, Env};
 use steadfast_pool::{DatasetHandle, Memory};
 use steadfast_posix::{Atime, FileSystem, Options, SetAttr};
 
-/// What is mounted where, by the stage.
+/// Mounts of the stage, by mountpoint.
 #[derive(Default)]
 struct Stage {
     mounts: Mutex<BTreeMap<PathBuf, MountSettings>>,
-    /// Who owned the top folder of each file system when it was last mounted.
+    /// Owner of the top folder of each file system at its last mount.
     owners: Mutex<BTreeMap<String, (u32, u32)>>,
     /// Folders in which someone has a file open.
     busy: Mutex<Vec<PathBuf>>,
@@ -33,14 +33,14 @@ struct Stage {
     told: Mutex<Vec<PathBuf>>,
     /// Nobody but the daemon's user may enter its mounts.
     alone: AtomicBool,
-    /// Whoever mounts something changes it, and is told that the change is durable.
+    /// Each mount changes the file system and makes the change durable.
     promises: AtomicBool,
 }
 
 struct Scene {
     stage: Arc<Stage>,
     at: PathBuf,
-    /// What lay in the folder when it was mounted over.
+    /// Contents of the folder when it was mounted over.
     covered: Vec<PathBuf>,
     ended: AtomicBool,
     _dataset: DatasetHandle,
@@ -98,7 +98,7 @@ impl Mounted for Scene {
             return Err(Refusal::new(Code::FsBusy, format!("{} is in use", self.at.display())));
         }
         self.stage.mounts.lock().unwrap().remove(&self.at);
-        // What lay inside a mounted file system is out of sight with it; on this stage it lay in the folder itself.
+        // Mountpoints inside a mounted file system vanish with it; on this stage they are in the folder itself.
         for inside in std::fs::read_dir(&self.at).into_iter().flatten().flatten() {
             if !self.covered.contains(&inside.path()) {
                 std::fs::remove_dir_all(inside.path()).expect("mountpoints of inner file systems");
@@ -336,7 +336,7 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
     assert_eq!(house.create_fs("tank/x", &[], None).unwrap_err().code, Code::PoolMissing);
     assert_eq!(house.create_pool(house.create_request("tank", "b.img")).unwrap_err().code, Code::PoolExists);
     std::fs::rename(&gone, &here).unwrap();
-    // What the import is refused for leaves it as it was.
+    // A refused import leaves the pool as it was.
     let import = |set: &[(&str, &str)]| {
         let properties = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let request = PoolImport {
@@ -372,7 +372,7 @@ fn a_stop_that_one_pool_prevents_forgets_no_other() {
     let mut house = House::new("stop");
     house.create_pool(house.create_request("other", "a.img")).unwrap();
     house.create_pool(house.create_request("tank", "b.img")).unwrap();
-    // What is in use keeps all as it was, wherever it is mounted.
+    // A busy mount keeps all mounts as they were.
     house.create_fs("other/x", &[], None).unwrap();
     house.host().call(&caller(), FsUnmount { name: "other/x".into(), force: false }).unwrap();
     let at = Some(house.folder.join("elsewhere"));
@@ -396,7 +396,7 @@ fn a_stop_that_one_pool_prevents_forgets_no_other() {
     let mut names: Vec<&str> = listed.iter().map(|pool| pool.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["other", "tank"]);
-    // What is remembered is written down anew with the next pool.
+    // The list of remembered pools is written again with the next pool.
     house.create_pool(house.create_request("third", "c.img")).unwrap();
     house.host().shutdown(true).unwrap();
     house.engine = None;
@@ -920,7 +920,7 @@ fn file_systems_move_with_what_is_below_them() {
     assert_eq!(house.mounted(), moved);
     rename(&house, "tank/young/a/b", "tank/x/y/b", true, false).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/x", "tank/x/y", "tank/x/y/b", "tank/young", "tank/young/a"]);
-    // What stays mounted is known by its new name.
+    // Mounts that stay are known by the new name.
     rename(&house, "tank/x/y", "tank/z", false, true).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/x", "tank/x/y", "tank/x/y/b", "tank/young", "tank/young/a"]);
     let unmount = FsUnmount { name: "tank/z/b".into(), force: false };
@@ -1087,7 +1087,7 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
     house.set("tank", "snapdir", "visible").unwrap();
     assert_eq!(touched(&house), ["tank", "tank/a", "tank/a/b", "tank/ab"]);
 
-    // What is to go when nothing keeps it any more goes with its last tag, and with its last clone.
+    // A deferred destruction happens with the last hold, and with the last clone.
     let destroy_later = |name: &str, snapshots: &str| FsSnapshotDestroy {
         name: name.into(),
         snapshots: snapshots.into(),

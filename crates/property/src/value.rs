@@ -176,7 +176,7 @@ impl Property {
     /// # Errors
     /// [`PropertyError`], which prints as a sentence.
     pub fn parse(&self, text: &str) -> Result<String, PropertyError> {
-        // What is shown of a feature is more than what can be set.
+        // A feature has more states than can be set.
         let values = if self.name == "feature@..." { "enabled; there is no way back" } else { self.values };
         let wrong = || PropertyError::Value { name: self.name, value: text.to_owned(), values };
         if self.change == Change::Never {

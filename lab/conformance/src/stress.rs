@@ -2,7 +2,7 @@
 //!
 //! The idea: the word at offset `o` of *any* file is either zero or `pattern(o)`. Writes, copies, truncations, holes and
 //! renames keep that true without any process knowing what the others do, so contents are checked at every read, while
-//! all run, and once more at the end. What the tree must be afterwards is not modelled here; the stage compares it
+//! all run, and once more at the end. The resulting tree is not modelled here; the stage compares it
 //! before an export and after the import, and the checker reads the pool in between.
 //!
 //! ## Invariants
@@ -273,7 +273,7 @@ impl Worker {
 
     fn chmod(&mut self) -> io::Result<()> {
         let path = self.path();
-        // Whoever is not root must still be able to use it.
+        // An ordinary user must still be able to use it.
         let mode = 0o600 | (self.rng.next() as u32 & 0o177);
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }

@@ -28,7 +28,7 @@ fn balanced(page: &str) -> usize {
         }
         count += 1;
         rest = &rest[end + 1..];
-        // What stands in style and script is no markup.
+        // Text in style and script is not markup.
         if tag == "style" || tag == "script" {
             rest = &rest[rest.find("</").unwrap()..];
         }

@@ -155,7 +155,7 @@ fn session(mut receiver: Receiver, stop: &AtomicBool) -> String {
         let (desk, link, listening) = (&desk, &link, &listening);
         scope.spawn(move || {
             worker::work(desk, &orders, &|word| {
-                // Who does not hear it is gone, and the thread that listens will say so.
+                // If the master is gone, the thread that listens reports it.
                 let _ = link.send(&word);
             });
             link.close();

@@ -1,7 +1,7 @@
 //! One connection: TLS with throw-away keys, a proof of the secret from both sides, then frames of bounded length.
 //!
-//! The agent's key is a raw public key (RFC 7250), made for this process and certified by nobody. Who is at the other
-//! end is shown by the proof: an HMAC under the shared secret over keys exported from this very connection (RFC 9266's
+//! The agent's key is a raw public key (RFC 7250), made for this process and certified by nobody. The proof shows
+//! who is at the other end: an HMAC under the shared secret over keys exported from this very connection (RFC 9266's
 //! idea). Somebody in the middle has two connections with other keys, and no proof fits both.
 
 use crate::secret::{PROOF_BYTES, Role, Secret, random};

@@ -226,7 +226,7 @@ impl Crew for Hosts<'_> {
         let all: Vec<usize> = (0..self.members.len()).collect();
         for (at, host) in self.plan.hosts.iter().enumerate() {
             let mut general = self.plan.general.clone();
-            // What belongs to the whole is done here.
+            // Parameters of the whole run are carried out here.
             general.monitor = None;
             general.startcmd = Default::default();
             general.endcmd = Default::default();
@@ -618,7 +618,7 @@ impl<'a> Gathering<'a> {
             }
         }
         if out.is_empty() {
-            // Who counts otherwise than from one is not waited for.
+            // A host that does not count from one is not waited for.
             self.hosts.iter_mut().for_each(|host| host.waiting.clear());
             return None;
         }
@@ -649,7 +649,7 @@ impl<'a> Gathering<'a> {
             for (kind, times) in &stretch.times {
                 let place = self.hosts[at].places.get(*kind as usize).copied();
                 let group = place.and_then(|place| groups.0.get_mut(place));
-                // What fits no group is not ours to count.
+                // Times that fit no group are not counted.
                 let (Some(group), Some(times)) = (group, times.histogram()) else { continue };
                 group.times.merge(&times);
                 own.0[*kind as usize].times.merge(&times);

@@ -46,7 +46,7 @@ fn dealt(threads: u32, rank: usize, of: usize) -> u32 {
 
 fn raw(work: &RawWork, weights: Option<&[f64]>, hosts: &[String], host: &str) -> Option<(Work, Vec<f64>)> {
     let both = |wd: &Wd, sd: &Sd, host: &str| wd.is_on(host) && sd.is_on(host);
-    // Who has a rate of its own takes no share of the run's.
+    // A workload with its own rate takes no share of the run's.
     let skews: Vec<Option<f64>> =
         work.wds.iter().map(|(wd, _)| wd.iorate.map_or(wd.skew, |_| Some(0.0))).collect();
     let shares = shares(&skews);

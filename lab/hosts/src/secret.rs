@@ -110,8 +110,8 @@ impl Secret {
         self.sign(&self.key(role), exported)
     }
 
-    /// Whether a proof is right. What is compared are images of both under a key that nobody else has, so that the time
-    /// it takes says nothing.
+    /// Whether a proof is right. The comparison is of images of both under a secret key, so that its time tells
+    /// nothing.
     pub(crate) fn proves(&self, role: Role, exported: &[u8], proof: &[u8]) -> bool {
         let key = self.key(role);
         let wanted = self.sign(&key, exported);

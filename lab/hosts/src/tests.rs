@@ -210,7 +210,7 @@ fn a_wrong_secret_is_refused_by_both_and_so_is_a_second_master() {
     assert!(!why.contains("0123456789"), "a secret is in no sentence");
     one.hears("was refused: the secrets differ");
     assert!(one.said.lock().unwrap().iter().all(|line| !line.contains("long enough")));
-    // Who knows it is served, and the next one waits.
+    // A master that knows the secret is served; the next one waits.
     let socket = TcpStream::connect(one.address).unwrap();
     let secret = Secret::new(b"another secret, long enough").unwrap();
     let first = link::connect(socket, link::client().unwrap(), &secret, &[7; 16]).unwrap();

@@ -1,8 +1,8 @@
 //! The words of each section, in the order in which an abbreviation is looked up.
 //!
 //! A word may be cut to any prefix of two or more characters, first match in the section's order wins; words that
-//! vdbench takes only in full are marked. What is not carried out is here too: *ignored* where it cannot change a
-//! result, *refused by name* where it would.
+//! vdbench takes only in full are marked. Words that are not carried out are here
+//! too: *ignored* if they cannot change a result, *refused by name* if they would.
 
 use crate::error::{Error, ErrorKind, nearest};
 use crate::lexer::Item;

@@ -87,7 +87,7 @@ pub(crate) fn group(item: &Item, known: &[Group]) -> Result<Group, Error> {
     Ok(Group { name, devices: Vec::new(), place: item.place.clone() })
 }
 
-/// Which devices go to which storages of a run. What is drawn in other runs means nothing in this one.
+/// The trace's devices for each storage of a run. Choices of other runs have no effect here.
 pub(crate) fn share(
     replay: &Replay,
     work: &mut RawWork,

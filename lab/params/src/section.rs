@@ -587,8 +587,8 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
     Ok(())
 }
 
-/// The words of deduplication, gathered. What a storage does not say of its own is as in general; a unit of 0 is found
-/// missing at the end of the file.
+/// The parameters of deduplication. Those that a storage does not set come from the general ones; a unit of 0 is refused
+/// at the end of the file.
 fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item) -> Result<(), Error> {
     let plain = Dedup {
         ratio: 1.0,

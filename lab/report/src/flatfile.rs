@@ -214,7 +214,7 @@ pub(crate) fn row(
             out.push(common(work.sds.iter().map(|sd| sd.threads), u32::to_string));
             for value in [0, 1, 2] {
                 let of = |wd: &steadfast_lab_params::Wd| [wd.rdpct, wd.rhpct, wd.whpct][value];
-                // What a trace does was not asked for.
+                // The rate of a trace was not requested.
                 let drawn = work.wds.iter().filter(|_| run.replay.is_none());
                 out.push(common(drawn.map(|(wd, _)| of(wd)), |v| short(*v)));
             }

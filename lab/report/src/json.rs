@@ -67,7 +67,7 @@ pub fn run(result: &RunResult) -> Value {
         "started": Moment::of(result.started).iso(),
         "seconds": result.seconds,
         "intervals": intervals,
-        // What the avg_ line of the tables says.
+        // The values of the avg_ line of the tables.
         "average": stretch(&result.measured, result.measured_seconds(), &result.measured_cpu),
         // From the first operation to the last, by the clock: the figures of a format.
         "whole": stretch(&result.whole, result.seconds, &result.whole_cpu),

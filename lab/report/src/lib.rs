@@ -10,8 +10,8 @@
 //! ```
 //!
 //! ## Invariants
-//! [lab_report.1] Columns of the tables, of flatfile.html and of status.html are vdbench's: position, width, order. What we add
-//!      is in files of its own.                                      test: `shapes.rs`, against output of the original
+//! [lab_report.1] Columns of the tables, of flatfile.html and of status.html are vdbench's: position, width, order. Our
+//!      additions are in separate files.                                      test: `shapes.rs`, against output of the original
 //! [lab_report.2] A table whose run measured nothing says NaN or 0.0 as vdbench does; report.json then has the figures of the
 //!      whole run, by the clock.
 //! [lab_report.3] A run in which nothing was done is a failure, unless the caller says otherwise.

@@ -36,7 +36,7 @@ pub fn busy() -> f64 {
     let before = CpuSample::take(&[]);
     std::thread::sleep(std::time::Duration::from_secs(1));
     let usage = CpuSample::take(&[]).since(&before);
-    // Whatever is neither idle nor waiting: niced work takes its share too.
+    // All time that is neither idle nor waiting; niced work counts too.
     (100.0 - usage.idle - usage.wait).clamp(0.0, 100.0)
 }
 

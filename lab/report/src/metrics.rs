@@ -48,7 +48,7 @@ impl Metrics {
                 match listener.accept() {
                     Ok((stream, _)) => {
                         let body = shown.lock().map(|text| text.clone()).unwrap_or_default();
-                        // Who does not listen misses it.
+                        // A client that does not read misses the answer.
                         let _ = answer(stream, &body);
                     }
                     Err(_) => std::thread::sleep(LOOK),

@@ -60,7 +60,7 @@ pub struct Reported {
 /// event also handed to `also`. Ends soon after `stop` becomes true.
 ///
 /// # Errors
-/// When the directory or a page cannot be written. What goes wrong in the runs is in [`Reported::failure`].
+/// When the directory or a page cannot be written. Failures of the runs are in [`Reported::failure`].
 pub fn run_reported(
     request: &RunRequest<'_>,
     stop: &AtomicBool,

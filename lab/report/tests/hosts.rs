@@ -189,7 +189,7 @@ fn no_secret_another_secret_and_nobody_there_are_refused_with_what_to_type() {
     let word = fs::read_to_string(&other).unwrap();
     let output = command.env("STEADFAST_BENCH_SECRET", word.trim()).output().unwrap();
     assert!(text(&output).contains("the secrets differ"), "{}", text(&output));
-    // What only shows what would be run needs nobody.
+    // A simulation needs no hosts.
     let output = master(dir.path(), &nobody, &["-s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     for (words, why) in [

@@ -1,5 +1,5 @@
 //! The four parameter files of the source reports: as they are, they parse; shortened, and on a directory that is there,
-//! they run. What is shortened is time and size, nothing else.
+//! they run. Only times and sizes are shortened.
 
 use std::ffi::OsString;
 use std::fs;
@@ -49,7 +49,7 @@ fn all_four_parse_as_they_are_and_have_the_runs_that_the_reports_name() {
     let mut carried_out = 0;
     for (name, workload) in reported()["workloads"].as_object().unwrap() {
         assert!(!workload["reports"].as_array().unwrap().is_empty());
-        // What was reported of another program has no parameter file.
+        // Figures reported for another program have no parameter file.
         if workload["file"] == "" {
             continue;
         }

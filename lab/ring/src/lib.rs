@@ -112,7 +112,7 @@ impl Ring {
     /// slot, and bytes moved or why not.
     ///
     /// # Errors
-    /// When the ring itself fails. What is in flight then stays so.
+    /// When the ring itself fails. Operations in flight stay so.
     pub fn wait(
         &mut self,
         limit: Duration,

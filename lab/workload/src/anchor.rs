@@ -217,7 +217,7 @@ impl Tree {
 
     /// Writes the control file; a failure is no failure of the run, since it can be looked up again.
     pub(crate) fn save(&self) {
-        // Who shares a tree knows files of its own alone.
+        // A host that shares a tree knows only its own files.
         if self.fsd.share.is_some() {
             return;
         }
@@ -351,8 +351,8 @@ impl Tree {
         self.directories[directory as usize].load(Relaxed) == PRESENT
     }
 
-    /// Makes the caller the one who makes (`exists` false) or removes a directory. What it does must be said with
-    /// [`Tree::set_directory`]; until then the directory is neither there nor missing for others.
+    /// Makes the caller the one who makes (`exists` false) or removes a directory. The caller must report the result with
+    /// [`Tree::set_directory`]; until then the directory neither exists nor is missing for others.
     pub(crate) fn claim_directory(&self, directory: u64, exists: bool) -> bool {
         let from = if exists { PRESENT } else { ABSENT };
         self.directories[directory as usize].compare_exchange(from, CHANGING, Relaxed, Relaxed).is_ok()

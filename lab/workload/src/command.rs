@@ -11,7 +11,7 @@ use steadfast_lab_params::Commands;
 /// How long a line is waited for once the command itself has ended: what it left behind with `&` may go on talking.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// Carries out the commands in order. What they say goes to the observer; a command that fails is said, not obeyed.
+/// Carries out the commands in order. Their output goes to the observer; a failed command is reported and the run goes on.
 pub(crate) fn run(
     commands: &Commands,
     output: &str,

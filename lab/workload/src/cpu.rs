@@ -50,7 +50,7 @@ pub struct CpuUse {
 }
 
 impl CpuSample {
-    /// Reads the counters now. What cannot be read counts as zero.
+    /// Reads the counters now. A counter that cannot be read is zero.
     pub fn take(watched: &[u32]) -> CpuSample {
         CpuSample {
             machine: fs::read_to_string("/proc/stat").map(|text| parse_stat(&text)).unwrap_or_default(),

@@ -120,7 +120,7 @@ impl Context<'_> {
         Ok(map)
     }
 
-    /// The tree of a run, with its keys if data is validated. What a recovery finds missing is in `lost`.
+    /// The tree of a run, with its keys if data is validated. Files that a recovery finds missing are in `lost`.
     fn tree(
         &mut self,
         fsd: &Fsd,
@@ -192,7 +192,7 @@ impl Context<'_> {
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, Error> {
-        // Who has a rate of its own takes no share of the run's.
+        // A workload with its own rate takes no share of the run's.
         let skews: Vec<Option<f64>> =
             work.wds.iter().map(|(wd, _)| wd.iorate.map_or(wd.skew, |_| Some(0.0))).collect();
         let own: Vec<f64> = shares(&skews)

@@ -1,6 +1,6 @@
 //! Why a run could not begin.
 
-/// Why a run could not begin. What goes wrong later is in [`RunResult::failure`](crate::RunResult::failure).
+/// Reason why a run could not begin. Later failures are in [`RunResult::failure`](crate::RunResult::failure).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

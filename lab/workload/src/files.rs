@@ -405,7 +405,7 @@ impl Group {
         let length = match (write, &self.tree.map) {
             (true, _) => self.tree.target(index),
             (false, None) => self.tree.state(index).unwrap_or(0),
-            // What somebody else appended has no keys.
+            // Data appended by another process has no keys.
             (false, Some(_)) => self.tree.state(index).unwrap_or(0).min(self.tree.target(index)),
         };
         let left = match self.fwd.stopafter {
@@ -565,7 +565,7 @@ impl Group {
                 return done;
             }
         }
-        // What is missing waits for a parent that another thread is about to make.
+        // A missing directory waits for its parent, which another thread is about to make.
         self.wait_for_others(hand, !self.tree.all_directories(true))
     }
 
@@ -738,7 +738,7 @@ impl Formatter<'_> {
         let anchor = self.tree.root.display().to_string();
         let mut step = 0;
         if !self.format.restart {
-            // What is there already is taken away by the first of those who share it.
+            // The first of the hosts that share a tree deletes what is there.
             let first = self.tree.fsd.share.is_none_or(|(at, _)| at == 0);
             if !self.together(&mut step, shared, || {
                 if first {

@@ -1,7 +1,7 @@
 //! `timeout=`: storages that answer nothing for a while.
 //!
-//! Looked at when an interval ends. What may be over before its time (a format, `seekpct=eof`, `fileselect=once`) is
-//! not looked at, as in vdbench.
+//! Looked at when an interval ends. Runs that may end early (a format, `seekpct=eof`, `fileselect=once`) are not
+//! looked at, as in vdbench.
 
 use crate::command;
 use crate::event::{Event, Observer};

@@ -220,7 +220,7 @@ impl Journal {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Writer> {
-        // Who panicked wrote whole records or none.
+        // A thread that panicked wrote whole records or none.
         self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

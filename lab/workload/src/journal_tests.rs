@@ -147,7 +147,7 @@ fn files_that_are_missing_or_short_after_a_crash_are_told_once() {
     assert_eq!((outcome.runs[0].errors, outcome.compared), (2, Some(4 * 3 + 1)));
     assert_eq!((told[0].0, told[0].1, told[1].0, told[1].1), (0, 10_240, 5000, 5240));
     assert!(told[0].2.ends_with("it is not there.") && told[1].2.ends_with("it has 5000 bytes."), "{told:?}");
-    // What is lost is not expected again: the journal says so.
+    // Lost files are not expected again: the journal says so.
     let (outcome, told) = recover();
     assert_eq!((outcome.runs[0].errors, told.len(), outcome.compared), (0, 0, Some(13)));
     // Not even the anchor.

@@ -130,7 +130,7 @@ impl Pattern {
         let blocks = (bytes / dedup.unit.max(1)).max(1) as f64;
         let sets = sets(dedup, bytes);
         let unique = (1.0 / dedup.ratio - sets / blocks).clamp(0.0, 1.0);
-        // What is hot is not unique: of the others more must be.
+        // Hot blocks are not unique, so more of the others must be.
         let cold = (blocks - (dedup.hot.blocks() * storages) as f64).max(1.0);
         self.repeats = Some(Repeats {
             unit: dedup.unit.max(1),
@@ -224,7 +224,7 @@ fn zeros_for(ratio: f64) -> f64 {
     let ratio = ratio.clamp(ZEROS[0].0, ZEROS[ZEROS.len() - 1].0);
     let above = ZEROS.partition_point(|(r, _)| *r < ratio).max(1);
     let ((r0, z0), (r1, z1)) = (ZEROS[above - 1], ZEROS[above]);
-    // What remains is roughly proportional to the words that are not zero, so 1/ratio is nearly straight.
+    // The compressed size is roughly proportional to the words that are not zero, so 1/ratio is nearly straight.
     z0 + (z1 - z0) * (1.0 / ratio - 1.0 / r0) / (1.0 / r1 - 1.0 / r0)
 }
 

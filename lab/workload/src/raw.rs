@@ -281,7 +281,7 @@ impl Plan {
                         None => rate.map(|make| make(stream.share)),
                     };
                 }
-                // Who has priority is asked first.
+                // Streams with priority come first.
                 streams.sort_by_key(|stream| stream.wd.priority);
                 let mut until = 0.0;
                 let rest: f64 = streams.iter().filter(|s| s.schedule.is_none()).map(|s| s.share).sum();
@@ -381,7 +381,7 @@ impl Storage {
         match engine {
             Engine::Threads => false,
             Engine::Ring => possible,
-            // What is cached never waits, and a call that does not wait is faster than a ring.
+            // Reads from a cache never wait, and a plain call is then faster than a ring.
             Engine::Auto => possible && self.flags.direct && self.sd.threads > processors,
         }
     }

@@ -1,7 +1,7 @@
 //! Journals of storages and trees: begun with the first run that uses one, or gone on with where an earlier execution
 //! left them; and the runs that read what they know.
 //!
-//! A tree has one journal, of the blocks of all its files. What it knows is held against the files twice: a file that is
+//! A tree has one journal, of the blocks of all its files. It is compared with the files twice: a file that is
 //! missing, or shorter than its known blocks reach, is told before anything is read; the rest is read and compared by
 //! the run `journal_recovery`, as any other run would.
 
@@ -75,7 +75,7 @@ impl Opening<'_> {
         wrong.map_or(Ok(Some(format!("sd={}: {said}", sd.name))), Err)
     }
 
-    /// The journal of a tree. What is lost comes with the sentence: files that are missing or too short.
+    /// The journal of a tree, and a sentence about files that are missing or too short.
     pub(crate) fn tree(
         &self,
         tree: &Tree,
@@ -94,8 +94,8 @@ impl Opening<'_> {
                 bytes.resize(length as usize, 0);
                 match File::open(&path).and_then(|file| file.read_exact_at(bytes, lba)) {
                     Ok(()) => Ok(Some(Place { lba, file_key: mix(tree.key, file), path })),
-                    // A write that would have made or extended the file was not done. What was there before is looked for
-                    // with all that is lost.
+                    // A write that would have made or extended the file was not done. Its earlier contents are looked for
+                    // with all other lost files.
                     Err(error) if is_missing(&error) => Ok(None),
                     Err(error) => Err(format!("'{}': {}", path.display(), errno_text(&error))),
                 }

@@ -237,7 +237,7 @@ fn deal(trace: &Trace, replay: &Replay, sizes: &[u64], names: &[&str]) -> Result
             kind: operation.kind,
         };
         if operation.kind == Kind::Flush {
-            // What a flush is of is not known: of all.
+            // The device of a flush is not known, so it is one of all devices.
             sds.iter().for_each(|sd| out[*sd].push(step(0)));
             continue;
         }

@@ -28,7 +28,7 @@ pub trait Crew {
     /// Carries out one run. `weights`: shares of the groups, over what the parameters say.
     ///
     /// # Errors
-    /// When it cannot begin. What goes wrong later is in [`RunResult::failure`].
+    /// When it cannot begin. Later failures are in [`RunResult::failure`].
     fn run(
         &mut self,
         run: &Run,

@@ -65,7 +65,7 @@ fn a_monitor_file_ends_a_run_or_all_of_them_and_an_old_order_is_taken_away() {
 
 #[test]
 fn a_share_that_misses_its_skew_fails_the_run() {
-    // What moves no data is over at once, so its share of 90 cannot be reached.
+    // Operations without data end at once, so their share of 90 cannot be reached.
     let text = |limit: &str| {
         format!(
             "abort_failed_skew={limit}\nfsd=f,anchor=HERE/a,depth=1,width=1,files=4,size=4k\n\

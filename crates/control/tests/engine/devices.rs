@@ -1,4 +1,4 @@
-//! What is told of devices and groups: of pools that are not imported, of what has grown, of halves, and what a new pool does without.
+//! Reports of devices and groups: of pools that are not imported, of grown devices, of split pools, of degraded new pools.
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn a_remembered_pool_is_shown_with_its_groups() {
     assert_eq!(shape(&lost.vdevs), with_states(&expected));
     assert_eq!(numbers(&lost.vdevs), numbers(&before.vdevs), "each is known by its number");
     assert!(numbers(&lost.vdevs).iter().all(|number| *number != 0));
-    // What can be seen of the pool by looking for it is the same.
+    // A search for pools shows the same.
     let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
     let found = house.host().call(&caller(), request).unwrap().remove(0);
     assert_eq!((shape(&found.vdevs), found.state), (with_states(&expected), Unavail));

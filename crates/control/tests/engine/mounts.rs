@@ -147,7 +147,7 @@ fn what_is_mounted_elsewhere_or_otherwise_stays_so_when_it_is_to_mount_by_itself
             assert_eq!(*house.stage.mounts.lock().unwrap(), before, "{name} {value}");
         }
     }
-    // Who says where it belongs wants it there, and who says that it must not be mounted wants it nowhere.
+    // A chosen mountpoint is used as chosen; canmount=off prevents any mount.
     let here = house.folder.join("here");
     house.set("tank/leg", "mountpoint", &here.display().to_string()).unwrap();
     let places = |house: &House| house.stage.mounts.lock().unwrap().keys().cloned().collect::<Vec<_>>();

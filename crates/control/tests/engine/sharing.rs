@@ -1,4 +1,4 @@
-//! What is known by content, where nothing goes on in the background.
+//! Blocks shared by content, without background work.
 
 use super::*;
 use steadfast_device::{Device, FileDevice, OpenOptions};

@@ -32,7 +32,7 @@ impl House {
         let (given, mut giver) = std::io::pipe().unwrap();
         let stream = stream.to_vec();
         let writer = std::thread::spawn(move || {
-            // Whoever refuses it reads no further.
+            // A refused stream is read no further.
             let _ = giver.write_all(&stream);
         });
         let (descriptor, far) = Descriptor::own(OwnedFd::from(given)).unwrap();
@@ -199,7 +199,7 @@ fn a_tree_is_followed_with_what_is_mounted_of_it() {
         house.mounted().into_iter().filter(|name| name.starts_with("tank/copy")).collect()
     };
     assert_eq!(copies(), ["tank/copy", "tank/copy/a", "tank/copy/z"]);
-    // What is held is not destroyed, and the stream is received.
+    // Held snapshots are not destroyed, and the stream is received.
     house.create_fs("tank/copy/kept", &[], None).unwrap();
     house.snapshot(&["tank/copy/kept@1"]);
     let names = vec!["tank/copy/kept@1".to_owned()];

@@ -138,7 +138,7 @@ pub fn run(
         .collect();
     report.notes.push(
         "Every column reads the same file in the same process's page cache; the lab's engines and the bare loop are threads \
-         of one program, fio is one of its own. What is cached never waits: the ring is there for what does."
+         of one program, fio is one of its own. Cached reads never wait; the ring is for reads that do."
             .to_owned(),
     );
     comparison::write(report, &setup.out, early, request.document.markdown.as_deref())

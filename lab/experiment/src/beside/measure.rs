@@ -147,7 +147,7 @@ fn rows(variant: &Variant, counted: &Counted, cores: u32) -> Vec<(Row, Option<f6
     let Counted { result, phase, written, grown } = counted;
     let mut found = Vec::new();
     let mut add = |key: &str, label: &str, unit: &str, more: bool, how: &str, value: Option<f64>| {
-        // What was not measured is no figure.
+        // A value that was not measured is not a figure.
         let value = value.filter(|value| value.is_finite());
         let label = format!("{}: {label}", variant.name);
         found.push((Row::new(&format!("{}{key}", variant.prefix), &label, unit, more, how), value));

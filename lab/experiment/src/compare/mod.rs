@@ -1,7 +1,7 @@
 //! `steadfast lab run FILE --target LIST`: any parameter file on any file systems of one disk, beside each other.
 //!
 //! Each file system is made anew for each round, on an image of the same size, and taken away behind it; a directory gets a folder that is
-//! removed again. What the file calls its luns and anchors is mapped into each of them. Caches are alike when a file system's runs begin
+//! removed again. The luns and anchors of the parameter file are mapped into each of them. Caches are alike when a file system's runs begin
 //! (unmounted, the kernel's caches dropped, mounted again); from one run of the file to the next they stay as they are, as vdbench leaves them.
 
 mod request;

@@ -36,7 +36,7 @@ pub(super) fn recipe(
     let ours = |words| Kind::Ours { words, property: None };
     let (label, kind) = match key {
         "ext4" => {
-            // What a file needs of ext4 is fixed when it is made: one for 16 KiB of the device, if nobody says more.
+            // ext4 fixes its number of inodes at mkfs: one for 16 KiB of the device by default.
             let words = match inodes(request) {
                 files if files * INODE_BYTES > image_bytes => format!("-q -N {files}").leak(),
                 _ => "-q",

@@ -239,7 +239,7 @@ fn names(hands: &mut Hands<'_>) -> Result<(), Error> {
     let value = hands.io(files::create(&folder, 0, count))?;
     let in_one = |word: &str| format!("{word} {} files", shown(count as f64));
     hands.add(&Row::new("create", &in_one("create"), "1/s", true, "Empty files in one directory."), value);
-    // What the kernel keeps is dropped; a server keeps what it has, as ours and the empty one both do.
+    // The kernel's caches are dropped; servers (ours and the empty one) keep theirs.
     hands.arm.settle(hands.shell)?;
     drop_kernel_caches()?;
     let value = hands.io(files::stat(&folder, count))?;

@@ -297,7 +297,7 @@ impl Arm {
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }
-            // What the loop device wrote lies in the page cache of the image file: it cannot be dropped while it is dirty.
+            // Writes of the loop device are in the page cache of the image file, which cannot be dropped while it is dirty.
             let image = File::open(&self.image).map_err(Error::io("open", &self.image))?;
             image.sync_all().map_err(Error::io("sync", &self.image))?;
         }

@@ -7,8 +7,8 @@
 //!         raidz1 of hard disks: small files, cold and again, with more memory, a cache device, special devices
 //! ```
 //!
-//! Like the other experiments it is a stranger to the engine: it types commands and makes system calls. What goes to and from
-//! devices is counted by the kernel: for a daemon by its process, for btrfs by its loop devices.
+//! Like the other experiments it is a stranger to the engine: it types commands and makes system calls. The kernel counts
+//! the bytes to and from devices: for a daemon by its process, for btrfs by its loop devices.
 //!
 //! ## Invariants
 //! [lab_recovery.1] The device's own limit, a plain clone of it, and the rate of reading and writing at once are
@@ -107,7 +107,7 @@ pub fn run(
     let below = format!("{}/", workdir.path().display());
     let done = (1..=request.rounds()).try_for_each(|round| {
         for (at, key) in arms.iter().enumerate() {
-            // What did not come to its end in one round may in the next; what cannot take part cannot.
+            // A file system that failed in one round may succeed in the next; one that is not installed takes no part.
             let bench = redundant_of(key, request, workdir, device_bytes, round)?;
             if let Some(lacks) = bench.lacks() {
                 report.arms[at].missing = Some(lacks);

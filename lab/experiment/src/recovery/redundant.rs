@@ -509,7 +509,7 @@ impl Redundant {
         shell: &mut Shell,
         act: impl FnOnce(&mut Redundant, &mut Shell) -> Result<(), Error>,
     ) -> Result<Course, Error> {
-        // What a program that reads its images through the page cache left there is not to count as read from devices.
+        // Pages of the images in the page cache must not count as read from devices.
         drop_kernel_caches()?;
         let counter = self.counter(shell)?;
         let (read, written) = counter.look();
@@ -563,7 +563,7 @@ impl Redundant {
                     let said = shell.ask(&self.ours("daemon pid")).ok()?;
                     said.trim().parse::<u32>().ok()
                 };
-                // Who was stopped between the end of one daemon and the start of the next has both to see to.
+                // A run stopped between two daemons must look after both.
                 let before = pid(shell);
                 let _ = shell.ask(&self.ours(&format!("pool destroy -f {pool}")));
                 let after = pid(shell).filter(|after| Some(*after) != before);

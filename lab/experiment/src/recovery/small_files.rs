@@ -2,8 +2,8 @@
 //! gain?
 //!
 //! A tree of small files in the shape of sources is read file by file by one reader, from a raidz1 of four devices that stand for hard
-//! disks; what is put beside them answers at once. What is called cold is read after an import with little memory, the kernel's
-//! caches dropped; what is called again was read once before, and the kernel's caches dropped since.
+//! disks; cache and special devices answer at once. *Cold* is the first read after an import with little memory, the kernel's
+//! caches dropped; *again* is a second read, the kernel's caches dropped in between.
 
 use std::fs;
 use std::path::Path;

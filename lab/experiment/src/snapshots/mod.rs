@@ -246,11 +246,11 @@ impl<'a> Run<'a> {
             many(from),
             many(count)
         );
-        let how = "By a script. What is measured with so many is left out.";
+        let how = "By a script. Measurements with so many are left out.";
         let row = Row::new(&format!("stopped{count}"), &label, "snapshots", true, how);
         figures::add(&mut self.report.rows, &row, key, f64::from(made));
         let what = format!(
-            "{} snapshots made in {seconds:.0} s on the way from {} to {}, stopped. What is measured with so many is left out.",
+            "{} snapshots made in {seconds:.0} s on the way from {} to {}, stopped. Measurements with so many are left out.",
             many(made),
             many(from),
             many(count)

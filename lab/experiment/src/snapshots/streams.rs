@@ -1,8 +1,7 @@
 //! Streams: one file system sent to another of its kind on the same disk, beside `cp` of the same file, and increments of it.
 //!
-//! Both sides are made for this and taken away behind it. What is timed begins cold, that is, the sending side was unmounted (our pool
-//! exported) and the kernel's caches were dropped, and ends when what arrived is durable. By stream and by cp take turns, and who is first
-//! does, too. At the end the file that arrived is compared with the one that was sent.
+//! Both sides are made for this and taken away behind it. The time begins cold (the sending side was unmounted, our pool
+//! exported, and the kernel's caches dropped) and ends when the copy is durable. Stream and cp take turns, also in who is first. At the end the file that arrived is compared with the one that was sent.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -136,8 +135,8 @@ impl Pair {
     }
 }
 
-/// Runs lines, each of which must end well. What they printed, and seconds, of which the start of the shell is no part; nothing for
-/// what had not ended after so long.
+/// Runs lines, each of which must succeed. Returns their output and their seconds, without the start of the shell; nothing if
+/// they did not end within the limit.
 fn timed(lines: &str, limit: Option<Duration>, shell: &mut Shell) -> Result<Option<(String, f64)>, Error> {
     let line = format!("set -o pipefail; began=$EPOCHREALTIME; {lines}; echo $began $EPOCHREALTIME");
     let said = match limit {
@@ -468,7 +467,7 @@ mod tests {
         }
         let verdicts: Vec<&str> = judge(&rows).iter().map(|goal| goal.verdict.text()).collect();
         assert_eq!(verdicts, ["met", "met", "met"]);
-        // What was cut has the figures that there are, and no others.
+        // A run that was cut short has only the figures measured until then.
         let cut = Found { sent: vec![2.0], copied: vec![1.0], ..Found::default() };
         let keys: Vec<String> = cut.rows(1 << 20).into_iter().map(|(row, _)| row.key).collect();
         assert_eq!(keys, ["stream_rate", "stream_copied", "stream_cp"]);

@@ -1,5 +1,5 @@
-//! Figures of many arms: rows with a value a round, goals that judge them, pictures of lines. What experiments share that
-//! compare more than two settings of one system.
+//! Figures of many arms: rows with a value a round, goals that judge them, pictures of lines. Shared by experiments
+//! that compare more than two settings of one system.
 
 pub mod chart;
 pub mod goals;

@@ -203,7 +203,7 @@ fn card(arms: &[ArmInfo], row: &Row) -> String {
         let (Some(value), Some((least, greatest))) = (row.median(&arm.key), row.spread(&arm.key)) else {
             continue;
         };
-        // What is below zero has no bar, and its number says so.
+        // A value below zero has no bar; its number shows it.
         let share = |value: f64| (value / most * 100.0).max(0.0);
         let whisker = if greatest > least {
             format!(
