@@ -65,6 +65,19 @@ impl Form {
     }
 }
 
+/// Sizes of an experiment that changes a file on an image of each file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageLoad {
+    /// Bytes of each image.
+    pub(crate) image: u64,
+    /// Bytes of the file.
+    pub(crate) file: u64,
+    /// Writes of 4 KiB that are timed.
+    pub(crate) writes: u64,
+    /// Rounds of changes, each of a share of the file.
+    pub(crate) steps: u64,
+}
+
 /// Reads a size of at least `least` bytes; `advice` says what to give.
 pub(crate) fn size(least: u64, advice: &'static str) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| number::parse_size(text).filter(|size| *size >= least).ok_or_else(|| advice.to_owned())
@@ -145,6 +158,14 @@ pub(crate) mod tests {
     /// The same of a line that is right.
     pub(crate) fn read<R: Args>(line: &str) -> R {
         parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    /// Checks that each line of options is repeated as it was given.
+    pub(crate) fn repeats<R: Args>(experiment: &str, lines: &[&str], repeat: impl Fn(&R) -> String) {
+        for line in lines {
+            let expected = format!("steadfast lab run {experiment} {line}");
+            assert_eq!(repeat(&read(line)), expected.trim_end());
+        }
     }
 
     /// A line that is refused, with this in what is said.

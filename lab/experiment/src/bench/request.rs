@@ -44,14 +44,11 @@ impl BenchRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::{read, refused};
+    use crate::options::tests::{read, refused, repeats};
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in ["", "--rounds 5 --seconds 2", "--quick"] {
-            let request: BenchRequest = read(line);
-            assert_eq!(request.repeat(), format!("steadfast lab run bench {line}").trim_end());
-        }
+        repeats("bench", &["", "--rounds 5 --seconds 2", "--quick"], BenchRequest::repeat);
         let quick: BenchRequest = read("--quick");
         assert_eq!((quick.rounds(), quick.seconds()), (1, 2));
         for (line, word) in

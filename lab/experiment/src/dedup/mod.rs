@@ -76,7 +76,7 @@ pub fn run(
     check_root("it mounts loop devices", "steadfast lab run dedup")?;
     let parent = request.places.parent();
     let advice = "name another directory with --dir DIR, or measure less with --quick.";
-    check_room(parent, KEYS.len() as u64 * request.image(), advice)?;
+    check_room(parent, KEYS.len() as u64 * request.load().image, advice)?;
     let setup = Setup::new("dedup", request.places.out.as_deref(), parent)?;
     let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
     let arms = Arms::new(recipes(request), workdir, context, &mut shell)?;
@@ -92,7 +92,7 @@ pub fn run(
             request.repeat(),
             request.rounds(),
         ),
-        format!("files of {}, images of {}", number::bytes(request.file()), number::bytes(request.image())),
+        format!("files of {}, images of {}", number::bytes(request.load().file), number::bytes(request.load().image)),
         arms.info(),
     );
     let total = f64::from(request.rounds()) * (KEYS.len() as f64 * 7.0 + request.ratios().len() as f64);
@@ -121,7 +121,7 @@ pub fn run(
 }
 
 fn recipes(request: &DedupRequest) -> Vec<Recipe> {
-    let image_bytes = request.image();
+    let image_bytes = request.load().image;
     let ours =
         |key, label, words| Recipe { key, label, kind: Kind::Ours { words, property: None }, image_bytes };
     let other = |file_system, words| Recipe {
@@ -191,7 +191,7 @@ fn again() -> Row {
 
 impl Run<'_> {
     fn round(&mut self, round: u32) -> Result<(), Error> {
-        let bytes = self.request.file();
+        let bytes = self.request.load().file;
         let content = data(bytes, 1.0, 1 + u64::from(round));
         let other = data(bytes, 1.0, 1_001 + u64::from(round));
         let mut keys = KEYS;
@@ -300,7 +300,7 @@ impl Run<'_> {
         write(&plain, other).map_err(Error::io("write", &plain))?;
         self.used(key)?;
         let mut noise = Noise::new(u64::from(round) + 5);
-        let writes = self.request.writes();
+        let writes = self.request.load().writes;
         for (row, text, path) in [
             ("writes", "4 KiB random writes into a file that shares nothing", &plain),
             ("parting", "4 KiB random writes into the copy", &copy),
@@ -345,7 +345,7 @@ impl Run<'_> {
         let pattern = Pattern::new(1.0, seed);
         let mut record = vec![0; RECORD];
         let mut points = vec![(0.0, 0.0)];
-        for step in 1..=self.request.steps() {
+        for step in 1..=self.request.load().steps {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
@@ -363,7 +363,7 @@ impl Run<'_> {
             }
             points.push((step as f64, (self.used(key)? - before) / MIB));
         }
-        let (steps, of_record) = (self.request.steps() as f64, RECORD as f64 / MIB);
+        let (steps, of_record) = (self.request.load().steps as f64, RECORD as f64 / MIB);
         let written = (GUESTS * (common + own)) as f64 * of_record;
         let distinct = (common + GUESTS * own) as f64 * of_record;
         let last = points.last().map_or(0.0, |point| point.1);
@@ -382,7 +382,7 @@ impl Run<'_> {
                 let line = |label: &str, each: f64| Series {
                     label: label.to_owned(),
                     calculated: true,
-                    points: (0..=self.request.steps())
+                    points: (0..=self.request.load().steps)
                         .map(|step| (step as f64, step as f64 * each))
                         .collect(),
                 };
@@ -400,7 +400,7 @@ impl Run<'_> {
 
     /// The room of data that repeats more and more.
     fn ratios(&mut self, round: u32) -> Result<(), Error> {
-        let (bytes, key) = (self.request.file(), "dedup");
+        let (bytes, key) = (self.request.load().file, "dedup");
         if !self.arm(key).takes_part() {
             return Ok(());
         }
@@ -457,7 +457,7 @@ fn charts(request: &DedupRequest, lines: Vec<Series>, drifts: Vec<Series>) -> Ve
             title: "Room against how much repeats".to_owned(),
             how: format!(
                 "A file of {} of the lab's data with dedupratio= and dedupunit={}, each ratio in data of its own.",
-                number::bytes(request.file()),
+                number::bytes(request.load().file),
                 number::bytes(RECORD as u64)
             ),
             x: Axis::linear("dedupratio= of the data"),

@@ -1,6 +1,6 @@
 //! Options of `steadfast lab run dedup`, and how large everything is.
 
-use crate::options::{Document, Form, Places, RepeatLine};
+use crate::options::{Document, Form, ImageLoad, Places, RepeatLine};
 
 /// Options of `run dedup`.
 #[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
@@ -22,29 +22,18 @@ impl DedupRequest {
         self.rounds.unwrap_or(if self.form.quick { 1 } else { 3 })
     }
 
-    /// Bytes of a file.
-    pub(super) fn file(&self) -> u64 {
-        self.form.sized(8 << 20, 128 << 20, 512 << 20)
-    }
-
-    /// Bytes of each image.
-    pub(super) fn image(&self) -> u64 {
-        self.form.sized(320 << 20, 2 << 30, 6 << 30)
-    }
-
-    /// Writes of 4 KiB that are timed.
-    pub(super) fn writes(&self) -> u64 {
-        self.form.sized(128, 4_096, 16_384)
+    /// Sizes of the load.
+    pub(super) fn load(&self) -> ImageLoad {
+        self.form.sized(
+            ImageLoad { image: 320 << 20, file: 8 << 20, writes: 128, steps: 2 },
+            ImageLoad { image: 2 << 30, file: 128 << 20, writes: 4_096, steps: 4 },
+            ImageLoad { image: 6 << 30, file: 512 << 20, writes: 16_384, steps: 8 },
+        )
     }
 
     /// Bytes of each of the copies that are updated alike.
     pub(super) fn guest(&self) -> u64 {
         self.form.sized(4 << 20, 32 << 20, 128 << 20)
-    }
-
-    /// Updates of each copy.
-    pub(super) fn steps(&self) -> u64 {
-        self.form.sized(2, 4, 8)
     }
 
     /// Ratios at which the room is measured.
@@ -62,14 +51,12 @@ impl DedupRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::{read, refused};
+    use crate::options::tests::{refused, repeats};
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in ["", "--quick", "--quick --rounds 3", "--tiny --rounds 1"] {
-            let request: DedupRequest = read(line);
-            assert_eq!(request.repeat(), format!("steadfast lab run dedup {line}").trim_end());
-        }
+        let lines = ["", "--quick", "--quick --rounds 3", "--tiny --rounds 1"];
+        repeats("dedup", &lines, DedupRequest::repeat);
         for (line, word) in [("--fast", "--fast"), ("--out", "value is required")] {
             refused::<DedupRequest>(line, word);
         }

@@ -89,14 +89,12 @@ impl RecoveryRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::{read, refused};
+    use crate::options::tests::{read, refused, repeats};
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in ["", "--quick --rounds 3 --size 1024M --arms raidz1,btrfs", "--tiny --rounds 1"] {
-            let request: RecoveryRequest = read(line);
-            assert_eq!(request.repeat(), format!("steadfast lab run recovery {line}").trim_end());
-        }
+        let lines = ["", "--quick --rounds 3 --size 1024M --arms raidz1,btrfs", "--tiny --rounds 1"];
+        repeats("recovery", &lines, RecoveryRequest::repeat);
         let request: RecoveryRequest = read("--devices a,b");
         assert!(request.check().unwrap_err().contains("give 7 of them, not 2"));
     }

@@ -111,7 +111,7 @@ pub fn run(
     check_root("it mounts loop devices", "steadfast lab run snapshots")?;
     let parent = request.places.parent();
     let advice = "name another directory with --dir DIR, or measure less with --quick.";
-    check_room(parent, 2 * (request.image() + request.stream_image()), advice)?;
+    check_room(parent, 2 * (request.load().image + request.stream_image()), advice)?;
     let setup = Setup::new("snapshots", request.places.out.as_deref(), parent)?;
     let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
     let recipes = vec![
@@ -119,13 +119,13 @@ pub fn run(
             key: "btrfs",
             label: "btrfs",
             kind: Kind::Loop { file_system: "btrfs", words: "-q", options: request.mount_options() },
-            image_bytes: request.image(),
+            image_bytes: request.load().image,
         },
         Recipe {
             key: "steadfast",
             label: "steadfast",
             kind: Kind::Ours { words: "-O compression=off", property: None },
-            image_bytes: request.image(),
+            image_bytes: request.load().image,
         },
     ];
     let arms = Arms::new(recipes, workdir, context, &mut shell)?;
@@ -143,8 +143,8 @@ pub fn run(
         ),
         format!(
             "a file of {}, images of {}; streams of a file of {}",
-            number::bytes(request.file()),
-            number::bytes(request.image()),
+            number::bytes(request.load().file),
+            number::bytes(request.load().image),
             number::bytes(request.stream_file())
         ),
         arms.info(),
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
             folder.join("file")
         };
         self.progress.begin(&format!("round {}: {key}, a file", round + 1));
-        files::write(&file, request.file(), &mut Blocks::new(u64::from(round) + 7, 1.0))
+        files::write(&file, request.load().file, &mut Blocks::new(u64::from(round) + 7, 1.0))
             .map_err(Error::io("write", &file))?;
         for count in request.counts() {
             step().may()?;
@@ -369,15 +369,17 @@ impl<'a> Run<'a> {
             }
             let writing = step();
             let (rate, written) =
-                files::random_writes_while(&file, request.writes(), false, &mut noise, &|| writing.goes_on())
-                    .map_err(Error::io("write", &file))?;
+                files::random_writes_while(&file, request.load().writes, false, &mut noise, &|| {
+                    writing.goes_on()
+                })
+                .map_err(Error::io("write", &file))?;
             step().may()?;
             let seconds = writing.seconds();
             arm.settle(&mut self.shell)?;
-            if written < request.writes() {
+            if written < request.load().writes {
                 let what = format!(
                     "{written} of {} writes {} in {seconds:.0} s, stopped; their rate stands in the table.",
-                    request.writes(),
+                    request.load().writes,
                     with(count)
                 );
                 self.stopped(key, round, &what);
@@ -433,11 +435,12 @@ impl<'a> Run<'a> {
         let arm = self.arms.get(key).expect("it takes part");
         let host = Host::new(arm, &self.context.steadfast);
         let file = host.folder(&mut self.shell)?.join("file");
-        files::write(&file, request.file(), &mut Blocks::new(3, 1.0)).map_err(Error::io("write", &file))?;
+        files::write(&file, request.load().file, &mut Blocks::new(3, 1.0))
+            .map_err(Error::io("write", &file))?;
         let before = host.used(&mut self.shell)?;
-        let writes = request.file() / files::SMALL as u64 * percent / 100;
+        let writes = request.load().file / files::SMALL as u64 * percent / 100;
         let mut points = vec![(0.0, 0.0)];
-        for step in 1..=request.steps() {
+        for step in 1..=request.load().steps {
             Step::new(self.stop, None).may()?;
             self.progress.begin(&format!("round {}: {key}, {percent} % changed, {step}", round + 1));
             host.take(1_000_000 + step as u32)?;
@@ -446,12 +449,12 @@ impl<'a> Run<'a> {
             self.progress.advance(20.0, "");
         }
         self.destroy(key, round)?;
-        let written = (request.steps() * writes * files::SMALL as u64) as f64 / MIB;
+        let written = (request.load().steps * writes * files::SMALL as u64) as f64 / MIB;
         let row = Row::new(
             &format!("unique{percent}"),
             &format!(
                 "room of {} snapshots, {percent} % changed between, of what was written",
-                request.steps()
+                request.load().steps
             ),
             "times",
             false,
@@ -463,8 +466,9 @@ impl<'a> Run<'a> {
             self.draw("unique", format!("{key}, {percent} % changed"), round, point);
         }
         if key == "steadfast" && round == 0 {
-            let per_step = written / request.steps() as f64;
-            let points = (0..=request.steps()).map(|step| (step as f64, step as f64 * per_step)).collect();
+            let per_step = written / request.load().steps as f64;
+            let points =
+                (0..=request.load().steps).map(|step| (step as f64, step as f64 * per_step)).collect();
             self.lines.push((
                 "unique",
                 Series { label: format!("written, {percent} %"), calculated: true, points },
@@ -493,7 +497,7 @@ fn charts(request: &SnapshotsRequest, lines: Vec<(&'static str, Series)>) -> Vec
             title: "Writing against how many snapshots there are".to_owned(),
             how: format!(
                 "{} writes of 4 KiB at random places of the file that all of them share.",
-                figures::shown(request.writes() as f64)
+                figures::shown(request.load().writes as f64)
             ),
             x: Axis::log("snapshots"),
             y: Axis::linear("writes a second"),

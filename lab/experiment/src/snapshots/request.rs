@@ -1,6 +1,6 @@
 //! Options of `steadfast lab run snapshots`, and how large everything is.
 
-use crate::options::{Document, Form, Places, RepeatLine};
+use crate::options::{Document, Form, ImageLoad, Places, RepeatLine};
 
 /// Seconds of each step of others.
 const PEER_SECONDS: u32 = 120;
@@ -41,24 +41,13 @@ impl SnapshotsRequest {
         self.peer_seconds.unwrap_or(PEER_SECONDS)
     }
 
-    /// Bytes of the file that is written to.
-    pub(super) fn file(&self) -> u64 {
-        self.form.sized(8 << 20, 64 << 20, 256 << 20)
-    }
-
-    /// Bytes of each image.
-    pub(super) fn image(&self) -> u64 {
-        self.form.sized(320 << 20, 3 << 30, 8 << 30)
-    }
-
-    /// Writes of 4 KiB that are timed.
-    pub(super) fn writes(&self) -> u64 {
-        self.form.sized(128, 8_192, 32_768)
-    }
-
-    /// Changes of a share of the file, each behind a snapshot.
-    pub(super) fn steps(&self) -> u64 {
-        self.form.sized(2, 8, 16)
+    /// Sizes of the load.
+    pub(super) fn load(&self) -> ImageLoad {
+        self.form.sized(
+            ImageLoad { image: 320 << 20, file: 8 << 20, writes: 128, steps: 2 },
+            ImageLoad { image: 3 << 30, file: 64 << 20, writes: 8_192, steps: 8 },
+            ImageLoad { image: 8 << 30, file: 256 << 20, writes: 32_768, steps: 16 },
+        )
     }
 
     /// Bytes of the file that is sent.
@@ -103,21 +92,19 @@ impl SnapshotsRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::{read, refused};
+    use crate::options::tests::{read, refused, repeats};
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in [
+        let lines = [
             "",
             "--quick",
             "--quick --rounds 3 --most 50",
             "--rounds 1",
             "--tiny --rounds 3",
             "--rounds 1 --peer-seconds 5",
-        ] {
-            let request: SnapshotsRequest = read(line);
-            assert_eq!(request.repeat(), format!("steadfast lab run snapshots {line}").trim_end());
-        }
+        ];
+        repeats("snapshots", &lines, SnapshotsRequest::repeat);
         let of = |line: &str| read::<SnapshotsRequest>(line);
         assert_eq!(of("--most 50").counts(), [0, 10, 50]);
         assert_eq!(of("").counts(), [0, 10, 100, 1_000, 10_000]);
