@@ -4,7 +4,7 @@ use crate::api::Request;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// Answers requests: the engine does; a test of the command line may give fixed answers. Methods run on several threads
+/// Answers requests: the engine does; tests of the command line fix some of its figures. Methods run on several threads
 /// at once.
 pub trait Service: Send + Sync {
     /// Answers a request that has passed [`crate::engine::check`], in the JSON of its answer type.
