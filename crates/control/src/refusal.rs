@@ -63,8 +63,8 @@ codes! {
     Internal "INTERNAL" "Internal error: the program reached a state that should be impossible."
         "Report it with the daemon's log; the devices hold the data of the last commit.";
     "Names, properties and words":
-    NameInvalid "NAME-INVALID" "A name consists of parts separated by '/'. The name of a pool begins with a letter."
-        "Choose another name: at most 255 bytes of letters, digits, '-', '_', '.', ':' and space; snapshots are FILESYSTEM@NAME, bookmarks FILESYSTEM#NAME.";
+    NameInvalid "NAME-INVALID" "A file system is named POOL/CHILD/CHILD, a snapshot FILESYSTEM@NAME, a bookmark FILESYSTEM#NAME. The name of a pool begins with a letter."
+        "Choose another name. Allowed are letters, digits, '-', '_', '.', ':' and spaces, at most 255 bytes in all.";
     PropUnknown "PROP-UNKNOWN" "No property has this name."
         "Correct the name. The name of a user property contains a ':'.";
     PropValue "PROP-VALUE" "The property does not have this value."
