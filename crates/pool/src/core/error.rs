@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// No label of a pool on a device.
-    #[error("{path}: no Steadfast label here ({reason})")]
+    #[error("{path} has no intact Steadfast label ({reason})")]
     NoLabel {
         /// Device as the operator named it.
         path: String,
@@ -28,7 +28,7 @@ pub enum Error {
         state: &'static str,
     },
     /// What lies under a device's own path is to take its place, and it is in use.
-    #[error("{path} is in use by '{pool}' as it is")]
+    #[error("{path} is the device that '{pool}' already uses")]
     StillInUse {
         /// Pool.
         pool: String,
@@ -36,13 +36,13 @@ pub enum Error {
         path: String,
     },
     /// One device was given twice.
-    #[error("{path} was given twice")]
+    #[error("{path} is listed twice")]
     Twice {
         /// Device.
         path: String,
     },
     /// A scrub or resilver is under way.
-    #[error("a {what} of '{pool}' is under way")]
+    #[error("a {what} of '{pool}' is in progress")]
     ScanActive {
         /// Pool.
         pool: String,
@@ -58,13 +58,13 @@ pub enum Error {
         path: String,
     },
     /// There is no scrub to pause or stop.
-    #[error("no scrub of '{pool}' is under way")]
+    #[error("no scrub of '{pool}' is in progress")]
     ScanNone {
         /// Pool.
         pool: String,
     },
     /// A device is needed: its group could not be read without it.
-    #[error("{path} cannot be spared: without it a part of '{pool}' could not be read")]
+    #[error("{path} is needed: without it a part of the data of '{pool}' could not be read")]
     DeviceNeeded {
         /// Pool.
         pool: String,
@@ -72,7 +72,7 @@ pub enum Error {
         path: String,
     },
     /// Something is moved already.
-    #[error("a {what} of '{pool}' is under way")]
+    #[error("a {what} of '{pool}' is in progress")]
     MoveActive {
         /// Pool.
         pool: String,
@@ -80,7 +80,7 @@ pub enum Error {
         what: &'static str,
     },
     /// There is nothing to pause or stop.
-    #[error("no {what} of '{pool}' is under way")]
+    #[error("no {what} of '{pool}' is in progress")]
     MoveNone {
         /// Pool.
         pool: String,
@@ -88,7 +88,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The last devices that hold segments.
-    #[error("without {path} nothing would be left of '{pool}'")]
+    #[error("{path} is the last device of '{pool}'")]
     LastGroup {
         /// Pool.
         pool: String,
@@ -97,7 +97,7 @@ pub enum Error {
     },
     /// The others have no room for what a device holds.
     #[error(
-        "the other devices of '{pool}' have no room for what {path} holds: {needed} bytes live in the pool, and {room} could without it"
+        "the other devices of '{pool}' have no room for the data on {path}: the pool holds {needed} bytes of live data, and without the device {room} fit"
     )]
     RemoveRoom {
         /// Pool.
@@ -128,7 +128,7 @@ pub enum Error {
         path: String,
     },
     /// A group of too few or too many devices.
-    #[error("{group} of {devices} devices: it takes {least} to {most}")]
+    #[error("a {group} has {least} to {most} devices, not {devices}")]
     GroupSize {
         /// What it was to be.
         group: String,
@@ -140,7 +140,7 @@ pub enum Error {
         most: usize,
     },
     /// A device that takes whole objects only cannot be part of a group.
-    #[error("{path} takes whole objects only and cannot be part of a {group}")]
+    #[error("{path} stores only whole objects and cannot be a member of a {group}")]
     GroupOfObjects {
         /// Device.
         path: String,
@@ -156,10 +156,10 @@ pub enum Error {
         reason: String,
     },
     /// A pool has had as many groups, or devices in groups, as it can number.
-    #[error("the pool cannot number any more groups or devices in groups")]
+    #[error("the pool has the largest possible number of groups, or of devices in groups")]
     TooManyGroups,
     /// Devices of a pool that were not found.
-    #[error("pool '{pool}' lacks {}{}", missing.join(", "), lost_metadata(special))]
+    #[error("devices of pool '{pool}' are missing: {}{}", missing.join(", "), lost_metadata(special))]
     MissingDevices {
         /// Pool.
         pool: String,
@@ -169,7 +169,7 @@ pub enum Error {
         special: Vec<String>,
     },
     /// A device is being trimmed already, or initialized.
-    #[error("{path} is being {} already", what.passive())]
+    #[error("{path} is already being {}", what.passive())]
     TrimActive {
         /// What is under way.
         what: crate::core::sweep::Sweep,
@@ -177,7 +177,7 @@ pub enum Error {
         path: String,
     },
     /// There is no trim to suspend or cancel.
-    #[error("no {} of {path} is under way", what.noun())]
+    #[error("no {} of {path} is in progress", what.noun())]
     TrimNone {
         /// What is not.
         what: crate::core::sweep::Sweep,
@@ -195,13 +195,13 @@ pub enum Error {
         why: &'static str,
     },
     /// A device takes no discards.
-    #[error("{path} cannot be trimmed: it takes no discards")]
+    #[error("{path} cannot be trimmed: it does not support discard")]
     TrimUnsupported {
         /// Device.
         path: String,
     },
     /// A device is not here, or out of use.
-    #[error("{path} of the pool '{pool}' is not here, or out of use")]
+    #[error("{path} of the pool '{pool}' is missing or out of use")]
     NotWhole {
         /// Pool.
         pool: String,
@@ -234,8 +234,8 @@ pub enum Error {
     },
     /// The devices hold an older root than the anchor.
     #[error(
-        "the whole pool '{pool}' was put back to an earlier copy: its devices are at txg {found}, {older_seconds} s older \
-         than txg {anchored}, which its anchor holds"
+        "the whole pool '{pool}' was put back to an earlier copy: its devices are at txg {found}, its anchor is at txg \
+         {anchored}, {older_seconds} s later"
     )]
     PutBack {
         /// Pool.
@@ -249,7 +249,7 @@ pub enum Error {
     },
     /// The devices hold a newer root than the anchor, and not by a commit that was cut off.
     #[error(
-        "the anchor {register} is older than the pool '{pool}': it holds txg {anchored}, and the devices are at txg {found}"
+        "the anchor {register} is older than the pool '{pool}': the anchor is at txg {anchored}, the devices are at txg {found}"
     )]
     AnchorBehind {
         /// Pool.
@@ -262,7 +262,7 @@ pub enum Error {
         found: Txg,
     },
     /// The pool has an anchor, and nobody says where.
-    #[error("the pool '{pool}' has an anchor, and it is not known where: {reason}")]
+    #[error("the pool '{pool}' has an anchor, but its path is not known: {reason}")]
     AnchorUnnamed {
         /// Pool.
         pool: String,
@@ -278,7 +278,7 @@ pub enum Error {
         source: steadfast_anchor::Error,
     },
     /// The register was this pool's, and is not any more.
-    #[error("the anchor {register} was removed from the pool '{pool}', which goes on without")]
+    #[error("the anchor {register} was removed from the pool '{pool}', which continues without it")]
     AnchorRetired {
         /// Pool.
         pool: String,
@@ -286,7 +286,7 @@ pub enum Error {
         register: String,
     },
     /// A pool has one anchor.
-    #[error("the pool '{pool}' has an anchor already: {register}")]
+    #[error("the pool '{pool}' already has an anchor: {register}")]
     AnchorThere {
         /// Pool.
         pool: String,
@@ -324,9 +324,7 @@ pub enum Error {
         feature: String,
     },
     /// The intent log cannot be replayed whole.
-    #[error(
-        "what the pool '{pool}' promised to fsync since its last commit cannot be replayed whole: {reason}. {safe}"
-    )]
+    #[error("the intent log of pool '{pool}' cannot be replayed completely: {reason}. {safe}")]
     LogDamaged {
         /// Pool.
         pool: String,
@@ -337,8 +335,8 @@ pub enum Error {
     },
     /// A log device that the pool needs is not there.
     #[error(
-        "the pool '{pool}' lacks its log device {path}: {reason}. Safe are all commits up to txg {committed}; {}",
-        if *empty { "nothing else was promised, so nothing is lost without it" }
+        "the log device {path} of pool '{pool}' is missing: {reason}. All commits up to txg {committed} are safe; {}",
+        if *empty { "the log held nothing else, so nothing is lost without it" }
         else { "what fsync promised since may be on that device, and nowhere else" }
     )]
     LogMissing {
@@ -355,7 +353,7 @@ pub enum Error {
     },
     /// The log cannot change its place while it keeps what file systems without a key were promised.
     #[error(
-        "the intent log of pool '{pool}' still keeps what was promised to {datasets} file systems whose keys are not loaded"
+        "the intent log of pool '{pool}' still holds data of {datasets} file systems whose keys are not loaded"
     )]
     LogHeld {
         /// Pool.
@@ -375,7 +373,7 @@ pub enum Error {
     #[error("invalid vdev specification: unsupported 'log' device: raidz")]
     LogParity,
     /// What shall be removed is no log device of the pool.
-    #[error("{path} is no log device of the pool '{pool}'")]
+    #[error("{path} is not a log device of the pool '{pool}'")]
     NoSuchLog {
         /// Pool.
         pool: String,
@@ -408,7 +406,7 @@ pub enum Error {
         name: String,
     },
     /// Something has another name where it comes from, and cannot have that here.
-    #[error("'{name}' is called '{to}' where it comes from, and another one here has that name")]
+    #[error("the sender renamed '{name}' to '{to}', but another one here has that name")]
     NotFollowed {
         /// Full name.
         name: String,
@@ -417,7 +415,7 @@ pub enum Error {
     },
     /// A dataset's key is not loaded, and what it has lies among what others have.
     #[error(
-        "the key of '{root}' is not loaded: without it '{name}' goes only together with {}, whose blocks lie beside its own",
+        "the key of '{root}' is not loaded: without it '{name}' can be destroyed only together with {}, because they share segments",
         beside.join(", ")
     )]
     BlocksBeside {
@@ -441,7 +439,7 @@ pub enum Error {
         name: String,
     },
     /// Keys are loaded at encryption roots only.
-    #[error("'{name}' takes its key from '{root}'")]
+    #[error("'{name}' inherits its key from '{root}'")]
     NotEncryptionRoot {
         /// Dataset.
         name: String,
@@ -467,14 +465,14 @@ pub enum Error {
         parent: String,
     },
     /// A volume holds no names.
-    #[error("the parent '{parent}' is a volume, and nothing lies below a volume")]
+    #[error("the parent '{parent}' is a volume, and a volume has no children")]
     VolumeParent {
         /// The volume.
         parent: String,
     },
     /// A size that no volume has.
     #[error(
-        "'{name}' cannot have {bytes} bytes: a volume has at least one block, whole blocks ({block} bytes) only, and less than 8 EiB"
+        "'{name}' cannot have {bytes} bytes: the size of a volume is one or more whole blocks ({block} bytes each), and less than 8 EiB"
     )]
     VolumeBytes {
         /// The volume.
@@ -486,7 +484,7 @@ pub enum Error {
     },
     /// A block that no volume of this pool has.
     #[error(
-        "'{name}' cannot have blocks of {block} bytes: in this pool they have 4096 to {most} bytes, a power of two"
+        "'{name}' cannot have blocks of {block} bytes: the size of a block is a power of two, 4096 to {most} in this pool"
     )]
     VolumeBlock {
         /// The volume.
@@ -497,7 +495,7 @@ pub enum Error {
         most: u32,
     },
     /// It would lose its end.
-    #[error("'{name}' has {has} bytes, and {wanted} are less: what lies behind would be lost")]
+    #[error("'{name}' has {has} bytes and cannot shrink to {wanted}: the data at its end would be lost")]
     VolumeShrinks {
         /// The volume.
         name: String,
@@ -539,7 +537,7 @@ pub enum Error {
         name: String,
     },
     /// Tags keep a snapshot.
-    #[error("'{name}' is held: {}", tags.join(", "))]
+    #[error("'{name}' has holds: {}", tags.join(", "))]
     SnapshotHeld {
         /// Full name.
         name: String,
@@ -547,7 +545,7 @@ pub enum Error {
         tags: Vec<String>,
     },
     /// A snapshot is held by that tag already.
-    #[error("'{name}' is held by '{tag}' already")]
+    #[error("'{name}' already has a hold with the tag '{tag}'")]
     HoldExists {
         /// Full name.
         name: String,
@@ -555,7 +553,7 @@ pub enum Error {
         tag: String,
     },
     /// A snapshot is not held by that tag.
-    #[error("'{name}' is not held by '{tag}'")]
+    #[error("'{name}' has no hold with the tag '{tag}'")]
     NoSuchHold {
         /// Full name.
         name: String,
@@ -601,7 +599,7 @@ pub enum Error {
         snapshots: Vec<String>,
     },
     /// A promotion would charge a dataset with more than it may have.
-    #[error("promoting '{clone}' would take '{name}' {bytes} bytes further, beyond its quota of {quota}")]
+    #[error("promoting '{clone}' would add {bytes} bytes to '{name}', which exceeds its quota of {quota}")]
     PromoteOverQuota {
         /// Clone.
         clone: String,
@@ -613,9 +611,7 @@ pub enum Error {
         bytes: u64,
     },
     /// A move would charge a dataset with more than it may have.
-    #[error(
-        "'{dataset}' with all below it is charged with {bytes} bytes, which goes beyond the quota of {name}, {quota}"
-    )]
+    #[error("'{dataset}' with all below it uses {bytes} bytes, which exceeds the quota of '{name}', {quota}")]
     RenameOverQuota {
         /// Dataset that was to be moved.
         dataset: String,
@@ -627,7 +623,7 @@ pub enum Error {
         bytes: u64,
     },
     /// What arrives goes beyond a quota.
-    #[error("what arrives goes beyond the quota of where it is to lie, or of something above that")]
+    #[error("the received data exceeds the quota of its file system, or of one above it")]
     ReceiveOverQuota,
     /// A clone is encrypted as its origin is.
     #[error("'{name}' cannot be cloned to '{to}': {reason}")]
@@ -640,7 +636,7 @@ pub enum Error {
         reason: String,
     },
     /// Others take their keys from a dataset.
-    #[error("'{name}' holds the key of: {}", datasets.join(", "))]
+    #[error("these file systems inherit their key from '{name}': {}", datasets.join(", "))]
     KeyNeeded {
         /// Encryption root.
         name: String,
@@ -648,7 +644,7 @@ pub enum Error {
         datasets: Vec<String>,
     },
     /// A snapshot that somebody sends, or receives upon.
-    #[error("'{name}' is being sent, or something is received upon it")]
+    #[error("'{name}' is being sent, or is the base of a receive in progress")]
     SnapshotPinned {
         /// Full name.
         name: String,
@@ -678,7 +674,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// What is to be received is no stream, or one of a newer version.
-    #[error("this is no stream that can be received: {reason}")]
+    #[error("the input is not a stream that can be received: {reason}")]
     NoStream {
         /// What the decoder said.
         reason: String,
@@ -702,9 +698,7 @@ pub enum Error {
         reason: String,
     },
     /// Properties and tags go along with streams up to a length and a number.
-    #[error(
-        "the properties of '{name}' and of its file system, or its tags, are more than what goes along with a stream"
-    )]
+    #[error("the properties of '{name}' and of its file system, or its tags, are too long for a stream")]
     NotesTooLong {
         /// Full name of the snapshot.
         name: String,
@@ -724,13 +718,13 @@ pub enum Error {
         name: String,
     },
     /// The dataset lacks the snapshot that an increment builds upon.
-    #[error("'{name}' has no snapshot that the stream is an increment upon")]
+    #[error("'{name}' does not have the base snapshot of the stream")]
     NoBase {
         /// Dataset.
         name: String,
     },
     /// An increment goes upon the youngest snapshot.
-    #[error("'{name}' has snapshots younger than the one that the stream is an increment upon: {}", snapshots.join(", "))]
+    #[error("'{name}' has snapshots younger than the base of the stream: {}", snapshots.join(", "))]
     BaseNotYoungest {
         /// Dataset.
         name: String,
@@ -744,21 +738,19 @@ pub enum Error {
         name: String,
     },
     /// A whole snapshot in the place of a clone.
-    #[error("'{name}' is a clone, which is not replaced: destroy it first")]
+    #[error("'{name}' is a clone, which a receive cannot replace: destroy it first")]
     TargetIsClone {
         /// Dataset.
         name: String,
     },
     /// A clone of something that is not here.
-    #[error("no snapshot here is what '{name}' is a clone of in the stream")]
+    #[error("the origin of the clone '{name}' is not here")]
     NoOrigin {
         /// Dataset.
         name: String,
     },
     /// A whole snapshot is no clone.
-    #[error(
-        "'{name}' cannot become a clone of '{origin}': the stream holds all of a snapshot, and no increment"
-    )]
+    #[error("'{name}' cannot become a clone of '{origin}': the stream is a full stream, not an increment")]
     OriginOfWhole {
         /// Dataset.
         name: String,
@@ -772,7 +764,7 @@ pub enum Error {
         name: String,
     },
     /// What is received cannot be given a key of its own.
-    #[error("how '{name}' is encrypted cannot be said here: {reason}")]
+    #[error("the encryption of '{name}' cannot be set here: {reason}")]
     NoNewKey {
         /// Dataset.
         name: String,
@@ -780,53 +772,51 @@ pub enum Error {
         reason: &'static str,
     },
     /// A raw increment upon what was received opened, or the other way round.
-    #[error("one of '{name}' and the stream is raw, and the other is not")]
+    #[error("'{name}' and the stream must both be raw, or both not")]
     RawMixed {
         /// Dataset.
         name: String,
     },
     /// A raw increment upon what has the name of its base, and was sealed elsewhere.
-    #[error(
-        "'{name}' is sealed by another pool, or as another file system, than the snapshot here that it would go upon"
-    )]
+    #[error("'{name}' comes from another pool or file system than the snapshot here that it would continue")]
     RawOther {
         /// What was sent.
         name: String,
     },
     /// Of what a bookmark had nobody knows which blocks are gone: it has no manifest, or is opened where it was received raw.
     #[error(
-        "'{name}' cannot be sent from a bookmark: it has no manifest that says which blocks are whose, or it was received raw and would be sent opened"
+        "'{name}' cannot be sent raw from a bookmark: it has no manifest of its blocks; or it was received raw and would be sent decrypted"
     )]
     RawBookmark {
         /// What was to be sent.
         name: String,
     },
     /// Something that broke off is kept.
-    #[error("a part of a snapshot that was being received is kept for '{name}'")]
+    #[error("an interrupted receive into '{name}' has kept its part")]
     PartialExists {
         /// Dataset.
         name: String,
     },
     /// Nothing that broke off is kept.
-    #[error("nothing is kept of a receive into '{name}'")]
+    #[error("'{name}' has no interrupted receive")]
     NoPartial {
         /// Dataset.
         name: String,
     },
     /// A stream that goes on, but not with what is kept.
-    #[error("the stream does not go on with what is kept for '{name}'")]
+    #[error("the stream does not continue the interrupted receive of '{name}'")]
     OtherPartial {
         /// Dataset.
         name: String,
     },
     /// A receive is under way there.
-    #[error("something is being received into '{name}' or below it")]
+    #[error("a receive into '{name}', or below it, is in progress")]
     ReceiveActive {
         /// Dataset.
         name: String,
     },
     /// A stream whose snapshot could not have the name here that it would get.
-    #[error("what comes would be called '{name}' here: {reason}")]
+    #[error("the received name '{name}' is not valid here: {reason}")]
     ReceivedName {
         /// The name.
         name: String,
@@ -840,7 +830,7 @@ pub enum Error {
         name: String,
     },
     /// A dataset cannot lie inside itself.
-    #[error("'{name}' cannot be moved to '{to}', which lies inside it")]
+    #[error("'{name}' cannot be renamed to '{to}', which is below it")]
     InsideItself {
         /// Dataset.
         name: String,
@@ -848,7 +838,7 @@ pub enum Error {
         to: String,
     },
     /// A dataset keeps its way of being encrypted when it moves.
-    #[error("'{name}' cannot be moved to '{to}': {reason}")]
+    #[error("'{name}' cannot be renamed to '{to}': {reason}")]
     KeyBorder {
         /// Dataset.
         name: String,
@@ -895,7 +885,7 @@ pub enum Error {
         pool: String,
     },
     /// As many file systems below a dataset as it may have.
-    #[error("'{name}' may have {limit} file systems below it, and has them")]
+    #[error("'{name}' may have {limit} file systems below it (filesystem_limit), and has them")]
     FilesystemLimit {
         /// Dataset with the limit.
         name: String,
@@ -903,7 +893,9 @@ pub enum Error {
         limit: u64,
     },
     /// As many snapshots of a dataset and all below it as it may have.
-    #[error("'{name}' may have {limit} snapshots, with those of all below it, and this would make {count}")]
+    #[error(
+        "'{name}' may have {limit} snapshots with all below it (snapshot_limit); this would make {count}"
+    )]
     SnapshotLimit {
         /// Dataset with the limit.
         name: String,
@@ -926,7 +918,7 @@ pub enum Error {
     },
     /// A snapshot beside which what is reserved for its dataset does not fit.
     #[error(
-        "out of space: all that a snapshot of '{name}' holds could be written again beside it, and its refreservation would take {bytes} bytes more for that than there are"
+        "out of space: with a snapshot, the refreservation of '{name}' needs {bytes} bytes more than the pool has"
     )]
     SnapshotReservation {
         /// Dataset.
@@ -963,7 +955,7 @@ pub enum Error {
         source: DecodeError,
     },
     /// A label, or the operator, names the pool as no pool can be named.
-    #[error("{name:?} is no name for a pool: {source}; import it under another name")]
+    #[error("{name:?} is not a valid name for a pool: {source}; import it under another name")]
     BadName {
         /// The name.
         name: String,
@@ -985,7 +977,7 @@ pub enum Error {
         pool: String,
     },
     /// A device is too small for a pool, or for its place there.
-    #[error("{path} has {bytes} bytes; at least {needed} are needed there")]
+    #[error("{path} has {bytes} bytes; its place needs at least {needed}")]
     TooSmall {
         /// Device.
         path: String,
@@ -995,7 +987,7 @@ pub enum Error {
         needed: u64,
     },
     /// A device has become smaller than the pool's part of it.
-    #[error("{path} has {bytes} bytes, less than its {slots} slots need: it was cut short")]
+    #[error("{path} was cut short: it has {bytes} bytes, less than its {slots} slots need")]
     Shrunk {
         /// Device.
         path: String,

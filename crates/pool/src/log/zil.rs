@@ -201,10 +201,10 @@ impl Zil {
         let of: Vec<String> = lost.iter().map(|(name, groups)| format!("{name} {groups}")).collect();
         let missing = found.missing;
         let mut safe =
-            format!("Safe are all commits up to txg {base}, and {whole} groups of the log behind them");
+            format!("All commits up to txg {base} are safe, and {whole} groups of the log after them");
         if !of.is_empty() {
             safe.push_str(&format!(
-                "; lost are what these file systems promised in so many groups: {}",
+                "; lost is data of these file systems, in so many groups each: {}",
                 of.join(", ")
             ));
         }
@@ -212,7 +212,7 @@ impl Zil {
             safe.push_str(&format!("; and {missing} groups of which nothing is known"));
         }
         if of.is_empty() && missing == 0 {
-            safe.push_str("; how many came after them is not known");
+            safe.push_str("; the number of groups after them is not known");
         }
         safe
     }
