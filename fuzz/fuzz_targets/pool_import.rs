@@ -1,5 +1,6 @@
 #![no_main]
-//! Any change of a pool's images, hashed again where a stranger would: scanned, imported, looked at, closed.
+//! Any change of a pool's images, hashed again where a stranger would: scanned, imported, looked
+//! at, closed.
 use std::sync::OnceLock;
 
 #[path = "../../crates/pool/tests/common/mod.rs"]

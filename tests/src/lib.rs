@@ -1,7 +1,8 @@
 //! Helpers shared by the integration and conformance tests in `tests/tests/`.
 //!
-//! A [`Host`] is a private corner of this machine: its own directory, its own daemon (by `STEADFAST_RUNTIME_DIR`), its own
-//! mountpoints. Dropping it unmounts, stops the daemon and removes everything, also when a test panics.
+//! A [`Host`] is a private corner of this machine: its own directory, its own daemon (by
+//! `STEADFAST_RUNTIME_DIR`), its own mountpoints. Dropping it unmounts, stops the daemon and
+//! removes everything, also when a test panics.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -11,17 +12,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest time one command may take before the test fails: only what hangs takes so long, even on a busy machine.
+/// Longest time one command may take before the test fails: only what hangs takes so long, even on
+/// a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
-/// How long is waited for what the daemon does by itself, which is a matter of seconds where the machine is not starved.
+/// How long is waited for what the daemon does by itself, which is a matter of seconds where the
+/// machine is not starved.
 const LOOKS_LAST: Duration = Duration::from_secs(600);
 
 /// Starts a process, one at a time.
 ///
-/// Between its birth and the start of its own program a child has copies of all our descriptors. What one test has
-/// opened and closed on its mount would still be open in a child that another test is starting, and an export would be
-/// refused because the mount is busy. Every test starts the command that unmounts after it has closed its files, so it
-/// is enough that no other start is under way then.
+/// Between its birth and the start of its own program a child has copies of all our descriptors.
+/// What one test has opened and closed on its mount would still be open in a child that another
+/// test is starting, and an export would be refused because the mount is busy. Every test starts
+/// the command that unmounts after it has closed its files, so it is enough that no other start is
+/// under way then.
 ///
 /// # Errors
 /// Of the system.
@@ -156,8 +160,8 @@ impl Host {
         Host { dir }
     }
 
-    /// A corner with an imported pool `tank` of 128 MiB, mounted at `t`; `None`, and a word about it, where nothing can be
-    /// mounted.
+    /// A corner with an imported pool `tank` of 128 MiB, mounted at `t`; `None`, and a word about
+    /// it, where nothing can be mounted.
     #[must_use]
     pub fn with_tank(test: &str) -> Option<Host> {
         if let Some(why) = no_fuse() {
@@ -170,8 +174,8 @@ impl Host {
         Some(host)
     }
 
-    /// A corner with so many images `d1.img`, `d2.img` and so on of `bytes` each; `None`, and a word about it, where nothing can be
-    /// mounted.
+    /// A corner with so many images `d1.img`, `d2.img` and so on of `bytes` each; `None`, and a
+    /// word about it, where nothing can be mounted.
     #[must_use]
     pub fn with_images(test: &str, count: usize, bytes: u64) -> Option<Host> {
         if let Some(why) = no_fuse() {
@@ -237,8 +241,9 @@ impl Host {
         }
     }
 
-    /// A line of shell in which mount(8) finds our helper where it looks for helpers, for nobody else on this machine: in a
-    /// mount namespace of its own, with the links of [`Host::shell`] in the helpers' place. Takes root.
+    /// A line of shell in which mount(8) finds our helper where it looks for helpers, for nobody
+    /// else on this machine: in a mount namespace of its own, with the links of [`Host::shell`] in
+    /// the helpers' place. Takes root.
     pub fn shell_with_mount_helper(&self, line: &str) -> Ran {
         self.shell(&format!(
             "export LINE={}; unshare -m bash -euc 'mount --bind compat /sbin; eval \"$LINE\"'",
@@ -255,8 +260,8 @@ impl Host {
         })
     }
 
-    /// Kills the daemon and waits until it is gone with all that it held open, which may be a moment after the signal. Mounts stay, and answer
-    /// nothing.
+    /// Kills the daemon and waits until it is gone with all that it held open, which may be a
+    /// moment after the signal. Mounts stay, and answer nothing.
     ///
     /// # Panics
     /// If no daemon runs, or it does not end.
@@ -265,7 +270,8 @@ impl Host {
         self.exec("kill", &["-9", pid.trim()], b"").ok();
         let process = Path::new("/proc").join(pid.trim());
         let started = Instant::now();
-        // Nobody may come to ask how it ended: then a last thread stays, a zombie, and holds nothing.
+        // Nobody may come to ask how it ended: then a last thread stays, a zombie, and holds
+        // nothing.
         let is_gone = || {
             let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
             let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
@@ -289,7 +295,8 @@ impl Host {
     }
 }
 
-/// Looks until something is so, and gives what there was then. `look` gives that, or what it saw instead.
+/// Looks until something is so, and gives what there was then. `look` gives that, or what it saw
+/// instead.
 ///
 /// # Panics
 /// If it does not come, with what was seen last.
@@ -321,7 +328,8 @@ impl Drop for Host {
             && let Ok(pid) = std::fs::read_to_string(self.at("run/daemon.lock"))
             && Path::new("/proc").join(pid.trim()).exists()
         {
-            // It cannot export in order (a test may have seen to that), and it must not outlive its folder.
+            // It cannot export in order (a test may have seen to that), and it must not outlive its
+            // folder.
             let _ = spawn(Command::new("kill").args(["-9", pid.trim()])).map(|mut child| child.wait());
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

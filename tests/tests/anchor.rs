@@ -1,4 +1,5 @@
-//! Pools with an anchor, through the command line: made, watched, put back, fenced, lost, moved, removed.
+//! Pools with an anchor, through the command line: made, watched, put back, fenced, lost, moved,
+//! removed.
 
 use std::path::Path;
 
@@ -15,7 +16,8 @@ fn refused(ran: Ran, code: &str) -> Ran {
     ran
 }
 
-/// A host with an anchored pool `tank` at `t/` that holds one committed file, exported, and a copy of all of it.
+/// A host with an anchored pool `tank` at `t/` that holds one committed file, exported, and a copy
+/// of all of it.
 fn with_tank(test: &str) -> Option<Host> {
     if let Some(why) = no_fuse() {
         skip(test, &why);

@@ -1,4 +1,5 @@
-//! Bad input: each ends in one clear sentence that says what to do, a non-zero exit status, and nothing lost or changed.
+//! Bad input: each ends in one clear sentence that says what to do, a non-zero exit status, and
+//! nothing lost or changed.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -39,7 +40,8 @@ fn in_words(ran: Ran, status: i32) -> Ran {
     ran
 }
 
-/// The pool that was there before still is, and works: for reading, for writing, and for being imported anew.
+/// The pool that was there before still is, and works: for reading, for writing, and for being
+/// imported anew.
 #[track_caller]
 fn tank_is_whole(host: &Host) {
     assert_eq!(std::fs::read_to_string(host.at("t/file")).expect("the file reads"), "kept\n");
@@ -51,8 +53,9 @@ fn tank_is_whole(host: &Host) {
     host.shell("zpool status -x").ok().says("all pools are healthy");
 }
 
-/// Bytes without meaning, the same in every run (Vigna's SplitMix64): a test of what is said about the first line of them
-/// must not meet, once in a hundred runs, a first line that is empty or a comment.
+/// Bytes without meaning, the same in every run (Vigna's SplitMix64): a test of what is said about
+/// the first line of them must not meet, once in a hundred runs, a first line that is empty or a
+/// comment.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed;
     let mut word = || {
@@ -317,7 +320,8 @@ fn a_format_phase_without_space_says_so_and_the_pool_stays_usable() {
     let anchor = host.at("t/bench").display().to_string();
     std::fs::write(host.at("p.parm"), parm.replace("ANCHOR", &anchor)).expect("a file");
     let ran = in_words(host.run("bench -f p.parm -o {}/out"), 157);
-    // The last straw is a write, or the open of one file more: either sentence says what is missing and what to do.
+    // The last straw is a write, or the open of one file more: either sentence says what is missing
+    // and what to do.
     assert!(ran.err.contains("No space") && ran.err.contains("room"), "{}", ran.err);
     host.shell("rm -r t/bench; zpool sync").ok();
     tank_is_whole(&host);

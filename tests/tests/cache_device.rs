@@ -1,4 +1,5 @@
-//! Cache devices through the command line: filled by reading, used, damaged under a mount, lost, and taken away.
+//! Cache devices through the command line: filled by reading, used, damaged under a mount, lost,
+//! and taken away.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

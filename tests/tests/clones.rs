@@ -161,7 +161,8 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     sound(&host, "-k {}/key");
     host.shell("zfs load-key -a; zfs mount -a").ok();
 
-    // Another key for the root is another for the clones; one of its own for a clone opens what is shared.
+    // Another key for the root is another for the clones; one of its own for a clone opens what is
+    // shared.
     fs::write(host.at("new"), [0x11; 32]).expect("written");
     host.shell("zfs change-key -o keyformat=raw -o keylocation=file://$PWD/new tank/vault").ok();
     host.shell("zpool export tank && zpool import -d $PWD tank && zfs load-key tank/vault && zfs mount -a")

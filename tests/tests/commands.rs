@@ -1,4 +1,5 @@
-//! The operator's view, through the program itself: growing, watching, renaming, keys, shells, services.
+//! The operator's view, through the program itself: growing, watching, renaming, keys, shells,
+//! services.
 
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
@@ -199,7 +200,8 @@ fn mount_changes_a_mount_through_the_helper_that_the_kernels_type_names() {
         "touch t/home/yes; {accessed} >/dev/null; test $(stat -c %X t/home/file) -gt 1000000000"
     ))
     .ok();
-    // What mount(8) passes on of the kernel's list changes nothing: reading still moves times each time.
+    // What mount(8) passes on of the kernel's list changes nothing: reading still moves times each
+    // time.
     host.shell(&format!(
         "{old}; touch -m -d @900 t/home/file; {accessed} >/dev/null; touch -a -d '1 hour ago' t/home/file"
     ))

@@ -1,8 +1,10 @@
-//! A pool filled to its last byte through a mount: by several writers at once, each in its own way, and what is then asked of it.
+//! A pool filled to its last byte through a mount: by several writers at once, each in its own way,
+//! and what is then asked of it.
 
 use steadfast_tests::{Host, is_root, no_fuse, skip};
 
-/// Four writers fill `t` until each was told that there is no room, and count what they were promised.
+/// Four writers fill `t` until each was told that there is no room, and count what they were
+/// promised.
 const FILL: &str = r#"
 import errno, hashlib, os, sys
 at = sys.argv[1]
@@ -48,7 +50,8 @@ for job in jobs:
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
 "#;
 
-/// What may fail at full, fails with "no space" and changes nothing; what gives room back goes well.
+/// What may fail at full, fails with "no space" and changes nothing; what gives room back goes
+/// well.
 const AT_FULL: &str = r#"
 import errno, os, sys
 at = sys.argv[1]
@@ -77,7 +80,8 @@ os.unlink(f'{at}/synced')
 os.close(f)
 "#;
 
-/// Nothing is stuck at full, `df` tells what is so, and whatever was promised is there after the next import.
+/// Nothing is stuck at full, `df` tells what is so, and whatever was promised is there after the
+/// next import.
 #[test]
 fn a_pool_filled_by_many_writers_goes_on() {
     let test = "filled by many writers";

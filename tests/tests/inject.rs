@@ -22,7 +22,8 @@ fn write(host: &Host, files: std::ops::Range<u64>) {
     host.shell("zpool sync tank").ok();
 }
 
-/// Every file is what was written, read from the devices: a pool that was imported has nothing in memory.
+/// Every file is what was written, read from the devices: a pool that was imported has nothing in
+/// memory.
 fn check(host: &Host, files: u64) {
     for file in 0..files {
         let bytes = fs::read(host.at("t").join(format!("f{file}"))).expect("readable");

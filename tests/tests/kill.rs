@@ -1,13 +1,15 @@
-//! The daemon is killed again and again while programs write to a real mount. What an `fsync` promised is there each time,
-//! whole, and nothing else is.
+//! The daemon is killed again and again while programs write to a real mount. What an `fsync`
+//! promised is there each time, whole, and nothing else is.
 //!
-//! Moments and contents follow from a seed; what the kernel and the daemon do between does not, so a failure is told with
-//! what was promised and what was found. `STEADFAST_KILLS=300` kills more often than the ten times of every test run,
-//! `STEADFAST_SEED` at other moments. The page cache of the host survives: what is tried here is that nothing is promised
-//! too early and that every interrupted commit can be taken up; what a lost power does, `crates/sim` tries.
+//! Moments and contents follow from a seed; what the kernel and the daemon do between does not, so
+//! a failure is told with what was promised and what was found. `STEADFAST_KILLS=300` kills more
+//! often than the ten times of every test run, `STEADFAST_SEED` at other moments. The page cache of
+//! the host survives: what is tried here is that nothing is promised too early and that every
+//! interrupted commit can be taken up; what a lost power does, `crates/sim` tries.
 //!
-//! So it is in each journal mode, with `sync=always`, with files that are opened for synchronous writing, encrypted, with a log device
-//! and with an anchor; five times each (`STEADFAST_KILLS` says otherwise).
+//! So it is in each journal mode, with `sync=always`, with files that are opened for synchronous
+//! writing, encrypted, with a log device and with an anchor; five times each (`STEADFAST_KILLS`
+//! says otherwise).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -81,7 +83,8 @@ enum Promise {
     Names,
     /// When the call returned: the file system has `sync=always`.
     Call,
-    /// When `write` returned: files are opened with `O_SYNC` or `O_DSYNC`. Names are made durable by `fsync` of the directory.
+    /// When `write` returned: files are opened with `O_SYNC` or `O_DSYNC`. Names are made durable
+    /// by `fsync` of the directory.
     Open,
 }
 
@@ -144,7 +147,8 @@ fn serial_in(bytes: &[u8], length: impl Fn(u64) -> usize) -> Option<u64> {
     (bytes == content(serial, length(serial))).then_some(serial)
 }
 
-/// `journal=writeback`: what was promised of content is that it is nobody else's; it may be zeros, or, in a block, older.
+/// `journal=writeback`: what was promised of content is that it is nobody else's; it may be zeros,
+/// or, in a block, older.
 fn verify_names(top: &Path, book: &mut Book, round: u64) {
     for ((writer, name), known) in &mut book.files {
         let found = std::fs::read(top.join(format!("w{writer}/f{name}")));
@@ -244,7 +248,8 @@ fn kill_again_and_again(test: &str, kills: u64, create: &str, promise: Promise) 
             host.exec("kill", &["-9", &pid], b"").ok();
         });
         promises += done.load(Ordering::SeqCst);
-        // The next command starts a daemon, which imports and mounts what was in use; not what needs a key.
+        // The next command starts a daemon, which imports and mounts what was in use; not what
+        // needs a key.
         if create.contains("keyformat") {
             let here = if create.contains("anchor") { "--anchor $PWD/tank.anchor" } else { "" };
             host.shell(&format!("zpool import -d $PWD -l {here} tank")).ok();

@@ -1,4 +1,5 @@
-//! The lab and the demo as a newcomer types them, on real mounts: what they find, and that nothing is left behind.
+//! The lab and the demo as a newcomer types them, on real mounts: what they find, and that nothing
+//! is left behind.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,8 @@ fn compression_is_measured_beside_the_source_reports_and_cleaned_up() {
     let html = fs::read_to_string(host.at("out/report.html")).unwrap();
     assert!(json.contains("\"schema\": \"steadfast-lab-report\""));
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("9.037 ms") && !html.contains("http://"));
-    // What it is all about: data that compresses 2.5 to 1 takes less than half of the space, and not less than a third.
+    // What it is all about: data that compresses 2.5 to 1 takes less than half of the space, and
+    // not less than a third.
     let used = json.split("\"key\": \"used\"").nth(1).unwrap();
     let value = |arm: &str| -> f64 {
         let at = used.split(&format!("\"{arm}\": [")).nth(1).unwrap();
@@ -99,7 +101,8 @@ fn nothing_attached(host: &Host, work: &Path) {
     assert!(!attached.out.contains(&work.display().to_string()), "still attached:\n{}", attached.out);
 }
 
-/// Tiny sizes: whether it runs to its end, says what it must, and takes everything away, not how fast anything is.
+/// Tiny sizes: whether it runs to its end, says what it must, and takes everything away, not how
+/// fast anything is.
 #[test]
 fn cow_and_journal_are_measured_beside_ext4_and_cleaned_up() {
     let test = "cow_and_journal_are_measured_beside_ext4_and_cleaned_up";
@@ -144,7 +147,8 @@ fn cow_and_journal_are_measured_beside_ext4_and_cleaned_up() {
     host.run("lab show {}/cow/report.json -o {}/again.html").ok();
     assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
 
-    // A mode that this build refuses is a column that says so; one that it takes has figures. Never both.
+    // A mode that this build refuses is a column that says so; one that it takes has figures. Never
+    // both.
     let line = "lab run journal --tiny --rounds 1 --only plain --arms ordered,data,off --dir {}/work --out {}/journal";
     let ran = host.run(line).ok();
     nothing_left(&work);
@@ -242,7 +246,8 @@ fn same(one: f64, other: f64, what: &str) {
     assert!((one - other).abs() <= 1e-9 * other.abs(), "{what}: {one} and {other}");
 }
 
-/// Why bytes cannot go past the page cache here, as an experiment with devices wants it; none if they can.
+/// Why bytes cannot go past the page cache here, as an experiment with devices wants it; none if
+/// they can.
 fn no_direct(host: &Host) -> Option<String> {
     let line = "dd if=/dev/zero of=direct.img bs=1M count=1 oflag=direct status=none && rm direct.img";
     let tried = host.exec("bash", &["-euc", line], b"");
@@ -250,7 +255,8 @@ fn no_direct(host: &Host) -> Option<String> {
         .then(|| format!("no direct transfers in {}: {}", host.path().display(), tried.err.trim()))
 }
 
-/// Why an experiment on devices cannot be run here; none if it can. Whoever is not root is refused in a sentence.
+/// Why an experiment on devices cannot be run here; none if it can. Whoever is not root is refused
+/// in a sentence.
 fn no_devices(host: &Host, line: &str) -> Option<String> {
     if let Some(why) = no_fuse() {
         return Some(why);
@@ -262,7 +268,8 @@ fn no_devices(host: &Host, line: &str) -> Option<String> {
     no_loops(host).or_else(|| no_direct(host))
 }
 
-/// The page can be drawn again from the data alone, and the document has table and pictures between its marks.
+/// The page can be drawn again from the data alone, and the document has table and pictures between
+/// its marks.
 #[track_caller]
 fn drawn_and_placed(host: &Host, experiment: &str) {
     let html = fs::read_to_string(host.at("out/report.html")).unwrap();
@@ -275,7 +282,8 @@ fn drawn_and_placed(host: &Host, experiment: &str) {
     assert!(pictures > 0 && document.matches("](img/").count() == pictures, "{pictures}: {document}");
 }
 
-/// Tiny sizes: whether it runs to its end, says what it must in figures that fit each other, and takes everything away.
+/// Tiny sizes: whether it runs to its end, says what it must in figures that fit each other, and
+/// takes everything away.
 fn recovery_of(test: &str, arm: &str, (width, parity): (f64, f64)) -> Option<(Host, Figures, String)> {
     let host = Host::new();
     let work = host.at("work");
@@ -378,7 +386,8 @@ fn recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up() {
     ] {
         report.positive(row, "raidz1");
     }
-    // The cache device was not in vain for want of content, and the report says why it was all the same.
+    // The cache device was not in vain for want of content, and the report says why it was all the
+    // same.
     let held = report.value("diskcacheheld", "raidz1");
     assert!((0.3..1.2).contains(&held), "{held} of the content");
     assert!(said.contains("read the columns of the devices themselves"), "{said}");
@@ -423,8 +432,9 @@ fn a_stranger_that_fails_in_a_step_of_recovery_keeps_its_other_figures() {
         return skip(test, &why);
     }
     host.shell(STAND_IN).ok();
-    // Round 1 makes nothing. Round 2: the resilver at 50 %. Round 3: the replace of a healthy device at 25 %, the clean scrub at 50 %, and at
-    // 75 % the scrub that is to heal, and the one that is to mend what was not healed.
+    // Round 1 makes nothing. Round 2: the resilver at 50 %. Round 3: the replace of a healthy
+    // device at 25 %, the clean scrub at 50 %, and at 75 % the scrub that is to heal, and the one
+    // that is to mend what was not healed.
     let fails = ["create 1", "replace 3", "replace 7", "scrub 10", "scrub 13", "scrub 14"];
     fs::write(host.at("bin/state/fails"), fails.join("\n") + "\n").unwrap();
     let ran = host.run(line).ok();
@@ -492,7 +502,8 @@ fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
         for row in ["room", "unique1", "unique10"] {
             report.value(row, arm);
         }
-        // Streams: what is compared fits what it is made of, and the increment has what was written anew, and little else.
+        // Streams: what is compared fits what it is made of, and the increment has what was written
+        // anew, and little else.
         let of = |row: &str| report.positive(&format!("stream_{row}"), arm);
         let seconds = f64::from(16 << 20) / 1e6 / of("rate");
         same(of("cp"), of("rate") / of("copied"), "sent over copied");
@@ -550,7 +561,8 @@ fn dedup_is_measured_beside_btrfs_and_xfs_and_cleaned_up() {
     for (row, arm) in [("room2", "dedup"), ("room3", "steadfast")] {
         report.judged(row, arm, report.value(row, arm));
     }
-    // What it is all about: what is there already takes no room again, and half of what is there twice.
+    // What it is all about: what is there already takes no room again, and half of what is there
+    // twice.
     assert!(report.value("room2", "dedup") < 0.1 && report.value("room2", "steadfast") > 0.5, "{}", ran.out);
     assert!(report.value("room3", "steadfast") < 0.1, "{}", ran.out);
     let (once, twice) = (report.positive("ratio1", "dedup"), report.positive("ratio2", "dedup"));

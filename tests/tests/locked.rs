@@ -1,4 +1,5 @@
-//! Snapshots of encrypted file systems whose key is not there, through the command line and a real mount.
+//! Snapshots of encrypted file systems whose key is not there, through the command line and a real
+//! mount.
 
 use std::fs;
 
@@ -87,7 +88,8 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");
     host.shell("zfs unmount tank/vault && zfs unload-key tank/vault").ok();
 
-    // Without the key nothing tells which blocks are whose among those of one owner: they go together, or stay.
+    // Without the key nothing tells which blocks are whose among those of one owner: they go
+    // together, or stay.
     host.shell("zfs release keep tank/vault@kept").ok();
     host.shell("zfs destroy -r tank/vault/in").fails(1).says("KEY-NEEDED").says("together with tank/vault,");
     host.shell("zfs list tank/vault@kept && zfs list tank/vault/in@b").ok();

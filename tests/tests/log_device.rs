@@ -1,4 +1,5 @@
-//! Log devices through the command line: made, added, shown, inspected, lost, exchanged, damaged, taken away.
+//! Log devices through the command line: made, added, shown, inspected, lost, exchanged, damaged,
+//! taken away.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -37,7 +38,8 @@ fn promise(host: &Host, name: &str) {
     file.sync_all().expect("durable");
 }
 
-/// Kills the daemon, and makes what it held forgotten, so that the next command imports nothing by itself.
+/// Kills the daemon, and makes what it held forgotten, so that the next command imports nothing by
+/// itself.
 fn kill(host: &Host) {
     host.kill_daemon();
     host.shell("umount -l t").ok();
@@ -48,8 +50,9 @@ fn groups(dump: &Ran) -> Vec<&str> {
     dump.out.lines().filter(|line| line.starts_with("group") && line.contains("counts=true")).collect()
 }
 
-/// Makes files durable by the log alone and kills the daemon; gives what the log holds then, a group for each. Should a commit have come
-/// in between, as one does five seconds after the last, it holds them, and all is done again.
+/// Makes files durable by the log alone and kills the daemon; gives what the log holds then, a
+/// group for each. Should a commit have come in between, as one does five seconds after the last,
+/// it holds them, and all is done again.
 fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
     for _ in 0..50 {
         names.iter().for_each(|name| promise(host, name));

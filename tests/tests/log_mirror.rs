@@ -1,4 +1,5 @@
-//! Mirrors of log devices through the command line: made, shown, without one of them, damaged, changed in use, taken away.
+//! Mirrors of log devices through the command line: made, shown, without one of them, damaged,
+//! changed in use, taken away.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,7 +18,8 @@ fn refused(ran: Ran, code: &str) -> Ran {
     ran
 }
 
-/// A host with a pool `tank` at `t/` on `tank.img`, whose intent log is a mirror of `a.img` and `b.img`; `c.img` and `d.img` wait.
+/// A host with a pool `tank` at `t/` on `tank.img`, whose intent log is a mirror of `a.img` and
+/// `b.img`; `c.img` and `d.img` wait.
 fn with_mirror(test: &str) -> Option<Host> {
     if let Some(why) = no_fuse() {
         skip(test, &why);
@@ -52,8 +54,9 @@ fn groups(dump: &Ran) -> Vec<&str> {
     dump.out.lines().filter(|line| line.starts_with("group") && line.contains("counts=true")).collect()
 }
 
-/// Makes files durable by the log alone and kills the daemon; gives what the log holds then, a group for each on each side. Should a
-/// commit have come in between, as one does five seconds after the last, it holds them, and all is done again.
+/// Makes files durable by the log alone and kills the daemon; gives what the log holds then, a
+/// group for each on each side. Should a commit have come in between, as one does five seconds
+/// after the last, it holds them, and all is done again.
 fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
     for _ in 0..50 {
         names.iter().for_each(|name| promise(host, name));

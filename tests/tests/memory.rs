@@ -1,5 +1,6 @@
-//! The daemon's memory stays within 1.2 times what is set (nodes, blocks, changes together), whatever is done: one mix of work
-//! after another, each with a daemon and a pool of its own, and the most that was ever resident (`VmHWM`).
+//! The daemon's memory stays within 1.2 times what is set (nodes, blocks, changes together),
+//! whatever is done: one mix of work after another, each with a daemon and a pool of its own, and
+//! the most that was ever resident (`VmHWM`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -38,7 +39,8 @@ impl Draw {
     }
 }
 
-/// Does `work` at the mount of a pool made with `words`, between an import and the next if it wants, and compares.
+/// Does `work` at the mount of a pool made with `words`, between an import and the next if it
+/// wants, and compares.
 fn stays_within(test: &str, words: &str, work: impl Fn(&Host, &Path, &mut Draw)) {
     if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "it needs root".to_owned())) {
         return skip(test, &why);

@@ -1,5 +1,6 @@
-//! What happens to machines: disks that fill up or vanish, processes that are stopped or killed, limits that are too
-//! small, names that are no text. Each ends in a clear sentence, with nothing lost that was committed, and no hang.
+//! What happens to machines: disks that fill up or vanish, processes that are stopped or killed,
+//! limits that are too small, names that are no text. Each ends in a clear sentence, with nothing
+//! lost that was committed, and no hang.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -96,7 +97,8 @@ fn an_image_that_is_cut_short_while_in_use_gives_errors_and_no_other_bytes() {
     drop(file);
     assert!(good > 0 && bad > 0, "{good} pieces read, {bad} did not");
     host.shell("zpool status -v tank").ok().says("t/large");
-    // Whatever the pool does of it, it answers; and what is left of the image is refused or imported.
+    // Whatever the pool does of it, it answers; and what is left of the image is refused or
+    // imported.
     let ran = host.shell("echo more > t/more; zpool sync");
     assert!(ran.status == 0 || ran.err.contains("Input/output error") || ran.err.contains("POOL-SUSPENDED"));
     host.shell("zpool export -f tank").ok();

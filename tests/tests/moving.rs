@@ -1,4 +1,5 @@
-//! Devices attached, detached, removed and replaced through the command line, under a mount, with a daemon killed in between.
+//! Devices attached, detached, removed and replaced through the command line, under a mount, with a
+//! daemon killed in between.
 
 use std::fs;
 

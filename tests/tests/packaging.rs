@@ -1,4 +1,5 @@
-//! What lies beside the program in a package, read by those it is for: shells, the service manager, man(1).
+//! What lies beside the program in a package, read by those it is for: shells, the service manager,
+//! man(1).
 
 use std::path::Path;
 

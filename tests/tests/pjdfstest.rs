@@ -1,6 +1,7 @@
 //! The POSIX suite nobody here wrote: the crate `pjdfstest`, on a mounted dataset.
 //!
-//! `cargo xtask test` installs it; without it, without root or without FUSE this test says that it was skipped.
+//! `cargo xtask test` installs it; without it, without root or without FUSE this test says that it
+//! was skipped.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -45,7 +46,8 @@ fn pjdfstest_has_no_failure_without_a_reason() {
         format!("pjdfstest -c '{}' -p '{}' {cases}", config.display(), work.display())
     };
     let mut ran = host.shell(&command(false, ""));
-    // By themselves, because others of the suite leave a file open for writing; with mount(8)'s helper in its place.
+    // By themselves, because others of the suite leave a file open for writing; with mount(8)'s
+    // helper in its place.
     let remounted = host.shell_with_mount_helper(&command(true, REMOUNTING));
     let without = ran.out.lines().filter(|line| !line.contains(REMOUNTING));
     ran.out = without.chain(remounted.out.lines()).fold(String::new(), |text, line| text + line + "\n");

@@ -1,4 +1,5 @@
-//! Clones of what is encrypted, sent as they are sealed, through the command line, pipes and real mounts.
+//! Clones of what is encrypted, sent as they are sealed, through the command line, pipes and real
+//! mounts.
 
 use steadfast_tests::Host;
 

@@ -1,5 +1,5 @@
-//! A raidz2 pool through the command line: devices zeroed and spoilt under a mount, scrubbed, replaced, taken away, and every file
-//! right after each.
+//! A raidz2 pool through the command line: devices zeroed and spoilt under a mount, scrubbed,
+//! replaced, taken away, and every file right after each.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,8 @@ fn a_raidz2_pool_lives_through_zeroed_spoilt_replaced_and_missing_devices() {
         fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
     }
     host.shell("zpool sync tank").ok();
-    // One device zeroed between its labels, another with noise in the middle, while the pool is mounted.
+    // One device zeroed between its labels, another with noise in the middle, while the pool is
+    // mounted.
     spoil(&host, "d1.img", MIB / 2, &vec![0; 126 << 20]);
     spoil(&host, "d4.img", 3 * MIB, &noise(99, 2 << 20));
     check(&host, files);

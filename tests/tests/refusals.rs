@@ -1,4 +1,5 @@
-//! What `zpool` refuses of devices: each in one sentence with advice, and with nothing changed, on the pool or on the devices named.
+//! What `zpool` refuses of devices: each in one sentence with advice, and with nothing changed, on
+//! the pool or on the devices named.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -113,7 +114,8 @@ fn devices_that_cannot_be_taken_are_refused() {
         ("zpool create new $PWD/nothing.img", "VDEV-MISSING"),
         ("zpool create new $PWD/folder", "VDEV-KIND"),
         ("zpool replace tank $PWD/d1.img $PWD/nothing.img", "VDEV-MISSING"),
-        // In use, under any name; by itself, by another pool, by a pool that is elsewhere, by something else.
+        // In use, under any name; by itself, by another pool, by a pool that is elsewhere, by
+        // something else.
         ("zpool create new $PWD/d4.img", "VDEV-IN-USE"),
         ("zpool create -f new $PWD/link5", "VDEV-IN-USE"),
         ("zpool add tank mirror $PWD/d8.img $PWD/link5", "VDEV-IN-USE"),

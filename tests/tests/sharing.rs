@@ -1,4 +1,5 @@
-//! Copies that share blocks and content that is stored once, through the command line and a real mount.
+//! Copies that share blocks and content that is stored once, through the command line and a real
+//! mount.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -71,7 +72,8 @@ fn a_copy_takes_no_room_and_goes_its_own_way() {
     host.shell("zfs create tank/other; zfs reflink t/file t/other/file").fails(1).says("FS-APART");
     assert!(!host.at("t/other/file").exists());
 
-    // Each changes alone: an overwrite of a page, a record, a cut, a removal; a snapshot keeps what it has.
+    // Each changes alone: an overwrite of a page, a record, a cut, a removal; a snapshot keeps what
+    // it has.
     host.shell("zfs snapshot tank@then").ok();
     let mut changed = content.clone();
     changed[5000..9000].fill(7);
@@ -123,7 +125,8 @@ fn equal_content_is_stored_once_where_it_is_asked_for() {
         assert!(grown >= last);
         last = grown;
     }
-    // 96 records three times, and 96 twice; a record that a commit met half written was stored as two.
+    // 96 records three times, and 96 twice; a record that a commit met half written was stored as
+    // two.
     let ratio = host.shell("zpool list -Hp -o dedupratio tank").ok().out;
     let ratio: f64 = ratio.trim().trim_end_matches('x').parse().expect("a ratio");
     assert!((2.3..=2.5).contains(&ratio), "{ratio}");
@@ -168,7 +171,8 @@ fn shared_blocks_outlive_snapshots_clones_and_promotions() {
     let content = noise(6 * MIB, 11);
     fs::write(host.at("t/web/page"), &content).expect("written");
     host.shell("zpool sync tank; cp --reflink=auto t/web/page t/web/second; zfs snapshot tank/web@v1").ok();
-    // The clone's blocks are its origin's; a copy in the clone is a reference of its own, and so is what it writes again.
+    // The clone's blocks are its origin's; a copy in the clone is a reference of its own, and so is
+    // what it writes again.
     host.shell("zfs clone -o compression=off -o dedup=on tank/web@v1 tank/test && cp --reflink=auto t/test/page t/test/third").ok();
     fs::write(host.at("t/test/fourth"), &content).expect("written");
     host.shell("zpool sync tank && rm t/web/page t/web/second && zpool sync tank").ok();
@@ -318,7 +322,8 @@ fn shared_blocks_move_when_their_device_leaves() {
     assert!(number(&host, "allocated") < 2 << 20);
 }
 
-/// A pool that copies fill: the last copies are refused with ENOSPC, what is there stays whole, and deleting gives all of it back.
+/// A pool that copies fill: the last copies are refused with ENOSPC, what is there stays whole, and
+/// deleting gives all of it back.
 #[test]
 fn a_pool_full_of_copies_can_be_emptied() {
     let Some(host) = Host::with_tank("sharing-full") else { return };

@@ -220,8 +220,8 @@ fn a_snapshot_has_what_the_kernel_holds_back() {
     let content = noise(1, 4096 * BLOCKS);
     for round in 0..3 {
         let file = top.join(format!("file{round}"));
-        // Another process, which neither closes the file nor starts processes: a copy of its descriptor that is closed would have the kernel
-        // hand everything over.
+        // Another process, which neither closes the file nor starts processes: a copy of its
+        // descriptor that is closed would have the kernel hand everything over.
         let mut command = std::process::Command::new("dd");
         command.args(["bs=4096", "iflag=fullblock", "status=none"]).arg(format!("of={}", file.display()));
         let mut writer = spawn(command.stdin(std::process::Stdio::piped())).expect("dd runs");

@@ -1,4 +1,5 @@
-//! The lines of the source reports and of README run as they stand, and what they leave behind is true.
+//! The lines of the source reports and of README run as they stand, and what they leave behind is
+//! true.
 
 use std::os::unix::fs::FileExt;
 
@@ -247,7 +248,8 @@ fn the_five_minutes_of_the_readme_can_be_typed() {
     let readme = include_str!("../../README.md");
     let (_, section) = readme.split_once("\n## Five minutes\n").expect("README has that section");
     let section = section.split("\n## ").next().unwrap_or_default();
-    // The build went before; what `compat` puts into a folder is typed by the tests of the commands.
+    // The build went before; what `compat` puts into a folder is typed by the tests of the
+    // commands.
     let end = section.find("`steadfast compat").expect("README speaks of it");
     let lines: Vec<&str> = section[..end].lines().filter_map(|line| line.strip_prefix("    ")).collect();
     let lines =

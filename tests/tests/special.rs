@@ -1,4 +1,5 @@
-//! Special devices through the command line: created, added, filled, shown, replaced, removed, and lost.
+//! Special devices through the command line: created, added, filled, shown, replaced, removed, and
+//! lost.
 
 use std::fs;
 

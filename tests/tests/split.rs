@@ -1,4 +1,5 @@
-//! A pool of mirrors is split under a mount, and both halves are used beside each other; devices out of use until the next import.
+//! A pool of mirrors is split under a mount, and both halves are used beside each other; devices
+//! out of use until the next import.
 
 use std::fs;
 

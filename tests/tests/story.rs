@@ -1,5 +1,5 @@
-//! The stories of docs/operations, typed as they stand there: each command, and that it says what the story says it does. Numbers,
-//! sizes and dates may differ, and the directory.
+//! The stories of docs/operations, typed as they stand there: each command, and that it says what
+//! the story says it does. Numbers, sizes and dates may differ, and the directory.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,8 @@ fn commands(heading: &str) -> Vec<(String, String)> {
     told
 }
 
-/// Without what may differ: numbers with their units, names of days and months, the width of columns, blank lines.
+/// Without what may differ: numbers with their units, names of days and months, the width of
+/// columns, blank lines.
 fn shape(text: &str) -> Vec<String> {
     const DATES: [&str; 19] = [
         "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul",

@@ -570,7 +570,8 @@ fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
     host.shell("head -c 300000 /dev/urandom > t/top/x/in/more && zfs snapshot -r tank/top@2").ok();
     host.shell("zfs send -R -i @1 tank/top@2 > tree").ok();
 
-    // Somebody uses what is to be renamed, behind another one that was: that one stays where it is mounted.
+    // Somebody uses what is to be renamed, behind another one that was: that one stays where it is
+    // mounted.
     host.shell("exec 3< s/copy/b/file; zfs receive safe/copy < tree")
         .fails(1)
         .says("FS-BUSY")

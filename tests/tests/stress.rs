@@ -1,5 +1,6 @@
-//! Much of everything at once, then a look at what is left: random calls of many processes, `fsx`, and programs that people
-//! trust with their files (git, rsync, tar, SQLite, stress-ng). Bounded here; long forms run with `STEADFAST_LONG=1`.
+//! Much of everything at once, then a look at what is left: random calls of many processes, `fsx`,
+//! and programs that people trust with their files (git, rsync, tar, SQLite, stress-ng). Bounded
+//! here; long forms run with `STEADFAST_LONG=1`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -62,7 +63,8 @@ impl Draw {
         self.next() % bound
     }
 
-    /// A path in a small tree that all children share: some are directories now, some files, some nothing.
+    /// A path in a small tree that all children share: some are directories now, some files, some
+    /// nothing.
     fn path(&mut self) -> PathBuf {
         let mut path = PathBuf::from(".");
         for _ in 0..=self.below(3) {
@@ -344,7 +346,8 @@ done
     host.shell("for db in t/*.db; do test \"$(sqlite3 $db 'pragma integrity_check')\" = ok; done").ok();
 }
 
-/// The stressors of `stress-ng` that know files. Its exit status says nothing: what counts is what it prints.
+/// The stressors of `stress-ng` that know files. Its exit status says nothing: what counts is what
+/// it prints.
 #[test]
 fn stress_ng_reports_no_failure() {
     if !long() {

@@ -1,5 +1,6 @@
-//! The short forms of `steadfast lab conformance` and `steadfast lab stress`, on a real mount. The long ones, and those whose
-//! programs few machines have, are run by hand: `cargo xtask conformance`, `cargo xtask stress`.
+//! The short forms of `steadfast lab conformance` and `steadfast lab stress`, on a real mount. The
+//! long ones, and those whose programs few machines have, are run by hand:
+//! `cargo xtask conformance`, `cargo xtask stress`.
 
 use steadfast_tests::{Host, no_fuse, skip, steadfast_bin};
 
@@ -59,7 +60,8 @@ fn a_daemon_killed_under_load() {
 #[test]
 fn a_suite_that_finds_something_ends_with_status_1() {
     let host = Host::new();
-    // A file system that loses bytes: the checker of words must find it, or the suites above prove nothing.
+    // A file system that loses bytes: the checker of words must find it, or the suites above prove
+    // nothing.
     let tree = host.at("tree");
     std::fs::create_dir(&tree).expect("a directory");
     let worker = |words: &str| host.exec(steadfast_bin(), &words.split(' ').collect::<Vec<_>>(), b"");

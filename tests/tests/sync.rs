@@ -21,7 +21,8 @@ fn what_was_written_through_a_synchronous_descriptor_is_there_when_the_write_ret
     let test = "what_was_written_through_a_synchronous_descriptor_is_there_when_the_write_returned";
     let Some(host) = Host::with_tank(test) else { return };
     host.shell("zfs get -H -o value sync tank").ok().says("standard");
-    // Names are committed; the bytes are promised by nothing but the flag of the descriptor they go through.
+    // Names are committed; the bytes are promised by nothing but the flag of the descriptor they go
+    // through.
     let flags = [("sync", O_SYNC), ("dsync", O_DSYNC)];
     for (name, _) in flags {
         File::create(host.at(&format!("t/{name}"))).expect("made");
@@ -49,7 +50,8 @@ fn always_keeps_every_call_and_disabled_waits_for_none() {
         .ok()
         .says("standard\tdefault");
     host.shell("zfs set sync=always tank; zfs get -H -o value,source sync tank").ok().says("always\tlocal");
-    // Nobody calls fsync; all of it goes through the kernel and a mount that was there before the property was set.
+    // Nobody calls fsync; all of it goes through the kernel and a mount that was there before the
+    // property was set.
     host.shell(
         "cd t; mkdir d; echo one > d/file; ln d/file second; ln -s file d/link; echo two >> d/file; mv d e; \
          echo gone > gone; rm gone; chmod 600 second; truncate -s 6 second",

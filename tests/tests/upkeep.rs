@@ -1,5 +1,6 @@
-//! What a pool's operator asks for beside its data: scrubs of single devices, initialization, suspended pools that do not hang,
-//! devices that replace others by themselves, and names and lists that stay true.
+//! What a pool's operator asks for beside its data: scrubs of single devices, initialization,
+//! suspended pools that do not hang, devices that replace others by themselves, and names and lists
+//! that stay true.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -209,7 +210,8 @@ fn a_device_whose_labels_were_zeroed_in_its_place_is_a_new_one() {
     host.shell("zpool import -d $PWD tank").ok();
     status_without(&host, "UNAVAIL");
     host.shell("zpool wait tank").ok();
-    // One that failed under the pool is the old one as long as its labels are there, and a new one when they are zeroed.
+    // One that failed under the pool is the old one as long as its labels are there, and a new one
+    // when they are zeroed.
     host.shell("zpool offline -f tank $PWD/d2.img").ok();
     std::thread::sleep(std::time::Duration::from_secs(5));
     host.shell("zpool status tank").ok().says("FAULTED");

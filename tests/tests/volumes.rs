@@ -1,4 +1,5 @@
-//! Volumes through the command line, as a file in a real mount, and for clients of NBD: our own, in a few lines, and those that others wrote.
+//! Volumes through the command line, as a file in a real mount, and for clients of NBD: our own, in
+//! a few lines, and those that others wrote.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -119,7 +120,8 @@ fn a_volume_is_a_file_of_one_size() {
     assert_eq!(host.shell("zfs list -H -o name -t filesystem -r tank").ok().out, "tank\ntank/fs\n");
     assert_eq!(host.shell("zfs list -H -o name").ok().out, "tank\ntank/fs\ntank/vol\n");
 
-    // Like a block device: what is behind the end has no room, and truncating does nothing or is refused.
+    // Like a block device: what is behind the end has no room, and truncating does nothing or is
+    // refused.
     let data = noise(1, 3 * MIB);
     let file = OpenOptions::new().read(true).write(true).truncate(true).open(&at).expect("opens");
     assert_eq!(file.metadata().expect("there").len(), size, "O_TRUNC");
@@ -230,7 +232,8 @@ fn a_volume_under_a_key() {
     )
     .ok();
     host.shell("printf hello | dd of=t/vol conv=notrunc status=none && zfs snapshot tank/vol@s").ok();
-    // Sealed as it is, to a pool that never has the key; with the key it is a volume that cannot be changed.
+    // Sealed as it is, to a pool that never has the key; with the key it is a volume that cannot be
+    // changed.
     let at = host.at("p").display().to_string();
     host.shell(&format!("truncate -s 256M pond.img && zpool create -m {at} pond $PWD/pond.img")).ok();
     host.shell("zfs send -w tank/vol@s > raw && zfs receive pond/vol < raw && ! grep -q hello raw").ok();

@@ -1,12 +1,14 @@
 //! `cargo xtask book`: README, documents, measurements and decisions as one site, by mdBook.
 //!
-//! docs/README.md is the only list. Its headings become parts, its links chapters, in that order. A chapter `X.md` has
-//! the documents of the folder `x/` below it, a `README.md` those of its own folder: first as it links them, then the
-//! rest by name. A document that is not reached is an error, so none can be left out.
+//! docs/README.md is the only list. Its headings become parts, its links chapters, in that order. A
+//! chapter `X.md` has the documents of the folder `x/` below it, a `README.md` those of its own
+//! folder: first as it links them, then the rest by name. A document that is not reached is an
+//! error, so none can be left out.
 //!
-//! Sources are copied into the target folder at their own relative paths, so links between documents hold in the site
-//! as they do on a forge. Only three are changed: `README.md` is called `index.md` there, a folder leads to its
-//! `README.md`, and a link to anything that is not in the site becomes its text.
+//! Sources are copied into the target folder at their own relative paths, so links between
+//! documents hold in the site as they do on a forge. Only three are changed: `README.md` is called
+//! `index.md` there, a folder leads to its `README.md`, and a link to anything that is not in the
+//! site becomes its text.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -139,7 +139,8 @@ impl Board {
 
 /// Runs all steps, or those wished. True if all passed.
 ///
-/// The tests and the steps that only compute run beside each other: tests wait about half of their time.
+/// The tests and the steps that only compute run beside each other: tests wait about half of their
+/// time.
 pub fn run(root: &Path, wish: &Wish) -> bool {
     let (started, clock) = (Instant::now(), Processors::now());
     let runner = Runner::new(root);
@@ -202,7 +203,8 @@ pub fn run(root: &Path, wish: &Wish) -> bool {
     done.iter().all(|step| step.ok) && tally.failed.is_empty()
 }
 
-/// The steps that compute and do not wait, one after the other. Gives the number of doctests that passed.
+/// The steps that compute and do not wait, one after the other. Gives the number of doctests that
+/// passed.
 fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_built: bool) -> usize {
     let mut doctests = 0;
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -235,7 +237,8 @@ fn is_clean(findings: &[String]) -> bool {
     findings.is_empty()
 }
 
-/// Kernels of parity for the other architecture: compiled where its standard library is installed, and run if that is wished.
+/// Kernels of parity for the other architecture: compiled where its standard library is installed,
+/// and run if that is wished.
 fn arm_steps(runner: &Runner, wish: &Wish) -> Vec<Vec<&'static str>> {
     if !wish.wants("aarch64") {
         return Vec::new();
@@ -352,8 +355,8 @@ impl Runner {
         self.cargo_command().args(args).status().is_ok_and(|status| status.success())
     }
 
-    /// Runs a command and prints its output when it has ended, so that it does not mix with others. Gives what it wrote to
-    /// standard output if it succeeded.
+    /// Runs a command and prints its output when it has ended, so that it does not mix with others.
+    /// Gives what it wrote to standard output if it succeeded.
     fn quietly(&self, command: &mut Command) -> Option<String> {
         match command.stdin(Stdio::null()).output() {
             Ok(output) => {
@@ -372,7 +375,8 @@ impl Runner {
         std::env::split_paths(&self.path).any(|folder| folder.join(program).exists())
     }
 
-    /// Installs missing packages where that is wanted and possible (root on Debian); says what is missing where not.
+    /// Installs missing packages where that is wanted and possible (root on Debian); says what is
+    /// missing where not.
     pub fn packages(&self, wanted: &[(&'static str, &'static str)], install: bool) {
         let missing: Vec<&str> = wanted
             .iter()

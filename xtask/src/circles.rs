@@ -1,9 +1,10 @@
 //! `cargo xtask circles`: files of a crate that import one another in a loop.
 //!
-//! An edge leads from a file to the file that defines what it names: by `crate::`, `super::`, `self::` or a child module's name,
-//! in a `use` or in the middle of code. A name that a module only hands on counts as what it is
-//! handed on from, and a `pub use` is no edge unless the code beside it uses the name, so a crate's
-//! `lib.rs` that declares modules and re-exports is in no circle. Modules of tests are not read.
+//! An edge leads from a file to the file that defines what it names: by `crate::`, `super::`,
+//! `self::` or a child module's name, in a `use` or in the middle of code. A name that a module
+//! only hands on counts as what it is handed on from, and a `pub use` is no edge unless the code
+//! beside it uses the name, so a crate's `lib.rs` that declares modules and re-exports is in no
+//! circle. Modules of tests are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -231,7 +232,8 @@ impl Crate {
         Some(self.modules[here].file)
     }
 
-    /// The file of a name that is looked for in a module: its own, or the one that it is handed on from.
+    /// The file of a name that is looked for in a module: its own, or the one that it is handed on
+    /// from.
     fn home(&self, module: usize, name: &str, rest: &[String], depth: usize) -> usize {
         let here = &self.modules[module];
         if here.defines.contains(name) {

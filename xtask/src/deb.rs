@@ -1,4 +1,5 @@
-//! `cargo xtask deb`: a Debian package of the program, its manual, its completions, the mount helper and the unit.
+//! `cargo xtask deb`: a Debian package of the program, its manual, its completions, the mount
+//! helper and the unit.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,8 +12,8 @@ use crate::check::{CARGO_DEB, Runner};
 const SHELLS: &[(&str, &str)] =
     &[("bash", "steadfast.bash"), ("zsh", "_steadfast"), ("fish", "steadfast.fish")];
 
-/// Builds the program and gathers what goes beside it in `target/release/package`, then calls cargo-deb with the recipe of
-/// `crates/cli/Cargo.toml`. True if a package was made.
+/// Builds the program and gathers what goes beside it in `target/release/package`, then calls
+/// cargo-deb with the recipe of `crates/cli/Cargo.toml`. True if a package was made.
 pub fn run(root: &Path) -> bool {
     let runner = Runner::new(root);
     if !runner.cargo(&["build", "--release", "--package", "steadfast"]) {
@@ -52,7 +53,8 @@ fn gather(release: &Path) -> Result<(), String> {
         let path = package.join(name);
         fs::write(&path, say(&["completions", shell])?).map_err(|error| trouble(&path, error))?;
     }
-    // A link in the package; here it leads to a copy of nothing, so that what follows links finds a file.
+    // A link in the package; here it leads to a copy of nothing, so that what follows links finds a
+    // file.
     fs::create_dir_all(package.join("bin")).map_err(|error| trouble(&package, error))?;
     let stand_in = package.join("bin/steadfast");
     fs::write(&stand_in, "").map_err(|error| trouble(&stand_in, error))?;

@@ -1,6 +1,8 @@
-//! `cargo xtask fuzz`: builds every target of `fuzz/` and runs each for a while, from seeds and from what earlier runs found.
+//! `cargo xtask fuzz`: builds every target of `fuzz/` and runs each for a while, from seeds and
+//! from what earlier runs found.
 //!
-//! It asks the nightly compiler for what libFuzzer needs, as `cargo fuzz` does, which need not be installed.
+//! It asks the nightly compiler for what libFuzzer needs, as `cargo fuzz` does, which need not be
+//! installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,8 +24,8 @@ const SECONDS: u32 = 60;
 /// Most memory of a target; what takes more has found something.
 const MEMORY_MIB: u32 = 4096;
 
-/// Runs the targets named in `words` (all, if none is), each for `--seconds`. False if one found something; true, and a
-/// word about it, where there is no nightly compiler.
+/// Runs the targets named in `words` (all, if none is), each for `--seconds`. False if one found
+/// something; true, and a word about it, where there is no nightly compiler.
 pub fn run(root: &Path, words: &[String]) -> bool {
     let (seconds, wanted) = match read(words) {
         Ok(read) => read,

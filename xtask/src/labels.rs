@@ -1,4 +1,5 @@
-//! Labels of invariants: `[txg.7]` is defined once, in the head of a module, and everything else that names it means that.
+//! Labels of invariants: `[txg.7]` is defined once, in the head of a module, and everything else
+//! that names it means that.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! `cargo xtask licences`: the rules of `deny.toml` about licences, banned packages, versions and sources, checked over
-//! `cargo metadata`. cargo-deny checks the same, but compiles 167 packages first.
+//! `cargo xtask licences`: the rules of `deny.toml` about licences, banned packages, versions and
+//! sources, checked over `cargo metadata`. cargo-deny checks the same, but compiles 167 packages
+//! first.
 //!
-//! Everything is a finding that is not understood: a package without a licence, an expression that does not parse, a rule that
-//! is missing in `deny.toml`.
+//! Everything is a finding that is not understood: a package without a licence, an expression that
+//! does not parse, a rule that is missing in `deny.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -127,7 +128,8 @@ fn check_metadata(rules: &Rules, metadata: &Value) -> Vec<String> {
     findings
 }
 
-/// True if a SPDX expression holds with only the licences `allow`. A slash is OR, as packages wrote before SPDX.
+/// True if a SPDX expression holds with only the licences `allow`. A slash is OR, as packages wrote
+/// before SPDX.
 fn allows(allow: &[String], expression: &str) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -295,7 +297,8 @@ mod tests {
         assert_eq!(check_metadata(&rules(), &json!({})).len(), 1);
     }
 
-    /// The rules of this repository, so that a change of `deny.toml` that is not understood is found by its test.
+    /// The rules of this repository, so that a change of `deny.toml` that is not understood is
+    /// found by its test.
     #[test]
     fn our_own_rules_are_understood() {
         let rules = Rules::read(include_str!("../../deny.toml")).expect("rules");

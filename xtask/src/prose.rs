@@ -21,7 +21,9 @@ pub fn count(room: &str, text: &str, counts: &mut Counts) {
     for line in text.lines().chain([""]) {
         match comment(line) {
             Some((begins_line, words)) => {
-                wide += usize::from(begins_line && line.chars().count() > COLUMNS_MAX);
+                // A row of a table cannot be wrapped.
+                let is_row = words.trim_start().starts_with('|');
+                wide += usize::from(begins_line && !is_row && line.chars().count() > COLUMNS_MAX);
                 if !begins_line {
                     riddles += riddles_of(&std::mem::take(&mut block));
                 }
@@ -109,5 +111,6 @@ mod tests {
     fn a_wide_comment_is_noticed() {
         assert_eq!(findings(&format!("// {}", "a".repeat(97))).len(), 0);
         assert_eq!(findings(&format!("// {}", "a".repeat(98))).len(), 1);
+        assert_eq!(findings(&format!("// | {} |", "a".repeat(98))).len(), 0);
     }
 }

@@ -1,7 +1,9 @@
-//! Counts that may only become smaller: `xtask/ratchets.txt` has a line for each that is above its goal.
+//! Counts that may only become smaller: `xtask/ratchets.txt` has a line for each that is above its
+//! goal.
 //!
-//! A rule that much of the tree breaks cannot be a wall at once. Here each place that breaks it is listed with its count; more is a
-//! finding, and `cargo xtask tidy --lower` writes the counts of today where they are smaller.
+//! A rule that much of the tree breaks cannot be a wall at once. Here each place that breaks it is
+//! listed with its count; more is a finding, and `cargo xtask tidy --lower` writes the counts of
+//! today where they are smaller.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `cargo xtask conformance` and `cargo xtask stress`: gets the suites, builds the program, runs `steadfast lab` with the rest
-//! of the words.
+//! `cargo xtask conformance` and `cargo xtask stress`: gets the suites, builds the program, runs
+//! `steadfast lab` with the rest of the words.
 
 use std::path::Path;
 
@@ -32,7 +32,8 @@ const KERNEL: &[(&str, &str)] = &[
     ("/usr/share/doc/linux-source", "linux-source"),
 ];
 
-/// Runs `steadfast lab KIND WORDS`. `--install` gets what apt has; `--release` measures an optimised build. True if all passed.
+/// Runs `steadfast lab KIND WORDS`. `--install` gets what apt has; `--release` measures an
+/// optimised build. True if all passed.
 pub fn run(root: &Path, kind: &str, words: &[String]) -> bool {
     let runner = Runner::new(root);
     let asked = |word: &str| words.iter().any(|given| given == word);

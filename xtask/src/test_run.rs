@@ -1,11 +1,13 @@
 //! Builds the tests of the workspace once and runs them side by side, each in a process of its own.
 //!
-//! `cargo test` runs one program after the other, so what waits for a mount or a timer leaves the processors idle. A test that
-//! has a process of its own can be timed, and shares no statics, descriptors or environment with others. cargo-nextest works
-//! like that, too; docs/decisions/0129 says why it is not used.
+//! `cargo test` runs one program after the other, so what waits for a mount or a timer leaves the
+//! processors idle. A test that has a process of its own can be timed, and shares no statics,
+//! descriptors or environment with others. cargo-nextest works like that, too; docs/decisions/0129
+//! says why it is not used.
 //!
-//! Each test has a mount namespace of its own where that is allowed. Otherwise a test that makes one would take copies of
-//! the mounts of others along, and their unmounting would not end until it ends.
+//! Each test has a mount namespace of its own where that is allowed. Otherwise a test that makes
+//! one would take copies of the mounts of others along, and their unmounting would not end until it
+//! ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -77,7 +79,8 @@ pub struct Tally {
     pub remarks: BTreeSet<String>,
 }
 
-/// Compiles and links everything that is run later: tests, the program, the simulator. `None` if that fails.
+/// Compiles and links everything that is run later: tests, the program, the simulator. `None` if
+/// that fails.
 pub fn build(runner: &Runner) -> Option<Tests> {
     let mut command = runner.cargo_command();
     command.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
@@ -138,7 +141,8 @@ fn list(program: &Program) -> Option<(Vec<String>, usize)> {
 }
 
 impl Tests {
-    /// Runs all, `jobs` at once; those whose name holds one of `first` before others, in that order.
+    /// Runs all, `jobs` at once; those whose name holds one of `first` before others, in that
+    /// order.
     pub fn run(&self, runner: &Runner, jobs: usize, first: &[&str]) -> Tally {
         let mut tally = Tally { skipped: self.ignored, programs: self.programs.len(), ..Tally::default() };
         let mut queue: Vec<&Test> = self.tests.iter().collect();
@@ -276,7 +280,8 @@ impl Tally {
     }
 }
 
-/// What a test printed, without libtest's own counts: the reader of this log counts tests by such lines.
+/// What a test printed, without libtest's own counts: the reader of this log counts tests by such
+/// lines.
 pub fn without_counts(output: &str) -> String {
     output.lines().filter(|line| !line.starts_with(RESULT)).collect::<Vec<_>>().join("\n")
 }

@@ -13,7 +13,8 @@ const LINES: Rule = Rule { name: "lines", goal: 1_000, advice: "split it" };
 /// Most files that may import one another in a loop.
 const CIRCLE: Rule = Rule { name: "circle", goal: 8, advice: "`cargo xtask circles` shows it; cut it" };
 
-/// Rooms from the metal upwards: a crate imports only crates of a lower rank (docs/DESIGN.md, section 3).
+/// Rooms from the metal upwards: a crate imports only crates of a lower rank (docs/DESIGN.md,
+/// section 3).
 const RANKS: &[(&str, u32)] = &[
     ("env", 0),
     ("format", 0),

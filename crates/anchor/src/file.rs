@@ -1,19 +1,22 @@
 //! A register in a file: two slots, a lock, a sync. FORMAT.md, "Register file".
 //!
 //! ## Why it is atomic
-//! The record of `seq` goes into slot `seq` modulo 2, so a swap never touches the record it replaces. A slot that was torn
-//! fails its checksum, and the register holds the record before: the swap was not acknowledged, so this is what it may hold.
-//! A swap reads, compares and writes under an exclusive lock of the file, so two processes that race are put in order.
+//! The record of `seq` goes into slot `seq` modulo 2, so a swap never touches the record it
+//! replaces. A slot that was torn fails its checksum, and the register holds the record before: the
+//! swap was not acknowledged, so this is what it may hold. A swap reads, compares and writes under
+//! an exclusive lock of the file, so two processes that race are put in order.
 //!
 //! ## Why the path is opened anew each time
-//! A register that was moved away, or put back from a copy, is another file under the same name. A process that kept the old one
-//! open would swap there for ever, unseen by those that open the name.
+//! A register that was moved away, or put back from a copy, is another file under the same name. A
+//! process that kept the old one open would swap there for ever, unseen by those that open the
+//! name.
 //!
 //! ## What is assumed of the file system
-//! That `flock` excludes every process that opens the file (NFS: between hosts since Linux 2.6.12, if the server has a lock
-//! manager; not on mounts with `nolock` or `local_lock=flock`), that `fdatasync` makes durable, that a read under the lock
-//! sees what was written under it (NFS: taking the lock drops the client's cache). A failed sync leaves pages of which nothing
-//! is known, so a swap that is sent again writes its slot again before it syncs.
+//! That `flock` excludes every process that opens the file (NFS: between hosts since Linux 2.6.12,
+//! if the server has a lock manager; not on mounts with `nolock` or `local_lock=flock`), that
+//! `fdatasync` makes durable, that a read under the lock sees what was written under it (NFS:
+//! taking the lock drops the client's cache). A failed sync leaves pages of which nothing is known,
+//! so a swap that is sent again writes its slot again before it syncs.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -60,7 +63,8 @@ pub fn slots(file: &[u8; FILE_SIZE]) -> [Slot; SLOTS] {
     [slot(0), slot(1)]
 }
 
-/// The record that counts: the whole one with the greatest `seq`. The error says what the slots look like.
+/// The record that counts: the whole one with the greatest `seq`. The error says what the slots
+/// look like.
 pub(crate) fn newest(file: &[u8; FILE_SIZE]) -> Result<Box<RecordBytes>, String> {
     let mut best: Option<(u64, Box<RecordBytes>)> = None;
     let mut reasons = Vec::new();

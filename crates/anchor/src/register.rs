@@ -2,8 +2,8 @@
 
 use steadfast_format::anchor::RecordBytes;
 
-/// Keeps one record and changes it by compare-and-swap, linearizably: a read returns what the last swap that was done has
-/// put there, and of two swaps from the same record one is done.
+/// Keeps one record and changes it by compare-and-swap, linearizably: a read returns what the last
+/// swap that was done has put there, and of two swaps from the same record one is done.
 ///
 /// A register knows a record as bytes with a `seq`; it has no keys and judges nothing else.
 pub trait Register: Send + Sync {
@@ -13,14 +13,15 @@ pub trait Register: Send + Sync {
     /// Refuses a place that holds something already, unless it may be replaced. Changes nothing.
     fn check_vacant(&self, replace: bool) -> Result<(), RegisterError>;
 
-    /// Puts the first record into a place that is vacant (or, with `replace`, into any). Durable when it returns.
+    /// Puts the first record into a place that is vacant (or, with `replace`, into any). Durable
+    /// when it returns.
     fn create(&self, first: &RecordBytes, replace: bool) -> Result<(), RegisterError>;
 
     /// The record.
     fn read(&self) -> Result<Box<RecordBytes>, RegisterError>;
 
-    /// Replaces `expected` by `next`, durable when it returns. Done as well if the register holds `next` already: sending
-    /// a swap again whose outcome is not known does it once.
+    /// Replaces `expected` by `next`, durable when it returns. Done as well if the register holds
+    /// `next` already: sending a swap again whose outcome is not known does it once.
     fn swap(&self, expected: &RecordBytes, next: &RecordBytes) -> Result<(), SwapError>;
 }
 

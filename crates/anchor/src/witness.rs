@@ -1,7 +1,8 @@
 //! A host's memory of the last record it saw, by which a register that was put back is noticed.
 //!
-//! A witness is a second line. It is written without a sync, so after a power failure it may be some seconds behind; it is
-//! never ahead of the register, because it is written after. The daemon syncs it when a pool is imported and exported.
+//! A witness is a second line. It is written without a sync, so after a power failure it may be
+//! some seconds behind; it is never ahead of the register, because it is written after. The daemon
+//! syncs it when a pool is imported and exported.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -1,4 +1,5 @@
-//! One import's hold on a register: read and judge, take over, advance, notice that another took over.
+//! One import's hold on a register: read and judge, take over, advance, notice that another took
+//! over.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use steadfast_format::{AnchorRecord, DecodeError, LogHead, PoolGuid, Txg, Uberbl
 use crate::register::{Register, RegisterError, SwapError};
 use crate::witness::Witness;
 
-/// Pauses between the attempts of a swap whose outcome is not known. When they are used up the pool stops.
+/// Pauses between the attempts of a swap whose outcome is not known. When they are used up the pool
+/// stops.
 const RETRY_PAUSES: [Duration; 4] = [
     Duration::from_millis(20),
     Duration::from_millis(100),
@@ -50,7 +52,8 @@ pub enum Error {
         /// Why it was refused.
         source: DecodeError,
     },
-    /// The register holds an older record than this host has seen, or another one of the same number.
+    /// The register holds an older record than this host has seen, or another one of the same
+    /// number.
     #[error(
         "the anchor {register} was put back: it holds record {seq} (txg {txg}), and this host has seen record {seen_seq} \
          (txg {seen_txg})"
@@ -97,8 +100,8 @@ pub struct Root {
     pub tag: [u8; 32],
 }
 
-/// A record that was read from a register, and found to be of this pool and made with its key. There is no other way to
-/// have one.
+/// A record that was read from a register, and found to be of this pool and made with its key.
+/// There is no other way to have one.
 #[derive(Clone, Debug)]
 pub struct Holding {
     record: Box<AnchorRecord>,
@@ -266,9 +269,9 @@ impl Anchor {
         self.register.identity()
     }
 
-    /// Becomes the register's writer: one epoch more, the same root, or with `root` another one that the operator decided
-    /// to accept, with how far its log is believed. The former writer is fenced. Of two that take over from one record, one
-    /// does.
+    /// Becomes the register's writer: one epoch more, the same root, or with `root` another one
+    /// that the operator decided to accept, with how far its log is believed. The former writer is
+    /// fenced. Of two that take over from one record, one does.
     pub fn take_over(&self, accepted: Option<(Root, LogHead)>) -> Result<(), Error> {
         let mut state = self.state.lock();
         let held = state.held.as_ref().expect("there is a record to take over");
@@ -292,9 +295,9 @@ impl Anchor {
         self.state.lock().held.as_ref().map_or(1, |held| held.record.seq + 1)
     }
 
-    /// Makes `root` the only acceptable one. Everything reachable from it is durable [anchor.1], and it replaces the one that was
-    /// acceptable until now. How far the log is promised stays, or becomes `log`. Durable when it returns; if it fails, nothing
-    /// more may be written.
+    /// Makes `root` the only acceptable one. Everything reachable from it is durable [anchor.1],
+    /// and it replaces the one that was acceptable until now. How far the log is promised stays, or
+    /// becomes `log`. Durable when it returns; if it fails, nothing more may be written.
     pub fn advance(&self, root: Root, log: Option<LogHead>) -> Result<(), Error> {
         self.advance_as(root, log, false)
     }
@@ -328,7 +331,8 @@ impl Anchor {
                 // The remembered record belongs to a register that no longer exists.
                 let _ = witness.forget();
             }
-            // Not noted yet: until the pool's labels name the register, a crash leaves one that nobody needs.
+            // Not noted yet: until the pool's labels name the register, a crash leaves one that
+            // nobody needs.
             state.held = Some(Holding { record: Box::new(first), bytes });
             return Ok(());
         };
@@ -350,8 +354,9 @@ impl Anchor {
         self.swap(&mut state, next, false)
     }
 
-    /// Looks whether the register still holds our record. Before anything is written for a commit, and before anything is
-    /// discarded: what a fenced writer holds to be free may be another's by now.
+    /// Looks whether the register still holds our record. Before anything is written for a commit,
+    /// and before anything is discarded: what a fenced writer holds to be free may be another's by
+    /// now.
     pub fn check(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         if let Some(fenced) = &state.fenced {

@@ -1,5 +1,5 @@
-//! Registers and writers: exactly one wins, nothing torn counts, unknown outcomes come out right, what is no register is
-//! refused in words.
+//! Registers and writers: exactly one wins, nothing torn counts, unknown outcomes come out right,
+//! what is no register is refused in words.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -112,7 +112,8 @@ fn a_register_counts_up_and_is_found_again() {
     assert_eq!((metadata.len(), metadata.mode() & 0o777), (8192, 0o600));
 }
 
-/// Attack 22, at the register: of two that open one record, exactly one takes over, and the writer before is fenced.
+/// Attack 22, at the register: of two that open one record, exactly one takes over, and the writer
+/// before is fenced.
 #[test]
 fn of_two_who_take_over_one_record_exactly_one_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +219,8 @@ fn an_unknown_outcome_comes_out_right() {
         let (seq, swaps) = (anchor.status().seq, raw.swaps());
         raw.arm(faults);
         let result = advance(&anchor);
-        // After five lost answers it may have been done, and the writer does not know it: it must not go on either.
+        // After five lost answers it may have been done, and the writer does not know it: it must
+        // not go on either.
         let known = faults.len() < 5;
         assert_eq!(result.is_ok(), known, "{faults:?}");
         assert_eq!(raw.swaps() - swaps, u64::from(done), "{faults:?}: never twice");
@@ -234,7 +236,8 @@ fn an_unknown_outcome_comes_out_right() {
     }
 }
 
-/// Attack 26, at the register: a record that was not made with the pool's key is refused, and so is another pool's.
+/// Attack 26, at the register: a record that was not made with the pool's key is refused, and so is
+/// another pool's.
 #[test]
 fn a_record_without_the_key_or_of_another_pool_is_refused() {
     let (raw, register) = memory();

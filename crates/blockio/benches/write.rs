@@ -1,6 +1,8 @@
-//! What does a block cost on its way down, by compression, sealing and kind of data? And what does the probe save?
+//! What does a block cost on its way down, by compression, sealing and kind of data? And what does
+//! the probe save?
 //!
-//! `cargo bench -p steadfast-blockio`. Prints MB/s of logical bytes on all cores (memory device, 128 KiB blocks).
+//! `cargo bench -p steadfast-blockio`. Prints MB/s of logical bytes on all cores (memory device,
+//! 128 KiB blocks).
 
 use std::sync::Arc;
 use std::time::Instant;

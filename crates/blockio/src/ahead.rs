@@ -1,26 +1,30 @@
-//! Read-ahead (ZFS: prefetch, `dmu_zfetch`): background threads bring blocks into the cache that a reader will want soon.
+//! Read-ahead (ZFS: prefetch, `dmu_zfetch`): background threads bring blocks into the cache that a
+//! reader will want soon.
 //!
-//! A stored block is read, hashed, opened and decompressed in one go by one thread. A reader who asks for one block after
-//! another therefore has one transfer under way, and the device or the processor always waits for the other. Blocks
-//! named here are read by a few threads side by side; the reader finds them in the cache, or waits for the one that is
-//! under way ([`crate::cache`]) instead of reading it a second time.
+//! A stored block is read, hashed, opened and decompressed in one go by one thread. A reader who
+//! asks for one block after another therefore has one transfer under way, and the device or the
+//! processor always waits for the other. Blocks named here are read by a few threads side by side;
+//! the reader finds them in the cache, or waits for the one that is under way ([`crate::cache`])
+//! instead of reading it a second time.
 //!
 //! ## Runs
 //! Blocks of one file are appended one after the other, the parts of an overlaid record to where
 //! the overlays of their txg are. So what waits in the queue lies side by side in a few places. A
-//! reader that takes the first block of the queue also takes the blocks that follow it on the device,
-//! wherever they wait, and reads all of them in one transfer. Gaps of at most 16 KiB, of blocks that
-//! were folded or freed, are read too. The transfer leaves every thread its part of the queue, so
-//! that several threads read and verify a short queue side by side.
+//! reader that takes the first block of the queue also takes the blocks that follow it on the
+//! device, wherever they wait, and reads all of them in one transfer. Gaps of at most 16 KiB, of
+//! blocks that were folded or freed, are read too. The transfer leaves every thread its part of the
+//! queue, so that several threads read and verify a short queue side by side.
 //!
 //! ## Bounds
-//! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are more. A stream that turns
-//! out not to be sequential is cancelled: what waits of it is dropped. Nothing here may be needed for a result: a block
-//! that was dropped or failed is read by whoever asks for it, who then also gets the error.
+//! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are
+//! more. A stream that turns out not to be sequential is cancelled: what waits of it is dropped.
+//! Nothing here may be needed for a result: a block that was dropped or failed is read by whoever
+//! asks for it, who then also gets the error.
 //!
 //! ## Life
-//! Threads start with the first block and hold nothing of the pool while they wait. [`Ahead::stop`] drops what waits and
-//! returns when no thread reads any more: from then on the devices are not touched from here.
+//! Threads start with the first block and hold nothing of the pool while they wait. [`Ahead::stop`]
+//! drops what waits and returns when no thread reads any more: from then on the devices are not
+//! touched from here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -33,9 +37,11 @@ use crate::io::BlockIo;
 use crate::read::ReadContext;
 use steadfast_segment::READ_GAP_MAX;
 
-/// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are in ten pieces.
+/// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are
+/// in ten pieces.
 const QUEUE_MAX: usize = 4096;
-/// How far behind the last block of a run the next one may wait: the next record's pieces, or those of the one after it.
+/// How far behind the last block of a run the next one may wait: the next record's pieces, or those
+/// of the one after it.
 const LOOK_MAX: usize = 64;
 /// Threads: a device wants a few transfers under way even if there are few processors.
 const THREADS_MIN: usize = 4;
@@ -181,7 +187,8 @@ impl State {
 }
 
 impl Ahead {
-    /// Queues blocks. Does nothing in a world with one processor's worth of tasks, where order is to be repeatable.
+    /// Queues blocks. Does nothing in a world with one processor's worth of tasks, where order is
+    /// to be repeatable.
     pub fn push(&self, env: &Env, blockio: &Arc<BlockIo>, wanted: &ReadAhead<'_>) {
         let parallelism = env.tasks.parallelism();
         if parallelism <= 1 {
@@ -236,7 +243,8 @@ impl Ahead {
         drop(unwanted);
     }
 
-    /// Drops all that waits, for ever, and waits for what is under way. Not from a thread of its own.
+    /// Drops all that waits, for ever, and waits for what is under way. Not from a thread of its
+    /// own.
     pub fn stop(&self) {
         let (unwanted, threads) = {
             let mut state = self.shared.lock();
@@ -253,7 +261,8 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // Perhaps on one of the threads, whose job held the pool's last part: they are told, and not waited for.
+        // Perhaps on one of the threads, whose job held the pool's last part: they are told, and
+        // not waited for.
         self.shared.lock().stopping = true;
         self.shared.work.notify_all();
     }

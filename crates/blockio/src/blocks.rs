@@ -1,8 +1,9 @@
 //! The seam between a dataset and its blocks: content goes in, pointers come out.
 //!
-//! Data flows one way. The sync of a dataset hands [`BlockWrite`]s down through [`Blocks`]. Layers that know more than a dataset
-//! implement it, each above the next: the pool's references (ZFS: DDT and BRT) answer with a block that is there already or
-//! pass it on; frees go through the deadlist of the newest snapshot. [`BlockIo`](crate::BlockIo) is below all of them.
+//! Data flows one way. The sync of a dataset hands [`BlockWrite`]s down through [`Blocks`]. Layers
+//! that know more than a dataset implement it, each above the next: the pool's references (ZFS: DDT
+//! and BRT) answer with a block that is there already or pass it on; frees go through the deadlist
+//! of the newest snapshot. [`BlockIo`](crate::BlockIo) is below all of them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ impl<'a> WriteContext<'a> {
     }
 }
 
-/// Bytes of a block, shared with other holders (a cache below): a reader copies what it wants and nothing else.
+/// Bytes of a block, shared with other holders (a cache below): a reader copies what it wants and
+/// nothing else.
 #[derive(Clone)]
 pub struct BlockBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
@@ -85,24 +87,27 @@ impl std::ops::Deref for BlockBytes {
     }
 }
 
-/// Where a dataset's blocks go. An implementation belongs to one dataset: it knows its owner, keys and compression.
+/// Where a dataset's blocks go. An implementation belongs to one dataset: it knows its owner, keys
+/// and compression.
 pub trait Blocks: Send + Sync {
-    /// Writes blocks as part of `txg`, in parallel as it likes; pointers in the same order. Called by sync only. On an
-    /// error nothing of the call is referenced. Where a record is what a block already holds, the pointer may be another
-    /// reference to that one; each pointer that is given is freed by itself.
+    /// Writes blocks as part of `txg`, in parallel as it likes; pointers in the same order. Called
+    /// by sync only. On an error nothing of the call is referenced. Where a record is what a block
+    /// already holds, the pointer may be another reference to that one; each pointer that is given
+    /// is freed by itself.
     fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, Error>;
 
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, Error>;
 
-    /// Blocks' verified and opened bytes as they were compressed; `None` for what cannot be read so, of which [`Blocks::read`] says
-    /// more.
+    /// Blocks' verified and opened bytes as they were compressed; `None` for what cannot be read
+    /// so, of which [`Blocks::read`] says more.
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
         pointers.iter().map(|_| None).collect()
     }
 
-    /// Blocks of file content that will be wanted soon, in this order, by whom `stream` names; if `urgent`, somebody waits
-    /// for them already. A hint: an implementation may read them in the background, or do nothing.
+    /// Blocks of file content that will be wanted soon, in this order, by whom `stream` names; if
+    /// `urgent`, somebody waits for them already. A hint: an implementation may read them in the
+    /// background, or do nothing.
     fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
         let _ = (stream, pointers, urgent);
     }
@@ -130,13 +135,14 @@ pub trait Blocks: Send + Sync {
         false
     }
 
-    /// One more pointer leads to a block that was there before the txg being synced: it is to be freed once more. Sync
-    /// context, before anything of that txg is freed.
+    /// One more pointer leads to a block that was there before the txg being synced: it is to be
+    /// freed once more. Sync context, before anything of that txg is freed.
     fn share(&self, pointer: &BlockPointer) {
         unreachable!("{pointer:?} is shared where nothing is");
     }
 
-    /// Content of one domain may be shared between datasets: 0 is what is not sealed, else under whose number it is.
+    /// Content of one domain may be shared between datasets: 0 is what is not sealed, else under
+    /// whose number it is.
     fn domain(&self) -> DatasetId {
         DatasetId(0)
     }

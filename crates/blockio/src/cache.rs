@@ -1,12 +1,14 @@
 //! The block cache: verified, opened blocks of file content, kept for the next reader.
 //!
-//! Like ZFS's ARC, but its replacement policy is a clock with second chance instead of the two adapting lists, its size is set by
-//! the pool instead of adapting to memory, and it holds file content only: tree nodes have a cache of their own (`tree::cache`).
-//! Blocks are kept decompressed. The second level, on cache devices, is [`crate::l2arc`].
+//! Like ZFS's ARC, but its replacement policy is a clock with second chance instead of the two
+//! adapting lists, its size is set by the pool instead of adapting to memory, and it holds file
+//! content only: tree nodes have a cache of their own (`tree::cache`). Blocks are kept
+//! decompressed. The second level, on cache devices, is [`crate::l2arc`].
 //!
-//! A block that is missing is read once, however many want it. The first reader leads; the others wait for its block
-//! ([`Flight`]) and hold no lock. If the leader fails, each of them reads for itself, so that the error is its own. If the block
-//! is freed or its dataset forgotten meanwhile, the flight ends as usual and leaves nothing here.
+//! A block that is missing is read once, however many want it. The first reader leads; the others
+//! wait for its block ([`Flight`]) and hold no lock. If the leader fails, each of them reads for
+//! itself, so that the error is its own. If the block is freed or its dataset forgotten meanwhile,
+//! the flight ends as usual and leaves nothing here.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;

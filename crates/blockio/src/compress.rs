@@ -36,7 +36,8 @@ const PROBE_PIECE: usize = 4 << 10;
 /// Bits per byte above which a histogram says that entropy coding gains nothing worth its time.
 const ENTROPY_BITS_MAX: f64 = 7.7;
 
-/// Compresses and decompresses, keeping Zstandard's contexts (some MiB at high levels) between blocks.
+/// Compresses and decompresses, keeping Zstandard's contexts (some MiB at high levels) between
+/// blocks.
 #[derive(Default)]
 pub(crate) struct Compressor {
     packers: Mutex<BTreeMap<i32, Vec<zstd::bulk::Compressor<'static>>>>,
@@ -44,7 +45,8 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// `data` as it is to be stored: compressed if that takes no more than `limit` bytes (what saves a unit), else as it is.
+    /// `data` as it is to be stored: compressed if that takes no more than `limit` bytes (what
+    /// saves a unit), else as it is.
     pub fn compress<'d>(
         &self,
         setting: CompressionSetting,
@@ -69,8 +71,8 @@ impl Compressor {
         }
     }
 
-    /// The `lsize` bytes that were compressed; `None` if `bytes` are not what compression made of that many. Never makes
-    /// more than `lsize` bytes.
+    /// The `lsize` bytes that were compressed; `None` if `bytes` are not what compression made of
+    /// that many. Never makes more than `lsize` bytes.
     pub fn decompress(&self, compression: Compression, bytes: Buffer, lsize: usize) -> Option<Buffer> {
         match compression {
             Compression::Off => (bytes.len() == lsize).then_some(bytes),
@@ -122,8 +124,8 @@ fn room_for(length: usize) -> Buffer {
     if length < ALIGNED_BYTES_MIN { vec![0; length].into() } else { Buffer::to_fill(length) }
 }
 
-/// Entry for fuzzers: any bytes decompress to as many as were asked for, or to nothing. The first byte chooses the
-/// method, the next two how many bytes.
+/// Entry for fuzzers: any bytes decompress to as many as were asked for, or to nothing. The first
+/// byte chooses the method, the next two how many bytes.
 pub fn fuzz(bytes: &[u8]) {
     let Some((&[method, low, high], stored)) = bytes.split_first_chunk() else { return };
     let methods = [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle];
@@ -143,8 +145,8 @@ fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// False if Zstandard is most likely wasted on `data`: LZ4 finds nothing in any of a few pieces, and their bytes are
-/// spread so evenly that entropy coding has nothing to gain either.
+/// False if Zstandard is most likely wasted on `data`: LZ4 finds nothing in any of a few pieces,
+/// and their bytes are spread so evenly that entropy coding has nothing to gain either.
 ///
 /// Gain (`benches/write.rs`, two busy cores): noise under zstd-19 goes from 9 to 1,100 MB/s. Up to
 /// level 9 Zstandard notices noise by itself, as its output is limited to a size worth keeping.

@@ -13,7 +13,8 @@ pub enum Error {
     /// No space, or a device that does not take bytes.
     #[error(transparent)]
     Space(#[from] steadfast_segment::Error),
-    /// The block was freed after its pointer was looked up: look it up again. With a fresh pointer, this is corruption.
+    /// The block was freed after its pointer was looked up: look it up again. With a fresh pointer,
+    /// this is corruption.
     #[error("no living block at segment {}, offset {}", address.segment, address.offset)]
     Unallocated {
         /// The address.
@@ -131,7 +132,8 @@ impl fmt::Display for BlockFault {
     }
 }
 
-/// Hears of every block with a bad copy, healed or not. Called from the reading thread, so it should not block.
+/// Hears of every block with a bad copy, healed or not. Called from the reading thread, so it
+/// should not block.
 pub trait ErrorLog: Send + Sync {
     /// A copy, or all of them, were bad.
     fn block_failed(&self, fault: &BlockFault);

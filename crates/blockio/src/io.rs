@@ -72,7 +72,8 @@ impl BlockIo {
         *self.l2arc.write().unwrap_or_else(PoisonError::into_inner) = caches;
     }
 
-    /// Says whether cache devices may keep content of a dataset; so until this is called. Content they already hold serves readers in any case.
+    /// Says whether cache devices may keep content of a dataset; so until this is called. Content
+    /// they already hold serves readers in any case.
     pub fn allow_l2arc(&self, dataset: DatasetId, wanted: bool) {
         let mut not = self.not_for_l2arc.write().unwrap_or_else(PoisonError::into_inner);
         if wanted {
@@ -82,7 +83,8 @@ impl BlockIo {
         };
     }
 
-    /// Brings blocks of file content into the cache in the background. Those that are there are left out.
+    /// Brings blocks of file content into the cache in the background. Those that are there are
+    /// left out.
     pub fn read_ahead(self: &Arc<Self>, wanted: ReadAhead<'_>) {
         let missing: Vec<BlockPointer> = wanted
             .pointers
@@ -99,7 +101,8 @@ impl BlockIo {
         }
     }
 
-    /// Bytes one stream should have read ahead of it at most: a share of the cache, or they would push each other out.
+    /// Bytes one stream should have read ahead of it at most: a share of the cache, or they would
+    /// push each other out.
     #[must_use]
     pub fn read_ahead_bytes_max(&self) -> u64 {
         (self.cache.bytes_max() as u64 / 16).min(READ_AHEAD_BYTES_MAX)
@@ -120,8 +123,9 @@ impl BlockIo {
         self.space.geometry().unit
     }
 
-    /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed; that is counted
-    /// ([`Statistics::frees_refused`]) and changes nothing, as its owner could do nothing about it either.
+    /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed;
+    /// that is counted ([`Statistics::frees_refused`]) and changes nothing, as its owner could do
+    /// nothing about it either.
     pub fn free(&self, pointer: &BlockPointer) {
         for &address in &pointer.copies[..pointer.copy_count()] {
             if self.space.free(address, pointer.psize as usize).is_err() {
@@ -141,7 +145,8 @@ impl BlockIo {
         self.cache.remove(address);
     }
 
-    /// Drops opened bytes of a dataset and of its family from the cache: its key was unloaded, or it is gone.
+    /// Drops opened bytes of a dataset and of its family from the cache: its key was unloaded, or
+    /// it is gone.
     pub fn forget(&self, dataset: DatasetId, family: DatasetId) {
         self.ahead.cancel_dataset(dataset);
         self.cache.forget(family);

@@ -1,22 +1,29 @@
 //! # L2ARC
 //!
-//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on faster devices: *cache devices*.
-//! A block read from one is compared with the hash in its pointer and opened with its seal, like any other. So a cache device
-//! need not be trusted: at worst it is useless.
+//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on
+//! faster devices: *cache devices*. A block read from one is compared with the hash in its pointer
+//! and opened with its seal, like any other. So a cache device need not be trusted: at worst it is
+//! useless.
 //!
-//! Like ZFS's L2ARC, but it is fed by reads instead of by evictions from memory, and its entries are keyed by the block's hash instead
-//! of its address: bytes with the right hash are the right bytes, so frees and moves need not be reported to it. It is empty
-//! after an import (ZFS: `l2arc_rebuild_enabled` keeps it).
+//! Like ZFS's L2ARC, but it is fed by reads instead of by evictions from memory, and its entries
+//! are keyed by the block's hash instead of its address: bytes with the right hash are the right
+//! bytes, so frees and moves need not be reported to it. It is empty after an import (ZFS:
+//! `l2arc_rebuild_enabled` keeps it).
 //!
 //! ## Filling a device
-//! A device is a row of *chunks*, written one after the other, and then from the beginning again. A block that a reader had to
-//! fetch is copied into the chunk in memory; a full chunk goes to the device's own task. Blocks are not kept while that task
-//! still writes the last chunk, or while memory is short: no reader waits for a write to a cache device.
+//! A device is a row of *chunks*, written one after the other, and then from the beginning again. A
+//! block that a reader had to fetch is copied into the chunk in memory; a full chunk goes to the
+//! device's own task. Blocks are not kept while that task still writes the last chunk, or while
+//! memory is short: no reader waits for a write to a cache device.
 //!
 //! ## Invariants
-//! [l2arc.1] An entry is served only if its bytes have the hash it is known by; else it is forgotten, and that is counted.     `get`
-//! [l2arc.2] An entry of a chunk is forgotten before the chunk is written over.                                               `write`
-//! [l2arc.3] A device that fails to be written is not used any more; one that fails to be read serves that reader nothing.
+//! [l2arc.1] An entry is served only if its bytes have the hash it is known by; else it is
+//!      forgotten, and that is counted.
+//!      `get`
+//! [l2arc.2] An entry of a chunk is forgotten before the chunk is written over.
+//!      `write`
+//! [l2arc.3] A device that fails to be written is not used any more; one that fails to be read
+//!      serves that reader nothing.
 //! [l2arc.4] Memory is bounded: [`CHUNK_BYTES`] twice a device, and [`ENTRIES_MAX`] entries.
 
 use std::collections::HashMap;

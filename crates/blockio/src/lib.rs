@@ -11,24 +11,32 @@
 //! ```
 //!
 //! ## Invariants
-//! [block.1] A [`Block`] comes from bytes whose BLAKE3 is the one in their pointer, opened with the pointer's identity as
-//!      associated data; there is no other constructor.             type: `Verified`; test: `every_flipped_byte_is_noticed`
-//! [block.2] A block of one place never passes for another: the hash lies beside the parent, and the seal binds pool, dataset,
-//!      kind, level, compression, size and birth ([`seal`]).           test: `swapped_blocks_are_noticed`
-//! [block.3] Decompression writes at most `lsize` bytes whatever it is fed.         test: `foreign_bytes_never_panic`
-//! [block.4] The cache holds opened bytes of file content only, by address; as an address never names a second block, an entry is
-//!      never wrong, only useless. A reader without the key gets nothing from it.   test: `the_cache_asks_for_the_key`
+//! [block.1] A [`Block`] comes from bytes whose BLAKE3 is the one in their pointer, opened with the
+//!      pointer's identity as associated data; there is no other constructor.
+//!      type: `Verified`; test: `every_flipped_byte_is_noticed`
+//! [block.2] A block of one place never passes for another: the hash lies beside the parent, and
+//!      the seal binds pool, dataset, kind, level, compression, size and birth ([`seal`]).
+//!      test: `swapped_blocks_are_noticed`
+//! [block.3] Decompression writes at most `lsize` bytes whatever it is fed.
+//!      test: `foreign_bytes_never_panic`
+//! [block.4] The cache holds opened bytes of file content only, by address; as an address never
+//!      names a second block, an entry is never wrong, only useless. A reader without the key gets
+//!      nothing from it.
+//!      test: `the_cache_asks_for_the_key`
 //! [block.6] A block that many want at once is read once; nobody holds a lock while it is read.
-//!                                                                test: `a_block_that_many_want_is_read_once`
-//! [block.7] A block from a cache device is verified like one from the pool's own devices ([`l2arc`](L2Arc)).
-//! [block.8] A block that was compressed elsewhere is stored so only if that saves a unit, as here. The caller has checked that it
-//!      decompresses to the bytes beside it ([`BlockIo::unpack`]).       test: `what_was_compressed_before_is_stored_and_read_so`
+//!      test: `a_block_that_many_want_is_read_once`
+//! [block.7] A block from a cache device is verified like one from the pool's own devices
+//!      ([`l2arc`](L2Arc)).
+//! [block.8] A block that was compressed elsewhere is stored so only if that saves a unit, as here.
+//!      The caller has checked that it decompresses to the bytes beside it ([`BlockIo::unpack`]).
+//!      test: `what_was_compressed_before_is_stored_and_read_so`
 //! [block.5] Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost
-//! `benches/write.rs` on two busy cores, 128 KiB blocks into memory: 500 to 900 MB/s unsealed, 650 to 750 MB/s sealed, with or
-//! without LZ4; zstd-3 280 MB/s on data that compresses. Reading on one core: 1 to 2.5 GB/s. `write_many` spreads all but the
-//! copy into the open segment over the cores, and appends one window while the next is sealed.
+//! `benches/write.rs` on two busy cores, 128 KiB blocks into memory: 500 to 900 MB/s unsealed, 650
+//! to 750 MB/s sealed, with or without LZ4; zstd-3 280 MB/s on data that compresses. Reading on one
+//! core: 1 to 2.5 GB/s. `write_many` spreads all but the copy into the open segment over the cores,
+//! and appends one window while the next is sealed.
 //!
 //! ## Not here
 //! Which blocks there are (trees), where they go (`segment`), which key is whose (`pool`).

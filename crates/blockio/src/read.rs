@@ -1,4 +1,5 @@
-//! Reading blocks: the first good copy, verified, opened and decompressed (ZFS: `arc_read`, `zio_read`).
+//! Reading blocks: the first good copy, verified, opened and decompressed (ZFS: `arc_read`,
+//! `zio_read`).
 
 use std::sync::{Arc, PoisonError};
 
@@ -31,7 +32,8 @@ pub struct ReadContext<'a> {
     pub family: DatasetId,
     /// Opens what is sealed. A dataset with keys accepts nothing that is not.
     pub keys: Option<&'a BlockKeys>,
-    /// False if file content should not stay in the cache. Metadata never does: trees keep their own nodes.
+    /// False if file content should not stay in the cache. Metadata never does: trees keep their
+    /// own nodes.
     pub cache: bool,
 }
 
@@ -138,7 +140,8 @@ impl BlockIo {
         Err(Error::Bad(Box::new(fault)))
     }
 
-    /// A block read ahead: unless it is here or under way it is read and kept. The reader that asks for it gets the error.
+    /// A block read ahead: unless it is here or under way it is read and kept. The reader that asks
+    /// for it gets the error.
     pub(crate) fn read_for_later(&self, pointer: &BlockPointer, context: &ReadContext<'_>) {
         if let Lookup::Lead(lead) = self.cache.begin(context.family, pointer)
             && let Ok(block) = self.read_stored(pointer, context)
@@ -198,7 +201,8 @@ impl BlockIo {
         self.first_good(pointer, context, |address| self.fetch_copy(address, pointer))
     }
 
-    /// Counts bytes of another pool that are those that were sent, and that their key does not open, where they are kept.
+    /// Counts bytes of another pool that are those that were sent, and that their key does not
+    /// open, where they are kept.
     pub fn note_unopened(&self, address: Address) {
         self.space.note_authentication(address);
     }
@@ -229,8 +233,10 @@ impl BlockIo {
             .map_err(|(badness, detail)| bad(badness, detail.to_owned()))
     }
 
-    /// Blocks of file content as they were compressed, verified and opened: each from its first good copy, those that lie side by side in one
-    /// transfer, on all cores. An error is what [`BlockIo::read`] gives of the same block. They are not looked for in the cache, and not kept.
+    /// Blocks of file content as they were compressed, verified and opened: each from its first
+    /// good copy, those that lie side by side in one transfer, on all cores. An error is what
+    /// [`BlockIo::read`] gives of the same block. They are not looked for in the cache, and not
+    /// kept.
     pub fn read_packed(
         &self,
         pointers: &[BlockPointer],
@@ -250,7 +256,8 @@ impl BlockIo {
         results.into_iter().map(|result| result.expect("every block was asked for")).collect()
     }
 
-    /// How many of these blocks, from the first one on, lie side by side, as far as one transfer goes.
+    /// How many of these blocks, from the first one on, lie side by side, as far as one transfer
+    /// goes.
     pub(crate) fn run_length(&self, pointers: &[BlockPointer]) -> usize {
         let unit = self.unit();
         let mut bytes = 0;
@@ -287,7 +294,8 @@ impl BlockIo {
                     add(&self.counters.logical_bytes_read, block.len() as u64);
                     Ok(block)
                 }
-                // Read by itself, which says what is wrong with it, and from another copy if there is one.
+                // Read by itself, which says what is wrong with it, and from another copy if there
+                // is one.
                 None => self.first_good(pointer, context, |address| {
                     let stored = self.fetch_copy(address, pointer)?;
                     open(stored).map_err(|bad| self.not_opened(address, pointer, bad))
@@ -365,8 +373,8 @@ impl BlockIo {
         })
     }
 
-    /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame, though a seal that does not open is
-    /// counted where it lies.
+    /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame,
+    /// though a seal that does not open is counted where it lies.
     pub(crate) fn open_stored(
         &self,
         stored: Verified<Buffer>,

@@ -36,12 +36,14 @@ pub struct Statistics {
     pub blocks_healed: u64,
     /// Blocks of which no copy was good.
     pub blocks_bad: u64,
-    /// Frees of blocks that did not live: a fault of a room above, or metadata that contradicts itself. Their space is lost.
+    /// Frees of blocks that did not live: a fault of a room above, or metadata that contradicts
+    /// itself. Their space is lost.
     pub frees_refused: u64,
 }
 
 impl Statistics {
-    /// Blocks that were asked for, wherever they were found: on devices, on cache devices, in memory.
+    /// Blocks that were asked for, wherever they were found: on devices, on cache devices, in
+    /// memory.
     #[must_use]
     pub fn blocks_asked(&self) -> u64 {
         [self.cache_hits, self.cache_waits, self.l2arc_hits]

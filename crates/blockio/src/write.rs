@@ -18,8 +18,8 @@ use crate::seal::Identity;
 
 use crate::stats::add;
 
-/// Bytes of blocks that are sealed at once, and held twice: one window is appended while the next is sealed, so the devices
-/// wait for the first one of a call only.
+/// Bytes of blocks that are sealed at once, and held twice: one window is appended while the next
+/// is sealed, so the devices wait for the first one of a call only.
 const WINDOW_BYTES: usize = 2 << 20;
 
 /// A sealed block without its places.
@@ -34,8 +34,8 @@ impl BlockIo {
         self.place(context, &self.seal(context, block)?)
     }
 
-    /// Writes blocks in order, compressing, sealing and hashing on all cores. On an error nothing of them stays
-    /// allocated.
+    /// Writes blocks in order, compressing, sealing and hashing on all cores. On an error nothing
+    /// of them stays allocated.
     pub fn write_many(
         &self,
         context: &WriteContext<'_>,
@@ -91,7 +91,8 @@ impl BlockIo {
         digests
     }
 
-    /// Most bytes a block may have before compression: it fits a segment even if it does not compress and is sealed.
+    /// Most bytes a block may have before compression: it fits a segment even if it does not
+    /// compress and is sealed.
     #[must_use]
     pub fn block_bytes_max(&self) -> u32 {
         let geometry = self.space.geometry();

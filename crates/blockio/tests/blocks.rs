@@ -462,7 +462,8 @@ fn a_sealed_block_has_the_golden_bytes() {
     let stored = fixture.space.read(pointer.copies[0], pointer.psize as usize, Ok::<_, ()>).unwrap();
     let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, GOLDEN);
-    // And the other way: these bytes, wherever they come from, open under a new epoch of the same master key.
+    // And the other way: these bytes, wherever they come from, open under a new epoch of the same
+    // master key.
     let bytes: Vec<u8> = (0..GOLDEN.len() / 2)
         .map(|at| u8::from_str_radix(&GOLDEN[2 * at..2 * at + 2], 16).unwrap())
         .collect();
@@ -472,7 +473,8 @@ fn a_sealed_block_has_the_golden_bytes() {
     assert_eq!(&*fixture.io.read(&again, &reader(Some(&later))).unwrap(), &data);
 }
 
-/// Made by another implementation (HMAC and AES-GCM of Python's libraries) from docs/format/seal.md.
+/// Made by another implementation (HMAC and AES-GCM of Python's libraries) from
+/// docs/format/seal.md.
 const GOLDEN: &str =
     "b68a10689f21202d292169ca227cdfc1a1c9d6b30630c9d58eb9e65b59c52858e80c811ec104e94cbafaa4edd1948b71";
 
@@ -519,8 +521,8 @@ fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
                 assert!(*found.expect("good") == content[number][..], "block {number}");
             }
         }
-        // Two blocks to a transfer at least, but for the last of a segment; and the bad one by itself, once ahead, once when
-        // asked for.
+        // Two blocks to a transfer at least, but for the last of a segment; and the bad one by
+        // itself, once ahead, once when asked for.
         let transfers = reads() - before;
         assert!(transfers <= 12 + 2, "{transfers} transfers for 20 blocks");
         io.stop_read_ahead();

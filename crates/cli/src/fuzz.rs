@@ -4,8 +4,9 @@ use crate::catalog::CATALOG;
 use crate::options::{Parsed, Syntax};
 use steadfast_property::{Scope, parse_assignment, parse_size};
 
-/// Splits the bytes at zeros into words. Checks that no parser panics, that the normal form of an accepted
-/// command line parses to the same options, and that a parsed property value parses to itself.
+/// Splits the bytes at zeros into words. Checks that no parser panics, that the normal form of an
+/// accepted command line parses to the same options, and that a parsed property value parses to
+/// itself.
 pub fn fuzz_options(bytes: &[u8]) {
     let words: Vec<String> =
         bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();

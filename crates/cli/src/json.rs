@@ -1,4 +1,5 @@
-//! Answers for programs, in the shape of OpenZFS 2.3 and later: a version header, then pools or file systems by name.
+//! Answers for programs, in the shape of OpenZFS 2.3 and later: a version header, then pools or
+//! file systems by name.
 
 use serde_json::{Map, Value, json};
 use steadfast_control::api::{Source, Value as PropertyValue};

@@ -1,4 +1,5 @@
-//! Reads passphrases and keys: from a terminal with echo off, from a pipe, or from the file in keylocation.
+//! Reads passphrases and keys: from a terminal with echo off, from a pipe, or from the file in
+//! keylocation.
 
 use crate::world::World;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -27,7 +28,8 @@ pub fn of_new(world: &mut World<'_>, name: &str, properties: &Properties) -> Res
     obtain(world, name, format, location, true).map(Some)
 }
 
-/// Reads the key of `name` from `location` (`prompt` or `file://...`). On a terminal a new passphrase is typed twice.
+/// Reads the key of `name` from `location` (`prompt` or `file://...`). On a terminal a new
+/// passphrase is typed twice.
 ///
 /// # Errors
 /// [`Code::KeyFormat`], [`Code::KeySource`], [`Code::KeyMismatch`].
@@ -135,7 +137,8 @@ fn ask(world: &mut World<'_>, prompt: &str) -> Result<Zeroizing<Vec<u8>>, Refusa
     result.map(|()| input)
 }
 
-/// Turns off the terminal's echo and key signals until dropped. With signals, Ctrl-C would leave the echo off.
+/// Turns off the terminal's echo and key signals until dropped. With signals, Ctrl-C would leave
+/// the echo off.
 struct Quiet {
     before: Option<Termios>,
 }

@@ -1,8 +1,8 @@
 //! The command line: reads what operators type, and owns the sentences they read.
 //!
-//! The same commands answer to our own words (`steadfast pool list`) and to ZFS's (`zpool list`), with
-//! ZFS's option letters, property names, column headings, JSON shapes and exit codes: 0 success,
-//! 1 failure, 2 wrong command line. The daemon changes pools; this crate only asks it to.
+//! The same commands answer to our own words (`steadfast pool list`) and to ZFS's (`zpool list`),
+//! with ZFS's option letters, property names, column headings, JSON shapes and exit codes: 0
+//! success, 1 failure, 2 wrong command line. The daemon changes pools; this crate only asks it to.
 //!
 //! Imports go down this list:
 //!

@@ -32,7 +32,8 @@ impl Words {
     }
 }
 
-/// A refusal as three lines: problem, meaning, action. `doing` ("cannot create 'tank'") comes first.
+/// A refusal as three lines: problem, meaning, action. `doing` ("cannot create 'tank'") comes
+/// first.
 #[must_use]
 pub fn explain(doing: &str, refusal: &Refusal, words: Words) -> String {
     let problem = tame(&refusal.what);

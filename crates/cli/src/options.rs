@@ -1,8 +1,8 @@
 //! Options and operands of a command line: one parser and one help text for all commands.
 //!
-//! Options are single letters as in ZFS, may be joined (`-Hp`), may carry their value in the same word or the next
-//! (`-oname`, `-o name`), and may stand before or after operands; `--` ends them. A few have long names
-//! (`--json`). `-h`, `-?` and `--help` print help.
+//! Options are single letters as in ZFS, may be joined (`-Hp`), may carry their value in the same
+//! word or the next (`-oname`, `-o name`), and may stand before or after operands; `--` ends them.
+//! A few have long names (`--json`). `-h`, `-?` and `--help` print help.
 
 use std::fmt::Write as _;
 
@@ -104,7 +104,8 @@ impl Parsed {
         self.options.iter().filter(move |(flag, _)| flag.letter == letter).map(|(_, value)| value.as_str())
     }
 
-    /// The same command line in normal form: each option and each value a separate word, operands behind `--`.
+    /// The same command line in normal form: each option and each value a separate word, operands
+    /// behind `--`.
     #[must_use]
     pub fn plainly(&self) -> Vec<String> {
         let mut words = Vec::new();

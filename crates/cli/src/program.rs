@@ -11,8 +11,8 @@ use crate::{catalog, zfs, zpool};
 use std::path::Path;
 use steadfast_control::{Code, Refusal};
 
-/// Runs a command line. The first word is the name by which the program was called. Returns the exit
-/// status.
+/// Runs a command line. The first word is the name by which the program was called. Returns the
+/// exit status.
 pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
     let called = arguments.first().map_or("steadfast", String::as_str);
     let name = Path::new(called).file_name().map_or("steadfast".into(), |n| n.to_string_lossy());

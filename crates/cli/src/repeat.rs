@@ -1,4 +1,5 @@
-//! Repeated reports: `[interval [count]]` behind the names, and `-T` for the time before each report.
+//! Repeated reports: `[interval [count]]` behind the names, and `-T` for the time before each
+//! report.
 
 use crate::date::{self, now};
 use crate::options::{Flag, Parsed, valued};
@@ -19,7 +20,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Reads operands and `-T`. No pool name begins with a digit: numbers at the end are interval and count.
+    /// Reads operands and `-T`. No pool name begins with a digit: numbers at the end are interval
+    /// and count.
     ///
     /// # Errors
     /// The first operand that is wrong.
@@ -48,8 +50,8 @@ impl Plan {
         self.interval.is_some() && self.count != Some(1)
     }
 
-    /// Makes a report after each interval, until the count is reached or the reader is gone. A report
-    /// returns whether it counts.
+    /// Makes a report after each interval, until the count is reached or the reader is gone. A
+    /// report returns whether it counts.
     ///
     /// # Errors
     /// The error of the first report that fails.

@@ -1,5 +1,5 @@
-//! Tables as ZFS prints them: two spaces between columns, numbers to the right, nothing after the last column; or,
-//! for scripts, tabs and no headings.
+//! Tables as ZFS prints them: two spaces between columns, numbers to the right, nothing after the
+//! last column; or, for scripts, tabs and no headings.
 
 /// A column.
 #[derive(Clone, Debug)]
@@ -48,7 +48,8 @@ pub fn render(columns: &[Column], rows: &[Vec<String>], scripted: bool) -> Strin
     text
 }
 
-/// Control characters of a name that came from outside, made visible, so that no name can write on the terminal.
+/// Control characters of a name that came from outside, made visible, so that no name can write on
+/// the terminal.
 #[must_use]
 pub fn tame(text: &str) -> String {
     text.chars()

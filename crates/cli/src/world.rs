@@ -1,5 +1,5 @@
-//! The outside of a command: its streams, its environment, the way to its daemon. Passed in, so that tests
-//! can replace it.
+//! The outside of a command: its streams, its environment, the way to its daemon. Passed in, so
+//! that tests can replace it.
 
 use rustix::process::getuid;
 use rustix::termios::isatty;
@@ -54,7 +54,8 @@ impl World<'_> {
     }
 }
 
-/// `path` from `folder` on, without `.` and doubled slashes. `..` stays: only the kernel knows where links lead.
+/// `path` from `folder` on, without `.` and doubled slashes. `..` stays: only the kernel knows
+/// where links lead.
 fn absolute(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path).components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect()
 }
@@ -88,9 +89,10 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
 
 /// Starts this program again as a daemon in the background.
 ///
-/// The daemon outlives its caller, so it inherits no descriptor but its log. Otherwise a pipe of the caller
-/// would never end, a lock would stay held, and a file system with an open file could not be unmounted.
-/// `Command` passes on every descriptor without `FD_CLOEXEC`, such as those that our caller left open.
+/// The daemon outlives its caller, so it inherits no descriptor but its log. Otherwise a pipe of
+/// the caller would never end, a lock would stay held, and a file system with an open file could
+/// not be unmounted. `Command` passes on every descriptor without `FD_CLOEXEC`, such as those that
+/// our caller left open.
 ///
 /// # Errors
 /// Of the operating system.
@@ -99,7 +101,8 @@ pub fn start_daemon(runtime: &Runtime) -> io::Result<Child> {
     let log = runtime.open_log().map_err(io::Error::other)?;
     close_fds::set_fds_cloexec(3, &[]);
     let mut command = Command::new(std::env::current_exe()?);
-    // The program may be called by another name (zpool); the daemon is always asked for in our own words.
+    // The program may be called by another name (zpool); the daemon is always asked for in our own
+    // words.
     command.arg0("steadfast");
     if runtime.is_isolated() {
         command.arg("--runtime-dir").arg(runtime.dir());

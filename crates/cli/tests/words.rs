@@ -438,7 +438,8 @@ tank        25.9M   230M    100     10   400K    10M
     assert!(lines[3].contains("   17us    2ms   17us    2ms      -      -"), "{latency}");
     assert!(lines[1..].iter().all(|line| line.len() == lines[1].len()), "{latency}");
     assert_eq!(machine.ok("zpool iostat -Hp tank"), "tank\t27158118\t241277338\t100\t10\t409600\t10485760\n");
-    // The first report is since the import; -y leaves it out, and the count is of those that are printed.
+    // The first report is since the import; -y leaves it out, and the count is of those that are
+    // printed.
     assert_eq!(machine.ok("zpool iostat -H 1 3").lines().count(), 3);
     assert_eq!(machine.ok("zpool iostat -Hy tank 1 2").lines().count(), 2);
     assert_eq!(machine.ok("zpool iostat 1 3").lines().count(), 3 + 3, "headings once");
@@ -853,8 +854,8 @@ fn what_is_created_is_told_to_scripts() {
     assert_eq!(machine.ok("zfs create -P -V 1M tank/v"), "create\ttank/v\nproperty\tvolsize\t1048576\n");
 }
 
-/// Runs the commands that a page of docs/operations shows, stories apart: those have a test of their own
-/// (tests/tests/story.rs). Returns their number.
+/// Runs the commands that a page of docs/operations shows, stories apart: those have a test of
+/// their own (tests/tests/story.rs). Returns their number.
 fn run_page(machine: &Machine, page: &std::path::Path) -> usize {
     let text = std::fs::read_to_string(page).unwrap();
     let page = page.file_name().unwrap().display();
@@ -863,7 +864,8 @@ fn run_page(machine: &Machine, page: &std::path::Path) -> usize {
     let mut run = 0;
     for line in shown.filter_map(|line| line.split('#').next()).flat_map(|line| line.split("&&")) {
         let line = line.trim();
-        // The shell makes folders and images, and the host is no process that could be asked about itself.
+        // The shell makes folders and images, and the host is no process that could be asked about
+        // itself.
         if let Some(folder) = line.strip_prefix("mkdir ~/") {
             std::fs::create_dir(machine.folder.join(folder)).unwrap();
             continue;

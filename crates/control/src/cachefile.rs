@@ -1,8 +1,8 @@
 //! The pools to import again at the next start, with the paths of their devices.
 //!
-//! The list is written to a new file, which is renamed over the old one: a crash leaves the old or the new list. A pool
-//! whose devices are missing stays in the list until the operator exports it. Verbs and upkeep write the list, one at a
-//! time; each writes the state at its turn.
+//! The list is written to a new file, which is renamed over the old one: a crash leaves the old or
+//! the new list. A pool whose devices are missing stays in the list until the operator exports it.
+//! Verbs and upkeep write the list, one at a time; each writes the state at its turn.
 
 use crate::api::{VdevClass, VdevKind};
 use crate::refusal::{Code, Refusal};

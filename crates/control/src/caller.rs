@@ -11,8 +11,8 @@ pub struct Caller {
     pub gid: u32,
     /// Process.
     pub pid: u32,
-    /// The command as typed (`zpool create tank disk.img`), for history. It holds no secret, because no option takes
-    /// one.
+    /// The command as typed (`zpool create tank disk.img`), for history. It holds no secret,
+    /// because no option takes one.
     pub command: String,
     /// Source or target of a stream, for verbs that have one.
     pub descriptor: Option<Descriptor>,

@@ -1,7 +1,8 @@
 //! Checks that need no pool: names, property values, device lists, forms of keys.
 //!
-//! Each verb uses these in its own `check`. A request that passes has well-formed names, exact property values
-//! ([`steadfast_property`]) and absolute paths, and asks for nothing that is not built.
+//! Each verb uses these in its own `check`. A request that passes has well-formed names, exact
+//! property values ([`steadfast_property`]) and absolute paths, and asks for nothing that is not
+//! built.
 
 use crate::api::{Properties, VdevClass, VdevKind, VdevSpec};
 use crate::refusal::{Code, Refusal};
@@ -17,7 +18,8 @@ use steadfast_property::{
 /// Prefix of the properties that stand for features.
 pub(crate) const FEATURE: &str = "feature@";
 
-/// Refuses a name of neither a snapshot nor a bookmark, which follows the same rules behind its `#`.
+/// Refuses a name of neither a snapshot nor a bookmark, which follows the same rules behind its
+/// `#`.
 pub(crate) fn check_snapshot_or_bookmark(name: &str) -> Result<(), Refusal> {
     check_snapshot_name(&name.replacen('#', "@", 1)).map_err(name_refusal)
 }
@@ -128,7 +130,8 @@ const SINGLY: &str = "List spares and cache devices one by one, without `mirror`
 /// Action if parity devices are listed.
 const PARITY_INSTEAD: &str = "For redundancy list the devices as `mirror` or `raidz1` to `raidz3`.";
 
-/// Refuses device lists that no pool can have. A new pool needs a main device; a pool has at most one anchor.
+/// Refuses device lists that no pool can have. A new pool needs a main device; a pool has at most
+/// one anchor.
 pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {

@@ -13,8 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// How long a new daemon may take until its socket listens, and an old one from its last answer to its end. Each is a
-/// matter of milliseconds, and of minutes on a machine that is starved.
+/// How long a new daemon may take until its socket listens, and an old one from its last answer to
+/// its end. Each is a matter of milliseconds, and of minutes on a machine that is starved.
 const START_MAX: Duration = Duration::from_secs(300);
 /// How long an answer is waited for before the operator is told if the daemon cannot give one.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -44,8 +44,9 @@ impl Client {
         }
     }
 
-    /// Connects to the daemon, and starts one first where none runs. `start` must start a process that calls
-    /// [`crate::daemon::run`]; of two started at once the lock lets one live, and both commands use that one.
+    /// Connects to the daemon, and starts one first where none runs. `start` must start a process
+    /// that calls [`crate::daemon::run`]; of two started at once the lock lets one live, and both
+    /// commands use that one.
     ///
     /// # Errors
     /// As [`Client::connect`], and [`Code::DaemonStart`].
@@ -69,14 +70,16 @@ impl Client {
                 return Ok(client);
             }
             if ended.is_none() {
-                // It ends at once if another command's daemon was faster: then that one's socket appears soon.
+                // It ends at once if another command's daemon was faster: then that one's socket
+                // appears soon.
                 ended = child.try_wait().ok().flatten().map(|status| (status, Instant::now()));
             }
             match ended {
                 Some((status, at))
                     if status.code() == Some(EXIT_RUNNING) && at.elapsed() > Duration::from_millis(300) =>
                 {
-                    // It met another daemon, and that one does not answer: it was on its way out. Once more, then.
+                    // It met another daemon, and that one does not answer: it was on its way out.
+                    // Once more, then.
                     child = start()
                         .map_err(|error| refuse(format!("the daemon could not be started: {error}")))?;
                     ended = None;
@@ -119,8 +122,9 @@ impl Client {
         }
     }
 
-    /// A client of a daemon that answers; `None` if none does. The socket of a process that is being killed still accepts
-    /// connections, so this asks for an answer before any request that must not be sent twice.
+    /// A client of a daemon that answers; `None` if none does. The socket of a process that is
+    /// being killed still accepts connections, so this asks for an answer before any request that
+    /// must not be sent twice.
     fn greet(runtime: &Runtime, command: &str) -> Result<Option<Client>, Refusal> {
         let Some(stream) = try_connect(runtime)? else { return Ok(None) };
         let mut client = Client::over(stream, runtime, command);
@@ -151,7 +155,8 @@ impl Client {
         self.call_with(request, None, &mut |_, _| ())
     }
 
-    /// As [`Client::call`], and hands over a descriptor that the daemon writes to or reads from. `progress` hears how far it is.
+    /// As [`Client::call`], and hands over a descriptor that the daemon writes to or reads from.
+    /// `progress` hears how far it is.
     ///
     /// # Errors
     /// As there.
@@ -173,7 +178,8 @@ impl Client {
             let what = format!("the daemon did not answer: {why}");
             Refusal::new(Code::DaemonLost, what).with("log", self.runtime.log().display())
         };
-        // A daemon that refuses the connection answers without reading: look at the answer before the error.
+        // A daemon that refuses the connection answers without reading: look at the answer before
+        // the error.
         let written = write_line(self.reader.get_mut(), &question);
         let mut asked = false;
         let answer = loop {
@@ -210,8 +216,8 @@ impl Client {
     }
 }
 
-/// Waits until an answer begins, as long as it takes. Says on stderr if the daemon is stopped: the command then looks
-/// as if it hung, and does the right thing as soon as the daemon goes on.
+/// Waits until an answer begins, as long as it takes. Says on stderr if the daemon is stopped: the
+/// command then looks as if it hung, and does the right thing as soon as the daemon goes on.
 fn wait(reader: &mut BufReader<UnixStream>) -> io::Result<()> {
     reader.get_ref().set_read_timeout(Some(SILENCE))?;
     let mut told = false;

@@ -1,4 +1,5 @@
-//! Life of a daemon: lock, listen, import what was imported, serve, and at a signal export everything and leave.
+//! Life of a daemon: lock, listen, import what was imported, serve, and at a signal export
+//! everything and leave.
 
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
@@ -14,18 +15,20 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
 
-/// Serves until a signal or a client ends it. `start` is called once the lock is held and the socket listens;
-/// commands that come meanwhile wait. Says on stderr what it does.
+/// Serves until a signal or a client ends it. `start` is called once the lock is held and the
+/// socket listens; commands that come meanwhile wait. Says on stderr what it does.
 ///
 /// # Errors
-/// [`Code::DaemonRunning`] if another holds the lock, [`Code::RuntimeDir`], the refusal of `start`, and that of the shutdown.
+/// [`Code::DaemonRunning`] if another holds the lock, [`Code::RuntimeDir`], the refusal of `start`,
+/// and that of the shutdown.
 pub fn run(
     runtime: &Runtime,
     version: &str,
     start: impl FnOnce() -> Result<Arc<dyn Service>, Refusal>,
 ) -> Result<(), Refusal> {
     raise_descriptor_limit();
-    // Before any thread is started. An ordinary user may not, and has the kernel's limit for collected writes instead.
+    // Before any thread is started. An ordinary user may not, and has the kernel's limit for
+    // collected writes instead.
     steadfast_fuse::become_io_flusher().ok();
     runtime.prepare()?;
     let _lock = take_lock(runtime)?;
@@ -87,8 +90,8 @@ pub fn run(
     result
 }
 
-/// Allows as many descriptors as the administrator does. Each thread of each mount has one, and the usual soft limit of
-/// 1,024 is meant for programs that use `select`.
+/// Allows as many descriptors as the administrator does. Each thread of each mount has one, and the
+/// usual soft limit of 1,024 is meant for programs that use `select`.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -96,8 +99,8 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Tells the service manager the daemon's state: a datagram to the socket that `NOTIFY_SOCKET` names, see sd_notify(3).
-/// Without that variable nothing happens.
+/// Tells the service manager the daemon's state: a datagram to the socket that `NOTIFY_SOCKET`
+/// names, see sd_notify(3). Without that variable nothing happens.
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match path.as_encoded_bytes().strip_prefix(b"@") {
@@ -122,8 +125,8 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// Takes the lock that only one daemon holds, and writes the process id into it. The lock goes when the file is
-/// closed, so a daemon that was killed leaves none behind.
+/// Takes the lock that only one daemon holds, and writes the process id into it. The lock goes when
+/// the file is closed, so a daemon that was killed leaves none behind.
 fn take_lock(runtime: &Runtime) -> Result<File, Refusal> {
     let path = runtime.lock();
     let trouble = |error: io::Error| {

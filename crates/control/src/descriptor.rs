@@ -1,8 +1,10 @@
-//! Descriptors that a command hands to the daemon: the pipe or file that a stream goes to or comes from.
+//! Descriptors that a command hands to the daemon: the pipe or file that a stream goes to or comes
+//! from.
 //!
-//! The daemon says that it is ready, and the command sends one byte with the descriptor (`SCM_RIGHTS`). From then on the
-//! daemon reads or writes the descriptor itself; only progress goes through the socket. If the command ends, or the daemon
-//! stops, the stream ends within `LOOK` (200 ms), unless a write is stuck in a pipe that nobody reads.
+//! The daemon says that it is ready, and the command sends one byte with the descriptor
+//! (`SCM_RIGHTS`). From then on the daemon reads or writes the descriptor itself; only progress
+//! goes through the socket. If the command ends, or the daemon stops, the stream ends within `LOOK`
+//! (200 ms), unless a write is stuck in a pipe that nobody reads.
 
 use crate::api::API_VERSION;
 use crate::wire::{Answer, Progress, write_line};
@@ -87,7 +89,8 @@ impl Descriptor {
         let _ = write_line(&mut &self.0.peer, &answer);
     }
 
-    /// Waits until the descriptor can be read or written. An error if the command or the daemon ends.
+    /// Waits until the descriptor can be read or written. An error if the command or the daemon
+    /// ends.
     fn wait(&self, wanted: PollFlags) -> io::Result<()> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         loop {

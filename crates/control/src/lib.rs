@@ -1,7 +1,7 @@
 //! The daemon of one user on one host, and both ends of its socket.
 //!
-//! One daemon holds all imported pools, because only one process may write to a device. Commands talk to it over a Unix
-//! socket in lines of JSON. The first command that needs a daemon starts it.
+//! One daemon holds all imported pools, because only one process may write to a device. Commands
+//! talk to it over a Unix socket in lines of JSON. The first command that needs a daemon starts it.
 //!
 //! ## Parts
 //! - [`api`]: every request and answer as a type. [`check`]: checks of requests that need no pool.
@@ -16,9 +16,10 @@
 //! - [`inject`]: deliberate faults.
 //!
 //! ## Invariants
-//! [control.1] At most one daemon per runtime folder: it holds an exclusive lock from before it listens until its end.
-//!     test: `two_daemons_started_at_once_leave_one`
-//! [control.2] Only the daemon's own user, and root, get an answer: folder 0700, socket 0600, peer credentials checked.
+//! [control.1] At most one daemon per runtime folder: it holds an exclusive lock from before it
+//!      listens until its end. test: `two_daemons_started_at_once_leave_one`
+//! [control.2] Only the daemon's own user, and root, get an answer: folder 0700, socket 0600, peer
+//!      credentials checked.
 //! [control.3] No secret is in a log, a history record, an error or a debug print.
 //!     test: `secrets_are_nowhere_to_be_read`
 //! [control.4] Any bytes on the socket get an answer or a closed connection, never a panic.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory this process may use: the machine's, or the limit of its control group or of a parent group, if that is
-/// less. 1 GiB if neither is known.
+/// Bytes of memory this process may use: the machine's, or the limit of its control group or of a
+/// parent group, if that is less. 1 GiB if neither is known.
 #[must_use]
 pub fn machine_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
@@ -12,8 +12,8 @@ pub fn machine_bytes() -> u64 {
     machine.into_iter().chain(limit(Path::new("/sys/fs/cgroup"), &groups)).min().unwrap_or(1 << 30)
 }
 
-/// Limits the unused memory that the allocator keeps; see [`steadfast_fuse::arenas`]. For a daemon, before it starts
-/// threads.
+/// Limits the unused memory that the allocator keeps; see [`steadfast_fuse::arenas`]. For a daemon,
+/// before it starts threads.
 pub fn bound_slack() {
     // Without this setting there are no arenas either.
     let _ = steadfast_fuse::arenas::share_two();
@@ -25,7 +25,8 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The least limit on the way from the process's groups (`/proc/self/cgroup`) up to the root, versions 1 and 2.
+/// The least limit on the way from the process's groups (`/proc/self/cgroup`) up to the root,
+/// versions 1 and 2.
 fn limit(root: &Path, groups: &str) -> Option<u64> {
     let least = |base: PathBuf, group: &str, file: &str| {
         let below = base.join(group.trim_start_matches('/'));

@@ -1,6 +1,7 @@
 //! Names of users and groups, as this machine's tables of both have them.
 //!
-//! The files are read, not the name service: a user of a directory server is shown, and named, by number.
+//! The files are read, not the name service: a user of a directory server is shown, and named, by
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use steadfast_property::OwnerProperty;
 /// Names by number.
 pub type Names = BTreeMap<u32, String>;
 
-/// Names in the form of `/etc/passwd` and `/etc/group`: the first field, and the number in the third.
+/// Names in the form of `/etc/passwd` and `/etc/group`: the first field, and the number in the
+/// third.
 #[must_use]
 pub fn names_in(table: &str) -> Names {
     let mut names = Names::new();

@@ -1,8 +1,8 @@
 //! The catalogue of messages.
 //!
-//! A refusal has three parts and a code: the problem, its meaning, the action, and where to read on. The problem is
-//! written where it occurs. Meaning and action stand here, once per code. docs/operations/messages.md is made of them
-//! (test: `the_manual_is_the_catalogue`).
+//! A refusal has three parts and a code: the problem, its meaning, the action, and where to read
+//! on. The problem is written where it occurs. Meaning and action stand here, once per code.
+//! docs/operations/messages.md is made of them (test: `the_manual_is_the_catalogue`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;

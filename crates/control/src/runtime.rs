@@ -18,7 +18,8 @@ const SOCKET_PATH_MAX: usize = 107;
 /// The environment that decides the places. Only the command line reads it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Surroundings {
-    /// `--runtime-dir` or `STEADFAST_RUNTIME_DIR`: an isolated daemon with everything in this folder.
+    /// `--runtime-dir` or `STEADFAST_RUNTIME_DIR`: an isolated daemon with everything in this
+    /// folder.
     pub runtime_dir: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`.
     pub xdg_runtime_dir: Option<PathBuf>,
@@ -102,8 +103,8 @@ impl Runtime {
         self.with_short_path(SOCKET, |socket| UnixStream::connect(socket))
     }
 
-    /// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then the folder, opened, gives
-    /// a shorter one.
+    /// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then
+    /// the folder, opened, gives a shorter one.
     fn with_short_path<T>(&self, name: &str, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let socket = self.dir.join(name);
         if socket.as_os_str().len() <= SOCKET_PATH_MAX {

@@ -99,7 +99,8 @@ impl KeyFormat {
     }
 }
 
-/// A user's key, checked for its format: a passphrase as typed, or 32 bytes (hexadecimal keys arrive decoded).
+/// A user's key, checked for its format: a passphrase as typed, or 32 bytes (hexadecimal keys
+/// arrive decoded).
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Key {
     /// How it was given.
@@ -140,7 +141,8 @@ pub const PASSPHRASE_BYTES_MAX: usize = 512;
 pub const RAW_KEY_BYTES: usize = 32;
 
 impl Key {
-    /// Makes a key of what was typed or read. One line ending after a passphrase or hexadecimal key is no part of it.
+    /// Makes a key of what was typed or read. One line ending after a passphrase or hexadecimal key
+    /// is no part of it.
     ///
     /// # Errors
     /// [`KeyError`] where the bytes do not fit the format.

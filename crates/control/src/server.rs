@@ -1,4 +1,5 @@
-//! The daemon's end of the socket: one thread per connection; checks peers and requests, writes answers.
+//! The daemon's end of the socket: one thread per connection; checks peers and requests, writes
+//! answers.
 
 use crate::api::{self, API_VERSION, Call, DaemonReport, Outcome, PoolInfo, Request};
 use crate::caller::Caller;
@@ -39,7 +40,8 @@ pub struct Server {
     stopping: AtomicBool,
     /// Running streams must stop.
     breaking: Arc<AtomicBool>,
-    /// Requests hold it shared; stopping holds it alone, so that no pool vanishes while a request uses it.
+    /// Requests hold it shared; stopping holds it alone, so that no pool vanishes while a request
+    /// uses it.
     gate: RwLock<()>,
     connections: AtomicUsize,
     events: mpsc::Sender<Event>,
@@ -57,7 +59,8 @@ impl Server {
         Arc::new(Server { service, runtime, version, stopping, breaking, gate, connections, events })
     }
 
-    /// Answers one connection that the caller made, without lock, signals or process: for tests of clients.
+    /// Answers one connection that the caller made, without lock, signals or process: for tests of
+    /// clients.
     ///
     /// # Errors
     /// Of the stream.
@@ -133,8 +136,9 @@ impl Server {
             };
             let told = write_line(&mut &*stream, &answer);
             if ends && answer.ok.is_some() {
-                // The answer is sent, or its client is gone: now the main thread may end the process. Answers to other
-                // clients do not end it: the client that asked would not get its answer.
+                // The answer is sent, or its client is gone: now the main thread may end the
+                // process. Answers to other clients do not end it: the client that asked would not
+                // get its answer.
                 let _ = self.events.send(Event::Stopped);
             }
             told?;
@@ -157,8 +161,8 @@ impl Server {
             return Err(Refusal::new(Code::DaemonStopping, "the daemon is stopping"));
         }
         let call = check(call)?;
-        // A panic in one request must not leave its client without an answer; the pool's own state is guarded by the
-        // pool (it suspends), not by us.
+        // A panic in one request must not leave its client without an answer; the pool's own state
+        // is guarded by the pool (it suspends), not by us.
         catch_unwind(AssertUnwindSafe(|| self.service.answer(caller, call))).unwrap_or_else(|_| {
             Err(Refusal::new(Code::Internal, "internal error in this request; see the daemon's log"))
         })

@@ -4,8 +4,8 @@ use crate::api::Request;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// Answers requests: the engine does; tests of the command line fix some of its figures. Methods run on several threads
-/// at once.
+/// Answers requests: the engine does; tests of the command line fix some of its figures. Methods
+/// run on several threads at once.
 pub trait Service: Send + Sync {
     /// Answers a request that has passed [`crate::engine::check`], in the JSON of its answer type.
     ///
@@ -13,8 +13,8 @@ pub trait Service: Send + Sync {
     /// The refusal to send.
     fn answer(&self, caller: &Caller, request: Request) -> Result<serde_json::Value, Refusal>;
 
-    /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next start. Without
-    /// `force` it refuses while files are open, and everything stays as it was.
+    /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next
+    /// start. Without `force` it refuses while files are open, and everything stays as it was.
     ///
     /// # Errors
     /// The refusal to send.

@@ -1,5 +1,5 @@
-//! One message a line. Every message carries the version of the API, which is read first: two ends of different versions
-//! can still report that.
+//! One message a line. Every message carries the version of the API, which is read first: two ends
+//! of different versions can still report that.
 
 use crate::api::{API_VERSION, Request};
 use crate::refusal::{Code, Refusal};
@@ -7,7 +7,8 @@ use crate::secret::wipe;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 
-/// Longest request. Device and property lists are small; the limit bounds the memory that a stray client can use.
+/// Longest request. Device and property lists are small; the limit bounds the memory that a stray
+/// client can use.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Longest answer: some hundred thousand file systems.
 pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
@@ -34,7 +35,8 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. Every line other than progress is the last.
+/// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. Every line other
+/// than progress is the last.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Version the daemon speaks.
@@ -92,7 +94,8 @@ pub fn write_line<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Res
 /// Reads a question out of a line, and wipes the line.
 ///
 /// # Errors
-/// [`Code::ApiVersion`], [`Code::ApiRequest`]. The line itself is never quoted: it may hold a secret.
+/// [`Code::ApiVersion`], [`Code::ApiRequest`]. The line itself is never quoted: it may hold a
+/// secret.
 pub fn parse_question(line: String) -> Result<Question, Refusal> {
     let parsed = match version_of(&line) {
         Some(API_VERSION) => serde_json::from_str(&line).map_err(|error| {
@@ -132,7 +135,8 @@ fn mismatch(other: &str, theirs: u32, own: &str, ours: u32) -> Refusal {
     Refusal::new(Code::ApiVersion, what).with(other, theirs).with(own, ours)
 }
 
-/// Entry for fuzzers: any line is a question, an answer or a refusal, and a question survives being written again.
+/// Entry for fuzzers: any line is a question, an answer or a refusal, and a question survives being
+/// written again.
 pub fn fuzz(bytes: &[u8]) {
     let Ok(Some(line)) = read_line(&mut &*bytes, REQUEST_BYTES_MAX) else { return };
     let _ = parse_answer(&line);

@@ -1,5 +1,5 @@
-//! The daemon's life and its socket, with the real engine over image files. Daemons are real processes: this test binary
-//! started again. Mounts only pretend, so that no kernel is needed.
+//! The daemon's life and its socket, with the real engine over image files. Daemons are real
+//! processes: this test binary started again. Mounts only pretend, so that no kernel is needed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -98,7 +98,8 @@ impl Mounted for Scene {
             return Err(Refusal::new(Code::FsBusy, format!("{} is in use", self.at.display())));
         }
         self.stage.mounts.lock().unwrap().remove(&self.at);
-        // Mountpoints inside a mounted file system vanish with it; on this stage they are in the folder itself.
+        // Mountpoints inside a mounted file system vanish with it; on this stage they are in the
+        // folder itself.
         for inside in std::fs::read_dir(&self.at).into_iter().flatten().flatten() {
             if !self.covered.contains(&inside.path()) {
                 std::fs::remove_dir_all(inside.path()).expect("mountpoints of inner file systems");
@@ -463,7 +464,8 @@ fn images_that_hold_no_pool_are_refused_by_import() {
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     house.export("tank", false).unwrap();
     let whole = std::fs::read(house.folder.join("a.img")).unwrap();
-    // Cut short, and with its second half lost: either is refused, or it is imported because nothing was there.
+    // Cut short, and with its second half lost: either is refused, or it is imported because
+    // nothing was there.
     File::options().write(true).open(house.folder.join("a.img")).unwrap().set_len(65 << 19).unwrap();
     assert!(house.import("tank", None).is_err());
     std::fs::write(house.folder.join("a.img"), &whole).unwrap();
@@ -698,7 +700,8 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     );
 }
 
-/// A slot of a device of raidz holds a column, which is smaller than a segment: the gain was told k times too large.
+/// A slot of a device of raidz holds a column, which is smaller than a segment: the gain was told k
+/// times too large.
 #[test]
 fn what_a_grown_device_of_raidz_adds_is_told_in_its_own_bytes() {
     let house = House::new("expand-raidz");
@@ -1385,7 +1388,8 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
     expected.sort();
     assert_eq!(sorted(&house, "tank"), expected, "users' own and what is held stay");
 
-    // A daemon that was away takes one for the hour it comes back in; a clock that was set back, one for the hour it shows.
+    // A daemon that was away takes one for the hour it comes back in; a clock that was set back,
+    // one for the hour it shows.
     house.restart();
     look_at(&house, NOW + 30 * 3_600);
     assert!(there(&house, "tank/a").contains(&"auto-hourly-2026-11-23_20:00".to_owned()));

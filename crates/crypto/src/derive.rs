@@ -12,7 +12,8 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// The key that `key`, `salt` and `info` make. `info` names the purpose; two purposes never share one.
+/// The key that `key`, `salt` and `info` make. `info` names the purpose; two purposes never share
+/// one.
 #[must_use]
 pub fn derive(key: &Key, salt: &[u8], info: &str) -> Key {
     let mut out = [0; 32];

@@ -99,7 +99,8 @@ pub enum KeyError {
     },
 }
 
-/// The key that wraps master keys, made from what the operator typed or stored, and how it was made.
+/// The key that wraps master keys, made from what the operator typed or stored, and how it was
+/// made.
 #[derive(Clone, Debug)]
 pub struct UserKey {
     pub(crate) key: Key,
@@ -113,8 +114,8 @@ impl UserKey {
     /// Longest passphrase in bytes, as in ZFS.
     pub const PASSPHRASE_MAX: usize = 512;
 
-    /// Costs for a new passphrase: 64 MiB and 3 passes on one lane (RFC 9106's second choice, narrowed to one lane),
-    /// with a fresh salt. Some 0.1 s.
+    /// Costs for a new passphrase: 64 MiB and 3 passes on one lane (RFC 9106's second choice,
+    /// narrowed to one lane), with a fresh salt. Some 0.1 s.
     #[must_use]
     pub fn default_kdf(random: Fill<'_>) -> KdfParams {
         let mut salt = [0; 32];
@@ -122,7 +123,8 @@ impl UserKey {
         KdfParams { memory_kib: 65_536, passes: 3, lanes: 1, salt }
     }
 
-    /// From the operator's bytes in any format. `kdf` is given exactly for passphrases (a wrapped key carries both).
+    /// From the operator's bytes in any format. `kdf` is given exactly for passphrases (a wrapped
+    /// key carries both).
     pub fn new(format: KeyFormat, secret: &[u8], kdf: Option<KdfParams>) -> Result<UserKey, KeyError> {
         match (format, kdf) {
             (KeyFormat::Passphrase, Some(kdf)) => UserKey::from_passphrase(secret, kdf),

@@ -1,11 +1,13 @@
-//! Keys, derivation, sealing, opening and hashing behind our own types; alone in naming a crypto library.
+//! Keys, derivation, sealing, opening and hashing behind our own types; alone in naming a crypto
+//! library.
 //!
-//! Primitives are composed here, never written here: AES-256-GCM and HKDF-SHA-256 from AWS-LC, BLAKE3 from its
-//! authors' crate, Argon2id from RustCrypto. Nothing here reads a clock or draws a random number: randomness comes in
-//! as a function that fills a slice.
+//! Primitives are composed here, never written here: AES-256-GCM and HKDF-SHA-256 from AWS-LC,
+//! BLAKE3 from its authors' crate, Argon2id from RustCrypto. Nothing here reads a clock or draws a
+//! random number: randomness comes in as a function that fills a slice.
 //!
-//! Reading order: [`keys`] (what is secret), [`wrap`](mod@wrap) (how a master key is stored), [`derive`](mod@derive), [`seal`] (how a
-//! block is sealed, and why no nonce repeats), [`hash`](mod@hash), [`verified`] (evidence as a type).
+//! Reading order: [`keys`] (what is secret), [`wrap`](mod@wrap) (how a master key is stored),
+//! [`derive`](mod@derive), [`seal`] (how a block is sealed, and why no nonce repeats),
+//! [`hash`](mod@hash), [`verified`] (evidence as a type).
 #![forbid(unsafe_code)]
 
 pub mod derive;

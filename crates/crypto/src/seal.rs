@@ -1,24 +1,33 @@
 //! # Sealing blocks
 //!
-//! A block is sealed with AES-256-GCM. GCM is ruined by one repeated (key, nonce) pair, so nonces here are structural,
-//! not random.
+//! A block is sealed with AES-256-GCM. GCM is ruined by one repeated (key, nonce) pair, so nonces
+//! here are structural, not random.
 //!
 //! ## Definitions
 //! *Master key*: 32 random bytes of a dataset (or of the pool), stored wrapped.
-//! *Epoch*: the life of one [`BlockKeys`], from a key's loading to its unloading. Its *salt* is 16 random bytes.
-//! *Block key*: HKDF-SHA-256(master, salt, "steadfast block v1"). *Nonce*: counter as 8 little-endian bytes, then 4 zeros.
+//! *Epoch*: the life of one [`BlockKeys`], from a key's loading to its unloading. Its *salt* is 16
+//! random bytes.
+//! *Block key*: HKDF-SHA-256(master, salt, "steadfast block v1"). *Nonce*: counter as 8
+//! little-endian bytes, then 4 zeros.
 //! *Stamp*: salt and counter; every pointer to a sealed block carries one.
 //!
 //! ## Invariants
-//! [seal.1] A counter is drawn once per epoch, by an atomic add.                  test: `nonces_never_repeat_across_threads`
-//! [seal.2] A `BlockKeys` draws its own salt, so two epochs have different block keys (but for a 2^-64 chance after 2^32
-//!      epochs), whatever a crash, a copied machine or a restored disk makes of everything else.  test: `epochs_differ`
-//! [seal.3] Counters end before they wrap; 2^64 blocks of an epoch take longer than any machine lasts.  assert: `seal`
-//! [seal.4] Opening never returns bytes that failed authentication: the buffer is emptied.  test: `a_changed_bit_is_noticed`
+//! [seal.1] A counter is drawn once per epoch, by an atomic add.
+//!      test: `nonces_never_repeat_across_threads`
+//! [seal.2] A `BlockKeys` draws its own salt, so two epochs have different block keys (but for a
+//!      2^-64 chance after 2^32 epochs), whatever a crash, a copied machine or a restored disk
+//!      makes of everything else.
+//!      test: `epochs_differ`
+//! [seal.3] Counters end before they wrap; 2^64 blocks of an epoch take longer than any machine
+//!      lasts.
+//!      assert: `seal`
+//! [seal.4] Opening never returns bytes that failed authentication: the buffer is emptied.
+//!      test: `a_changed_bit_is_noticed`
 //!
 //! ## Cost
-//! Sealing takes no lock: one atomic add, then AES-GCM over the bytes. Opening a block of the current epoch takes none
-//! either; of an older epoch, a short lock around a list of at most [`EPOCHS_KEPT`] keys (a few hundred bytes each).
+//! Sealing takes no lock: one atomic add, then AES-GCM over the bytes. Opening a block of the
+//! current epoch takes none either; of an older epoch, a short lock around a list of at most
+//! [`EPOCHS_KEPT`] keys (a few hundred bytes each).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,7 +47,8 @@ const EPOCHS_KEPT: usize = 32;
 
 const INFO: &str = "steadfast block v1";
 
-/// The bytes, the stamp, the key or what the block is bound to are not what they were when it was sealed.
+/// The bytes, the stamp, the key or what the block is bound to are not what they were when it was
+/// sealed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the block fails authentication")]
 pub struct AuthError;
@@ -66,7 +76,8 @@ impl BlockKeys {
         BlockKeys { master, salt, current, counter: AtomicU64::new(1), past }
     }
 
-    /// Seals `buffer` in place and appends the tag ([`SEAL_OVERHEAD`] bytes). `aad` must be given again to open it.
+    /// Seals `buffer` in place and appends the tag ([`SEAL_OVERHEAD`] bytes). `aad` must be given
+    /// again to open it.
     #[must_use]
     pub fn seal(&self, aad: &[u8], buffer: &mut Vec<u8>) -> Stamp {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
@@ -90,8 +101,8 @@ impl BlockKeys {
         }
     }
 
-    /// Opens `buffer` in place; its first bytes, as many as returned, are what was sealed. On failure what is in it is of no
-    /// meaning.
+    /// Opens `buffer` in place; its first bytes, as many as returned, are what was sealed. On
+    /// failure what is in it is of no meaning.
     pub fn open_slice(&self, stamp: &Stamp, aad: &[u8], buffer: &mut [u8]) -> Result<usize, AuthError> {
         if stamp.salt == self.salt {
             open_with(&self.current, stamp.counter, aad, buffer)

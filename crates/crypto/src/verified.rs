@@ -1,4 +1,5 @@
-//! Evidence as a type: a [`Verified`] value can only be made by comparing bytes with the hash their parent carries.
+//! Evidence as a type: a [`Verified`] value can only be made by comparing bytes with the hash their
+//! parent carries.
 
 use std::ops::Deref;
 
@@ -35,7 +36,8 @@ impl<T: AsRef<[u8]>> Verified<T> {
         }
     }
 
-    /// Bytes about to be written, with the hash their parent is to carry: the other way to know that they match.
+    /// Bytes about to be written, with the hash their parent is to carry: the other way to know
+    /// that they match.
     pub fn sign(bytes: T) -> (Verified<T>, [u8; 32]) {
         let made = hash(bytes.as_ref());
         (Verified(bytes), made)

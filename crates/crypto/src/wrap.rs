@@ -6,13 +6,14 @@ use zeroize::Zeroizing;
 
 use crate::{Fill, Key, UserKey, derive};
 
-/// The user key is not the one this master key was wrapped with, or the wrapped key or what it is bound to was changed:
-/// the two cannot be told apart.
+/// The user key is not the one this master key was wrapped with, or the wrapped key or what it is
+/// bound to was changed: the two cannot be told apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the key does not open it")]
 pub struct WrongKey;
 
-/// Name of a master key: the same for the same key whatever wraps it; tells nothing of the key. Never 0.
+/// Name of a master key: the same for the same key whatever wraps it; tells nothing of the key.
+/// Never 0.
 #[must_use]
 pub fn key_guid(master: &Key) -> u64 {
     let made = derive(master, &[], "steadfast key guid v1");
@@ -20,8 +21,9 @@ pub fn key_guid(master: &Key) -> u64 {
     guid.max(1)
 }
 
-/// Seals `master` for the holder of `user`. `aad` says where the result belongs (pool, dataset) and must be given again to
-/// open it. The nonce is random: a user key wraps few keys, far below GCM's bound of 2^32.
+/// Seals `master` for the holder of `user`. `aad` says where the result belongs (pool, dataset) and
+/// must be given again to open it. The nonce is random: a user key wraps few keys, far below GCM's
+/// bound of 2^32.
 #[must_use]
 pub fn wrap(user: &UserKey, master: &Key, aad: &[u8], random: Fill<'_>) -> WrappedKey {
     let mut nonce = [0; 12];

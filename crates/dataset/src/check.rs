@@ -149,9 +149,9 @@ struct Seen {
 }
 
 impl Dataset {
-    /// Walks both trees and tells everything that does not fit; none is what a sound dataset gives. To be called when no
-    /// operation runs and nothing is dirty (after a freeze and its sync): what is in memory is not looked at. Holds the
-    /// attributes of all inodes in memory.
+    /// Walks both trees and tells everything that does not fit; none is what a sound dataset gives.
+    /// To be called when no operation runs and nothing is dirty (after a freeze and its sync): what
+    /// is in memory is not looked at. Holds the attributes of all inodes in memory.
     pub fn check(&self) -> Result<Vec<Problem>> {
         let mut problems = Vec::new();
         let seen = self.check_names(&mut problems)?;

@@ -1,13 +1,14 @@
 //! Cuts that outlive their txg: how a huge file goes without a stall.
 //!
-//! Cutting is one range in a layer, whatever the file's size; freeing the extents below takes time in proportion to their
-//! number. A sync frees a bounded number; what is left of the ranges is kept here, reads as zeros, and is listed in the
-//! extents tree (under inode 0) so that a crash does not lose it. Since the listing and the extents are in one tree, the two
-//! are never of different txgs, and a removed file needs no trace in the names tree for its content to go on going.
+//! Cutting is one range in a layer, whatever the file's size; freeing the extents below takes time
+//! in proportion to their number. A sync frees a bounded number; what is left of the ranges is kept
+//! here, reads as zeros, and is listed in the extents tree (under inode 0) so that a crash does not
+//! lose it. Since the listing and the extents are in one tree, the two are never of different txgs,
+//! and a removed file needs no trace in the names tree for its content to go on going.
 //!
-//! Ranges here begin and end at records: the records at the edges of a cut get new extents in the txg of the cut. (The first
-//! record of a range that was worked off in part may be cut in part, but its extent is gone.) So an extent is cut as a
-//! whole or not at all.
+//! Ranges here begin and end at records: the records at the edges of a cut get new extents in the
+//! txg of the cut. (The first record of a range that was worked off in part may be cut in part, but
+//! its extent is gone.) So an extent is cut as a whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Content: reading through the layers, writing and cutting in the open one (ZFS: `dmu_read`, `dmu_write`, `dmu_free_long_range`).
+//! Content: reading through the layers, writing and cutting in the open one (ZFS: `dmu_read`,
+//! `dmu_write`, `dmu_free_long_range`).
 
 use crate::ahead::Advice;
 use crate::cost::{ITEM_SPACE, METADATA_SPACE};
@@ -65,7 +66,8 @@ impl Dataset {
             });
             match stored {
                 Ok(()) => return Ok(count),
-                // A sync may have replaced the extent and freed its block meanwhile: look again from the top.
+                // A sync may have replaced the extent and freed its block meanwhile: look again
+                // from the top.
                 Err(Error::Read { .. }) if attempt < READ_RETRIES => {}
                 Err(error) => {
                     if let Error::Read { inode, range, .. } = &error {
@@ -80,8 +82,8 @@ impl Dataset {
 
     /// Fills `out` with the bytes of `range` as the last sync stored them.
     pub(crate) fn read_stored(&self, inode: InodeId, range: Range<u64>, out: &mut [u8]) -> Result<()> {
-        // Asked before the extents: a cut that is worked off meanwhile leaves nothing to be seen, and one that is new
-        // content's meanwhile was zeros when this read began.
+        // Asked before the extents: a cut that is worked off meanwhile leaves nothing to be seen,
+        // and one that is new content's meanwhile was zeros when this read began.
         let cuts: Vec<Range<u64>> =
             self.cuts.read().of(inode).map(|cuts| cuts.within(range.clone()).collect()).unwrap_or_default();
         let parts = self.extents_in(inode, &range)?;
@@ -90,7 +92,8 @@ impl Dataset {
         if blocks.len() > 1 {
             self.blocks.read_ahead(inode.0, &blocks[1..], true);
         }
-        // Zeros where no extent is; where one is, it brings all bytes itself, unless overlays leave holes in it.
+        // Zeros where no extent is; where one is, it brings all bytes itself, unless overlays leave
+        // holes in it.
         let mut done = range.start;
         for (at, extent) in &parts {
             let end = at + u64::from(extent.length());
@@ -151,7 +154,8 @@ impl Dataset {
         !changes && cuts.of(inode.id).is_none_or(|cuts| cuts.within(range).next().is_none())
     }
 
-    /// Blocks of content as they were compressed: [`Blocks::read_packed`](crate::Blocks::read_packed).
+    /// Blocks of content as they were compressed:
+    /// [`Blocks::read_packed`](crate::Blocks::read_packed).
     #[must_use]
     pub fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
         self.blocks.read_packed(pointers)
@@ -175,8 +179,8 @@ impl Dataset {
         }
     }
 
-    /// Fills `out`, whose bytes are zeros, with the bytes of `range` (of the file) as far as an extent that begins at `at`
-    /// has them.
+    /// Fills `out`, whose bytes are zeros, with the bytes of `range` (of the file) as far as an
+    /// extent that begins at `at` has them.
     pub(crate) fn fill_from_extent(
         &self,
         inode: InodeId,
@@ -219,8 +223,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Reads blocks of content that are `suspect`, of so many extents behind a key, and notes those that cannot be read as
-    /// damage. Gives the key to go on behind, `None` at the end.
+    /// Reads blocks of content that are `suspect`, of so many extents behind a key, and notes those
+    /// that cannot be read as damage. Gives the key to go on behind, `None` at the end.
     pub fn look_over(
         &self,
         behind: Option<Vec<u8>>,
@@ -267,8 +271,8 @@ impl Dataset {
             |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
         let begin = |content| self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost(content));
         match begin(whole) {
-            // The last record goes no further than the file, so the last room can be filled: whoever makes the file longer
-            // with content reserves for that himself.
+            // The last record goes no further than the file, so the last room can be filled:
+            // whoever makes the file longer with content reserves for that himself.
             Err(Refusal::NoSpace | Refusal::OverQuota) if size.max(end) % record_size != 0 => {
                 let last = record_size.min(size.max(end) - (end - 1) / record_size * record_size);
                 Ok(begin(whole - record_space(grain, record_size) + record_space(grain, last))?)
@@ -277,8 +281,8 @@ impl Dataset {
         }
     }
 
-    /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is done). Gives the
-    /// offset written at.
+    /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is
+    /// done). Gives the offset written at.
     pub fn write(
         &self,
         op: &mut Operation<'_>,
@@ -322,7 +326,8 @@ impl Dataset {
             space: growth.space + metadata,
             blocks: growth.records + inode_blocks,
         });
-        // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the layer it takes.
+        // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the
+        // layer it takes.
         self.list_early(inode, record_size, &complete);
         offset
     }
@@ -332,8 +337,9 @@ impl Dataset {
         Grain { unit: self.blocks.unit().into(), sealed: self.blocks.seals() }
     }
 
-    /// Records that a write covers in part and whose extents have room for an overlay. Looked up without the inode's lock,
-    /// once a record and txg; what others do meanwhile makes a reservation larger than needed at worst.
+    /// Records that a write covers in part and whose extents have room for an overlay. Looked up
+    /// without the inode's lock, once a record and txg; what others do meanwhile makes a
+    /// reservation larger than needed at worst.
     fn overlays_of(&self, inode: &Inode, offset: u64, count: u64, append: bool) -> Vec<u64> {
         let mut asked = Vec::new();
         {
@@ -388,7 +394,8 @@ impl Dataset {
         self.mark(op.txg(), inode, &mut state);
     }
 
-    /// Makes the size at least `size`, whatever others did meanwhile; `also` changes the other attributes.
+    /// Makes the size at least `size`, whatever others did meanwhile; `also` changes the other
+    /// attributes.
     pub fn grow(
         &self,
         op: &Operation<'_>,
@@ -413,7 +420,8 @@ impl Dataset {
         let mut state = inode.state.lock();
         if size < state.record.size && state.record_is_final() && !self.has_bug(Bug::TailKept) {
             let record_size = state.record_size();
-            // To the end of everything, not of the file: [dataset.1] must hold for whatever was ever written behind.
+            // To the end of everything, not of the file: [dataset.1] must hold for whatever was
+            // ever written behind.
             self.note_cut(&mut state, size..u64::MAX);
             state.open.cut(record_size, size..u64::MAX);
             self.owners.note_freed(op.txg(), owned_by(&state.record));
@@ -423,7 +431,8 @@ impl Dataset {
         self.mark(op.txg(), inode, &mut state);
     }
 
-    /// The next offset from `offset` on that holds data (or, if not `data`, a hole). `None` if there is no more data.
+    /// The next offset from `offset` on that holds data (or, if not `data`, a hole). `None` if
+    /// there is no more data.
     pub fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
         let (size, record_size) = {
             let state = inode.state.lock();
@@ -506,8 +515,8 @@ impl Dataset {
     }
 }
 
-/// The blocks of an extent that something is read from, and which bytes of the extent lie between the first and the last that each
-/// gives.
+/// The blocks of an extent that something is read from, and which bytes of the extent lie between
+/// the first and the last that each gives.
 #[must_use]
 pub fn blocks_of(extent: &Extent) -> Vec<(BlockPointer, Range<u64>)> {
     match extent {

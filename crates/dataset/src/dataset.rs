@@ -26,8 +26,9 @@ use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId};
 use steadfast_tree::{Change, NodeCache, Options, Tree};
 use steadfast_txg::{Account, AdmitKind, Cost, Operation, Txgs};
 
-/// Extents that cuts free in one sync, at most: about 8 GiB of 128 KiB records. The rest is listed in the extents tree
-/// and goes on in the txgs that follow, so that removing a huge file stalls nobody.
+/// Extents that cuts free in one sync, at most: about 8 GiB of 128 KiB records. The rest is listed
+/// in the extents tree and goes on in the txgs that follow, so that removing a huge file stalls
+/// nobody.
 const FREES_PER_SYNC: usize = 65_536;
 
 /// Bytes of items that fill a leaf at least: half of one, as the largest items leave them.
@@ -44,7 +45,8 @@ const DAMAGE_KEPT: usize = 1_000;
 pub struct Settings {
     /// Greatest record of new files, in bytes: a power of two from 512 to 16 MiB.
     pub recordsize: u32,
-    /// Records that hold nothing but zeros are not stored, as if they had been punched out: with compression on.
+    /// Records that hold nothing but zeros are not stored, as if they had been punched out: with
+    /// compression on.
     pub zeros_are_holes: bool,
 }
 
@@ -108,7 +110,8 @@ pub struct Dataset {
     pub(crate) settings: RwLock<Settings>,
     pub(crate) hash_seed: [u8; 16],
     pub(crate) inodes: Inodes,
-    /// Inodes nobody refers to that are kept until their last change is committed: until then `fsync` must find it.
+    /// Inodes nobody refers to that are kept until their last change is committed: until then
+    /// `fsync` must find it.
     pub(crate) retired: Mutex<InodeMap<Arc<Inode>>>,
     pub(crate) dirty: Mutex<InodeMap<Arc<Inode>>>,
     pub(crate) frozen: Mutex<Option<FrozenSet>>,
@@ -154,7 +157,8 @@ impl Dataset {
         Dataset::create_with(parts, |_| {})
     }
 
-    /// A new volume: its root is a file of so many bytes, a hole as yet, in records of `block_bytes`. Durable with the next commit.
+    /// A new volume: its root is a file of so many bytes, a hole as yet, in records of
+    /// `block_bytes`. Durable with the next commit.
     pub fn create_volume(parts: DatasetParts, bytes: u64, block_bytes: u32) -> Result<Dataset> {
         Dataset::create_with(parts, |record| {
             (record.mode, record.nlink, record.size) = (0o100_600, 1, bytes);
@@ -248,7 +252,8 @@ impl Dataset {
         }
     }
 
-    /// From now on operations are held to an account's limits besides the pool's. Only the first account counts.
+    /// From now on operations are held to an account's limits besides the pool's. Only the first
+    /// account counts.
     pub fn set_account(&self, account: Arc<dyn Account>) {
         let _ = self.account.set(account);
     }
@@ -306,8 +311,8 @@ impl Dataset {
         *self.settings.read()
     }
 
-    /// True if operations changed something since the last freeze, or there are cuts to be worked off or records
-    /// to be folded.
+    /// True if operations changed something since the last freeze, or there are cuts to be worked
+    /// off or records to be folded.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changed.load(Ordering::Acquire)
@@ -322,17 +327,20 @@ impl Dataset {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool has room for.
+    /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool
+    /// has room for.
     pub fn set_frees_room(&self, count: usize) {
         self.frees_room.store(count, Ordering::Relaxed);
     }
 
-    /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says otherwise).
+    /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says
+    /// otherwise).
     pub fn set_frees_per_sync(&self, count: usize) {
         self.frees_per_sync.store(count.max(1), Ordering::Relaxed);
     }
 
-    /// Says whether records may get overlays (they may, if nobody says otherwise): only where the pool lists the feature.
+    /// Says whether records may get overlays (they may, if nobody says otherwise): only where the
+    /// pool lists the feature.
     pub fn allow_overlays(&self, allowed: bool) {
         self.overlays.store(allowed, Ordering::Relaxed);
     }
@@ -359,15 +367,16 @@ impl Dataset {
 
     /// Begins an operation that changes metadata and adds `bytes` of items beyond a few small ones.
     pub fn begin_with_items(&self, kind: AdmitKind, bytes: u64) -> Result<Operation<'_>> {
-        // Two leaves and a share of the nodes above, two copies of each, compressed: measured on untar and rm. Larger
-        // items may leave their leaves half empty.
-        // The leaves themselves: an entry's, two inodes', and those that items fill.
+        // Two leaves and a share of the nodes above, two copies of each, compressed: measured on
+        // untar and rm. Larger items may leave their leaves half empty. The leaves themselves: an
+        // entry's, two inodes', and those that items fill.
         let blocks = 3 + bytes / ITEMS_PER_LEAF_BYTES;
         let cost = Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks };
         Ok(self.txgs.begin_for(self.account(), kind, cost)?)
     }
 
-    /// Applies an operation's changes of the names tree: all or none. Keys in ascending order are made here.
+    /// Applies an operation's changes of the names tree: all or none. Keys in ascending order are
+    /// made here.
     pub fn batch(&self, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
         self.apply(&mut changes)?;
         self.note_keys(changes);
@@ -388,8 +397,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// From now on `told` hears of each file that occupies other room than before though nobody changed it, because it was
-    /// folded or what was cut off it is freed by and by; `None`: nobody.
+    /// From now on `told` hears of each file that occupies other room than before though nobody
+    /// changed it, because it was folded or what was cut off it is freed by and by; `None`: nobody.
     pub fn on_resized(&self, told: Option<Resized>) {
         *self.resized.write() = told;
     }

@@ -1,4 +1,5 @@
-//! Drafts: the records of one log group (ZFS: `zil_commit` writing a chain of itxs), and the notes they are made from.
+//! Drafts: the records of one log group (ZFS: `zil_commit` writing a chain of itxs), and the notes
+//! they are made from.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,8 +92,8 @@ impl Dataset {
         self.is_tracked()
     }
 
-    /// As [`Dataset::wait_durable`] for a caller who need not wait: `answer` may be called by another thread after this
-    /// returned.
+    /// As [`Dataset::wait_durable`] for a caller who need not wait: `answer` may be called by
+    /// another thread after this returned.
     pub fn make_durable_later(&self, inode: &Arc<Inode>, answer: impl FnOnce(Result<()>) + Send + 'static) {
         let changed = inode.changed_txg();
         let is_ignored = self.env.has_bug(Bug::FsyncIgnored) || self.sync_mode() == SyncMode::Disabled;
@@ -107,7 +108,8 @@ impl Dataset {
             txgs.commits.request_sync(changed);
             answer(txgs.commits.wait_committed(changed).map_err(Into::into));
         });
-        // Not in the scrutinee: the lock would be held until the journal is done, which may wait for a commit.
+        // Not in the scrutinee: the lock would be held until the journal is done, which may wait
+        // for a commit.
         let journal = self.journal.read().clone().filter(|_| self.is_tracked());
         match journal {
             Some(journal) => journal.make_durable_later(self, inode, answer),
@@ -129,8 +131,9 @@ impl Dataset {
         journal.map_or(Durable::CommitInstead, |journal| journal.make_durable(self, inode, patience, go_on))
     }
 
-    /// Logs all that is pending, whoever did it: what `journal=data` promises about once a second. Waits for no commit. True if
-    /// everything done before is durable; otherwise a commit was asked for, or is on its way.
+    /// Logs all that is pending, whoever did it: what `journal=data` promises about once a second.
+    /// Waits for no commit. True if everything done before is durable; otherwise a commit was asked
+    /// for, or is on its way.
     pub fn log_pending(&self) -> bool {
         let committed = self.txgs.commits.committed();
         if !self.has_changes() && self.last_frozen() <= committed {
@@ -157,7 +160,8 @@ impl Dataset {
         }
     }
 
-    /// Notes keys of the names tree that an operation changed. Inodes that are set are noted by their number.
+    /// Notes keys of the names tree that an operation changed. Inodes that are set are noted by
+    /// their number.
     pub(crate) fn note_keys(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         if !self.is_tracked() {
             return;
@@ -189,8 +193,9 @@ impl Dataset {
         }
     }
 
-    /// Writes down all that is pending, in a body of at most `limit` bytes. `asked` are inodes that somebody waits for; `None`
-    /// is whoever changed anything. In a still moment of the gate. Nothing is cleared before [`Dataset::accept`].
+    /// Writes down all that is pending, in a body of at most `limit` bytes. `asked` are inodes that
+    /// somebody waits for; `None` is whoever changed anything. In a still moment of the gate.
+    /// Nothing is cleared before [`Dataset::accept`].
     pub fn draft(&self, asked: Option<&[Arc<Inode>]>, limit: usize) -> Result<Drafted> {
         let committed = self.txgs.commits.committed();
         let mode = self.journal_mode();
@@ -275,7 +280,8 @@ impl Dataset {
         }
         let generations = || std::iter::once(&journal.open).chain(frozen);
         let written = generations().flat_map(|unlogged| &unlogged.writes.ranges);
-        // Told before any of it is copied. The same bytes may count twice, which is the commit's gain.
+        // Told before any of it is copied. The same bytes may count twice, which is the commit's
+        // gain.
         if written.map(|range| range.end - range.start).sum::<u64>() > limit as u64 {
             return Err(Refused::TooLarge);
         }
@@ -337,7 +343,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// A draft is going to be written: what it holds is pending no more. In the still moment in which it was made [journal.4].
+    /// A draft is going to be written: what it holds is pending no more. In the still moment in
+    /// which it was made [journal.4].
     pub fn accept(&self, draft: &mut Draft) {
         let mut pending = self.pending.lock();
         (pending.open, pending.frozen) = Default::default();

@@ -40,7 +40,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// As [`Dataset::wait_durable`], but asks each time `patience` has passed whether to go on. False if not.
+    /// As [`Dataset::wait_durable`], but asks each time `patience` has passed whether to go on.
+    /// False if not.
     pub fn wait_durable_while(
         &self,
         inode: &Arc<Inode>,

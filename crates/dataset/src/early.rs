@@ -1,32 +1,40 @@
 //! Content stored before its txg closes.
 //!
 //! ## The problem
-//! A sync that begins when its txg closes leaves the devices idle while the txg fills, and whoever then waits in `fsync` waits
-//! for all of it. But most of what a sequential writer leaves behind it never changes again: it could be on its way already.
+//! A sync that begins when its txg closes leaves the devices idle while the txg fills, and whoever
+//! then waits in `fsync` waits for all of it. But most of what a sequential writer leaves behind it
+//! never changes again: it could be on its way already.
 //!
 //! ## The idea
-//! A record that has become *complete* (every byte of it was written in the open txg) is listed. While the thread that commits
-//! has nothing to commit it takes the oldest listed ones, all but the latest [`LAG_BYTES`], and has them compressed, sealed,
-//! hashed and appended like a sync would. The pointer is kept with the record in memory, and nowhere else. When the txg closes,
-//! its sync puts the pointer into the extents; only what is not stored yet is written then.
+//! A record that has become *complete* (every byte of it was written in the open txg) is listed.
+//! While the thread that commits has nothing to commit it takes the oldest listed ones, all but the
+//! latest [`LAG_BYTES`], and has them compressed, sealed, hashed and appended like a sync would.
+//! The pointer is kept with the record in memory, and nowhere else. When the txg closes, its sync
+//! puts the pointer into the extents; only what is not stored yet is written then.
 //!
 //! ## Why a crash does no harm
-//! Early writes and commits are made by the same thread, in turns ([`Dataset::write_early`] is called in the turn of a sync). So
-//! what is appended early in txg T lies behind the fill marks, or in slots that no row names, of the last commit, T-1, exactly as
-//! what the sync of T appends. A crash before T commits leaves no trace of it.
+//! Early writes and commits are made by the same thread, in turns ([`Dataset::write_early`] is
+//! called in the turn of a sync). So what is appended early in txg T lies behind the fill marks, or
+//! in slots that no row names, of the last commit, T-1, exactly as what the sync of T appends. A
+//! crash before T commits leaves no trace of it.
 //!
 //! ## Invariants
-//! [early.1] A pointer is kept only with the very bytes that were stored: the writer shares the record's chunk, and any change
-//!      (`Record::spoil`) parts the record from its pointer first, and from how its bytes came compressed, if they did.
-//!                                                                            assert: `Layer::end_early`
-//! [early.2] A block that was stored early is referenced by the extents of its txg or freed by the sync of its txg, once: its pointer
-//!      lies in the record, or in the layer's list of stale ones.               test: `what_changes_after_it_was_stored_is_freed`
-//! [early.3] Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
-//! [early.4] A record is stored early at most once a txg, so rewriting the same bytes costs at most one block more a txg; what a
-//!      change after that has to place again is reserved again (`Record::charged`).
-//! [early.5] A txg stores early at most a quarter of the free room, and nothing in a pool of which less than an
-//!      eighth is free. Room for reserved content is never more than half of it, so a sync finds a place for all it has to write
-//!      beside what became stale.
+//! [early.1] A pointer is kept only with the very bytes that were stored: the writer shares the
+//!      record's chunk, and any change (`Record::spoil`) parts the record from its pointer first,
+//!      and from how its bytes came compressed, if they did.
+//!      assert: `Layer::end_early`
+//! [early.2] A block that was stored early is referenced by the extents of its txg or freed by the
+//!      sync of its txg, once: its pointer lies in the record, or in the layer's list of stale
+//!      ones.
+//!      test: `what_changes_after_it_was_stored_is_freed`
+//! [early.3] Nothing that others read, in memory or on devices, refers to a pointer before the sync
+//!      of its txg.
+//! [early.4] A record is stored early at most once a txg, so rewriting the same bytes costs at most
+//!      one block more a txg; what a change after that has to place again is reserved again
+//!      (`Record::charged`).
+//! [early.5] A txg stores early at most a quarter of the free room, and nothing in a pool of which
+//!      less than an eighth is free. Room for reserved content is never more than half of it, so a
+//!      sync finds a place for all it has to write beside what became stale.
 
 use crate::dataset::Dataset;
 use crate::early_list::Listed;
@@ -58,8 +66,9 @@ impl Dataset {
         }
     }
 
-    /// Stores some of what is complete of the open txg, `txg`, if there is enough of it. True if it stored something. Called in
-    /// the turn of a sync, by nobody but who commits. An error leaves everything to the sync of the txg.
+    /// Stores some of what is complete of the open txg, `txg`, if there is enough of it. True if it
+    /// stored something. Called in the turn of a sync, by nobody but who commits. An error leaves
+    /// everything to the sync of the txg.
     pub fn write_early(&self, txg: Txg) -> Result<bool> {
         let picked: Vec<Listed> = {
             let mut list = self.early.lock();
@@ -114,8 +123,8 @@ impl Dataset {
         Err(error)
     }
 
-    /// Changes how much of what is complete is left to the sync, and what is worth storing at once (2 and 4 MiB, if nobody says
-    /// otherwise).
+    /// Changes how much of what is complete is left to the sync, and what is worth storing at once
+    /// (2 and 4 MiB, if nobody says otherwise).
     pub fn set_early_bytes(&self, lag: u64, step_min: u64) {
         let mut list = self.early.lock();
         (list.lag_bytes, list.step_bytes_min) = (lag, step_min.max(1));
@@ -127,7 +136,8 @@ impl Dataset {
         if room.free < room.capacity / 8 { 0 } else { room.placeable / 4 }
     }
 
-    /// Frees what was stored early and will never be referenced: the dataset is being destroyed. Sync context.
+    /// Frees what was stored early and will never be referenced: the dataset is being destroyed.
+    /// Sync context.
     pub(crate) fn drop_early(&self) {
         self.early.lock().clear();
         for inode in self.inodes.live() {

@@ -1,14 +1,16 @@
 //! Folding in the background, and what a pool that gets full does about waste.
 //!
-//! Sync folds what is written ([`crate::plan`]). Two more kinds of records are folded though nobody writes them: those that a
-//! reader found in many pieces, while little is written; and all that waste something, once the pool gets full. They are
-//! picked before a txg closes, so that the attributes which it flushes say "not noted" of what their files occupy, and
-//! folded by its sync, from space that nobody has reserved.
+//! Sync folds what is written ([`crate::plan`]). Two more kinds of records are folded though nobody
+//! writes them: those that a reader found in many pieces, while little is written; and all that
+//! waste something, once the pool gets full. They are picked before a txg closes, so that the
+//! attributes which it flushes say "not noted" of what their files occupy, and folded by its sync,
+//! from space that nobody has reserved.
 //!
 //! ## When a pool gets full
-//! Overlays keep their base alive, so a file that is overwritten occupies up to some 1.9 times what it holds. With an eighth of
-//! the pool free or more that does not matter. Below, the waste that a record may have falls with what is free, to nothing at a
-//! 64th; and from a 16th on writes reserve whole records, as if there were no overlays, so that sync can fold each.
+//! Overlays keep their base alive, so a file that is overwritten occupies up to some 1.9 times what
+//! it holds. With an eighth of the pool free or more that does not matter. Below, the waste that a
+//! record may have falls with what is free, to nothing at a 64th; and from a 16th on writes reserve
+//! whole records, as if there were no overlays, so that sync can fold each.
 
 use crate::dataset::Dataset;
 use crate::extents::extent_key;
@@ -37,7 +39,8 @@ const WAITING_MAX: usize = 4_096;
 /// Items of the extents tree looked at by one sync.
 const WALK_ITEMS: usize = 16_384;
 
-/// Blocks from which one read of (most of) a record took its bytes, so that the record is worth folding.
+/// Blocks from which one read of (most of) a record took its bytes, so that the record is worth
+/// folding.
 const PIECES: usize = 4;
 
 /// Share of the dirty budget from which on readers' wishes wait.
@@ -77,7 +80,8 @@ impl Dataset {
         !folding.wasteful.is_empty() || walks && !folding.clean || quiet && !folding.read.is_empty()
     }
 
-    /// Space that nobody has reserved and that folds of one txg may take; what they give back is more.
+    /// Space that nobody has reserved and that folds of one txg may take; what they give back is
+    /// more.
     pub(crate) fn unreserved_for_folds(&self) -> u64 {
         let (budget, reserved) = (&self.txgs.budget, self.txgs.budget.reserved());
         let need = reserved.space.saturating_add(budget.overhead(reserved.blocks));
@@ -106,7 +110,8 @@ impl Dataset {
                 Err(error) => return Err(error),
             };
             let record_size = inode.as_ref().map_or(0, |inode| inode.state.lock().record_size());
-            // Each of its pieces dies, which changes leaves of the pool's metadata; the record and its extent are new.
+            // Each of its pieces dies, which changes leaves of the pool's metadata; the record and
+            // its extent are new.
             let pieces = match inode.as_ref().map(|_| self.extent_at(id, offset)).transpose()?.flatten() {
                 Some(extent) => extent.pointers().len() as u64 + 1,
                 None => 0,
@@ -156,8 +161,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Has the blocks of records that are folded next read side by side: one after another they would keep everybody who waits
-    /// for this commit waiting.
+    /// Has the blocks of records that are folded next read side by side: one after another they
+    /// would keep everybody who waits for this commit waiting.
     fn fetch_folds(&self, picked: &[(Arc<Inode>, u64)]) {
         for (inode, offset) in picked {
             // An error of an extent is reported by the fold.
@@ -185,7 +190,8 @@ impl Dataset {
                 self.note_damage(inode, range);
                 let mut folding = self.folding.lock();
                 if folding.unreadable.len() >= WAITING_MAX {
-                    // Then nothing more is looked for: folding is of use, and trying the same again and again is not.
+                    // Then nothing more is looked for: folding is of use, and trying the same again
+                    // and again is not.
                     folding.clean = true;
                 }
                 // This very attempt has found it in many pieces.

@@ -14,7 +14,8 @@ pub(crate) struct FoldQueue {
     pub(crate) read: BTreeSet<(InodeId, u64)>,
     /// Found wasteful in a pool that gets full.
     pub(crate) wasteful: BTreeSet<(InodeId, u64)>,
-    /// Could not be read to be folded: nobody tries again until errors are cleared, or the pool would commit for ever.
+    /// Could not be read to be folded: nobody tries again until errors are cleared, or the pool
+    /// would commit for ever.
     pub(crate) unreadable: BTreeSet<(InodeId, u64)>,
     /// Where the walk for wasteful ones goes on.
     pub(crate) cursor: Option<Vec<u8>>,

@@ -44,7 +44,8 @@ impl Dataset {
         let mut shrunk_inodes = Vec::new();
         let owed: Vec<InodeId> = self.cuts.read().by_inode.keys().copied().collect();
         for id in owed {
-            // Loaded before anything is freed: if what it occupies must be counted, then with what is counted off below.
+            // Loaded before anything is freed: if what it occupies must be counted, then with what
+            // is counted off below.
             let inode = match self.inode(id) {
                 Ok(inode) => Some(inode),
                 Err(Error::NoInode(_)) => None, // it is removed, and only its content is left
@@ -67,7 +68,8 @@ impl Dataset {
         Ok(shrunk_inodes)
     }
 
-    /// Frees the extents that begin in `range` and end in it, as far as `budget` goes, and keeps the rest as a cut.
+    /// Frees the extents that begin in `range` and end in it, as far as `budget` goes, and keeps
+    /// the rest as a cut.
     pub(crate) fn free_cut(
         &self,
         inode: InodeId,

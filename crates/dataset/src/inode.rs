@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
 
-/// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that collide, and one
-/// multiplication spreads them: `HashMap`'s own hash was the dearest step of finding an inode.
+/// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that
+/// collide, and one multiplication spreads them: `HashMap`'s own hash was the dearest step of
+/// finding an inode.
 pub(crate) type InodeMap<V> = HashMap<InodeId, V, BuildHasherDefault<InodeHasher>>;
 
 #[derive(Default)]
@@ -21,7 +22,8 @@ pub(crate) struct InodeHasher(u64);
 
 impl Hasher for InodeHasher {
     fn finish(&self) -> u64 {
-        // The table takes low bits for the place and high ones for the tag; the product is good at its top.
+        // The table takes low bits for the place and high ones for the tag; the product is good at
+        // its top.
         self.0 ^ self.0 >> 32
     }
 
@@ -66,7 +68,8 @@ pub struct InodeState {
     pub(crate) changed: Txg,
     /// The attributes differed from the names tree's at some time since they were read.
     pub(crate) altered: bool,
-    /// The names tree says of it that what it occupies is not noted, because content was on its way.
+    /// The names tree says of it that what it occupies is not noted, because content was on its
+    /// way.
     pub(crate) unnoted: bool,
     /// Its items are gone from the trees.
     pub(crate) gone: bool,
@@ -154,8 +157,8 @@ impl Inode {
         self.state.lock().record
     }
 
-    /// Attributes now, and bytes of content that are not stored yet: `None` if no change of content is on its way (a cut
-    /// that is has no bytes).
+    /// Attributes now, and bytes of content that are not stored yet: `None` if no change of content
+    /// is on its way (a cut that is has no bytes).
     #[must_use]
     pub fn record_and_pending(&self) -> (InodeRecord, Option<u64>) {
         let state = self.state.lock();

@@ -1,11 +1,13 @@
 //! Inodes at rest: all that is kept of what only the kernel's lookups hold.
 //!
-//! The kernel holds a lookup on each inode in its own memory and says when it lets go. Millions are nothing to it, and an
-//! [`Inode`] takes some 400 bytes. So where the objects of a pool take more than they may, those that could be read again
-//! are put *to rest*: dropped, but for how often the kernel looked them up. A look-up by number revives one.
+//! The kernel holds a lookup on each inode in its own memory and says when it lets go. Millions are
+//! nothing to it, and an [`Inode`] takes some 400 bytes. So where the objects of a pool take more
+//! than they may, those that could be read again are put *to rest*: dropped, but for how often the
+//! kernel looked them up. A look-up by number revives one.
 //!
 //! ## Definitions
-//! *Live*: there is an object. *At rest*: there is a count of lookups, and no object. *Pinned*: live, and not to be dropped.
+//! *Live*: there is an object. *At rest*: there is a count of lookups, and no object. *Pinned*:
+//! live, and not to be dropped.
 //!
 //! ## States
 //! ```text
@@ -16,27 +18,36 @@
 //! ```
 //!
 //! ## Invariants
-//! [inode_cache.1] A number is live or at rest, never both, and all its lookups are counted where it is.      assert: `Shard::insert`
-//! [inode_cache.2] A dropped object holds nothing that the names tree does not hold: it is clean, committed, and has no other
-//!      holder. `fsync` of a revived inode finds no change to wait for, and there is none.                 `is_idle`
-//! [inode_cache.3] Nothing without links rests: an orphan stays until the last lookup is given back, which finds the object and has
-//!      it reclaimed.                                              `is_idle`; test: `posix`, `tests/resting.rs`
-//! [inode_cache.4] A record read from the tree becomes an object only if no object of its shard that differed from the tree was
-//!      dropped since before it was read. Dropping what was only read disturbs no reader.      `Shard::drop_inode`; test: `posix`,
-//!      `tests/resting.rs`
+//! [inode_cache.1] A number is live or at rest, never both, and all its lookups are counted where
+//!      it is.
+//!      assert: `Shard::insert`
+//! [inode_cache.2] A dropped object holds nothing that the names tree does not hold: it is clean,
+//!      committed, and has no other holder. `fsync` of a revived inode finds no change to wait for,
+//!      and there is none.
+//!      `is_idle`
+//! [inode_cache.3] Nothing without links rests: an orphan stays until the last lookup is given
+//!      back, which finds the object and has it reclaimed.
+//!      `is_idle`; test: `posix`, `tests/resting.rs`
+//! [inode_cache.4] A record read from the tree becomes an object only if no object of its shard
+//!      that differed from the tree was dropped since before it was read. Dropping what was only
+//!      read disturbs no reader.
+//!      `Shard::drop_inode`; test: `posix`, `tests/resting.rs`
 //! [inode_cache.5] One hold of a shard's lock looks at no more than [`SWEEP_AT_ONCE`] objects.
 //!
 //! ## Which rest, and when
-//! Each shard lists its objects in a clock. One that comes moves the hand up to [`STEPS`] places while there are too many; one that was used
-//! since the hand came by gets another turn. A sync goes round once if there are too many then. So an operation pays for four looks
-//! at most, and what exceeds the limit is what was pinned when its shard's hand came by: what two txgs changed, which
-//! admission bounds. There are too many if the pool's are above its limit, and the dataset's shard has more than its even share: a
-//! busy dataset may take all, and an idle one that did takes it from nobody.
+//! Each shard lists its objects in a clock. One that comes moves the hand up to [`STEPS`] places
+//! while there are too many; one that was used since the hand came by gets another turn. A sync
+//! goes round once if there are too many then. So an operation pays for four looks at most, and
+//! what exceeds the limit is what was pinned when its shard's hand came by: what two txgs changed,
+//! which admission bounds. There are too many if the pool's are above its limit, and the dataset's
+//! shard has more than its even share: a busy dataset may take all, and an idle one that did takes
+//! it from nobody.
 //!
 //! ## What rest costs
-//! Numbers are counted up, so neighbours rest together: a bit each, 64 in an entry of 17 to 39 bytes. That is half a byte an inode where
-//! all rest, and an entry each where one in 64 does. A second lookup is counted apart, for as much again. To revive is to read
-//! a record from the names tree, and it may fail as that does; the lookups stay then.
+//! Numbers are counted up, so neighbours rest together: a bit each, 64 in an entry of 17 to 39
+//! bytes. That is half a byte an inode where all rest, and an entry each where one in 64 does. A
+//! second lookup is counted apart, for as much again. To revive is to read a record from the names
+//! tree, and it may fail as that does; the lookups stay then.
 //!
 //! ## Lock order
 //! A shard, then an inode's lock, then `dirty`.
@@ -51,11 +62,13 @@ use steadfast_format::{InodeId, Txg};
 
 pub(crate) const SHARDS: usize = 16;
 
-/// Objects a shard may have whatever the limit: beside many datasets one that is small still has some.
+/// Objects a shard may have whatever the limit: beside many datasets one that is small still has
+/// some.
 const SHARD_LIVE_MIN: usize = 1;
 
-/// Bytes of an object: it itself, its counts of owners, what the allocator rounds up; its entry in the map, whose slots of 17 bytes
-/// are between seven in 16 and seven in eight used; its place in the clock.
+/// Bytes of an object: it itself, its counts of owners, what the allocator rounds up; its entry in
+/// the map, whose slots of 17 bytes are between seven in 16 and seven in eight used; its place in
+/// the clock.
 const LIVE_BYTES: usize = size_of::<Inode>() + 16 + 8 + 28 + 12;
 
 /// Room for the inodes in memory of datasets that share it.
@@ -202,7 +215,8 @@ pub(crate) struct Shard {
     pub(crate) clock: Vec<InodeId>,
     pub(crate) hand: usize,
     pub(crate) resting: Resting,
-    /// Number of objects dropped that differed from the tree: whoever read a record before that may hold an old one. [inode_cache.4]
+    /// Number of objects dropped that differed from the tree: whoever read a record before that may
+    /// hold an old one. [inode_cache.4]
     pub(crate) dropped: u64,
     pub(crate) room: Arc<InodeRoom>,
 }
@@ -331,7 +345,8 @@ impl Drop for Inodes {
 }
 
 impl Inode {
-    /// True if nothing is lost with this object that the trees do not have: [inode_cache.2], [inode_cache.3].
+    /// True if nothing is lost with this object that the trees do not have: [inode_cache.2],
+    /// [inode_cache.3].
     ///
     /// Its notes for the log are useless once its last change is committed. The pattern of its
     /// reads is found out again.

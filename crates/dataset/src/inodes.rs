@@ -1,4 +1,5 @@
-//! Inodes by number: found, made, changed, forgotten, reclaimed (ZFS: `zfs_zget`, `zfs_zinactive`, `zfs_rmnode`).
+//! Inodes by number: found, made, changed, forgotten, reclaimed (ZFS: `zfs_zget`, `zfs_zinactive`,
+//! `zfs_rmnode`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,8 @@ use crate::inode_cache::Shard;
 use crate::owners::owned_by;
 use crate::{Error, Result};
 
-/// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB of them.
+/// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB
+/// of them.
 const TOUCHED_MAX: usize = 32_768;
 
 impl Dataset {
@@ -57,7 +59,8 @@ impl Dataset {
                 record.allocated = self.count_allocated(id)?;
             }
             let mut shard = self.inodes.shard(id);
-            // If it was in memory, changed and dropped again meanwhile, the record read may be an old one. [inode_cache.4]
+            // If it was in memory, changed and dropped again meanwhile, the record read may be an
+            // old one. [inode_cache.4]
             if shard.is_live(id) || shard.dropped != dropped {
                 continue;
             }
@@ -70,8 +73,8 @@ impl Dataset {
         }
     }
 
-    /// Number and object of a new inode, known to nobody yet, with one reference; `record` is what the caller puts into
-    /// the names tree.
+    /// Number and object of a new inode, known to nobody yet, with one reference; `record` is what
+    /// the caller puts into the names tree.
     pub fn new_inode(&self, op: &Operation<'_>, mut record: InodeRecord) -> (Arc<Inode>, InodeRecord) {
         let id = InodeId(self.next_inode.fetch_add(1, Ordering::Relaxed));
         record.generation = op.txg().0;
@@ -113,7 +116,8 @@ impl Dataset {
         result
     }
 
-    /// Notes that an inode differs from what is stored. Under its lock, inside an operation of `txg`.
+    /// Notes that an inode differs from what is stored. Under its lock, inside an operation of
+    /// `txg`.
     pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
         state.changed = txg;
         (state.record_dirty, state.altered) = (true, true);
@@ -126,8 +130,9 @@ impl Dataset {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Changes times only, without an operation's cost and without hurrying a commit: for atime. Lost in a crash. Where very
-    /// many were changed so, that is a reason to commit: an inode that is dirty cannot rest.
+    /// Changes times only, without an operation's cost and without hurrying a commit: for atime.
+    /// Lost in a crash. Where very many were changed so, that is a reason to commit: an inode that
+    /// is dirty cannot rest.
     pub fn touch(&self, inode: &Arc<Inode>, f: impl FnOnce(&mut InodeRecord)) {
         let mut state = inode.state.lock();
         f(&mut state.record);
@@ -151,13 +156,14 @@ impl Dataset {
         }
     }
 
-    /// Gives references back. The last one of an inode without links starts its reclaim: the answer is true, and the
-    /// caller calls [`Dataset::reclaim`].
+    /// Gives references back. The last one of an inode without links starts its reclaim: the answer
+    /// is true, and the caller calls [`Dataset::reclaim`].
     pub fn forget(&self, inode: &Arc<Inode>, refs: u64) -> bool {
         self.forget_in(&mut self.inodes.shard(inode.id), inode, refs)
     }
 
-    /// The same by number, in one step, and without reading what rests. `None` where nothing is to be reclaimed.
+    /// The same by number, in one step, and without reading what rests. `None` where nothing is to
+    /// be reclaimed.
     pub fn forget_number(&self, id: InodeId, refs: u64) -> Option<Arc<Inode>> {
         let mut shard = self.inodes.shard(id);
         let Some(inode) = shard.get(id).map(Arc::clone) else {
@@ -207,7 +213,8 @@ impl Dataset {
         }
     }
 
-    /// All references are gone at once (an unmount). Gives the inodes without links, to be reclaimed.
+    /// All references are gone at once (an unmount). Gives the inodes without links, to be
+    /// reclaimed.
     pub fn forget_all(&self) -> Vec<Arc<Inode>> {
         let mut orphans = Vec::new();
         let committed = self.txgs.commits.committed();
@@ -276,7 +283,8 @@ impl Dataset {
         self.batch(changes)
     }
 
-    /// Inodes without links that a crash or an unmount left behind. Call once after opening, reclaim each.
+    /// Inodes without links that a crash or an unmount left behind. Call once after opening,
+    /// reclaim each.
     pub fn orphans(&self) -> Result<Vec<InodeId>> {
         let mut found = Vec::new();
         for item in self.names.range(NamesKey::orphans()..NamesKey::all_of(ROOT_INODE)) {
@@ -288,7 +296,8 @@ impl Dataset {
         Ok(found)
     }
 
-    /// Path of an inode below the root directory, without a leading slash; `None` if it has no name any more.
+    /// Path of an inode below the root directory, without a leading slash; `None` if it has no name
+    /// any more.
     pub fn path_of(&self, id: InodeId) -> Result<Option<Vec<u8>>> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut at = id;

@@ -15,11 +15,11 @@ pub(crate) struct Layer {
     /// By the offset at which the record begins.
     pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) cuts: RangeSet,
-    /// Records that became what a block holds which was there before, by the offset at which they begin. Data and cuts of
-    /// the same layer win over them.
+    /// Records that became what a block holds which was there before, by the offset at which they
+    /// begin. Data and cuts of the same layer win over them.
     pub(crate) shared: BTreeMap<u64, Shared>,
-    /// Blocks written early of records that were changed or cut afterwards: nothing refers to them, and the sync of this
-    /// layer frees them.
+    /// Blocks written early of records that were changed or cut afterwards: nothing refers to them,
+    /// and the sync of this layer frees them.
     pub(crate) stale: Vec<BlockPointer>,
 }
 
@@ -49,7 +49,8 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// For content that is a part of the record, or all of it, and contains these bytes if it is as long as they.
+    /// For content that is a part of the record, or all of it, and contains these bytes if it is as
+    /// long as they.
     pub fn of(this: Option<&Arc<Packed>>, length: usize) -> Option<(Compression, &[u8])> {
         let packed = this.filter(|packed| packed.length == length)?;
         Some((packed.compression, &packed.bytes))
@@ -59,15 +60,16 @@ impl Packed {
 /// The written parts of one record.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Disjoint, not adjacent; by offset in the record. An early write of the record shares a chunk meanwhile, and a
-    /// change then makes another one.
+    /// Disjoint, not adjacent; by offset in the record. An early write of the record shares a chunk
+    /// meanwhile, and a change then makes another one.
     chunks: BTreeMap<usize, Arc<Buffer>>,
     /// Bytes of space reserved for it.
     charged: u64,
     /// An overlay of it fits into its extent, whatever the sync under way does.
     overlay: bool,
     early: Early,
-    /// Its bytes as they came compressed: they are one chunk, from its beginning. Gone with any change. [early.1]
+    /// Its bytes as they came compressed: they are one chunk, from its beginning. Gone with any
+    /// change. [early.1]
     packed: Option<Arc<Packed>>,
 }
 
@@ -137,8 +139,8 @@ pub(crate) fn record_space(grain: Grain, length: u64) -> u64 {
     length.next_multiple_of(grain.unit) + if grain.sealed { grain.unit } else { 0 }
 }
 
-/// Space that an overlay of so many bytes takes in the worst case. The first record may have bytes in the tree itself
-/// that move into the overlay; they are no more than a unit.
+/// Space that an overlay of so many bytes takes in the worst case. The first record may have bytes
+/// in the tree itself that move into the overlay; they are no more than a unit.
 fn overlay_space(grain: Grain, start: u64, bytes: u64) -> u64 {
     record_space(grain, bytes) + if start == 0 { grain.unit.max(Extent::INLINE_MAX as u64) } else { 0 }
 }
@@ -154,8 +156,8 @@ impl Layer {
         self.records.values().map(Record::bytes).chain(shared).sum()
     }
 
-    /// Writes `data` at `offset` of a file that is `size` bytes long afterwards. `complete` hears of each record that is to
-    /// be listed for being written early.
+    /// Writes `data` at `offset` of a file that is `size` bytes long afterwards. `complete` hears
+    /// of each record that is to be listed for being written early.
     pub(crate) fn write(
         &mut self,
         terms: Terms<'_>,
@@ -220,8 +222,8 @@ impl Layer {
         self.shared.insert(start, shared);
     }
 
-    /// Divides ranges of which neither data nor cuts of this layer know anything into those that shared records have, with
-    /// where these begin, and the rest.
+    /// Divides ranges of which neither data nor cuts of this layer know anything into those that
+    /// shared records have, with where these begin, and the rest.
     pub(crate) fn split_shared(
         &self,
         record_size: u64,
@@ -257,8 +259,8 @@ impl Layer {
         self.shared.range(first..range.end).next().is_some() || known(self.state_at(record_size, range.start))
     }
 
-    /// Fills what this layer knows of the `wanted` ranges into `out`, whose first byte is `base` of the file. Returns
-    /// the ranges it knows nothing of.
+    /// Fills what this layer knows of the `wanted` ranges into `out`, whose first byte is `base` of
+    /// the file. Returns the ranges it knows nothing of.
     pub(crate) fn fill(
         &self,
         record_size: u64,
@@ -340,7 +342,8 @@ impl Layer {
         kept
     }
 
-    /// The bytes of a record that is listed for being written early and has not changed since, and how they came compressed.
+    /// The bytes of a record that is listed for being written early and has not changed since, and
+    /// how they came compressed.
     pub(crate) fn begin_early(&mut self, start: u64) -> Option<(Arc<Buffer>, Option<Arc<Packed>>)> {
         let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Listed))?;
         record.early = Early::Writing;
@@ -385,8 +388,9 @@ impl Layer {
 }
 
 impl Record {
-    /// Space to be reserved for it, if it is `length` bytes long. An overlay and as much again, which lets sync fold about one
-    /// record for each that it would take to fill one; or the whole record, if that is less or no overlay will do.
+    /// Space to be reserved for it, if it is `length` bytes long. An overlay and as much again,
+    /// which lets sync fold about one record for each that it would take to fill one; or the whole
+    /// record, if that is less or no overlay will do.
     fn space(&self, grain: Grain, start: u64, length: u64) -> u64 {
         let whole = record_space(grain, length);
         // Between the chunks of the first record there may be bytes of the tree itself.
@@ -476,7 +480,8 @@ impl Record {
     /// Returns the bytes of memory added.
     fn write(&mut self, record_size: u64, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
-        // Sequential writes and overwrites extend a chunk that is there; anything else makes a new one.
+        // Sequential writes and overwrites extend a chunk that is there; anything else makes a new
+        // one.
         let (at, chunk) = match self.chunks.range_mut(..=offset).next_back() {
             Some((&at, bytes)) if at + bytes.len() >= offset => (at, std::mem::take(bytes)),
             _ => (offset, Arc::default()),
@@ -524,7 +529,8 @@ impl Record {
     }
 }
 
-/// Sees to it that `bytes`, which will not become longer than `most`, can become `needed` bytes long.
+/// Sees to it that `bytes`, which will not become longer than `most`, can become `needed` bytes
+/// long.
 fn make_room(bytes: &mut Buffer, needed: usize, most: usize) {
     if needed > bytes.capacity() {
         // A buffer that grows once will grow again.

@@ -13,28 +13,34 @@
 //! cuts     ranges cut in earlier txgs whose extents are not all freed yet    per dataset, changed by sync only
 //! extents  what the last sync stored                                        extents tree, changed by sync only
 //! ```
-//! A record may also be *shared* in a layer: it is what a block holds that another record refers to (`share`); data and cuts of the same
-//! layer win over it.
+//! A record may also be *shared* in a layer: it is what a block holds that another record refers to
+//! (`share`); data and cuts of the same layer win over it.
 //!
-//! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part of a record and reads
-//! no content; what covers a record in part becomes an overlay of its extent when it is synced (`overlaid`). A truncation or
-//! a punched hole is one range in the open layer, whatever the size of the file.
+//! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part
+//! of a record and reads no content; what covers a record in part becomes an overlay of its extent
+//! when it is synced (`overlaid`). A truncation or a punched hole is one range in the open layer,
+//! whatever the size of the file.
 //!
 //! ## Invariants
-//! [dataset.1] Bytes at and above a file's size read as zeros in the layers taken together: shrinking cuts to the end.
-//!                                                                  test: `a_file_that_grows_again_shows_zeros`
-//! [dataset.2] Only sync changes the extents tree and the cuts, and only one sync runs at a time.        assert: `sync`
+//! [dataset.1] Bytes at and above a file's size read as zeros in the layers taken together:
+//!      shrinking cuts to the end.
+//!      test: `a_file_that_grows_again_shows_zeros`
+//! [dataset.2] Only sync changes the extents tree and the cuts, and only one sync runs at a time.
+//!      assert: `sync`
 //! [dataset.3] Freeze hands exactly the changes of operations that entered the txg to its sync.
-//! [dataset.4] Every inode with nlink 0 is listed as an orphan until its content is cut and its names items go, in one txg.
-//!                                                                              test: `orphans_are_reclaimed_at_open`
-//! [dataset.5] Extents of one file do not overlap, and begin at multiples of its record size.    `check`
-//! [dataset.6] An operation's changes to the names tree are one batch of the tree: others see all or none, and a refusal or a
-//!      read error leaves none.
+//! [dataset.4] Every inode with nlink 0 is listed as an orphan until its content is cut and its
+//!      names items go, in one txg.
+//!      test: `orphans_are_reclaimed_at_open`
+//! [dataset.5] Extents of one file do not overlap, and begin at multiples of its record size.
+//!      `check`
+//! [dataset.6] An operation's changes to the names tree are one batch of the tree: others see all
+//!      or none, and a refusal or a read error leaves none.
 //!
 //! ## What sync does
-//! Cuts first, a bounded number of extents (the rest stays listed in the extents tree and goes on in later txgs), then
-//! the frozen records in batches: plan, write, replace the extents, free what they replaced. Then the extents tree,
-//! then the names tree. A crash at any line leaves the roots of the txg before.
+//! Cuts first, a bounded number of extents (the rest stays listed in the extents tree and goes on
+//! in later txgs), then the frozen records in batches: plan, write, replace the extents, free what
+//! they replaced. Then the extents tree, then the names tree. A crash at any line leaves the roots
+//! of the txg before.
 //!
 //! ## Inodes in memory
 //! An inode's attributes are authoritative in memory while it is cached; they go to the names tree
@@ -43,13 +49,13 @@
 //! is room: `inode_cache`.
 //!
 //! ## Blocks a file occupies
-//! They are known only when its sync has ended, and the names tree of that txg is frozen by then. So a record flushed
-//! with data on its way says "not noted"; it is noted with the next flush. Only a file whose inode was forgotten
-//! in between has its extents counted when it is next looked at.
+//! They are known only when its sync has ended, and the names tree of that txg is frozen by then.
+//! So a record flushed with data on its way says "not noted"; it is noted with the next flush. Only
+//! a file whose inode was forgotten in between has its extents counted when it is next looked at.
 //!
 //! ## Lock order
-//! Gate; names mutex of `posix`; one inode's lock (never two, but parent before child in `posix`); the map of inodes; the
-//! names tree. No lock but the gate is held while a block is read.
+//! Gate; names mutex of `posix`; one inode's lock (never two, but parent before child in `posix`);
+//! the map of inodes; the names tree. No lock but the gate is held while a block is read.
 #![forbid(unsafe_code)]
 
 mod ahead;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use steadfast_blockio::{BlockBytes, BlockWrite, Blocks, Error as BlockError};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg};
 
-/// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read after they were
-/// dropped. Freed blocks stay readable until [`MemoryBlocks::drop_freed`], as on devices until the commit.
+/// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read
+/// after they were dropped. Freed blocks stay readable until [`MemoryBlocks::drop_freed`], as on
+/// devices until the commit.
 #[derive(Default)]
 pub struct MemoryBlocks {
     state: Mutex<State>,
@@ -100,7 +101,8 @@ impl MemoryBlocks {
         state.blocks.len() - state.freed.len()
     }
 
-    /// Bytes that blocks occupy that are not freed, each rounded up to the unit, and counted for each reference.
+    /// Bytes that blocks occupy that are not freed, each rounded up to the unit, and counted for
+    /// each reference.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let state = self.state.lock();
@@ -126,14 +128,14 @@ impl MemoryBlocks {
         self.state.lock().writes_left = writes;
     }
 
-    /// From now on `watcher` is called before blocks are written, with their kind, on the thread that writes: what it
-    /// reads then is what others may read in the middle of a sync.
+    /// From now on `watcher` is called before blocks are written, with their kind, on the thread
+    /// that writes: what it reads then is what others may read in the middle of a sync.
     pub fn watch_writes(&self, watcher: impl Fn(BlockKind) + Send + Sync + 'static) {
         *self.watcher.lock() = Some(Box::new(watcher));
     }
 
-    /// From now on `watcher` is called with each block that was read, on the thread that reads, before that gets it: what is done
-    /// meanwhile comes between the block and its reader.
+    /// From now on `watcher` is called with each block that was read, on the thread that reads,
+    /// before that gets it: what is done meanwhile comes between the block and its reader.
     pub fn watch_reads(&self, watcher: impl Fn(&BlockPointer) + Send + Sync + 'static) {
         *self.read_watcher.lock() = Some(Arc::new(watcher));
     }

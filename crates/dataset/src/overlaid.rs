@@ -1,22 +1,27 @@
 //! # Records with overlays
 //!
-//! A small write into a large record is stored as an *overlay* beside the record's block, the *base*, which is neither
-//! read nor written again. A record that has gathered much is *folded*: put together, written as one block, and its base
-//! and overlays are freed. docs/decisions/0040-overlays.md has the arithmetic.
+//! A small write into a large record is stored as an *overlay* beside the record's block, the
+//! *base*, which is neither read nor written again. A record that has gathered much is *folded*:
+//! put together, written as one block, and its base and overlays are freed.
+//! docs/decisions/0040-overlays.md has the arithmetic.
 //!
 //! ## Definitions
 //! *Visible*: a byte of a base or an overlay is visible if no later overlay covers it.
-//! *Settled*: nothing of an extent can go without changing what is read: [`settled`].
-//! *Waste* of an extent: what its blocks store, or occupy, beyond what its visible bytes would in one block.
+//! *Settled*: nothing of an extent can go without changing what is read: [`settled`]. *Waste* of an
+//! extent: what its blocks store, or occupy, beyond what its visible bytes would in one block.
 //!
 //! ## Invariants
-//! [overlay.1] A stored extent is settled: each of its blocks has a visible byte, at most one of its overlays is zeros (the last),
-//!      and its length is the end of its last visible byte.                                  `check`
-//! [overlay.2] An overlay for which an operation reserved nothing but an overlay fits into its extent, whatever the sync under
-//!      way adds before it ([`has_room`]). So sync never has to fold a record whose fold nobody reserved.
-//! [overlay.3] A fold is written from what operations of its txg reserved: that of its record (as a rewrite of the whole), or
-//!      what is spare of the others; or from a share of what nobody has reserved (`plan`, `fold`).
-//! [overlay.4] Each block of an extent is freed once: when an extent without it replaces the extent.
+//! [overlay.1] A stored extent is settled: each of its blocks has a visible byte, at most one of
+//!      its overlays is zeros (the last), and its length is the end of its last visible byte.
+//!      `check`
+//! [overlay.2] An overlay for which an operation reserved nothing but an overlay fits into its
+//!      extent, whatever the sync under way adds before it ([`has_room`]). So sync never has to
+//!      fold a record whose fold nobody reserved.
+//! [overlay.3] A fold is written from what operations of its txg reserved: that of its record (as a
+//!      rewrite of the whole), or what is spare of the others; or from a share of what nobody has
+//!      reserved (`plan`, `fold`).
+//! [overlay.4] Each block of an extent is freed once: when an extent without it replaces the
+//!      extent.
 
 use crate::RangeSet;
 use crate::store::occupied;
@@ -38,15 +43,17 @@ const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_
 /// Bytes of an extent besides its overlays, at most: its head and its base.
 const EXTENT_BYTES_MAX: usize = 32 + BlockPointer::ENCODED_SIZE;
 
-/// By how much numbers in a pointer that is not known yet may be longer than those of a made-up one.
+/// By how much numbers in a pointer that is not known yet may be longer than those of a made-up
+/// one.
 const UNKNOWN_POINTER: usize = 64;
 
-/// Bytes stored beyond what the record would be folded, in 32nds of that, at which it is folded: least and greatest. Which
-/// one counts differs by record, so that records written at the same rate are not all folded in the same txg.
+/// Bytes stored beyond what the record would be folded, in 32nds of that, at which it is folded:
+/// least and greatest. Which one counts differs by record, so that records written at the same rate
+/// are not all folded in the same txg.
 const FOLD_STORED: Range<u64> = 16..41;
 
-/// The same of bytes occupied, over the one of bytes stored: seals and small overlays fill units badly, and that alone should
-/// not hasten folds until it is this much.
+/// The same of bytes occupied, over the one of bytes stored: seals and small overlays fill units
+/// badly, and that alone should not hasten folds until it is this much.
 const FOLD_OCCUPIED: (u64, u64) = (5, 3);
 
 /// A part of a record that one block gives.
@@ -127,7 +134,8 @@ pub(crate) fn settled(overlaid: Overlaid) -> Option<Extent> {
         kept.remove(0);
     }
     length = length.max(base.map_or(0, |base| base.length.into()));
-    // Zeros that no later overlay covers may as well be the last one; they count where something lies below.
+    // Zeros that no later overlay covers may as well be the last one; they count where something
+    // lies below.
     let mut below = RangeSet::default();
     below.insert(0..base.map_or(0, |base| base.length.into()));
     kept.iter().flat_map(|(overlay, _)| &overlay.ranges).for_each(|range| below.insert(wide(range)));
@@ -144,7 +152,8 @@ pub(crate) fn settled(overlaid: Overlaid) -> Option<Extent> {
     }
 }
 
-/// True if whatever the sync under way and the next one add to this extent fits into a leaf value. [overlay.2]
+/// True if whatever the sync under way and the next one add to this extent fits into a leaf value.
+/// [overlay.2]
 pub(crate) fn has_room(value: &[u8]) -> bool {
     value.len() + 2 * TXG_BYTES_MAX <= node::VALUE_BYTES_MAX
 }
@@ -164,7 +173,8 @@ pub(crate) fn fits(extent: &Extent) -> bool {
     extent.encode().len() + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX
 }
 
-/// True if a record wastes so much that it is worth folding, if so many 32nds are allowed of what is else.
+/// True if a record wastes so much that it is worth folding, if so many 32nds are allowed of what
+/// is else.
 pub(crate) fn is_worth_folding(
     blocks: &dyn Blocks,
     inode: InodeId,

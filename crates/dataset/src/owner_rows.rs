@@ -1,4 +1,5 @@
-//! Owners in the extents tree: counting, charging in sync, quotas (ZFS: `zfs userspace`, `dmu_objset_userquota`). Theory: [`crate::owners`].
+//! Owners in the extents tree: counting, charging in sync, quotas (ZFS: `zfs userspace`,
+//! `dmu_objset_userquota`). Theory: [`crate::owners`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::owners::{Entry, OwnedBy, OwnerAccount, OwnerQuota, Stage, both, owned
 use crate::{Error, Problem, Result};
 
 impl Dataset {
-    /// From now on owners are counted, as the pool's format allows: at once, if the trees hold it, else with the next txg.
+    /// From now on owners are counted, as the pool's format allows: at once, if the trees hold it,
+    /// else with the next txg.
     pub fn count_owners(&self) {
         let mut state = self.owners.state.lock();
         if state.stage == Stage::Off {
@@ -56,7 +58,8 @@ impl Dataset {
         Some(Arc::new(OwnerAccount { above, owners: Arc::clone(&self.owners), owner }))
     }
 
-    /// Refuses one object more for owners who have as many as they may. Under the lock of names. [owners.4]
+    /// Refuses one object more for owners who have as many as they may. Under the lock of names.
+    /// [owners.4]
     pub fn check_object_quota(&self, uid: u32, gid: u32) -> Result<()> {
         if !self.owners.limited.load(Ordering::Relaxed) {
             return Ok(());
@@ -72,8 +75,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Refuses to give an inode to owners whose quotas would not hold it. Waits for commits that may make room, so without a
-    /// gate or lock held.
+    /// Refuses to give an inode to owners whose quotas would not hold it. Waits for commits that
+    /// may make room, so without a gate or lock held.
     pub fn check_new_owner(&self, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         if !self.owners.limited.load(Ordering::Relaxed) {
             return Ok(());
@@ -161,7 +164,8 @@ impl Dataset {
         }
     }
 
-    /// Charges what a sync changed of bytes, moves what changed its owner, and writes rows into the extents tree.
+    /// Charges what a sync changed of bytes, moves what changed its owner, and writes rows into the
+    /// extents tree.
     pub(crate) fn sync_owners(
         &self,
         txg: Txg,
@@ -249,7 +253,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Counts what each owner has in a names tree, with the extents as they are. Both trees are walked side by side.
+    /// Counts what each owner has in a names tree, with the extents as they are. Both trees are
+    /// walked side by side.
     fn count_all_owners(&self, names: Option<BlockPointer>) -> Result<HashMap<Owner, OwnerRow>> {
         let store = Arc::clone(&self.names_store) as _;
         let names = Tree::open(store, Arc::clone(&self.cache), names, Options::DATASET);

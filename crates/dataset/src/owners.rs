@@ -1,21 +1,28 @@
 //! Space and inodes by user and group: counted with the content, in one txg, and held to quotas.
 //!
 //! ## Definitions
-//! A file is *charged* to its user and to its group with the bytes its content occupies (`allocated`, what `stat` tells in blocks)
-//! and as one object. Directories, links and orphans are objects too.
+//! A file is *charged* to its user and to its group with the bytes its content occupies
+//! (`allocated`, what `stat` tells in blocks) and as one object. Directories, links and orphans are
+//! objects too.
 //!
 //! ## Invariants
-//! [owners.1] An owner's row in the extents tree of a txg is the sum over the inodes in the names tree of that txg: bytes change
-//!      in sync, together with the extents; objects as they were at freeze.            `check_owners`; test: `owners`
-//! [owners.2] `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what that owner is charged for it. A change of
-//!      owner moves just these, in the sync of its txg, before that sync's own growth.
-//! [owners.3] A write is admitted only if bytes + promised + its worst case are within the quota; and refused while anything is
-//!      promised or was given up only after a commit (as `txg` does with space).
-//! [owners.4] Objects are counted as operations go, under the lock of names: an object quota is reached to the object.
+//! [owners.1] An owner's row in the extents tree of a txg is the sum over the inodes in the names
+//!      tree of that txg: bytes change in sync, together with the extents; objects as they were at
+//!      freeze.
+//!      `check_owners`; test: `owners`
+//! [owners.2] `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what
+//!      that owner is charged for it. A change of owner moves just these, in the sync of its txg,
+//!      before that sync's own growth.
+//! [owners.3] A write is admitted only if bytes + promised + its worst case are within the quota;
+//!      and refused while anything is promised or was given up only after a commit (as `txg` does
+//!      with space).
+//! [owners.4] Objects are counted as operations go, under the lock of names: an object quota is
+//!      reached to the object.
 //!
 //! ## Old datasets
-//! A dataset of a pool that did not count is counted once, by the sync of its first txg after the pool may: it walks both
-//! trees as that txg leaves them. The next txg writes the rows, and the key `Owners`, which says that it was done.
+//! A dataset of a pool that did not count is counted once, by the sync of its first txg after the
+//! pool may: it walks both trees as that txg leaves them. The next txg writes the rows, and the key
+//! `Owners`, which says that it was done.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -110,7 +110,8 @@ impl NewOverlay {
     }
 }
 
-/// An extent as what overlays go over. Bytes of the tree itself are not: they move into the overlay.
+/// An extent as what overlays go over. Bytes of the tree itself are not: they move into the
+/// overlay.
 fn under_of(extent: Option<&Extent>) -> Overlaid {
     match extent {
         None | Some(Extent::Inline(_)) => Overlaid::default(),
@@ -176,8 +177,8 @@ impl Dataset {
         Ok(offsets)
     }
 
-    /// Decides about a record. `spare` is what operations of the txg reserved beyond what will be written for them.
-    /// `None`: nothing changes.
+    /// Decides about a record. `spare` is what operations of the txg reserved beyond what will be
+    /// written for them. `None`: nothing changes.
     pub(crate) fn plan(
         &self,
         txg: Txg,
@@ -308,8 +309,9 @@ impl Dataset {
         fits.then_some((over, extent))
     }
 
-    /// A record that should be written whole, and of which not all can be read: what can be read of its overlays, and what was
-    /// written, becomes one overlay above what cannot. `None` where the pool or the form of an extent does not allow it.
+    /// A record that should be written whole, and of which not all can be read: what can be read of
+    /// its overlays, and what was written, becomes one overlay above what cannot. `None` where the
+    /// pool or the form of an extent does not allow it.
     fn salvage(&self, txg: Txg, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Option<NewOverlay> {
         if !self.overlays.load(Ordering::Relaxed) {
             return None;
@@ -367,8 +369,8 @@ impl Dataset {
         is_valid.then_some(over)
     }
 
-    /// The last resort: the record stays what it was, but for an end that was cut off. Its new bytes are lost, and all
-    /// of it is noted as damaged.
+    /// The last resort: the record stays what it was, but for an end that was cut off. Its new
+    /// bytes are lost, and all of it is noted as damaged.
     fn left(&self, inode: InodeId, changes: &Frozen, offset: u64, below: Option<&Extent>) -> NewOverlay {
         self.note_damage(inode, offset..offset + changes.length_of(offset));
         let mut under = under_of(below);
@@ -433,7 +435,8 @@ impl Dataset {
         changes.layer.records.iter().map(spare).sum()
     }
 
-    /// The new content of a record: what is stored, cut, then written over. Reads what shows and nothing else.
+    /// The new content of a record: what is stored, cut, then written over. Reads what shows and
+    /// nothing else.
     fn rebuild(
         &self,
         inode: InodeId,
@@ -468,8 +471,9 @@ impl Dataset {
         Ok(content)
     }
 
-    /// Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case, those that
-    /// were written only where compression may take them (else a disk filled with zeros stays empty).
+    /// Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody
+    /// wrote in any case, those that were written only where compression may take them (else a disk
+    /// filled with zeros stays empty).
     pub(crate) fn without_zeros(&self, mut content: Content, record: Option<&Record>) -> Content {
         let written = record.map_or(0, |record| record.end().min(content.len()));
         content.length = self.length_without_zeros(&content, written);

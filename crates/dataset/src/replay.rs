@@ -1,9 +1,10 @@
-//! Replay (ZFS: `zil_replay`): groups of the intent log bring an opened dataset to the state in which they were drafted. Streams
-//! consist of the same records. A stream comes from anybody, so each record of a frame is checked against the dataset before
-//! any of them is applied.
+//! Replay (ZFS: `zil_replay`): groups of the intent log bring an opened dataset to the state in
+//! which they were drafted. Streams consist of the same records. A stream comes from anybody, so
+//! each record of a frame is checked against the dataset before any of them is applied.
 //!
-//! A record is a state, so replaying a group twice, or over a newer root, changes nothing [journal.3]. All changes of a replay
-//! belong to an open txg, so a crash inside it leaves the root and the log as they were.
+//! A record is a state, so replaying a group twice, or over a newer root, changes nothing
+//! [journal.3]. All changes of a replay belong to an open txg, so a crash inside it leaves the root
+//! and the log as they were.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub struct ReceivedContent<'b> {
     pub offset: u64,
     /// It itself.
     pub bytes: &'b [u8],
-    /// The same as it came compressed, which becomes these bytes: where it is a record, it is stored so.
+    /// The same as it came compressed, which becomes these bytes: where it is a record, it is
+    /// stored so.
     pub packed: Option<(Compression, &'b [u8])>,
 }
 
@@ -101,13 +103,14 @@ impl Dataset {
         Ok(doomed)
     }
 
-    /// Makes the changes of one group, over a root of txg `base`. All its records were decoded before, so that a group is
-    /// replayed whole or not at all.
+    /// Makes the changes of one group, over a root of txg `base`. All its records were decoded
+    /// before, so that a group is replayed whole or not at all.
     pub fn replay(&self, records: &[LogRecord<'_>], base: Txg) -> Result<()> {
         self.make(records, base, Room::Promised)
     }
 
-    /// Makes the changes of one frame of a stream, waiting for room like any writer. Nobody else uses the dataset.
+    /// Makes the changes of one frame of a stream, waiting for room like any writer. Nobody else
+    /// uses the dataset.
     pub fn receive(&self, records: &[LogRecord<'_>]) -> Result<()> {
         self.make(records, Txg(0), Room::Asked)
     }

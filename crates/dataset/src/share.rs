@@ -1,9 +1,10 @@
 //! Sharing: a record of one file becomes what another one is, by referring to its block.
 //!
 //! ## The idea
-//! An operation looks up which blocks hold the source and leaves them in the target's open layer, as records ([`Shared`]) that have
-//! no bytes in memory. Sync counts the references before it frees anything, and gives the target extents with pointers that were born
-//! in its txg: so what snapshots hold of the source and of the target goes by the birth of each.
+//! An operation looks up which blocks hold the source and leaves them in the target's open layer,
+//! as records ([`Shared`]) that have no bytes in memory. Sync counts the references before it frees
+//! anything, and gives the target extents with pointers that were born in its txg: so what
+//! snapshots hold of the source and of the target goes by the birth of each.
 //!
 //! ## Why the source's blocks are still there
 //! A shared record was stored by a txg before the open one, and neither the open nor the frozen
@@ -12,12 +13,17 @@
 //! shared, since a fold of the frozen txg may be replacing it.
 //!
 //! ## Invariants
-//! [share.1] A pointer in an extent, and a pointer that is shared in a frozen layer, are references that are each freed once.
-//!                                                  test: `posix`, `sharing.rs`; `inspect check` counts them
-//! [share.2] A shared record has the content that the source had when the operation looked, whatever happens to the source.
-//! [share.3] A file whose record sizes differ from the source's is copied: records are shared as wholes.
-//! [share.4] Blocks shared between datasets are of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
-//!      its blocks are freed by no sync before the one that counts the reference.    test: `pool`, `repeats.rs`
+//! [share.1] A pointer in an extent, and a pointer that is shared in a frozen layer, are references
+//!      that are each freed once.
+//!      test: `posix`, `sharing.rs`; `inspect check` counts them
+//! [share.2] A shared record has the content that the source had when the operation looked,
+//!      whatever happens to the source.
+//! [share.3] A file whose record sizes differ from the source's is copied: records are shared as
+//!      wholes.
+//! [share.4] Blocks shared between datasets are of one domain, and the source is a snapshot that
+//!      stays until the txg of the operation is committed: its blocks are freed by no sync before
+//!      the one that counts the reference.
+//!      test: `pool`, `repeats.rs`
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +39,8 @@ use crate::dataset::Dataset;
 use crate::inode::Inode;
 use crate::layer::{Shared, index};
 
-/// Records that one operation shares at most. An operation of many would need more room for metadata at once than a small pool ever has.
+/// Records that one operation shares at most. An operation of many would need more room for
+/// metadata at once than a small pool ever has.
 const RECORDS_MAX: u64 = 64;
 /// Memory that a shared record takes in a layer.
 const SHARED_BYTES: u64 = 256;
@@ -80,7 +87,8 @@ struct Found {
 }
 
 impl Dataset {
-    /// Waits until all that an inode shows is stored in its trees. Asks each time `patience` has passed whether to go on. False if not.
+    /// Waits until all that an inode shows is stored in its trees. Asks each time `patience` has
+    /// passed whether to go on. False if not.
     pub fn wait_stored(&self, inode: &Inode, patience: Duration, go_on: impl Fn() -> bool) -> Result<bool> {
         let changed = inode.changed_txg();
         if changed <= self.txgs.commits.committed() {
@@ -95,8 +103,8 @@ impl Dataset {
         Ok(true)
     }
 
-    /// Makes a range of `target` what a range of `source` is, without copying it, as far as whole records go. `also` changes the
-    /// attributes.
+    /// Makes a range of `target` what a range of `source` is, without copying it, as far as whole
+    /// records go. `also` changes the attributes.
     pub fn share(
         &self,
         source: &Inode,
@@ -107,7 +115,8 @@ impl Dataset {
         self.share_from(self, source, target, range, also)
     }
 
-    /// The same from a file of another dataset of the pool: a snapshot that its caller keeps until this is committed. [share.4]
+    /// The same from a file of another dataset of the pool: a snapshot that its caller keeps until
+    /// this is committed. [share.4]
     pub fn share_from(
         &self,
         from: &Dataset,
@@ -154,8 +163,9 @@ impl Dataset {
         Ok(if shared == 0 { Sharing::Not(Unshared::Never) } else { Sharing::Done(shared) })
     }
 
-    /// Blocks of whole records from `range.start` on that are stored and that nothing changes, by offset; up to where that
-    /// goes, and why no further. Ranges between them are holes. Inside an operation, so that nothing of it is freed before the sync of its txg.
+    /// Blocks of whole records from `range.start` on that are stored and that nothing changes, by
+    /// offset; up to where that goes, and why no further. Ranges between them are holes. Inside an
+    /// operation, so that nothing of it is freed before the sync of its txg.
     fn stored_records(&self, inode: &Inode, record_size: u64, range: Range<u64>) -> Result<Found> {
         let mut end = range.end;
         {
@@ -194,7 +204,8 @@ impl Dataset {
         Ok(Found { records, reached: end.max(range.start), why: Unshared::NotStored })
     }
 
-    /// Puts what was found into the target's open layer, as far as it may. The bytes of which the target is now what the source was.
+    /// Puts what was found into the target's open layer, as far as it may. The bytes of which the
+    /// target is now what the source was.
     fn share_records(
         &self,
         op: &Operation<'_>,
@@ -211,7 +222,8 @@ impl Dataset {
         } else if state.record_size() != record_size {
             return 0;
         }
-        // A part of a record is shared only where nothing of the target lies behind it, and the source shows nothing there.
+        // A part of a record is shared only where nothing of the target lies behind it, and the
+        // source shows nothing there.
         let mut length = found.reached - range.source;
         let part = length % record_size;
         let last = range.source + length - part;

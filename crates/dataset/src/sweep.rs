@@ -64,7 +64,8 @@ impl Dataset {
         self.sweep(shard, STEPS);
     }
 
-    /// Goes round once where objects are too many: what was pinned when others came may have been committed since.
+    /// Goes round once where objects are too many: what was pinned when others came may have been
+    /// committed since.
     pub(crate) fn make_room_everywhere(&self) {
         for shard in &self.inodes.shards {
             let mut left = shard.lock().live.len();

@@ -1,5 +1,6 @@
-//! Sync of one dataset (ZFS: `dmu_objset_sync`, `dnode_sync`): frozen content becomes blocks and extents, then both trees are
-//! written. The pool's commit (ZFS: `spa_sync`) calls it for each dataset.
+//! Sync of one dataset (ZFS: `dmu_objset_sync`, `dnode_sync`): frozen content becomes blocks and
+//! extents, then both trees are written. The pool's commit (ZFS: `spa_sync`) calls it for each
+//! dataset.
 
 use crate::dataset::{Counters, Dataset};
 use crate::extents::extent_key;
@@ -55,14 +56,16 @@ enum NextExtent<'a> {
     Over(&'a NewOverlay),
 }
 
-/// A block of content. If it is as long as the record that arrived compressed, the compressed form goes with it.
+/// A block of content. If it is as long as the record that arrived compressed, the compressed form
+/// goes with it.
 fn block<'a>(data: &'a [u8], record: bool, packed: Option<&'a Arc<Packed>>) -> BlockWrite<'a> {
     let packed = Packed::of(packed, data.len());
     BlockWrite { kind: BlockKind::Data, level: 0, record, data: Cow::Borrowed(data), packed }
 }
 
 impl Dataset {
-    /// Writes what `freeze` handed over. An error leaves the dataset unusable for further syncs: the pool is suspended.
+    /// Writes what `freeze` handed over. An error leaves the dataset unusable for further syncs:
+    /// the pool is suspended.
     pub fn sync(&self, txg: Txg) -> Result<SyncResult> {
         let running = self.syncing.swap(true, Ordering::AcqRel);
         assert!(!running, "[dataset.2] one sync at a time");
@@ -152,7 +155,8 @@ impl Dataset {
     ) -> Result<()> {
         let size = changes.record_size;
         for cut in changes.layer.cuts.iter() {
-            // The records at the edges are rebuilt, so that what is left over for later is whole records.
+            // The records at the edges are rebuilt, so that what is left over for later is whole
+            // records.
             let first = cut.start.div_ceil(size) * size;
             let inner_end = if cut.end == u64::MAX { cut.end } else { cut.end / size * size };
             if first < inner_end {
@@ -176,7 +180,8 @@ impl Dataset {
         }
     }
 
-    /// Counts the references that records made in the txg that was frozen. Before anything of it is freed, by any dataset.
+    /// Counts the references that records made in the txg that was frozen. Before anything of it is
+    /// freed, by any dataset.
     pub fn share_frozen(&self) {
         let mut frozen = self.frozen.lock();
         let Some(frozen) = frozen.as_mut().filter(|frozen| !frozen.shares_counted) else { return };
@@ -230,9 +235,11 @@ impl Dataset {
         let mut unshared = Vec::new();
         for (inode, offset, next, old, shared) in plans {
             let mut pointer = || pointers.next().expect("one pointer a block");
-            // A new pointer is a reference of its own, even to a block that the old extent referred to.
+            // A new pointer is a reference of its own, even to a block that the old extent referred
+            // to.
             let carries = matches!(next, NextExtent::Is(_) | NextExtent::Over(_));
-            // Of what was stored equal content may have found the very block that the record was made to share: one reference more.
+            // Of what was stored equal content may have found the very block that the record was
+            // made to share: one reference more.
             let refers = !matches!(next, NextExtent::Block(_) | NextExtent::Early(_));
             let new = match next {
                 NextExtent::Is(extent) => extent,
@@ -277,8 +284,8 @@ impl Dataset {
         self.destroying.store(true, Ordering::Release);
     }
 
-    /// Frees a bounded part of the dataset's blocks; true when nothing is left. Sync context. A crash between the steps
-    /// begins again with the roots stored last.
+    /// Frees a bounded part of the dataset's blocks; true when nothing is left. Sync context. A
+    /// crash between the steps begins again with the roots stored last.
     pub fn destroy_step(&self, txg: Txg) -> Result<(bool, SyncResult)> {
         self.names_store.begin(txg);
         self.extents_store.begin(txg);

@@ -1,4 +1,5 @@
-//! Changes that neither a commit nor a log group holds yet: their places, by txg ([`crate::journal`]).
+//! Changes that neither a commit nor a log group holds yet: their places, by txg
+//! ([`crate::journal`]).
 
 use std::ops::Range;
 

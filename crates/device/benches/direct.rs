@@ -1,4 +1,5 @@
-//! Does bypassing the page cache pay? Writes and reads segments of a file both ways and prints MB/s.
+//! Does bypassing the page cache pay? Writes and reads segments of a file both ways and prints
+//! MB/s.
 //!
 //!     cargo bench -p steadfast-device --bench direct -- DIRECTORY [MIB]
 

@@ -8,11 +8,12 @@ use crate::pages::{self, SPAN_BYTES_MIN, Span};
 /// Alignment of direct transfers, in memory and on the device. Covers every disk sold.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Bytes, most often with an address that is a multiple of 4,096: then a direct transfer needs no copy. From some 60 KiB to 2 MiB
-/// they lie in memory that is kept and used again ([`crate::pages`]); otherwise they are the end of a somewhat longer
-/// allocation.
+/// Bytes, most often with an address that is a multiple of 4,096: then a direct transfer needs no
+/// copy. From some 60 KiB to 2 MiB they lie in memory that is kept and used again
+/// ([`crate::pages`]); otherwise they are the end of a somewhat longer allocation.
 ///
-/// A buffer made from a vector takes it as it is, aligned or not; transfers of it work, with a copy.
+/// A buffer made from a vector takes it as it is, aligned or not; transfers of it work, with a
+/// copy.
 #[derive(Default)]
 pub struct Buffer(Memory);
 
@@ -42,7 +43,8 @@ impl Buffer {
         Buffer(Memory::Heap { bytes, start })
     }
 
-    /// No bytes, with room for `capacity` and, if that is small, hardly more; aligned if it is large.
+    /// No bytes, with room for `capacity` and, if that is small, hardly more; aligned if it is
+    /// large.
     #[must_use]
     pub fn with_room(capacity: usize) -> Buffer {
         if capacity < SPAN_BYTES_MIN {

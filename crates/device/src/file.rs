@@ -1,10 +1,11 @@
 //! A regular file or a block device, by positional reads and writes.
 //!
-//! Large transfers, aligned to 4,096 bytes, bypass the kernel's page cache through a second descriptor
-//! ([`OpenOptions::direct`]): what they carry has a cache of its own above, and a copy into the page cache and out of it
-//! costs more processor time than everything else on the way (decision 0033). Small and unaligned ones go through the
-//! page cache, which gathers small appends, reads ahead for small reads, and is kept coherent with direct transfers by
-//! the kernel. `fdatasync` is the flush of both.
+//! Large transfers, aligned to 4,096 bytes, bypass the kernel's page cache through a second
+//! descriptor ([`OpenOptions::direct`]): what they carry has a cache of its own above, and a copy
+//! into the page cache and out of it costs more processor time than everything else on the way
+//! (decision 0033). Small and unaligned ones go through the page cache, which gathers small
+//! appends, reads ahead for small reads, and is kept coherent with direct transfers by the kernel.
+//! `fdatasync` is the flush of both.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -52,8 +53,8 @@ impl OpenOptions {
     pub const PEEK: OpenOptions = OpenOptions { access: Access::Peek, direct: false };
 }
 
-/// Smaller transfers go through the page cache: metadata gains more from what the kernel reads ahead and gathers than it
-/// loses by a copy.
+/// Smaller transfers go through the page cache: metadata gains more from what the kernel reads
+/// ahead and gathers than it loses by a copy.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 /// Buffers that one call fills (`IOV_MAX` of Linux).
@@ -65,10 +66,12 @@ pub struct FileDevice {
     identity: String,
     kind: Kind,
     writable: bool,
-    /// The descriptors, until the device is released: a thread that still holds the device when its pool is exported
-    /// must keep neither the lock on the image nor the file system below it in use. Held shared through a transfer.
+    /// The descriptors, until the device is released: a thread that still holds the device when its
+    /// pool is exported must keep neither the lock on the image nor the file system below it in
+    /// use. Held shared through a transfer.
     files: RwLock<Option<Files>>,
-    /// False once a direct transfer was refused as such: the file system wants more alignment, or cannot after all.
+    /// False once a direct transfer was refused as such: the file system wants more alignment, or
+    /// cannot after all.
     direct_works: AtomicBool,
     size_bytes: AtomicU64,
     punches: AtomicBool,
@@ -86,7 +89,8 @@ struct Files {
 }
 
 impl FileDevice {
-    /// Opens what is at `path`, changing nothing. Refuses what is missing, too small, no file or disk, or in use.
+    /// Opens what is at `path`, changing nothing. Refuses what is missing, too small, no file or
+    /// disk, or in use.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         let identity = path.display().to_string();
         let writable = options.access == Access::Write;
@@ -107,7 +111,8 @@ impl FileDevice {
             let found = if file_type.is_dir() { "a directory" } else { "neither file nor disk" };
             return Err(Error::WrongType { device: identity, found, wanted: "a file or a block device" });
         };
-        // On a block device O_EXCL without O_CREAT refuses what is mounted or part of something mounted.
+        // On a block device O_EXCL without O_CREAT refuses what is mounted or part of something
+        // mounted.
         let exclusive = kind == Kind::Disk && options.access == Access::Write;
         let flags = if exclusive { OFlags::EXCL } else { OFlags::empty() };
         let open = |flags: OFlags| {
@@ -135,7 +140,8 @@ impl FileDevice {
             Err(TryLockError::Error(error)) => return Err(io_error(&identity, Operation::Open, 0, error)),
         }
         let file = open(OFlags::empty())?;
-        // A file system without direct transfers (an old tmpfs, say) refuses the flag: then all is buffered.
+        // A file system without direct transfers (an old tmpfs, say) refuses the flag: then all is
+        // buffered.
         let direct = if options.direct { open(OFlags::DIRECT).ok() } else { None };
         let size_bytes = size(&file).map_err(|error| io_error(&identity, Operation::Open, 0, error))?;
         if size_bytes < DEVICE_SIZE_MIN {
@@ -173,7 +179,8 @@ impl FileDevice {
         files.direct.as_ref().filter(|_| self.direct_works.load(Ordering::Relaxed))
     }
 
-    /// Does a transfer of `least` bytes or more directly if it is of the kind for that; `None` if it is to go through the page cache.
+    /// Does a transfer of `least` bytes or more directly if it is of the kind for that; `None` if
+    /// it is to go through the page cache.
     fn directly(
         &self,
         files: &Files,
@@ -187,7 +194,8 @@ impl FileDevice {
             return None;
         }
         match transfer(direct) {
-            // Not a fault of the medium: the file system does not take this transfer as a direct one.
+            // Not a fault of the medium: the file system does not take this transfer as a direct
+            // one.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.direct_works.store(false, Ordering::Relaxed);
                 None
@@ -200,7 +208,8 @@ impl FileDevice {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// The byte of the device at `offset` of `place`, if `length` bytes from there are in the slot and on the device.
+    /// The byte of the device at `offset` of `place`, if `length` bytes from there are in the slot
+    /// and on the device.
     fn locate(&self, operation: Operation, place: SegmentPlace, offset: u32, length: usize) -> Result<u64> {
         let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
         let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
@@ -473,7 +482,8 @@ impl Device for FileDevice {
     }
 
     fn release(&self) {
-        // Waits for the transfers under way: when it returns, nothing of this handle keeps the image open.
+        // Waits for the transfers under way: when it returns, nothing of this handle keeps the
+        // image open.
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -491,8 +501,8 @@ fn io_error(identity: &str, operation: Operation, offset: u64, source: io::Error
     Error::Io { device: identity.to_owned(), operation, offset, source }
 }
 
-/// The process that holds a lock on a file, as far as the kernel's table tells ("1: FLOCK ADVISORY WRITE 812
-/// 08:01:1234 0 EOF").
+/// The process that holds a lock on a file, as far as the kernel's table tells ("1: FLOCK ADVISORY
+/// WRITE 812 08:01:1234 0 EOF").
 fn lock_holder(metadata: &std::fs::Metadata) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));

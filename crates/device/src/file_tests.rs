@@ -67,7 +67,8 @@ fn what_is_written_is_read_buffered_and_direct() {
     }
 }
 
-/// Large transfers may bypass the page cache, small ones do not: each finds what the other wrote, whatever their order.
+/// Large transfers may bypass the page cache, small ones do not: each finds what the other wrote,
+/// whatever their order.
 #[test]
 fn large_and_small_transfers_see_each_other() {
     const LARGE: u32 = 8 << 20;
@@ -151,7 +152,8 @@ fn a_second_opener_is_refused_and_told_who_is_first() {
     let error = FileDevice::open(&scratch.0, &OpenOptions::WRITE).unwrap_err();
     let Error::Busy { device, holder } = &error else { panic!("{error}") };
     assert_eq!(device, &scratch.0.display().to_string());
-    // Some file systems number their devices otherwise in the lock table; then nobody is named, never a stranger.
+    // Some file systems number their devices otherwise in the lock table; then nobody is named,
+    // never a stranger.
     assert!(holder.is_none_or(|id| id == std::process::id()), "{error}");
     assert!(matches!(FileDevice::open(&scratch.0, &OpenOptions::READ), Err(Error::Busy { .. })));
     let peek = FileDevice::open(&scratch.0, &OpenOptions::PEEK).unwrap();

@@ -1,18 +1,22 @@
-//! Faults on purpose: a device that fails, forgets where to write, or is slow, as long as somebody wants it to.
+//! Faults on purpose: a device that fails, forgets where to write, or is slow, as long as somebody
+//! wants it to.
 //!
 //! [`Injected`] stands between a pool and its device; its [`Injector`] is told what to do to the
 //! calls that pass. Damage to the bytes themselves (zeros, flipped bits) is not done here: it is
 //! written to the medium behind the pool's back, as decay would be.
 //!
 //! ## The model of a hard disk
-//! One head. A transfer costs its bytes at the medium's rate, and a *seek* (with half a turn in it) if it does not begin where the
-//! last one ended; a gap of at most [`SKIP_BYTES`] ahead is passed over at the medium's rate instead. Transfers wait for
-//! each other in the order in which they come. Labels lie at both ends. There is no cache: writes cost what reads cost, and a flush
-//! costs nothing more.
+//! One head. A transfer costs its bytes at the medium's rate, and a *seek* (with half a turn in it)
+//! if it does not begin where the last one ended; a gap of at most [`SKIP_BYTES`] ahead is passed
+//! over at the medium's rate instead. Transfers wait for each other in the order in which they
+//! come. Labels lie at both ends. There is no cache: writes cost what reads cost, and a flush costs
+//! nothing more.
 //!
 //! ## Invariants
-//! [injector.1] With nothing injected a call costs one look at a flag.                                     `Injector::pass`
-//! [injector.2] Nobody sleeps with the injector's lock held.                                               `Injector::pass`
+//! [injector.1] With nothing injected a call costs one look at a flag.
+//!      `Injector::pass`
+//! [injector.2] Nobody sleeps with the injector's lock held.
+//!      `Injector::pass`
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +188,8 @@ impl Injector {
         self.armings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a call pass, after the time it takes. True if a segment's bytes are to go astray; the error's number if it fails.
+    /// Lets a call pass, after the time it takes. True if a segment's bytes are to go astray; the
+    /// error's number if it fails.
     fn pass(&self, passing: &Call) -> std::result::Result<bool, i32> {
         if !self.active.load(Ordering::Acquire) {
             return Ok(false);
@@ -247,7 +252,8 @@ impl ArmedState {
         self.armed.struck += u64::from(struck);
     }
 
-    /// Takes a turn of so many nanoseconds behind those who came before. Gives how long that takes from now.
+    /// Takes a turn of so many nanoseconds behind those who came before. Gives how long that takes
+    /// from now.
     fn turn(&mut self, now: u64, nanos: u64) -> u64 {
         self.free_ns = self.free_ns.max(now).saturating_add(nanos);
         self.free_ns - now

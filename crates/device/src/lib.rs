@@ -1,16 +1,21 @@
-//! Places for segments: one file, disk, piece of memory or store of whole objects, that says honestly what it promised.
+//! Places for segments: one file, disk, piece of memory or store of whole objects, that says
+//! honestly what it promised.
 //!
-//! The room knows segments, labels and uberblocks as bytes with a place, and nothing of their content. A [`Device`]
-//! never retries, never caches what it was told to flush, and reports every failure with the device, the operation, the
-//! place and the system's own number.
+//! The room knows segments, labels and uberblocks as bytes with a place, and nothing of their
+//! content. A [`Device`] never retries, never caches what it was told to flush, and reports every
+//! failure with the device, the operation, the place and the system's own number.
 //!
 //! ## What a device promises
-//! [device.1] Writes before a [`Device::flush`] that succeeded survive a crash; later writes may survive
-//!      whole, in part, in any order, or not at all.                        `MemoryDevice` plays all of these
-//! [device.2] After a flush that failed, nothing more is accepted until the device is opened again: the kernel may have
-//!      dropped what it could not write and would call the next flush a success.      test: `after_a_failed_flush_*`
-//! [device.3] A segment is written where nothing that a commit needs lies. On devices of whole objects this is enforced: a
-//!      segment id is created once.                                         test: `an_object_is_created_once`
+//! [device.1] Writes before a [`Device::flush`] that succeeded survive a crash; later writes may
+//!      survive whole, in part, in any order, or not at all.
+//!      `MemoryDevice` plays all of these
+//! [device.2] After a flush that failed, nothing more is accepted until the device is opened again:
+//!      the kernel may have dropped what it could not write and would call the next flush a
+//!      success.
+//!      test: `after_a_failed_flush_*`
+//! [device.3] A segment is written where nothing that a commit needs lies. On devices of whole
+//!      objects this is enforced: a segment id is created once.
+//!      test: `an_object_is_created_once`
 //! [device.4] Reading gives the bytes of the last write, from memory or from the medium; it does
 //!      not check them. The reader verifies.
 //! ## Memory
@@ -65,7 +70,8 @@ pub struct Character {
     pub kind: Kind,
     /// Size in bytes when last looked at; for objects, what the pool may use.
     pub size_bytes: u64,
-    /// True if an open segment may be written in pieces. If not, a segment is put whole or not at all.
+    /// True if an open segment may be written in pieces. If not, a segment is put whole or not at
+    /// all.
     pub appendable: bool,
     /// True if it was opened for writing.
     pub writable: bool,
@@ -98,28 +104,30 @@ pub struct SegmentPlace {
     pub slot_size: u32,
 }
 
-/// One leaf of a pool. Every method may be called from many threads at once; writes to one place are the caller's to
-/// order.
+/// One leaf of a pool. Every method may be called from many threads at once; writes to one place
+/// are the caller's to order.
 ///
-/// [`Metered`] and [`inject::Injected`] pass every method on: one that is added here is added there too.
+/// [`Metered`] and [`inject::Injected`] pass every method on: one that is added here is added there
+/// too.
 pub trait Device: Send + Sync {
     /// Its kind and abilities.
     fn character(&self) -> Character;
 
-    /// Writes a segment from its beginning, at most `slot_size` bytes at once. The id is fresh for ever, the slot is
-    /// free as of the last commit.
+    /// Writes a segment from its beginning, at most `slot_size` bytes at once. The id is fresh for
+    /// ever, the slot is free as of the last commit.
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()>;
 
     /// Writes the next piece of an open segment. Only on a device that is `appendable`.
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()>;
 
-    /// The same, for bytes that are flushed at once and hardly ever read: past the page cache however few they are, where the
-    /// device can.
+    /// The same, for bytes that are flushed at once and hardly ever read: past the page cache
+    /// however few they are, where the device can.
     fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
         self.append_segment(place, offset, bytes)
     }
 
-    /// Writes several buffers side by side, the next piece of an open segment together, in one transfer.
+    /// Writes several buffers side by side, the next piece of an open segment together, in one
+    /// transfer.
     fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         match parts {
             [bytes] => self.append_segment(place, offset, bytes),
@@ -130,7 +138,8 @@ pub trait Device: Send + Sync {
     /// Reads `out.len()` bytes of a segment. Bytes never written read as anything or as an error.
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()>;
 
-    /// Reads bytes that lie side by side in a segment into several buffers, in one transfer where the device can.
+    /// Reads bytes that lie side by side in a segment into several buffers, in one transfer where
+    /// the device can.
     fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let mut at = offset;
         for part in parts {
@@ -140,27 +149,28 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// The place's bytes are needed no more (nor by any root that import may choose): punches a hole, deletes the
-    /// object. A device that cannot does nothing.
+    /// The place's bytes are needed no more (nor by any root that import may choose): punches a
+    /// hole, deletes the object. A device that cannot does nothing.
     fn discard_segment(&self, place: SegmentPlace) -> Result<()>;
 
-    /// Whether discarding gives anything back here, as far as is known: a device may learn that it does not.
+    /// Whether discarding gives anything back here, as far as is known: a device may learn that it
+    /// does not.
     fn can_discard(&self) -> bool {
         true
     }
 
-    /// Segments the device holds by name, if it holds them by name (whole objects): what a crash left behind of a txg
-    /// that was never committed is found so. `None` on devices of slots.
+    /// Segments the device holds by name, if it holds them by name (whole objects): what a crash
+    /// left behind of a txg that was never committed is found so. `None` on devices of slots.
     fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
         Ok(None)
     }
 
-    /// Writes the configuration area of label `copy` (0 to 3), at most 56 KiB. A store of objects keeps one label: it
-    /// acts on copy 0 and ignores the others.
+    /// Writes the configuration area of label `copy` (0 to 3), at most 56 KiB. A store of objects
+    /// keeps one label: it acts on copy 0 and ignores the others.
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()>;
 
-    /// Reads the configuration area of label `copy`: what was written, perhaps with other bytes behind it. Empty where
-    /// there is none.
+    /// Reads the configuration area of label `copy`: what was written, perhaps with other bytes
+    /// behind it. Empty where there is none.
     fn read_label(&self, copy: usize) -> Result<Vec<u8>>;
 
     /// Writes the uberblock of `txg` into the ring of label `copy`.
@@ -177,7 +187,8 @@ pub trait Device: Send + Sync {
         Presence::Whole
     }
 
-    /// Its size now. Nothing changes place because of this call: [`Device::refresh_size`] does that.
+    /// Its size now. Nothing changes place because of this call: [`Device::refresh_size`] does
+    /// that.
     fn seen_bytes(&self) -> u64 {
         self.character().size_bytes
     }
@@ -187,9 +198,9 @@ pub trait Device: Send + Sync {
         Ok(self.character().size_bytes)
     }
 
-    /// Lets others have the device from now on, whoever still holds this handle: it accepts no more transfers, and keeps
-    /// neither the device nor what it lies on in use. Waits for transfers under way. A device that nobody else can open
-    /// does nothing.
+    /// Lets others have the device from now on, whoever still holds this handle: it accepts no more
+    /// transfers, and keeps neither the device nor what it lies on in use. Waits for transfers
+    /// under way. A device that nobody else can open does nothing.
     fn release(&self) {}
 }
 

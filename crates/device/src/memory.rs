@@ -1,16 +1,18 @@
 //! # A device in memory, with faults
 //!
-//! For tests of every room above. It has the layout of a file, keeps only pages that were written, and plays what a
-//! medium may do.
+//! For tests of every room above. It has the layout of a file, keeps only pages that were written,
+//! and plays what a medium may do.
 //!
 //! ## Fault model
-//! *Unflushed writes* are kept in a list beside the durable bytes. When the power goes, a function chosen by the test
-//! gives each of them a [`Fate`]: dropped, applied, or torn at a 512-byte sector. After a flush nothing before it can be lost.
-//! *Armed faults* ([`Fault`]) strike the n-th operation of a kind from now: fail once, fail from then on, or take the
-//! power away (the operation and all later ones fail until [`MemoryDevice::power_on`]).
-//! *Decay and malice*: [`MemoryDevice::flip_bit`] changes durable bytes; [`MemoryDevice::image`] and
-//! [`MemoryDevice::restore`] bring the whole device back to an older state.
-//! Not played: a device that lies about flushes; writes that go to a wrong place (a test can do both with an image).
+//! *Unflushed writes* are kept in a list beside the durable bytes. When the power goes, a function
+//! chosen by the test gives each of them a [`Fate`]: dropped, applied, or torn at a 512-byte
+//! sector. After a flush nothing before it can be lost. *Armed faults* ([`Fault`]) strike the n-th
+//! operation of a kind from now: fail once, fail from then on, or take the power away (the
+//! operation and all later ones fail until [`MemoryDevice::power_on`]).
+//! *Decay and malice*: [`MemoryDevice::flip_bit`] changes durable bytes; [`MemoryDevice::image`]
+//! and [`MemoryDevice::restore`] bring the whole device back to an older state. Not played: a
+//! device that lies about flushes; writes that go to a wrong place (a test can do both with an
+//! image).
 
 use std::collections::HashMap;
 use std::io;
@@ -177,8 +179,8 @@ impl MemoryDevice {
         self.lock().faults.clear();
     }
 
-    /// Takes away the faults that still wait, or strike every time, and returns them: for looking at what stands
-    /// without meeting them. A fault that strikes once is gone when it has struck.
+    /// Takes away the faults that still wait, or strike every time, and returns them: for looking
+    /// at what stands without meeting them. A fault that strikes once is gone when it has struck.
     pub fn take_faults(&self) -> Vec<Fault> {
         std::mem::take(&mut self.lock().faults)
     }
@@ -188,8 +190,9 @@ impl MemoryDevice {
         self.lock().powered = false;
     }
 
-    /// Gives each unflushed write, in the order they were made, its fate, disarms all faults and puts the power on.
-    /// Also a way to crash without an interval: what was unflushed meets its fate either way.
+    /// Gives each unflushed write, in the order they were made, its fate, disarms all faults and
+    /// puts the power on. Also a way to crash without an interval: what was unflushed meets its
+    /// fate either way.
     pub fn power_on(&self, mut fate: impl FnMut(usize) -> Fate) {
         let mut state = self.lock();
         for (index, (at, bytes)) in std::mem::take(&mut state.unflushed).into_iter().enumerate() {
@@ -267,7 +270,8 @@ impl MemoryDevice {
         }
         if fails {
             state.counts.failed += 1;
-            // EIO. A write that fails may still reach the medium in part; tests of that use a torn fate.
+            // EIO. A write that fails may still reach the medium in part; tests of that use a torn
+            // fate.
             let source = io::Error::from_raw_os_error(5);
             return Err(Error::Io { device: self.identity.clone(), operation, offset, source });
         }

@@ -1,11 +1,13 @@
 //! A device that counts what is asked of it and how long that takes: what `zpool iostat` shows.
 //!
-//! The meter stands between a pool and its device, so whatever a pool does is counted: segments, labels, uberblocks.
-//! Time is that of the call, from the moment the device is asked until it answers. Nothing is queued above a device, so
-//! this is at once the *total wait* and the *disk wait* of other systems.
+//! The meter stands between a pool and its device, so whatever a pool does is counted: segments,
+//! labels, uberblocks. Time is that of the call, from the moment the device is asked until it
+//! answers. Nothing is queued above a device, so this is at once the *total wait* and the *disk
+//! wait* of other systems.
 //!
-//! Latencies fall into buckets of powers of two, as in `zpool iostat -w`: bucket `n` holds calls of `2^n` to `2^(n+1) - 1`
-//! nanoseconds. All counters only grow: a rate is the difference of two [`Sample`]s.
+//! Latencies fall into buckets of powers of two, as in `zpool iostat -w`: bucket `n` holds calls of
+//! `2^n` to `2^(n+1) - 1` nanoseconds. All counters only grow: a rate is the difference of two
+//! [`Sample`]s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,8 +119,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All counters now. They are read one after another, so calls that end meanwhile may be in some and not in others; but each that
-    /// is counted has its bucket.
+    /// All counters now. They are read one after another, so calls that end meanwhile may be in
+    /// some and not in others; but each that is counted has its bucket.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let [read, write, flush, trim] = &self.counters;

@@ -1,19 +1,22 @@
 //! A store of whole objects: the shape of a bucket, played by a directory.
 //!
-//! Nothing is ever changed here, only created and deleted, which is all that the weakest object stores agree on:
+//! Nothing is ever changed here, only created and deleted, which is all that the weakest object
+//! stores agree on:
 //!
-//! | object             | created                     | deleted                                    |
-//! |--------------------|-----------------------------|--------------------------------------------|
-//! | `seg/ID`           | once, whole                 | when the segment is discarded              |
-//! | `uberblock/TXG`    | once                        | when 48 newer ones exist                   |
-//! | `label/N`          | once, N counts up           | when 4 newer ones exist                    |
-//! | `capacity/BYTES`   | when the store is made      | never; the greatest counts                 |
+//! | object             | created                     | deleted |
+//! |--------------------|-----------------------------|---|
+//! | `seg/ID`           | once, whole                 | when the segment is discarded |
+//! | `uberblock/TXG`    | once                        | when 48 newer ones exist |
+//! | `label/N`          | once, N counts up           | when 4 newer ones exist |
+//! | `capacity/BYTES`   | when the store is made      | never; the greatest counts |
 //!
-//! ID is 16 hexadecimal digits, the other numbers are 20 decimal digits, so that the order of names is the order of
-//! numbers. A put has reached stable storage when it returns, so `flush` has nothing to do. A put whose object exists is
-//! a success if the bytes are the same (the answer to an earlier try was lost), else [`Error::Exists`].
+//! ID is 16 hexadecimal digits, the other numbers are 20 decimal digits, so that the order of names
+//! is the order of numbers. A put has reached stable storage when it returns, so `flush` has
+//! nothing to do. A put whose object exists is a success if the bytes are the same (the answer to
+//! an earlier try was lost), else [`Error::Exists`].
 //!
-//! `object_store` speaks async; a small runtime on the calling thread hides that from everybody above.
+//! `object_store` speaks async; a small runtime on the calling thread hides that from everybody
+//! above.
 
 use std::fs::File;
 use std::path::Path as FilePath;
@@ -47,8 +50,8 @@ pub struct ObjectDevice {
 }
 
 impl ObjectDevice {
-    /// Opens the store in an existing directory. An empty one is made a store of `capacity_bytes`, which is also how
-    /// an existing one grows; with `None` it has the capacity it had.
+    /// Opens the store in an existing directory. An empty one is made a store of `capacity_bytes`,
+    /// which is also how an existing one grows; with `None` it has the capacity it had.
     pub fn open(directory: &FilePath, capacity_bytes: Option<u64>) -> Result<ObjectDevice> {
         let identity = directory.display().to_string();
         let failed = |source: std::io::Error| match source.kind() {

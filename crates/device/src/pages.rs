@@ -1,34 +1,42 @@
 //! Memory for large buffers: a few sizes, cut from regions that are kept and used again.
 //!
 //! ## The problem
-//! Every block of content passes through a buffer of a hundred kilobytes and more. From a general allocator such memory is fresh
-//! as a rule: the kernel is asked for it, gives it a page of 4 KiB at a time, each by a fault and cleared, and gets it back
-//! soon after. That cost a cold sequential read a quarter of the processor's time. And what the allocator does keep lies scattered
-//! between small things, so that the process stays as large as it ever was.
+//! Every block of content passes through a buffer of a hundred kilobytes and more. From a general
+//! allocator such memory is fresh as a rule: the kernel is asked for it, gives it a page of 4 KiB
+//! at a time, each by a fault and cleared, and gets it back soon after. That cost a cold sequential
+//! read a quarter of the processor's time. And what the allocator does keep lies scattered between
+//! small things, so that the process stays as large as it ever was.
 //!
 //! ## The idea
-//! Memory comes in *regions* of [`REGION_BYTES`]. A region is cut into *spans* of one of the [`CLASSES`]. A span that is given back is
-//! handed out again before any other memory is, the lowest region first, so that what is in use lies close together. A region
-//! whose spans are all back is *spare*: it can be cut anew. Spare regions beyond a bound ([`set_spare_bytes`]) go back to
-//! the kernel at once, and those that nobody needed for some time little by little ([`trim`]).
+//! Memory comes in *regions* of [`REGION_BYTES`]. A region is cut into *spans* of one of the
+//! [`CLASSES`]. A span that is given back is handed out again before any other memory is, the
+//! lowest region first, so that what is in use lies close together. A region whose spans are all
+//! back is *spare*: it can be cut anew. Spare regions beyond a bound ([`set_spare_bytes`]) go back
+//! to the kernel at once, and those that nobody needed for some time little by little ([`trim`]).
 //!
-//! Regions have the size and the alignment of a huge page, and the kernel is not asked to make each of one: on a virtual machine that
-//! tells its host of free memory (which it does in units of just that size) clearing such a page took half of all
-//! processor time of a sequential read, as the host has to find the memory again.
+//! Regions have the size and the alignment of a huge page, and the kernel is not asked to make each
+//! of one: on a virtual machine that tells its host of free memory (which it does in units of just
+//! that size) clearing such a page took half of all processor time of a sequential read, as the
+//! host has to find the memory again.
 //!
-//! Longer buffers than a region (a column of a segment that is mended) come from the general allocator, which clears them or gets them
-//! cleared. Some of these wait in a list for the next use of about that length, within the same bound.
+//! Longer buffers than a region (a column of a segment that is mended) come from the general
+//! allocator, which clears them or gets them cleared. Some of these wait in a list for the next use
+//! of about that length, within the same bound.
 //!
 //! ## What it holds
-//! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions that are partly used; the spare
-//! ones; and long buffers that wait. Blocks of a cache come and go in about the same order, so regions empty as a whole.
+//! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions
+//! that are partly used; the spare ones; and long buffers that wait. Blocks of a cache come and go
+//! in about the same order, so regions empty as a whole.
 //!
 //! ## Invariants
-//! [pages.1] A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
-//! [pages.2] Memory of a region stays mapped while a span of it is out.                                          assert: `Region::drop`
-//! [pages.3] Every byte that can be read was written before, by the kernel (zeros) or by an earlier owner: no memory is uninitialised.
-//! Bytes of an earlier owner are no secret from a later one, as both are this process; a caller
-//! that hands bytes out fills them first.
+//! [pages.1] A span is owned by one [`Span`] at most: its bit in the region's mask is clear from
+//!      `take` to `put`.
+//!      assert: `put`
+//! [pages.2] Memory of a region stays mapped while a span of it is out.
+//!      assert: `Region::drop`
+//! [pages.3] Every byte that can be read was written before, by the kernel (zeros) or by an earlier
+//!      owner: no memory is uninitialised. Bytes of an earlier owner are no secret from a later
+//!      one, as both are this process; a caller that hands bytes out fills them first.
 #![allow(unsafe_code, reason = "mapping memory; see the invariants")]
 
 use std::collections::BTreeSet;
@@ -100,7 +108,8 @@ impl LongBuffers {
     }
 }
 
-/// A long buffer that waits, of bytes that mean nothing, if from where it is aligned on it has `length` and hardly more.
+/// A long buffer that waits, of bytes that mean nothing, if from where it is aligned on it has
+/// `length` and hardly more.
 pub(crate) fn take_long(length: usize) -> Option<Vec<u8>> {
     if length <= LONG_BYTES_MIN {
         return None;
@@ -140,7 +149,8 @@ struct Region {
     free: u32,
 }
 
-// SAFETY: the memory is the region's alone, as a Box<[u8]>'s would be; spans of it are handed out under the pool's lock.
+// SAFETY: the memory is the region's alone, as a Box<[u8]>'s would be; spans of it are handed out
+// under the pool's lock.
 unsafe impl Send for Region {}
 
 struct Pool {
@@ -183,8 +193,8 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Memory of at least `bytes`, whose content is of no meaning; `None` if that is none of the sizes here, or the kernel has no
-    /// more.
+    /// Memory of at least `bytes`, whose content is of no meaning; `None` if that is none of the
+    /// sizes here, or the kernel has no more.
     pub(crate) fn take(bytes: usize) -> Option<Span> {
         if bytes < SPAN_BYTES_MIN || cfg!(miri) {
             return None;
@@ -287,13 +297,15 @@ impl Region {
     fn map() -> Option<Region> {
         // Twice as much, as the kernel knows no alignment; what is too much goes back.
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that is there.
+        // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that is
+        // there.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), 2 * REGION_BYTES, protection, MapFlags::PRIVATE).ok()?
         };
         let before = start.addr().next_multiple_of(REGION_BYTES) - start.addr();
         let after = REGION_BYTES - before;
-        // SAFETY: `before` is less than a region, so all three parts lie in the mapping; nothing refers to the outer two.
+        // SAFETY: `before` is less than a region, so all three parts lie in the mapping; nothing
+        // refers to the outer two.
         unsafe {
             let region = start.byte_add(before);
             if before > 0 {
@@ -340,7 +352,8 @@ pub fn set_spare_bytes(bytes: usize) {
     drop(surplus);
 }
 
-/// Gives back half of what was spare all the time since this was last called. To be called every few seconds.
+/// Gives back half of what was spare all the time since this was last called. To be called every
+/// few seconds.
 pub fn trim() {
     let mut pool = pool();
     let unused = pool.spare_low.min(pool.spare.len()).div_ceil(2);

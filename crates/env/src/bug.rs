@@ -1,6 +1,7 @@
 //! Bugs that are planted on purpose, so that the simulator shows that it would find them.
 
-/// A bug. Each is a branch in the room where it could really be made; docs/RELIABILITY.md tells what finds it.
+/// A bug. Each is a branch in the room where it could really be made; docs/RELIABILITY.md tells
+/// what finds it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Bug {
     /// The uberblock is written without a flush of what it names.
@@ -33,7 +34,8 @@ pub enum Bug {
     LogNotFlushed,
     /// A group of the log that could not be written is taken for one that was.
     LogErrorSwallowed,
-    /// A group of the log that one device of a mirror could not take is promised because another one has it.
+    /// A group of the log that one device of a mirror could not take is promised because another
+    /// one has it.
     LogSideSwallowed,
     /// A group of the log is taken whatever its hash says.
     LogTornAccepted,

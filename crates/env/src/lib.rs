@@ -48,22 +48,23 @@ pub trait TaskHandle: Send {
 pub trait Tasks: Send + Sync {
     /// Starts a long-lived task under a name.
     fn spawn(&self, name: &str, job: Job<'static>) -> Box<dyn TaskHandle>;
-    /// Runs all jobs, in parallel where there is something to gain, and returns when all have ended.
-    /// A panic in a job is passed on to the caller.
+    /// Runs all jobs, in parallel where there is something to gain, and returns when all have
+    /// ended. A panic in a job is passed on to the caller.
     fn run_all<'a>(&self, jobs: Vec<Job<'a>>);
-    /// The same for jobs that mostly wait for devices: all at once, in a thread each, where anything runs beside anything.
+    /// The same for jobs that mostly wait for devices: all at once, in a thread each, where
+    /// anything runs beside anything.
     fn run_waiting<'a>(&self, jobs: Vec<Job<'a>>) {
         self.run_all(jobs);
     }
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
-    /// True if a spawned task runs beside its spawner. Where it is false, nothing is spawned: who waits for the
-    /// work of a long-lived task does a step of it himself.
+    /// True if a spawned task runs beside its spawner. Where it is false, nothing is spawned: who
+    /// waits for the work of a long-lived task does a step of it himself.
     fn is_concurrent(&self) -> bool {
         true
     }
-    /// A bug that is planted in this world. Only the simulator's own tasks name one; no other crate may (`xtask tidy`), so
-    /// that nothing in a product can.
+    /// A bug that is planted in this world. Only the simulator's own tasks name one; no other crate
+    /// may (`xtask tidy`), so that nothing in a product can.
     fn planted(&self) -> Option<Bug> {
         None
     }
@@ -92,8 +93,8 @@ impl Env {
         }
     }
 
-    /// A world that repeats: time that passes only when someone sleeps or looks, random numbers from `seed` (not
-    /// fit for real keys), jobs of `run_all` one after another in order.
+    /// A world that repeats: time that passes only when someone sleeps or looks, random numbers
+    /// from `seed` (not fit for real keys), jobs of `run_all` one after another in order.
     #[must_use]
     pub fn seeded(seed: u64) -> Env {
         Env {
@@ -103,8 +104,9 @@ impl Env {
         }
     }
 
-    /// As [`Env::seeded`], and without tasks: everything happens in the caller's thread, so that all of a run follows
-    /// from the seed and from what is called. Starting a task is a bug here, and panics.
+    /// As [`Env::seeded`], and without tasks: everything happens in the caller's thread, so that
+    /// all of a run follows from the seed and from what is called. Starting a task is a bug here,
+    /// and panics.
     #[must_use]
     pub fn simulated(seed: u64) -> Env {
         Env { tasks: Arc::new(NoTasks), ..Env::seeded(seed) }

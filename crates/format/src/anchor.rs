@@ -1,40 +1,43 @@
-//! Anchor record: what a register holds, and how a register file keeps it. FORMAT.md, "Anchor record", "Register file".
+//! Anchor record: what a register holds, and how a register file keeps it. FORMAT.md, "Anchor
+//! record", "Register file".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, PoolGuid, Txg, Uberblock};
 
-/// How far the intent log is promised: its replay ends exactly here, and a log that is shorter is an attack.
+/// How far the intent log is promised: its replay ends exactly here, and a log that is shorter is
+/// an attack.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogHead {
-    /// Number of the last batch of the log that an `fsync` was answered for; 0 if the log is empty or not anchored.
+    /// Number of the last batch of the log that an `fsync` was answered for; 0 if the log is empty
+    /// or not anchored.
     pub seq: u64,
     /// Chained hash of the log up to it; zero if `seq` is 0.
     pub head: [u8; 32],
 }
 
-/// The content of a register: the only acceptable root of a pool. This room parses; who holds the pool's keys makes and
-/// checks the mac.
+/// The content of a register: the only acceptable root of a pool. This room parses; who holds the
+/// pool's keys makes and checks the mac.
 ///
-/// | off | len | field    | meaning                                                                |
-/// |-----|-----|----------|------------------------------------------------------------------------|
-/// |   0 |   8 | magic    | "SFanchor"                                                             |
-/// |   8 |   4 | version  | 1                                                                      |
-/// |  12 |   4 | flags    | bit 0: the mac is keyed; bit 1: retired, the pool lives without        |
-/// |  16 |   8 | pool     | pool's guid                                                            |
-/// |  24 |   8 | seq      | from 1; one more than in the record it replaces                        |
-/// |  32 |   8 | epoch    | from 1; one more with each takeover                                    |
-/// |  40 |   8 | writer   | random number of the import that wrote it, not 0                       |
-/// |  48 |   8 | txg      | of the root                                                            |
-/// |  56 |   8 | time_ns  | wall time                                                              |
-/// |  64 |   8 | zil_seq  | last batch of the intent log that was promised; 0 if none              |
-/// |  72 |  32 | zil_head | chained hash of the intent log up to it; zero if none                  |
-/// | 104 |   8 | por_gen  | generation of the parity; 0 if none                                    |
-/// | 112 |  32 | por_root | root of the parity; zero if none                                       |
-/// | 144 |  32 | prev     | BLAKE3 of the record it replaces, all its bytes; zero in the first     |
-/// | 176 |  32 | root_tag | tag of the root's uberblock                                            |
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
+/// |   0 |   8 | magic    | "SFanchor" |
+/// |   8 |   4 | version  | 1 |
+/// |  12 |   4 | flags    | bit 0: the mac is keyed; bit 1: retired, the pool lives without |
+/// |  16 |   8 | pool     | pool's guid |
+/// |  24 |   8 | seq      | from 1; one more than in the record it replaces |
+/// |  32 |   8 | epoch    | from 1; one more with each takeover |
+/// |  40 |   8 | writer   | random number of the import that wrote it, not 0 |
+/// |  48 |   8 | txg      | of the root |
+/// |  56 |   8 | time_ns  | wall time |
+/// |  64 |   8 | zil_seq  | last batch of the intent log that was promised; 0 if none |
+/// |  72 |  32 | zil_head | chained hash of the intent log up to it; zero if none |
+/// | 104 |   8 | por_gen  | generation of the parity; 0 if none |
+/// | 112 |  32 | por_root | root of the parity; zero if none |
+/// | 144 |  32 | prev     | BLAKE3 of the record it replaces, all its bytes; zero in the first |
+/// | 176 |  32 | root_tag | tag of the root's uberblock |
 /// | 208 | 752 | root     | the first 752 bytes of the root's uberblock; what follows there is zero|
-/// | 960 |  32 | reserved | zero                                                                   |
-/// | 992 |  32 | mac      | BLAKE3 of bytes 0 to 991, keyed if flag 0 is set                       |
+/// | 960 |  32 | reserved | zero |
+/// | 992 |  32 | mac      | BLAKE3 of bytes 0 to 991, keyed if flag 0 is set |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AnchorRecord {
     /// True if the mac is keyed.
@@ -253,7 +256,8 @@ pub fn encode_slot(record: &RecordBytes, hash: impl FnOnce(&[u8]) -> [u8; 32]) -
     out.bytes("record", record).bytes("checksum", &hash(record)).reserved().finish_array()
 }
 
-/// The record in a slot, `None` if it was never written; `hash` is BLAKE3. The record itself is not looked at.
+/// The record in a slot, `None` if it was never written; `hash` is BLAKE3. The record itself is not
+/// looked at.
 pub fn decode_slot(
     bytes: &[u8],
     hash: impl FnOnce(&[u8]) -> [u8; 32],

@@ -1,10 +1,12 @@
-//! Block pointer: where a block is, what it hashes to, and how to open it. FORMAT.md, "Block pointer".
+//! Block pointer: where a block is, what it hashes to, and how to open it. FORMAT.md, "Block
+//! pointer".
 
 use crate::layout::Layout;
 use crate::{DecodeError, SegmentId, Txg};
 
-/// Virtual address of a block: a segment and a byte offset in it (a multiple of the pool's allocation unit).
-/// Stays true for the block's whole life; where the bytes lie now is the segment table's business.
+/// Virtual address of a block: a segment and a byte offset in it (a multiple of the pool's
+/// allocation unit). Stays true for the block's whole life; where the bytes lie now is the segment
+/// table's business.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Address {
     /// Segment; 0 means "no copy here".
@@ -86,8 +88,8 @@ impl BlockKind {
     }
 }
 
-/// How a sealed block's key and nonce are found again: key = HKDF(master, salt), nonce = counter ‖ 0.
-/// Not a secret. All zero on a block that is not sealed.
+/// How a sealed block's key and nonce are found again: key = HKDF(master, salt), nonce = counter
+/// ‖ 0. Not a secret. All zero on a block that is not sealed.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Stamp {
     /// Random per import and dataset key.
@@ -96,25 +98,25 @@ pub struct Stamp {
     pub counter: u64,
 }
 
-/// Pointer to a block. Encoded in [`BlockPointer::ENCODED_SIZE`] bytes; all zero bytes mean "no block" and are
-/// handled by `decode_option`.
+/// Pointer to a block. Encoded in [`BlockPointer::ENCODED_SIZE`] bytes; all zero bytes mean "no
+/// block" and are handled by `decode_option`.
 ///
-/// | off | len | field       | meaning                                                     |
-/// |-----|-----|-------------|-------------------------------------------------------------|
-/// |   0 |  32 | hash        | BLAKE3 of the `psize` stored bytes                          |
-/// |  32 |   8 | segment_0   | first copy's segment                                        |
-/// |  40 |   4 | offset_0    | first copy's offset                                         |
+/// | off | len | field       | meaning |
+/// |-----|-----|-------------|---|
+/// |   0 |  32 | hash        | BLAKE3 of the `psize` stored bytes |
+/// |  32 |   8 | segment_0   | first copy's segment |
+/// |  40 |   4 | offset_0    | first copy's offset |
 /// |  44 |   4 | psize       | bytes stored (after compression and sealing, before padding)|
-/// |  48 |   8 | segment_1   | second copy's segment, 0 if there is none                   |
-/// |  56 |   4 | offset_1    | second copy's offset                                        |
-/// |  60 |   4 | lsize       | bytes after opening and decompression                       |
-/// |  64 |   8 | birth       | txg that wrote the block, or made this reference to it      |
-/// |  72 |  16 | salt        | epoch salt of the sealing key; zero if not sealed           |
-/// |  88 |   8 | counter     | nonce counter; zero if not sealed                           |
-/// |  96 |   1 | compression | 1 off, 2 lz4, 3 zstd, 4 zle                                 |
-/// |  97 |   1 | kind        | 1 data, 2 names, 3 extents, 4 meta, 5 tail                  |
-/// |  98 |   1 | level       | 0 for data and leaves, height for inner nodes               |
-/// |  99 |   5 | reserved    | zero                                                        |
+/// |  48 |   8 | segment_1   | second copy's segment, 0 if there is none |
+/// |  56 |   4 | offset_1    | second copy's offset |
+/// |  60 |   4 | lsize       | bytes after opening and decompression |
+/// |  64 |   8 | birth       | txg that wrote the block, or made this reference to it |
+/// |  72 |  16 | salt        | epoch salt of the sealing key; zero if not sealed |
+/// |  88 |   8 | counter     | nonce counter; zero if not sealed |
+/// |  96 |   1 | compression | 1 off, 2 lz4, 3 zstd, 4 zle |
+/// |  97 |   1 | kind        | 1 data, 2 names, 3 extents, 4 meta, 5 tail |
+/// |  98 |   1 | level       | 0 for data and leaves, height for inner nodes |
+/// |  99 |   5 | reserved    | zero |
 /// | 104 |   8 | written     | txg that wrote the block if this is a later reference to it, whose own txg is `birth`; else 0 |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BlockPointer {
@@ -146,7 +148,8 @@ fn field(field: &'static str, value: u64) -> DecodeError {
 }
 
 impl BlockPointer {
-    /// Offsets and lengths. Pointers are read often, so their code has the offsets in line; a test compares.
+    /// Offsets and lengths. Pointers are read often, so their code has the offsets in line; a test
+    /// compares.
     pub const LAYOUT: Layout = Layout::new(
         "block_pointer",
         &[

@@ -1,13 +1,16 @@
-//! Checksums of a redundant segment's chunks: who has no key can tell by them which column is wrong. FORMAT.md, "Checksums".
+//! Checksums of a redundant segment's chunks: who has no key can tell by them which column is
+//! wrong. FORMAT.md, "Checksums".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, Placement};
 
-/// Value of a part of a segment's checksums; its key in the meta tree is the segment's id and the number of the part.
+/// Value of a part of a segment's checksums; its key in the meta tree is the segment's id and the
+/// number of the part.
 ///
-/// A part covers [`Checksums::rows_per_part`] rows. The checksums of one row follow each other by column, parity included; a
-/// mirror has one for all its columns. Each is the front of the BLAKE3 of the chunk as it lies on the device. Rows that were not
-/// written yet have none, and segments of the pool's own metadata and of the intent log have no parts at all.
+/// A part covers [`Checksums::rows_per_part`] rows. The checksums of one row follow each other by
+/// column, parity included; a mirror has one for all its columns. Each is the front of the BLAKE3
+/// of the chunk as it lies on the device. Rows that were not written yet have none, and segments of
+/// the pool's own metadata and of the intent log have no parts at all.
 ///
 /// | off | len | field        | meaning                          |
 /// |-----|-----|--------------|----------------------------------|

@@ -1,8 +1,8 @@
 //! Commit tail: the last block of a commit. FORMAT.md, "Commit tail".
 //!
-//! Writing the meta tree changes segment rows, which live in the meta tree. The tail ends that circle: it carries every
-//! row of the pool's own segments (so that import can find the meta tree at all) and every change that came after the
-//! rows were written to the tree.
+//! Writing the meta tree changes segment rows, which live in the meta tree. The tail ends that
+//! circle: it carries every row of the pool's own segments (so that import can find the meta tree
+//! at all) and every change that came after the rows were written to the tree.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::segment_row::Column;

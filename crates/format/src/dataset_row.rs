@@ -25,8 +25,8 @@ pub struct Lineage {
 pub struct DatasetEncryption {
     /// Dataset whose user key wraps the master key; may be the dataset itself.
     pub root: DatasetId,
-    /// Owner of the segments its blocks lie in: its encryption root when it was made. It stays so when the dataset takes
-    /// its key from elsewhere later on.
+    /// Owner of the segments its blocks lie in: its encryption root when it was made. It stays so
+    /// when the dataset takes its key from elsewhere later on.
     pub owner: DatasetId,
     /// The dataset's own master key.
     pub wrapped: WrappedKey,
@@ -135,7 +135,8 @@ impl DatasetRow {
     /// Longest name component.
     pub const NAME_MAX: usize = 255;
 
-    /// The dataset under whose number its blocks are sealed: itself, unless it or what it comes from began as a clone.
+    /// The dataset under whose number its blocks are sealed: itself, unless it or what it comes
+    /// from began as a clone.
     #[must_use]
     pub fn family(&self) -> DatasetId {
         if self.lineage.family.0 == 0 { self.id } else { self.lineage.family }

@@ -1,10 +1,11 @@
-//! Cells of the deadlist: blocks that a dataset has freed and its snapshots still hold. FORMAT.md, "Cell", and
-//! `docs/decisions/0090-snapshots.md`.
+//! Cells of the deadlist: blocks that a dataset has freed and its snapshots still hold. FORMAT.md,
+//! "Cell", and `docs/decisions/0090-snapshots.md`.
 //!
-//! Like ZFS's deadlist, but one for a dataset instead of one for each snapshot. Its cells (ZFS: the bpobjs of a deadlist) are
-//! keyed by two txgs, *died* and *born*: those of the youngest snapshot when the blocks were freed, and of the youngest one older than
-//! the blocks. A snapshot holds the blocks of a cell if its txg lies above *born* and not above *died*. So destroying a
-//! snapshot moves whole cells, and reads no block pointer.
+//! Like ZFS's deadlist, but one for a dataset instead of one for each snapshot. Its cells (ZFS: the
+//! bpobjs of a deadlist) are keyed by two txgs, *died* and *born*: those of the youngest snapshot
+//! when the blocks were freed, and of the youngest one older than the blocks. A snapshot holds the
+//! blocks of a cell if its txg lies above *born* and not above *died*. So destroying a snapshot
+//! moves whole cells, and reads no block pointer.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{Address, DecodeError, SegmentId, Txg};
@@ -139,8 +140,9 @@ impl CellPlace {
     }
 }
 
-/// Cells of a dataset that no snapshot holds any more, and that are being freed. Its key in the meta tree is the dataset and a
-/// txg: cells whose second txg is that or above, and whose first is below `before`.
+/// Cells of a dataset that no snapshot holds any more, and that are being freed. Its key in the
+/// meta tree is the dataset and a txg: cells whose second txg is that or above, and whose first is
+/// below `before`.
 ///
 /// | off | len | field  | meaning                                  |
 /// |-----|-----|--------|------------------------------------------|

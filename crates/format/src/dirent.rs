@@ -1,9 +1,11 @@
-//! Directory entries, the order they are listed in, and the head of the names tree. FORMAT.md, "Directory entry".
+//! Directory entries, the order they are listed in, and the head of the names tree. FORMAT.md,
+//! "Directory entry".
 //!
-//! An entry's *cookie* is its key within its directory and its position in listings: the upper bits of a keyed hash of
-//! the name, and 8 bits of probe number for names whose upper bits collide. It never changes while the entry lives, so
-//! a listing that is continued after other entries came and went neither repeats nor skips what stayed. The hash is
-//! keyed with a random seed of the dataset, so nobody can prepare names that collide.
+//! An entry's *cookie* is its key within its directory and its position in listings: the upper bits
+//! of a keyed hash of the name, and 8 bits of probe number for names whose upper bits collide. It
+//! never changes while the entry lives, so a listing that is continued after other entries came and
+//! went neither repeats nor skips what stayed. The hash is keyed with a random seed of the dataset,
+//! so nobody can prepare names that collide.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, InodeId};

@@ -1,6 +1,7 @@
 //! Errors of a decoder.
 
-/// Why bytes are not the structure they should be. Decoders return this for any input and never panic.
+/// Why bytes are not the structure they should be. Decoders return this for any input and never
+/// panic.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {

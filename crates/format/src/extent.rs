@@ -1,6 +1,7 @@
 //! Extent: one record of a file's content. FORMAT.md, "Extent".
 //!
-//! Its key says where in the file it begins. Bytes between the end of an extent and the next one read as zeros.
+//! Its key says where in the file it begins. Bytes between the end of an extent and the next one
+//! read as zeros.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::overlay::Overlay;
@@ -8,10 +9,10 @@ use crate::{BlockPointer, DecodeError};
 
 /// One record of content.
 ///
-/// | off | len | field    | meaning                                                              |
-/// |-----|-----|----------|----------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 block, 2 inline, 3 overlaid                                        |
-/// |   1 |   3 | reserved | zero                                                                 |
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
+/// |   0 |   1 | kind     | 1 block, 2 inline, 3 overlaid |
+/// |   1 |   3 | reserved | zero |
 /// |   4 |   4 | length   | bytes of content: of a block its first ones (a truncated block is not rewritten) |
 /// |   8 |   n | content  | kind 1: block pointer (112 bytes); kind 2: `length` bytes; kind 3: see [`Overlaid`] |
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -67,8 +68,8 @@ pub static LAYOUT: Layout =
 pub const CUT_SIZE: usize = 8;
 
 impl Extent {
-    /// Most bytes that are kept in the tree itself. Leaf values are at most 3 KiB; above half of a 4 KiB sector a
-    /// block of its own wastes less than the second copy of metadata costs.
+    /// Most bytes that are kept in the tree itself. Leaf values are at most 3 KiB; above half of a
+    /// 4 KiB sector a block of its own wastes less than the second copy of metadata costs.
     pub const INLINE_MAX: usize = 2048;
 
     /// Bytes of content.

@@ -1,4 +1,5 @@
-//! Features of a pool: what a program must know to read it, to write it, or may ignore. FORMAT.md, "Features".
+//! Features of a pool: what a program must know to read it, to write it, or may ignore. FORMAT.md,
+//! "Features".
 
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};

@@ -1,7 +1,8 @@
 //! Keys of a dataset's two trees. FORMAT.md, "Keys of files".
 //!
-//! All numbers in keys are big-endian, so byte order is key order: everything of one inode is together, its entries in
-//! cookie order, its extents in file order. Inode 0 does not exist; its place holds what belongs to the whole dataset.
+//! All numbers in keys are big-endian, so byte order is key order: everything of one inode is
+//! together, its entries in cookie order, its extents in file order. Inode 0 does not exist; its
+//! place holds what belongs to the whole dataset.
 
 use crate::owner::Owner;
 use crate::{DecodeError, InodeId};
@@ -202,7 +203,8 @@ pub enum ExtentsKey {
         /// Byte offset in it; a multiple of its record size.
         offset: u64,
     },
-    /// Bytes from `start` on read as zeros (or the whole file is gone), whatever extents still lie there.
+    /// Bytes from `start` on read as zeros (or the whole file is gone), whatever extents still lie
+    /// there.
     Cut {
         /// File.
         inode: InodeId,

@@ -1,7 +1,9 @@
-//! Entries for fuzzing: each takes any bytes, must not panic, and checks what its decoder accepted: that it encodes to
-//! the very bytes it came from. So no structure has two encodings, and nothing is accepted that could not be written.
+//! Entries for fuzzing: each takes any bytes, must not panic, and checks what its decoder accepted:
+//! that it encodes to the very bytes it came from. So no structure has two encodings, and nothing
+//! is accepted that could not be written.
 //!
-//! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of damaged golden bytes.
+//! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of
+//! damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
 use crate::raw::{RawBlock, RawGone, RawKept, RawRoots};
@@ -16,7 +18,8 @@ use crate::{
     Uberblock, WrappedKey,
 };
 
-/// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
+/// Name of a structure (as its golden files and its target begin) and the entry that takes any
+/// bytes for it.
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// Every entry.
@@ -88,8 +91,8 @@ pub fn block_pointer(bytes: &[u8]) {
     assert_eq!(again, bytes[..BlockPointer::ENCODED_SIZE], "{CANONICAL}");
 }
 
-/// An anchor record; its mac is its caller's to judge. And the slot of a register that holds one: whatever checksum it
-/// carries counts as right.
+/// An anchor record; its mac is its caller's to judge. And the slot of a register that holds one:
+/// whatever checksum it carries counts as right.
 pub fn anchor_record(bytes: &[u8]) {
     if let Ok(record) = AnchorRecord::decode(bytes) {
         let (_, mac) = AnchorRecord::bound_and_mac(bytes).expect("it was long enough to be read");
@@ -192,7 +195,8 @@ pub fn history_entry(bytes: &[u8]) {
     assert_eq!(entry.encode(), bytes, "{CANONICAL}");
 }
 
-/// A label's configuration. Any checksum counts as right, or no code behind the check would be reached.
+/// A label's configuration. Any checksum counts as right, or no code behind the check would be
+/// reached.
 pub fn label(bytes: &[u8]) {
     let Some(checksum) = bytes.get(16..48) else {
         return assert!(LabelConfig::decode(bytes, |_| [0; 32]).is_err());

@@ -1,4 +1,5 @@
-//! Held log: what the intent log promised to a dataset whose key was not there at import. FORMAT.md, "Held log".
+//! Held log: what the intent log promised to a dataset whose key was not there at import.
+//! FORMAT.md, "Held log".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, Txg};

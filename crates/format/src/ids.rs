@@ -31,7 +31,8 @@ id!(
     DatasetId
 );
 id!(
-    /// Number of an inode within its dataset. 1 is the root directory. Never used again within a dataset.
+    /// Number of an inode within its dataset. 1 is the root directory. Never used again within a
+    /// dataset.
     InodeId
 );
 id!(

@@ -30,29 +30,29 @@ impl Time {
 
 /// Attributes of an inode as stored.
 ///
-/// | off | len | field         | meaning                                                             |
-/// |-----|-----|---------------|---------------------------------------------------------------------|
-/// |   0 |   8 | generation    | txg of creation; with the number it names the file for ever         |
-/// |   8 |   8 | parent        | a directory that had a link to it lately (a hint), or 0             |
-/// |  16 |   8 | size          | bytes; of a directory: its entries                                  |
-/// |  24 |   8 | allocated     | bytes its blocks occupy; all ones: not noted, look at its extent    |
-/// |  32 |   4 | mode          | type and permissions, as in `stat`                                  |
-/// |  36 |   4 | nlink         | links; 0 on an orphan                                               |
-/// |  40 |   4 | uid           | owner                                                               |
-/// |  44 |   4 | gid           | group                                                               |
-/// |  48 |   4 | rdev          | device number of a device node                                      |
-/// |  52 |   1 | record_shift  | binary logarithm of the record size; 0 on what has no content       |
+/// | off | len | field         | meaning |
+/// |-----|-----|---------------|---|
+/// |   0 |   8 | generation    | txg of creation; with the number it names the file for ever |
+/// |   8 |   8 | parent        | a directory that had a link to it lately (a hint), or 0 |
+/// |  16 |   8 | size          | bytes; of a directory: its entries |
+/// |  24 |   8 | allocated     | bytes its blocks occupy; all ones: not noted, look at its extent |
+/// |  32 |   4 | mode          | type and permissions, as in `stat` |
+/// |  36 |   4 | nlink         | links; 0 on an orphan |
+/// |  40 |   4 | uid           | owner |
+/// |  44 |   4 | gid           | group |
+/// |  48 |   4 | rdev          | device number of a device node |
+/// |  52 |   1 | record_shift  | binary logarithm of the record size; 0 on what has no content |
 /// |  53 |   1 | flags         | 1 record size is final, 2 has attributes, 4 has capabilities, 8 access ACL, 16 default ACL |
-/// |  54 |   2 | reserved      | zero                                                                |
-/// |  56 |   8 | atime_seconds | last read                                                           |
-/// |  64 |   8 | mtime_seconds | last change of content                                              |
-/// |  72 |   8 | ctime_seconds | last change of anything                                             |
-/// |  80 |   8 | btime_seconds | birth                                                               |
-/// |  88 |   4 | atime_nanos   | nanoseconds to the seconds above                                    |
-/// |  92 |   4 | mtime_nanos   |                                                                     |
-/// |  96 |   4 | ctime_nanos   |                                                                     |
-/// | 100 |   4 | btime_nanos   |                                                                     |
-/// | 104 |  24 | reserved      | zero                                                                |
+/// |  54 |   2 | reserved      | zero |
+/// |  56 |   8 | atime_seconds | last read |
+/// |  64 |   8 | mtime_seconds | last change of content |
+/// |  72 |   8 | ctime_seconds | last change of anything |
+/// |  80 |   8 | btime_seconds | birth |
+/// |  88 |   4 | atime_nanos   | nanoseconds to the seconds above |
+/// |  92 |   4 | mtime_nanos   | |
+/// |  96 |   4 | ctime_nanos   | |
+/// | 100 |   4 | btime_nanos   | |
+/// | 104 |  24 | reserved      | zero |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct InodeRecord {
     /// Txg of creation.

@@ -1,4 +1,5 @@
-//! Label: what a device says of itself and of its pool. Four copies on every leaf device. FORMAT.md, "Label".
+//! Label: what a device says of itself and of its pool. Four copies on every leaf device.
+//! FORMAT.md, "Label".
 
 use crate::feature::Feature;
 use crate::layout::{Decoder, Encoder, Layout};
@@ -58,9 +59,11 @@ pub enum LeafState {
     Gone = 3,
     /// It is read, and what it holds moves to others; then it leaves.
     Leaving = 4,
-    /// It is out of use, and a spare holds all that it should: it counts for nothing until it is back or replaced.
+    /// It is out of use, and a spare holds all that it should: it counts for nothing until it is
+    /// back or replaced.
     Spared = 5,
-    /// It went to another pool by a split: nothing on it is needed. One that is found is in use again. Feature `split`.
+    /// It went to another pool by a split: nothing on it is needed. One that is found is in use
+    /// again. Feature `split`.
     Parted = 6,
 }
 
@@ -73,8 +76,8 @@ pub enum GroupKind {
     Raidz(u8),
 }
 
-/// Leaves that keep segments together, as every label lists them. With the feature `uneven_devices` a segment of a raidz group may have fewer
-/// columns than `width`.
+/// Leaves that keep segments together, as every label lists them. With the feature `uneven_devices`
+/// a segment of a raidz group may have fewer columns than `width`.
 ///
 /// | off | len | field    | meaning                                                        |
 /// |-----|-----|----------|----------------------------------------------------------------|
@@ -148,26 +151,28 @@ pub struct LogPart {
 pub enum LogOut {
     /// The operator took it out of use.
     Offline = 2,
-    /// Another device of its mirror was enough when the pool was last imported. One that is found is in use again.
+    /// Another device of its mirror was enough when the pool was last imported. One that is found
+    /// is in use again.
     Gone = 3,
 }
 
 /// An auxiliary device of the pool, as every label lists it.
 ///
-/// | off | len | field    | meaning                                                                              |
-/// |-----|-----|----------|--------------------------------------------------------------------------------------|
-/// |   0 |   8 | guid     | its guid, not 0                                                                      |
-/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache                                             |
-/// |   9 |   1 | given_up | 1 if the pool does without it for ever; of a log device 2 offline, 3 gone; else 0    |
-/// |  10 |   2 | path_len | length of the path                                                                   |
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
+/// |   0 |   8 | guid     | its guid, not 0 |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache |
+/// |   9 |   1 | given_up | 1 if the pool does without it for ever; of a log device 2 offline, 3 gone; else 0 |
+/// |  10 |   2 | path_len | length of the path |
 /// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; of a log device its mirror, 1 to 255; else 0 |
-/// |  14 |   2 | instead  | of a spare in use, the leaf that it stands for; else 0                               |
-/// |  16 |     | path     | path by which it was last opened                                                     |
+/// |  14 |   2 | instead  | of a spare in use, the leaf that it stands for; else 0 |
+/// |  16 |     | path     | path by which it was last opened |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuxConfig {
     /// Its purpose.
     pub class: AuxClass,
-    /// It failed or was lost. Nothing on it is needed as of the label's txg, and nothing is written to it any more.
+    /// It failed or was lost. Nothing on it is needed as of the label's txg, and nothing is written
+    /// to it any more.
     pub given_up: bool,
     /// Random name of the device.
     pub guid: u64,
@@ -368,7 +373,8 @@ impl LabelConfig {
         Some(bytes)
     }
 
-    /// Reads a configuration from the front of a label's area; `hash` is BLAKE3. Bytes behind it are ignored.
+    /// Reads a configuration from the front of a label's area; `hash` is BLAKE3. Bytes behind it
+    /// are ignored.
     pub fn decode(area: &[u8], hash: impl FnOnce(&[u8]) -> [u8; 32]) -> Result<LabelConfig, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, area)?;
         if from.bytes("magic", 8) != MAGIC {
@@ -651,7 +657,8 @@ impl AuxConfig {
         AuxConfig { class, given_up: false, guid, path, standing: None, log: LogPart::default() }
     }
 
-    /// False of a log device that is given up, offline or gone: it may lack what others of its mirror have.
+    /// False of a log device that is given up, offline or gone: it may lack what others of its
+    /// mirror have.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         !self.given_up && self.log.out.is_none()

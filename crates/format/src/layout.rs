@@ -1,8 +1,9 @@
 //! Offset tables that code and document share.
 //!
-//! A [`Layout`] lists the fields of one structure: those at fixed offsets, then the variable parts in order. The
-//! encoder and the decoder take fields by name in the table's order and assert that name, offset and length agree, so
-//! a structure cannot be written otherwise than its table says; a test compares the same table with FORMAT.md.
+//! A [`Layout`] lists the fields of one structure: those at fixed offsets, then the variable parts
+//! in order. The encoder and the decoder take fields by name in the table's order and assert that
+//! name, offset and length agree, so a structure cannot be written otherwise than its table says; a
+//! test compares the same table with FORMAT.md.
 
 use crate::DecodeError;
 

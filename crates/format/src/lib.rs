@@ -1,8 +1,9 @@
 //! Every stored structure, declared once: encode, decode, version. No I/O, no clock, no keys.
 //!
-//! The bytes are specified in `docs/FORMAT.md`; a test compares its tables with the constants here. Numbers are
-//! little-endian in structures and big-endian in tree keys (so that byte order is key order). Reserved room is a
-//! field, written as zero and refused if not zero. Discriminant 0 is never valid, except where 0 means "absent".
+//! The bytes are specified in `docs/FORMAT.md`; a test compares its tables with the constants here.
+//! Numbers are little-endian in structures and big-endian in tree keys (so that byte order is key
+//! order). Reserved room is a field, written as zero and refused if not zero. Discriminant 0 is
+//! never valid, except where 0 means "absent".
 #![forbid(unsafe_code)]
 
 pub mod anchor;

@@ -1,7 +1,8 @@
-//! Groups of the intent log (ZFS: log blocks `zil_chain` and records `lr_t`). FORMAT.md, "Log group" and "Log record".
+//! Groups of the intent log (ZFS: log blocks `zil_chain` and records `lr_t`). FORMAT.md, "Log
+//! group" and "Log record".
 //!
-//! One flush of the log makes one group durable: a header, then records, sealed if their dataset is. This module lays the bytes
-//! out; the intent log hashes, seals and opens them.
+//! One flush of the log makes one group durable: a header, then records, sealed if their dataset
+//! is. This module lays the bytes out; the intent log hashes, seals and opens them.
 
 use crate::inode::InodeRecord;
 use crate::layout::{Decoder, Encoder, Layout};
@@ -110,7 +111,8 @@ impl LogHeader {
         bytes
     }
 
-    /// Reads a header off the front of `bytes`, with the hash it carries. The hash is not checked here.
+    /// Reads a header off the front of `bytes`, with the hash it carries. The hash is not checked
+    /// here.
     pub fn decode(bytes: &[u8]) -> Result<(LogHeader, [u8; 32]), DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         if from.bytes("magic", 8) != MAGIC {

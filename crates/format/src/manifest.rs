@@ -1,8 +1,9 @@
-//! Manifests: which sealed blocks a dataset has written and when, in the clear. FORMAT.md, "Manifest", and
-//! `docs/decisions/0127-manifests.md`.
+//! Manifests: which sealed blocks a dataset has written and when, in the clear. FORMAT.md,
+//! "Manifest", and `docs/decisions/0127-manifests.md`.
 //!
-//! Where nodes are sealed, only who has their key can walk from a snapshot to its blocks. A manifest says of each block what any pointer to it
-//! says without being opened: where it lies, what names it, its hash and its length.
+//! Where nodes are sealed, only who has their key can walk from a snapshot to its blocks. A
+//! manifest says of each block what any pointer to it says without being opened: where it lies,
+//! what names it, its hash and its length.
 
 use crate::block_pointer::BlockKind;
 use crate::layout::{Decoder, Encoder, Layout};
@@ -166,7 +167,8 @@ impl ManifestRun {
         Ok(ManifestRun { dataset, birth, salt, entries })
     }
 
-    /// As much of a pointer to one of its blocks as it knows: enough to fetch the bytes as they are sealed, and to name them.
+    /// As much of a pointer to one of its blocks as it knows: enough to fetch the bytes as they are
+    /// sealed, and to name them.
     #[must_use]
     pub fn pointer(&self, segment: SegmentId, entry: &ManifestEntry) -> BlockPointer {
         BlockPointer {
@@ -284,7 +286,8 @@ mod tests {
         let pointer = run.pointer(SegmentId(2), &run.entries[1]);
         assert_eq!(ManifestEntry::of(&pointer), run.entries[1]);
         assert_eq!(pointer.stamp, Stamp { salt: [5; 16], counter: 9 });
-        // Nobody's, never written, two at one place, no counter, no bytes, too many, half a second copy, of the pool's own, reserved.
+        // Nobody's, never written, two at one place, no counter, no bytes, too many, half a second
+        // copy, of the pool's own, reserved.
         for (at, byte) in [(0, 0), (8, 0), (32 + 64 + 41, 0), (64, 0), (32 + 44, 0), (32 + 47, 9), (93, 9)] {
             let mut bad = bytes.clone();
             bad[at] = byte;

@@ -13,7 +13,8 @@
 pub const LABEL_SIZE: u64 = 256 << 10;
 /// Labels of a device: two in front, two at the back.
 pub const LABELS: usize = 4;
-/// Where the configuration begins in a label. The bytes before it are never written: boot blocks live there.
+/// Where the configuration begins in a label. The bytes before it are never written: boot blocks
+/// live there.
 pub const CONFIG_OFFSET: u64 = 8 << 10;
 /// Bytes of the configuration area.
 pub const CONFIG_SIZE: usize = 56 << 10;
@@ -76,8 +77,9 @@ pub const fn device_bytes(slots: u32, slot_size: u32) -> u64 {
     if bytes < DEVICE_SIZE_MIN { DEVICE_SIZE_MIN } else { bytes }
 }
 
-/// The slot size for a pool whose smallest device has `device_bytes`: a 256th of it as a power of two, in bounds.
-/// So a small pool has slots enough for its streams and its cleaner, and a large one a short table.
+/// The slot size for a pool whose smallest device has `device_bytes`: a 256th of it as a power of
+/// two, in bounds. So a small pool has slots enough for its streams and its cleaner, and a large
+/// one a short table.
 #[must_use]
 pub const fn slot_size_for(device_bytes: u64) -> u32 {
     let share = device_bytes / 256;

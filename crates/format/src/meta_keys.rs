@@ -1,6 +1,7 @@
 //! Keys of the items of the pool's meta tree. FORMAT.md, "Meta tree".
 //!
-//! A key is one byte that says what the item is, then big-endian numbers, so that byte order is the order of numbers.
+//! A key is one byte that says what the item is, then big-endian numbers, so that byte order is the
+//! order of numbers.
 //!
 //! | first byte | rest of the key                    | value                    |
 //! |------------|------------------------------------|--------------------------|

@@ -1,8 +1,9 @@
-//! Node of a tree: a page of sorted entries. FORMAT.md, "Tree node" (text in `docs/format/node.md`).
+//! Node of a tree: a page of sorted entries. FORMAT.md, "Tree node" (text in
+//! `docs/format/node.md`).
 //!
-//! A node has one encoding only: entries lie one after the other in key order, so offsets follow from lengths and
-//! cannot be wrong, overlap or leave gaps. A decoder therefore checks lengths, order and the rules of the level,
-//! and what it accepts encodes to the same bytes again.
+//! A node has one encoding only: entries lie one after the other in key order, so offsets follow
+//! from lengths and cannot be wrong, overlap or leave gaps. A decoder therefore checks lengths,
+//! order and the rules of the level, and what it accepts encodes to the same bytes again.
 
 use crate::layout::Layout;
 use crate::{BlockKind, BlockPointer, DecodeError};
@@ -15,8 +16,8 @@ pub const HEADER_SIZE: usize = 16;
 pub const SLOT_SIZE: usize = 4;
 /// Greatest key, in bytes. A name of 255 bytes with its prefix fits, and so does a property's.
 pub const KEY_BYTES_MAX: usize = 512;
-/// Greatest value of a leaf, in bytes. Two entries of the greatest size fit in a node of 8 KiB, so that an
-/// overfull node can always be split in two.
+/// Greatest value of a leaf, in bytes. Two entries of the greatest size fit in a node of 8 KiB, so
+/// that an overfull node can always be split in two.
 pub const VALUE_BYTES_MAX: usize = 3_072;
 /// Greatest node, in bytes.
 pub const NODE_BYTES_MAX: usize = 65_536;
@@ -29,7 +30,8 @@ const _: () = assert!(NODE_BYTES_MAX / SLOT_SIZE <= u16::MAX as usize);
 
 const STRUCTURE: &str = "node";
 
-/// Offsets and lengths. Nodes are read often, so their code has the offsets in line; a test compares.
+/// Offsets and lengths. Nodes are read often, so their code has the offsets in line; a test
+/// compares.
 pub const LAYOUT: Layout = Layout::new(
     "node",
     &[
@@ -54,8 +56,8 @@ pub fn encoded_size(count: usize, entry_bytes: usize) -> usize {
     HEADER_SIZE + count * SLOT_SIZE + entry_bytes
 }
 
-/// A decoded node, borrowed from its bytes. Only [`Node::decode`] makes one, so all that FORMAT.md says of a node
-/// holds for it.
+/// A decoded node, borrowed from its bytes. Only [`Node::decode`] makes one, so all that FORMAT.md
+/// says of a node holds for it.
 ///
 /// | off | len | field     | meaning                                                          |
 /// |-----|-----|-----------|------------------------------------------------------------------|
@@ -79,15 +81,16 @@ pub struct Node<'a> {
 pub struct Entry<'a> {
     /// Offset of the key from the start of the node; the value follows the key.
     pub offset: usize,
-    /// Key; empty in the first entry of an inner node, where it stands for "from the node's lower bound on".
+    /// Key; empty in the first entry of an inner node, where it stands for "from the node's lower
+    /// bound on".
     pub key: &'a [u8],
     /// Value; in an inner node the child's encoded pointer.
     pub value: &'a [u8],
 }
 
 impl<'a> Node<'a> {
-    /// Reads and checks a node: magic, reserved bytes, lengths that add up exactly, strictly ascending keys, and in
-    /// an inner node valid pointers to metadata one level below.
+    /// Reads and checks a node: magic, reserved bytes, lengths that add up exactly, strictly
+    /// ascending keys, and in an inner node valid pointers to metadata one level below.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let have = bytes.len();
         if have < HEADER_SIZE {
@@ -373,7 +376,8 @@ mod tests {
 
     #[test]
     fn every_flip_in_header_and_slots_is_refused() {
-        // The level of a leaf and the lengths of a slot may not be changed either: the rest would not add up.
+        // The level of a leaf and the lengths of a slot may not be changed either: the rest would
+        // not add up.
         for bytes in [sample_leaf(), sample_inner()] {
             let slots_end = encoded_size(Node::decode(&bytes).expect("valid").count(), 0);
             for bit in 0..slots_end * 8 {

@@ -1,11 +1,12 @@
-//! Overlay: bytes that were written over a part of a record, kept beside the record. FORMAT.md, "Overlay".
+//! Overlay: bytes that were written over a part of a record, kept beside the record. FORMAT.md,
+//! "Overlay".
 //!
-//! An overlay says which ranges of the record it covers and where their bytes are: all of them one after the other in one
-//! block, or nowhere if they are zeros. Of several the later one wins.
+//! An overlay says which ranges of the record it covers and where their bytes are: all of them one
+//! after the other in one block, or nowhere if they are zeros. Of several the later one wins.
 //!
-//! An overlay's block is always file content, one copy, level 0, and as long as its ranges together.
-//! So its pointer leaves these fields out. Numbers are written as short as they are: besides their
-//! own bytes, small overwrites cost leaves of the extents tree.
+//! An overlay's block is always file content, one copy, level 0, and as long as its ranges
+//! together. So its pointer leaves these fields out. Numbers are written as short as they are:
+//! besides their own bytes, small overwrites cost leaves of the extents tree.
 
 use std::ops::Range;
 
@@ -14,8 +15,8 @@ use crate::{Address, BlockKind, BlockPointer, Compression, DecodeError, SegmentI
 
 /// Ranges of a record that were written over, and their bytes.
 ///
-/// | off | len | field    | meaning                                                                 |
-/// |-----|-----|----------|-------------------------------------------------------------------------|
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
 /// |   0 |   1 | head     | bits 0 to 4: shift; 32: has a block; 64: it is sealed; 128: its salt is that of the pointer before |
 /// |   1 |     | ranges   | number of ranges, then of each the gap before it and its length: varints, in units of 2^shift bytes |
 /// |     |     | block    | if there is one: hash (32), compression (1), salt (16) if sealed and not that of the pointer before; varints: segment, offset, psize, birth, counter if sealed |
@@ -167,7 +168,8 @@ fn same_salt(before: Option<&BlockPointer>, stamp: &Stamp) -> bool {
     before.is_some_and(|before| before.is_sealed() && before.stamp.salt == stamp.salt)
 }
 
-/// The greatest shift of which all ends of `ranges` are multiples; at most that of the greatest block.
+/// The greatest shift of which all ends of `ranges` are multiples; at most that of the greatest
+/// block.
 fn shift_of(ranges: &[Range<u32>]) -> u8 {
     let bits = ranges.iter().fold(BlockPointer::LSIZE_MAX, |bits, range| bits | range.start | range.end);
     u8::try_from(bits.trailing_zeros()).expect("at most 24")
@@ -199,7 +201,8 @@ fn decode_ranges(from: &mut Varints<'_>, shift: u8) -> Result<Vec<Range<u32>>, D
     Ok(ranges)
 }
 
-/// Appends a number: seven bits a byte, lowest first, the highest bit set on all bytes but the last.
+/// Appends a number: seven bits a byte, lowest first, the highest bit set on all bytes but the
+/// last.
 fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 128 {
         out.push(u8::try_from(number & 127).expect("seven bits") | 128);

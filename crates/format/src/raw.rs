@@ -1,4 +1,5 @@
-//! Raw datasets: sealed blocks that are kept for somebody else. docs/format/stream.md, "Raw snapshots".
+//! Raw datasets: sealed blocks that are kept for somebody else. docs/format/stream.md, "Raw
+//! snapshots".
 //!
 //! The same structures travel in raw streams and lie in the files of a raw dataset.
 
@@ -226,7 +227,8 @@ impl RawGone {
     }
 }
 
-/// Blocks that a raw snapshot still has of what its base had. Blocks of the base between these, before the first and after the last are gone.
+/// Blocks that a raw snapshot still has of what its base had. Blocks of the base between these,
+/// before the first and after the last are gone.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
@@ -272,7 +274,8 @@ impl RawKept {
     }
 }
 
-/// Blocks lie this far apart in the file of their salt: the longest of them fits, with what stands before it.
+/// Blocks lie this far apart in the file of their salt: the longest of them fits, with what stands
+/// before it.
 pub const STRIDE: u64 = 1 << 25;
 /// Counters have room in a file below this one.
 pub const COUNTER_END: u64 = 1 << 37;

@@ -5,21 +5,22 @@ use crate::{DatasetId, DecodeError, InodeId, Txg};
 
 /// Value of a receive row; its key in the meta tree is the hidden dataset's.
 ///
-/// | off | len | field      | meaning                                                        |
-/// |-----|-----|------------|----------------------------------------------------------------|
-/// |   0 |   8 | target     | dataset that has the base, and gets the snapshot; 0: none      |
-/// |   8 |   8 | base_txg   | txg of the target's snapshot that it builds upon; 0 if none    |
-/// |  16 |   8 | base       | guid of that snapshot; 0 if none                               |
-/// |  24 |   8 | guid       | of the snapshot that is received, not 0                        |
-/// |  32 |   8 | inode      | content before (inode, offset) is here; 0: none is             |
-/// |  40 |   8 | offset     | see above                                                      |
+/// | off | len | field      | meaning |
+/// |-----|-----|------------|---|
+/// |   0 |   8 | target     | dataset that has the base, and gets the snapshot; 0: none |
+/// |   8 |   8 | base_txg   | txg of the target's snapshot that it builds upon; 0 if none |
+/// |  16 |   8 | base       | guid of that snapshot; 0 if none |
+/// |  24 |   8 | guid       | of the snapshot that is received, not 0 |
+/// |  32 |   8 | inode      | content before (inode, offset) is here; 0: none is |
+/// |  40 |   8 | offset     | see above |
 /// |  48 |   4 | flags      | bit 0: kept when the stream breaks off; bit 1: becomes a clone; bit 2: came packed |
-/// |  52 |   2 | name_len   | length of the name, 2 to 511                                   |
-/// |  54 |  42 | reserved   | zero                                                           |
+/// |  52 |   2 | name_len   | length of the name, 2 to 511 |
+/// |  54 |  42 | reserved   | zero |
 /// |  96 |     | name       | last component of a new dataset, `@`, the snapshot's name, UTF-8 |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReceiveRow {
-    /// Dataset that has the base, and gets the snapshot, unless the hidden one becomes a clone; 0: the hidden one becomes a dataset.
+    /// Dataset that has the base, and gets the snapshot, unless the hidden one becomes a clone; 0:
+    /// the hidden one becomes a dataset.
     pub target: DatasetId,
     /// Txg and guid of the target's snapshot that it builds upon.
     pub base: Option<(Txg, u64)>,

@@ -1,4 +1,5 @@
-//! Received property: what a stream said of a property of a dataset, and whether it counts. FORMAT.md, "Received property".
+//! Received property: what a stream said of a property of a dataset, and whether it counts.
+//! FORMAT.md, "Received property".
 
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};

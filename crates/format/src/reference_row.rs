@@ -1,8 +1,10 @@
-//! The reference table: blocks of file content with more than one pointer, and blocks that are known by their content.
-//! FORMAT.md, "Reference row", and `docs/decisions/0092-one-reference-table.md`.
+//! The reference table: blocks of file content with more than one pointer, and blocks that are
+//! known by their content. FORMAT.md, "Reference row", and
+//! `docs/decisions/0092-one-reference-table.md`.
 //!
-//! Like ZFS's DDT (dedup table) and BRT (block cloning) in one. Unlike the DDT, rows are keyed by the block's address: blocks that
-//! were written together have rows side by side, and a free finds the row without a hash of the content.
+//! Like ZFS's DDT (dedup table) and BRT (block cloning) in one. Unlike the DDT, rows are keyed by
+//! the block's address: blocks that were written together have rows side by side, and a free finds
+//! the row without a hash of the content.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{Compression, DatasetId, DecodeError, Stamp, Txg};
@@ -32,7 +34,8 @@ pub struct ReferenceRow {
     pub content: Option<ContentRow>,
 }
 
-/// How a block is known by its content: what a later write of the same bytes compares, and needs to refer to it.
+/// How a block is known by its content: what a later write of the same bytes compares, and needs to
+/// refer to it.
 ///
 /// | off | len | field       | meaning                                                       |
 /// |-----|-----|-------------|---------------------------------------------------------------|
@@ -184,7 +187,8 @@ pub struct SharingRow {
     pub classes: Vec<SharingClass>,
 }
 
-/// Blocks that are known by their content and have so many references, from 2^log2 to below 2^(log2 + 1).
+/// Blocks that are known by their content and have so many references, from 2^log2 to below
+/// 2^(log2 + 1).
 ///
 /// | off | len | field     | meaning                                             |
 /// |-----|-----|-----------|-----------------------------------------------------|

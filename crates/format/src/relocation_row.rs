@@ -1,9 +1,11 @@
-//! Relocation row: where a run of units that the cleaner moved lies now. FORMAT.md, "Relocation row".
+//! Relocation row: where a run of units that the cleaner moved lies now. FORMAT.md, "Relocation
+//! row".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, SegmentId};
 
-/// Value of a relocation row; its key in the meta tree is the segment and unit by which the run is known.
+/// Value of a relocation row; its key in the meta tree is the segment and unit by which the run is
+/// known.
 ///
 /// | off | len | field    | meaning                                       |
 /// |-----|-----|----------|-----------------------------------------------|

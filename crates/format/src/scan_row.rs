@@ -20,7 +20,8 @@ pub enum ScanKind {
 }
 
 impl ScanKind {
-    /// True for those that move what lies somewhere, and are stored as the pool's last move; the others as its last scan.
+    /// True for those that move what lies somewhere, and are stored as the pool's last move; the
+    /// others as its last scan.
     #[must_use]
     pub fn moves(self) -> bool {
         matches!(self, ScanKind::Remove | ScanKind::Expand | ScanKind::Rebalance)

@@ -1,4 +1,5 @@
-//! Segment row: where a segment lies, whose it is, how far it is filled, and what of it is dead. FORMAT.md, "Segment row".
+//! Segment row: where a segment lies, whose it is, how far it is filled, and what of it is dead.
+//! FORMAT.md, "Segment row".
 
 use std::sync::Arc;
 
@@ -20,15 +21,16 @@ pub struct Column {
     pub slot: u32,
 }
 
-/// Where the bytes of a segment lie. Columns that are `None` were never written, or are known to be lost.
+/// Where the bytes of a segment lie. Columns that are `None` were never written, or are known to be
+/// lost.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Placement {
     /// One column holds all bytes.
     Plain(Column),
     /// Each of 1 to 4 columns holds all bytes.
     Mirror(Arc<[Option<Column>]>),
-    /// Rows of chunks with their parity: chunk c of the segment lies in column c mod k, at the (c / k)-th chunk of it; the last
-    /// `parity` columns hold P, Q and R of each row.
+    /// Rows of chunks with their parity: chunk c of the segment lies in column c mod k, at the (c /
+    /// k)-th chunk of it; the last `parity` columns hold P, Q and R of each row.
     Raidz {
         /// Columns of parity, 1 to 3.
         parity: u8,
@@ -41,20 +43,20 @@ pub enum Placement {
 
 /// Value of a segment row; its key in the meta tree is the segment's id.
 ///
-/// | off | len | field       | meaning                                                       |
-/// |-----|-----|-------------|---------------------------------------------------------------|
-/// |   0 |   1 | layout      | 1 one column holds all bytes, 2 mirror, 3 raidz               |
+/// | off | len | field       | meaning |
+/// |-----|-----|-------------|---|
+/// |   0 |   1 | layout      | 1 one column holds all bytes, 2 mirror, 3 raidz |
 /// |   1 |   1 | class       | 1 data, 2 meta0, 3 meta1, 4 clean, 5 pool0, 6 pool1, 7 log, 8 small |
-/// |   2 |   1 | columns     | number of columns, 1 to 32; of a mirror 1 to 4                |
-/// |   3 |   1 | dead_map    | 1 if a map of dead units follows, else 0                      |
-/// |   4 |   4 | filled      | bytes written, a multiple of the allocation unit              |
-/// |   8 |   8 | owner       | encryption root whose blocks it holds, 0 if shared            |
-/// |  16 |   4 | dead_bytes  | length of the map of dead units                               |
-/// |  20 |   1 | parity      | raidz: columns of parity, 1 to 3; else 0                      |
-/// |  21 |   1 | chunk_shift | raidz: log2 of the bytes of a chunk, 9 to 20; else 0          |
-/// |  22 |  42 | reserved    | zero                                                          |
-/// |  64 |     | column ...  | a column (16 bytes), `columns` times                          |
-/// |     |     | dead        | bit per unit below `filled`, set if dead; lowest bit first    |
+/// |   2 |   1 | columns     | number of columns, 1 to 32; of a mirror 1 to 4 |
+/// |   3 |   1 | dead_map    | 1 if a map of dead units follows, else 0 |
+/// |   4 |   4 | filled      | bytes written, a multiple of the allocation unit |
+/// |   8 |   8 | owner       | encryption root whose blocks it holds, 0 if shared |
+/// |  16 |   4 | dead_bytes  | length of the map of dead units |
+/// |  20 |   1 | parity      | raidz: columns of parity, 1 to 3; else 0 |
+/// |  21 |   1 | chunk_shift | raidz: log2 of the bytes of a chunk, 9 to 20; else 0 |
+/// |  22 |  42 | reserved    | zero |
+/// |  64 |     | column ...  | a column (16 bytes), `columns` times |
+/// |     |     | dead        | bit per unit below `filled`, set if dead; lowest bit first |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SegmentRow {
     /// Class number, as the room `segment` gives it; 1 to 8.
@@ -69,8 +71,8 @@ pub struct SegmentRow {
     pub dead: Option<Vec<u8>>,
 }
 
-/// Layout byte, number of columns, parity, log2 of the chunk: what a placement is without its columns. Rows and uberblocks
-/// store it alike.
+/// Layout byte, number of columns, parity, log2 of the chunk: what a placement is without its
+/// columns. Rows and uberblocks store it alike.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shape {
     pub layout: u8,
@@ -132,7 +134,8 @@ impl Placement {
     }
 
     /// # Panics
-    /// If the shape was not checked, or wants another number of columns; or if a plain one has none.
+    /// If the shape was not checked, or wants another number of columns; or if a plain one has
+    /// none.
     pub(crate) fn of(shape: Shape, columns: Vec<Option<Column>>) -> Placement {
         assert!(shape.is_possible().is_ok() && columns.len() == usize::from(shape.columns));
         match shape.layout {
@@ -322,8 +325,8 @@ mod tests {
         }
         assert_eq!((mirror.place.redundancy(), raidz.place.redundancy()), (2, 2));
         assert_eq!(mirror.place.present().map(|(index, _)| index).collect::<Vec<_>>(), [0, 2]);
-        // Byte and value: a layout unknown, more copies than a mirror has, no data column, parity or chunk beyond bounds, a slot
-        // of no device.
+        // Byte and value: a layout unknown, more copies than a mirror has, no data column, parity
+        // or chunk beyond bounds, a slot of no device.
         for (row, at, value) in [
             (&raidz, 0, 4),
             (&mirror, 2, 5),

@@ -3,7 +3,8 @@
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, DatasetId, DecodeError};
 
-/// Value of a snapshot row; its key in the meta tree is the dataset and the txg whose roots it keeps.
+/// Value of a snapshot row; its key in the meta tree is the dataset and the txg whose roots it
+/// keeps.
 ///
 /// | off | len | field      | meaning                                                  |
 /// |-----|-----|------------|----------------------------------------------------------|
@@ -136,8 +137,8 @@ impl SnapshotRow {
     }
 }
 
-/// Value of a bookmark; its key in the meta tree is the dataset and the bookmark's name. It keeps no block: it says from where on
-/// a stream could go on.
+/// Value of a bookmark; its key in the meta tree is the dataset and the bookmark's name. It keeps
+/// no block: it says from where on a stream could go on.
 ///
 /// | off | len | field      | meaning                                            |
 /// |-----|-----|------------|----------------------------------------------------|

@@ -1,38 +1,39 @@
-//! Uberblock: root of a pool as of one transaction group. FORMAT.md, "Uberblock". Like ZFS's, in a ring of each label; it also
-//! names the places of the commit tail, and the head of the intent log.
+//! Uberblock: root of a pool as of one transaction group. FORMAT.md, "Uberblock". Like ZFS's, in a
+//! ring of each label; it also names the places of the commit tail, and the head of the intent log.
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::segment_row::{Column, Placement, Shape};
 use crate::{BlockPointer, DecodeError, DeviceId, PoolGuid, Txg};
 
-/// Root of the pool as of one txg. This room parses; the holder of the pool's keys makes and checks the tag.
+/// Root of the pool as of one txg. This room parses; the holder of the pool's keys makes and checks
+/// the tag.
 ///
-/// | off  | len | field        | meaning                                                            |
-/// |------|-----|--------------|--------------------------------------------------------------------|
-/// |    0 |   8 | magic        | "SFuber" and two zero bytes                                        |
-/// |    8 |   4 | version      | format version of the pool: 1                                      |
-/// |   12 |   4 | flags        | bit 0: the tag is keyed (the pool's metadata is sealed)            |
-/// |   16 |   8 | pool         | pool's guid                                                        |
-/// |   24 |   8 | txg          | greater than in the uberblock it replaces                          |
-/// |   32 |   8 | time_ns      | wall time of the commit                                            |
-/// |   40 |   4 | devices      | number of leaf devices of the pool                                 |
-/// |   44 |   4 | reserved     | zero                                                               |
-/// |   48 | 112 | meta         | root of the meta tree                                              |
-/// |  160 | 112 | tail         | commit tail                                                        |
+/// | off  | len | field        | meaning |
+/// |------|-----|--------------|---|
+/// |    0 |   8 | magic        | "SFuber" and two zero bytes |
+/// |    8 |   4 | version      | format version of the pool: 1 |
+/// |   12 |   4 | flags        | bit 0: the tag is keyed (the pool's metadata is sealed) |
+/// |   16 |   8 | pool         | pool's guid |
+/// |   24 |   8 | txg          | greater than in the uberblock it replaces |
+/// |   32 |   8 | time_ns      | wall time of the commit |
+/// |   40 |   4 | devices      | number of leaf devices of the pool |
+/// |   44 |   4 | reserved     | zero |
+/// |   48 | 112 | meta         | root of the meta tree |
+/// |  160 | 112 | tail         | commit tail |
 /// |  272 |   8 | tail_device_0| first column of the segment that holds the tail's first copy: device|
-/// |  280 |   4 | tail_slot_0  | and slot                                                           |
+/// |  280 |   4 | tail_slot_0  | and slot |
 /// |  284 |   4 | tail_shape_0 | layout, columns, parity, chunk_shift of that segment, a byte each; zero: one column |
-/// |  288 |   8 | tail_device_1| the same for the second copy; device and shape 0 if there is none  |
-/// |  296 |   4 | tail_slot_1  | and slot                                                           |
-/// |  300 |   4 | tail_shape_1 | as above                                                           |
-/// |  304 |  32 | parent       | tag of the uberblock it replaces; zero in the first                |
-/// |  336 |   8 | anchor       | sequence number of the anchor record; 0 without an anchor          |
-/// |  344 |  16 | log_epoch    | epoch of the intent log; zero without one                          |
-/// |  360 |   8 | log_next     | first log group that this txg does not hold; 0 without a log       |
+/// |  288 |   8 | tail_device_1| the same for the second copy; device and shape 0 if there is none |
+/// |  296 |   4 | tail_slot_1  | and slot |
+/// |  300 |   4 | tail_shape_1 | as above |
+/// |  304 |  32 | parent       | tag of the uberblock it replaces; zero in the first |
+/// |  336 |   8 | anchor       | sequence number of the anchor record; 0 without an anchor |
+/// |  344 |  16 | log_epoch    | epoch of the intent log; zero without one |
+/// |  360 |   8 | log_next     | first log group that this txg does not hold; 0 without a log |
 /// |  368 | 186 | tail_more_0  | further columns of the first copy's segment: device u16, slot u32, 31 times; zero where there is none |
-/// |  554 | 186 | tail_more_1  | the same for the second copy                                       |
-/// |  740 |3324 | reserved     | zero (parity root); from 752 on for ever                           |
-/// | 4064 |  32 | tag          | BLAKE3 of bytes 0 to 4063, keyed if flag 0 is set                  |
+/// |  554 | 186 | tail_more_1  | the same for the second copy |
+/// |  740 |3324 | reserved     | zero (parity root); from 752 on for ever |
+/// | 4064 |  32 | tag          | BLAKE3 of bytes 0 to 4063, keyed if flag 0 is set |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Uberblock {
     /// True if the tag is keyed.
@@ -111,7 +112,8 @@ struct StoredPlace<'b> {
 }
 
 impl StoredPlace<'_> {
-    /// The place, if there is one; else the field (of [`TAIL_FIELDS`]) that is wrong, and its value.
+    /// The place, if there is one; else the field (of [`TAIL_FIELDS`]) that is wrong, and its
+    /// value.
     fn decode(&self) -> Result<Option<Placement>, (usize, u32)> {
         const SLOT: usize = 1;
         const SHAPE: usize = 2;
@@ -342,7 +344,8 @@ mod tests {
             let redundant = Uberblock { tail_places: places, ..uberblock.clone() };
             let bytes = redundant.encode(|_| [8; 32]);
             assert_eq!(Uberblock::decode(&bytes), Ok(redundant));
-            // Columns beyond those that the shape counts, a slot of no device, a shape that is none.
+            // Columns beyond those that the shape counts, a slot of no device, a shape that is
+            // none.
             for at in [285, 287, 553, 739] {
                 let mut bad = bytes;
                 bad[at] ^= 0x40;

@@ -35,7 +35,8 @@ impl KeyFormat {
     }
 }
 
-/// Cost and salt of Argon2id (RFC 9106). Decoding bounds the cost: a hostile label may waste seconds, not the machine.
+/// Cost and salt of Argon2id (RFC 9106). Decoding bounds the cost: a hostile label may waste
+/// seconds, not the machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KdfParams {
     /// Memory in KiB; at least 8 a lane.

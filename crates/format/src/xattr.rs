@@ -1,7 +1,8 @@
 //! Extended attributes and link targets, in chunks. FORMAT.md, "Extended attribute".
 //!
-//! A value may be 64 KiB and a leaf value of the tree 3 KiB, so values are cut in chunks. The first chunk of an attribute
-//! says how long the whole is; chunks of a link's target are bare bytes (the inode knows the size).
+//! A value may be 64 KiB and a leaf value of the tree 3 KiB, so values are cut in chunks. The first
+//! chunk of an attribute says how long the whole is; chunks of a link's target are bare bytes (the
+//! inode knows the size).
 
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};

@@ -1,5 +1,5 @@
-//! The document says what the code does: tables of FORMAT.md and its parts, and of the comments, against the layouts by
-//! which structures are written and read.
+//! The document says what the code does: tables of FORMAT.md and its parts, and of the comments,
+//! against the layouts by which structures are written and read.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! A short smoke of every fuzz entry: golden bytes, damaged in seeded ways, never make a decoder panic, and what is
-//! accepted encodes to the bytes it came from. The long runs are in `fuzz/`.
+//! A short smoke of every fuzz entry: golden bytes, damaged in seeded ways, never make a decoder
+//! panic, and what is accepted encodes to the bytes it came from. The long runs are in `fuzz/`.
 
 #[allow(dead_code, reason = "each test uses its part")]
 use crate::support;
@@ -27,7 +27,8 @@ impl Random {
     }
 }
 
-/// Bytes that are likely to be looked at more than others get damaged more: the first hundred or so.
+/// Bytes that are likely to be looked at more than others get damaged more: the first hundred or
+/// so.
 fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..=random.below(3) {
         let near = random.next().is_multiple_of(2);

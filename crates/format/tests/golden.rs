@@ -1,8 +1,9 @@
-//! Yesterday's bytes mean today what they meant: every golden file is what a known value encodes to, and decodes to it.
+//! Yesterday's bytes mean today what they meant: every golden file is what a known value encodes
+//! to, and decodes to it.
 //!
-//! A file that is missing is written by `STEADFAST_GOLDEN=write cargo test -p steadfast-format --test main golden`. A file that
-//! is there is never written: if a test here fails after a change, the format has changed, and FORMAT.md, "Changes of the
-//! format", says what that takes.
+//! A file that is missing is written by `STEADFAST_GOLDEN=write cargo test -p steadfast-format
+//! --test main golden`. A file that is there is never written: if a test here fails after a change,
+//! the format has changed, and FORMAT.md, "Changes of the format", says what that takes.
 
 #[allow(dead_code, reason = "each test uses its part")]
 use crate::support;
@@ -62,7 +63,8 @@ impl Page {
     }
 }
 
-/// Compares one golden file with what `bytes` are today; writes it where it is missing and that was asked for.
+/// Compares one golden file with what `bytes` are today; writes it where it is missing and that was
+/// asked for.
 fn golden(name: &str, title: &str, bytes: &[u8], annotate: impl FnOnce(&mut Page)) {
     let path = support::folder().join(format!("{name}.v1.hex"));
     if !path.exists() && std::env::var_os("STEADFAST_GOLDEN").is_some_and(|value| value == "write") {

@@ -1,7 +1,9 @@
-//! What does one request cost? A mount whose handler does nothing, so that only kernel and transport are left.
+//! What does one request cost? A mount whose handler does nothing, so that only kernel and
+//! transport are left.
 //!
-//! `cargo bench -p steadfast-fuse` prints thousands of calls a second (and GB/s for 1 MiB calls) by number of
-//! client threads and of server threads. Needs root. One second per cell; on a busy machine take the best of several.
+//! `cargo bench -p steadfast-fuse` prints thousands of calls a second (and GB/s for 1 MiB calls) by
+//! number of client threads and of server threads. Needs root. One second per cell; on a busy
+//! machine take the best of several.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

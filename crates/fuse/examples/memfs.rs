@@ -1,11 +1,11 @@
-//! An empty file system in memory, served until standard input ends: what the transport and the kernel cost by
-//! themselves, with handlers that do next to nothing. Measurements compare a file system with it; it also serves for
-//! trying things by hand.
+//! An empty file system in memory, served until standard input ends: what the transport and the
+//! kernel cost by themselves, with handlers that do next to nothing. Measurements compare a file
+//! system with it; it also serves for trying things by hand.
 //!
 //! `cargo run --release -p steadfast-fuse --example memfs -- DIRECTORY [SWITCH=VALUE...]`
 //!
-//! Says `mounted` when the directory can be used. Switches are those of the transport (`steadfast_fuse::SWITCHES`), and
-//! `allow_other=on`, `posix_acl=on`.
+//! Says `mounted` when the directory can be used. Switches are those of the transport
+//! (`steadfast_fuse::SWITCHES`), and `allow_other=on`, `posix_acl=on`.
 
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/common/memfs.rs"]

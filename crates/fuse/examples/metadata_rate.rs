@@ -1,13 +1,14 @@
-//! How long do file systems take to create, look at, list and unlink files? All directories that are named are measured
-//! in turns, in one run, so that what else the machine does falls on all of them alike.
+//! How long do file systems take to create, look at, list and unlink files? All directories that
+//! are named are measured in turns, in one run, so that what else the machine does falls on all of
+//! them alike.
 //!
-//! `cargo run --release -p steadfast-fuse --example metadata_rate -- [files=20000] [rounds=3] [bytes=0] [cold=on]
-//! NAME=DIRECTORY...`
+//! `cargo run --release -p steadfast-fuse --example metadata_rate -- [files=20000] [rounds=3] [bytes=0] [cold=on] NAME=DIRECTORY...`
 //!
-//! Prints one line of JSON: for each name the median of the rounds, in nanoseconds a file, of `create` (with `bytes` bytes
-//! of content), `stat`, `list` (names alone), `list_stat` (as `ls -l` does) and `unlink`; `ratio` is the time of the
-//! last-named directory over that of this one, so above 1 is faster than it. With `cold=on` (root) the kernel's caches are
-//! dropped before `stat`, `list` and `unlink`.
+//! Prints one line of JSON: for each name the median of the rounds, in nanoseconds a file, of
+//! `create` (with `bytes` bytes of content), `stat`, `list` (names alone), `list_stat` (as `ls -l`
+//! does) and `unlink`; `ratio` is the time of the last-named directory over that of this one, so
+//! above 1 is faster than it. With `cold=on` (root) the kernel's caches are dropped before `stat`,
+//! `list` and `unlink`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

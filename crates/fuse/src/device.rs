@@ -20,14 +20,14 @@ pub(crate) fn open() -> Result<OwnedFd, Error> {
     }
 }
 
-/// A further descriptor of the connection that `of` belongs to. Requests come to whichever descriptor is read
-/// first; a reply must be written to the one that the request was read from.
+/// A further descriptor of the connection that `of` belongs to. Requests come to whichever
+/// descriptor is read first; a reply must be written to the one that the request was read from.
 pub(crate) fn clone(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
     let fd = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let number = u32::try_from(of.as_raw_fd()).map_err(|_| OsErrno::BADF)?;
-    // SAFETY: FUSE_DEV_IOC_CLONE takes a pointer to a u32 that holds a descriptor number and only reads it; `of` is
-    // borrowed, so the number stays valid during the call.
+    // SAFETY: FUSE_DEV_IOC_CLONE takes a pointer to a u32 that holds a descriptor number and only
+    // reads it; `of` is borrowed, so the number stays valid during the call.
     unsafe { rustix::ioctl::ioctl(&fd, rustix::ioctl::Setter::<CLONE, u32>::new(number))? };
     Ok(fd)
 }
@@ -64,18 +64,22 @@ pub(crate) fn receive(fd: impl AsFd, buffer: &mut RequestBuffer) -> Received {
 
 /// Fruitless looks after which a thread rests, if another one listens.
 const COLD_MAX: u32 = 8;
-/// Fruitless looks in sequence after which a thread does not look about for [`VAIN_PAUSE`]: who asks takes longer, or needs this
-/// processor to ask. So looking in vain costs a hundredth of a processor.
+/// Fruitless looks in sequence after which a thread does not look about for [`VAIN_PAUSE`]: who
+/// asks takes longer, or needs this processor to ask. So looking in vain costs a hundredth of a
+/// processor.
 const VAIN_MAX: u32 = 3;
 const VAIN_PAUSE: Duration = Duration::from_millis(10);
-/// How long it does not look about after it found the processors busy with other things, which take them for some milliseconds.
+/// How long it does not look about after it found the processors busy with other things, which take
+/// them for some milliseconds.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// One thread's way of waiting for requests: awake for a moment as long as they come fast, then asleep.
+/// One thread's way of waiting for requests: awake for a moment as long as they come fast, then
+/// asleep.
 ///
-/// To wake a thread takes its waker 5 µs of processor time and the request up to 20 µs, where the processor of the sleeper had
-/// nothing to do and is a virtual one; a request that the kernel answers from memory takes less. A polling thread gives way
-/// to others each time (`sched_yield`), and stops for a while if they took long.
+/// To wake a thread takes its waker 5 µs of processor time and the request up to 20 µs, where the
+/// processor of the sleeper had nothing to do and is a virtual one; a request that the kernel
+/// answers from memory takes less. A polling thread gives way to others each time (`sched_yield`),
+/// and stops for a while if they took long.
 pub(crate) struct RequestPoller {
     poll: Duration,
     /// The last request came soon.
@@ -91,7 +95,8 @@ pub(crate) struct RequestPoller {
 }
 
 impl RequestPoller {
-    /// Of a thread that looks about for `poll`; not at all if that is zero. Then its descriptor may be shared.
+    /// Of a thread that looks about for `poll`; not at all if that is zero. Then its descriptor may
+    /// be shared.
     pub fn new(poll: Duration) -> RequestPoller {
         RequestPoller {
             poll,
@@ -182,10 +187,10 @@ impl RequestPoller {
 /// The smallest payload capacity: extended attributes of 64 KiB must fit whatever `max_write` is.
 const PAYLOAD_MIN: usize = 128 << 10;
 
-/// Memory for one request, laid out so that the data of a WRITE begin on a page boundary:
-/// the header and the WRITE structure lie just below it. With a handler that does nothing, 1 MiB writes of one client
-/// ran at 5.9-6.9 GB/s so, and at 4.2-5.5 GB/s with the whole message on a boundary and the data 80 bytes after it
-/// (three runs each on a loaded machine, `benches/round_trip.rs`).
+/// Memory for one request, laid out so that the data of a WRITE begin on a page boundary: the
+/// header and the WRITE structure lie just below it. With a handler that does nothing, 1 MiB writes
+/// of one client ran at 5.9-6.9 GB/s so, and at 4.2-5.5 GB/s with the whole message on a boundary
+/// and the data 80 bytes after it (three runs each on a loaded machine, `benches/round_trip.rs`).
 pub(crate) struct RequestBuffer {
     pages: Pages,
     start: usize,
@@ -260,7 +265,8 @@ impl Pages {
     }
 
     pub fn as_ref(&self) -> &[u8] {
-        // SAFETY: `start` points to `layout.size()` bytes, zeroed at birth, owned by self until drop.
+        // SAFETY: `start` points to `layout.size()` bytes, zeroed at birth, owned by self until
+        // drop.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 

@@ -33,7 +33,8 @@ type Reply<T> = Result<T, Errno>;
 pub struct Served {
     /// Action of the transport.
     pub outcome: Outcome,
-    /// Inode whose attributes the kernel must forget *before* it gets the answer: see [`Request::forget_attr`].
+    /// Inode whose attributes the kernel must forget *before* it gets the answer: see
+    /// [`Request::forget_attr`].
     pub stale: Option<u64>,
     /// The message of the handler's panic, if it panicked.
     pub panicked: Option<String>,
@@ -47,7 +48,8 @@ const _: () = assert!(ENTRY_OUT_SIZE + OPEN_OUT_SIZE <= OUT_MIN && STATFS_OUT_SI
 /// How many forgotten inodes are handed over at a time: 4 KiB of stack.
 const FORGET_BATCH: usize = 256;
 
-/// Serves one request. A panic of the handler becomes `EIO`, and its message is kept beside the outcome.
+/// Serves one request. A panic of the handler becomes `EIO`, and its message is kept beside the
+/// outcome.
 ///
 /// # Panics
 /// If `out` is shorter than [`OUT_MIN`].
@@ -66,7 +68,8 @@ pub fn serve_waiting(
     may_wait: bool,
 ) -> Served {
     assert!(out.len() >= OUT_MIN, "a transport lends at least {OUT_MIN} bytes");
-    // Unwind safety: `out` is overwritten by the next request, and the handler's own state is its own care.
+    // Unwind safety: `out` is overwritten by the next request, and the handler's own state is its
+    // own care.
     let header = &incoming.header;
     let mut request = Request {
         unique: header.unique,
@@ -222,7 +225,8 @@ fn dispatch(
     result.into()
 }
 
-/// The first `size` bytes of the reply's memory, or all of it if the caller wants more than there is.
+/// The first `size` bytes of the reply's memory, or all of it if the caller wants more than there
+/// is.
 fn lend(out: &mut [u8], size: usize) -> &mut [u8] {
     let size = size.min(out.len());
     &mut out[..size]

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Failures of mounting and unmounting. Each sentence says what happened and, where there is one, the way out.
+/// Failures of mounting and unmounting. Each sentence says what happened and, where there is one,
+/// the way out.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {

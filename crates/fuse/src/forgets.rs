@@ -8,13 +8,15 @@
 //! does the work itself.
 //!
 //! ## Invariants
-//! [forgets.1] Nothing is forgotten that was not handed over, and nothing twice: a message is in the queue or with one thread.
+//! [forgets.1] Nothing is forgotten that was not handed over, and nothing twice: a message is in
+//!      the queue or with one thread.
 //! [forgets.2] When [`Forgets::end`] has returned nothing is forgotten any more. The rest of the
 //!      queue is dropped: the session's end forgets everything [session.1].
 //!      test: `nothing_is_forgotten_after_the_end`
 //!
-//! Requests and messages overtake each other here. That changes nothing: what is forgotten is a number of lookups that the kernel
-//! was told of before, and an inode's count comes to the same in any order.
+//! Requests and messages overtake each other here. That changes nothing: what is forgotten is a
+//! number of lookups that the kernel was told of before, and an inode's count comes to the same in
+//! any order.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,25 +1,33 @@
 //! The one trait between a file system and the kernel.
 //!
 //! ## Rules
-//! - Methods run on several threads at once. The kernel serialises little: two calls on one directory may overlap.
-//! - Names are bytes: never empty, no NUL, no `/`. [`Handler::lookup`] also gets `.` and `..` when a network file
-//!   server resolves handles (see [`MountOptions::export`](crate::MountOptions::export)).
-//! - READ *fills a borrowed buffer* and WRITE *reads a borrowed one*: both transports (`/dev/fuse` and the kernel's
-//!   io_uring queues) can lend the very memory the kernel copies from or to. Nothing borrowed outlives the call.
-//! - A method may block: other threads go on serving, and new ones are started when all are blocked.
-//! - A method may use files of its own mount only if another thread can serve that without a lock this one holds.
+//! - Methods run on several threads at once. The kernel serialises little: two calls on one
+//!   directory may overlap.
+//! - Names are bytes: never empty, no NUL, no `/`. [`Handler::lookup`] also gets `.` and `..` when
+//!   a network file server resolves handles (see
+//!   [`MountOptions::export`](crate::MountOptions::export)).
+//! - READ *fills a borrowed buffer* and WRITE *reads a borrowed one*: both transports (`/dev/fuse`
+//!   and the kernel's io_uring queues) can lend the very memory the kernel copies from or to.
+//!   Nothing borrowed outlives the call.
+//! - A method may block: other threads go on serving, and new ones are started when all are
+//!   blocked.
+//! - A method may use files of its own mount only if another thread can serve that without a lock
+//!   this one holds.
 //! - A panic becomes `EIO` for that one request and a [`LogEvent`](crate::LogEvent).
-//! - Handing out an [`Entry`] (from `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create`, `tmpfile`, and each
-//!   accepted `readdirplus` entry but `.` and `..`) adds one to its lookup count; [`Handler::forget`] takes away.
-//!   An inode without names lives on while its count or its open handles are above zero.
+//! - Handing out an [`Entry`] (from `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create`,
+//!   `tmpfile`, and each accepted `readdirplus` entry but `.` and `..`) adds one to its lookup
+//!   count; [`Handler::forget`] takes away. An inode without names lives on while its count or its
+//!   open handles are above zero.
 //! - The kernel trusts its copies of attributes for their time-to-live and updates them from the
 //!   answers. The handler must report every other change: [`Request::forget_attr`] for the request
 //!   at hand (set-id bits that a write dropped), a [`Notifier`](crate::Notifier) for changes that
 //!   came another way.
-//! - At an unmount the kernel may drop the last `release` and `forget` calls: [`Handler::destroy`] ends them all.
-//! - Returning `ENOSYS` is *remembered by the kernel for the life of the mount*: for `fsync`, `fsyncdir`, `flush` and
-//!   `access` it then reports success without asking again; for xattr calls `EOPNOTSUPP`; for `open` and `opendir`
-//!   it stops asking (zero-message opens: `fh` is 0 from then on).
+//! - At an unmount the kernel may drop the last `release` and `forget` calls: [`Handler::destroy`]
+//!   ends them all.
+//! - Returning `ENOSYS` is *remembered by the kernel for the life of the mount*: for `fsync`,
+//!   `fsyncdir`, `flush` and `access` it then reports success without asking again; for xattr calls
+//!   `EOPNOTSUPP`; for `open` and `opendir` it stops asking (zero-message opens: `fh` is 0 from
+//!   then on).
 
 use crate::later::Later;
 use crate::sink::{DirPlusSink, DirSink, ValueSink};
@@ -29,7 +37,8 @@ use crate::wire::request::Operation;
 /// Answer of a method.
 pub type Reply<T> = Result<T, Errno>;
 
-/// A file system as the kernel calls it. Methods not written answer `ENOSYS`, except where a line says otherwise.
+/// A file system as the kernel calls it. Methods not written answer `ENOSYS`, except where a line
+/// says otherwise.
 #[allow(unused_variables, reason = "default methods ignore their arguments, which are named for the reader")]
 pub trait Handler: Send + Sync + 'static {
     /// Called once, before any other method, when the handshake is done.
@@ -39,23 +48,27 @@ pub trait Handler: Send + Sync + 'static {
     /// All handles and lookup counts are gone.
     fn destroy(&self) {}
 
-    /// May this be served by a thread that others wait for (over io_uring)? Such a call must not wait for anything but memory
-    /// and a disk access, and not use the mount; where it would have to, and [`Request::may_wait`] is false, it answers
-    /// `EAGAIN`, having changed nothing, and is called again where it may. By default: no.
+    /// May this be served by a thread that others wait for (over io_uring)? Such a call must not
+    /// wait for anything but memory and a disk access, and not use the mount; where it would have
+    /// to, and [`Request::may_wait`] is false, it answers `EAGAIN`, having changed nothing, and is
+    /// called again where it may. By default: no.
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
         false
     }
 
-    /// Resolves `name` in `parent`. A name that is not there: `ENOENT`, or [`Entry::negative`] to have it cached.
+    /// Resolves `name` in `parent`. A name that is not there: `ENOENT`, or [`Entry::negative`] to
+    /// have it cached.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// Takes lookup counts back; no answer is sent. Where there are many it comes from a thread that serves nothing else, and
-    /// later than requests that came after it. By default nothing happens.
+    /// Takes lookup counts back; no answer is sent. Where there are many it comes from a thread
+    /// that serves nothing else, and later than requests that came after it. By default nothing
+    /// happens.
     fn forget(&self, forgets: &[Forget]) {}
 
-    /// Attributes of an inode; `fh` is the open handle if the call came through one. Serves STATX as well.
+    /// Attributes of an inode; `fh` is the open handle if the call came through one. Serves STATX
+    /// as well.
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
         Err(Errno::ENOSYS)
     }
@@ -110,8 +123,8 @@ pub trait Handler: Send + Sync + 'static {
         Ok(Opened::default())
     }
 
-    /// Fills `out` from `args.offset`; returns the bytes filled, less than `out.len()` only at the end of the file.
-    /// The content of `out` at the call has no meaning.
+    /// Fills `out` from `args.offset`; returns the bytes filled, less than `out.len()` only at the
+    /// end of the file. The content of `out` at the call has no meaning.
     fn read(&self, req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
         Err(Errno::ENOSYS)
     }
@@ -126,7 +139,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// The last reference of a handle is gone; exactly one per `open`. The answer reaches nobody. By default: fine.
+    /// The last reference of a handle is gone; exactly one per `open`. The answer reaches nobody.
+    /// By default: fine.
     fn release(&self, req: &Request, args: &ReleaseArgs) -> Reply<()> {
         Ok(())
     }
@@ -136,8 +150,9 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Asked before [`Handler::fsync`] and [`Handler::fsyncdir`], by transports that can: a handler that takes `later` answers with it,
-    /// at once or from another thread when this has returned; one that gives it back is asked again and waits.
+    /// Asked before [`Handler::fsync`] and [`Handler::fsyncdir`], by transports that can: a handler
+    /// that takes `later` answers with it, at once or from another thread when this has returned;
+    /// one that gives it back is asked again and waits.
     fn fsync_later(&self, req: &Request, ino: u64, later: Later) -> Option<Later> {
         Some(later)
     }
@@ -152,7 +167,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Puts every name, each followed by a NUL byte, into `out`. `trusted.*` must be hidden from ordinary users here.
+    /// Puts every name, each followed by a NUL byte, into `out`. `trusted.*` must be hidden from
+    /// ordinary users here.
     fn listxattr(&self, req: &Request, ino: u64, out: &mut ValueSink<'_>) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
@@ -162,7 +178,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// A descriptor was closed (once per `close(2)`, so several per handle); its error reaches `close`.
+    /// A descriptor was closed (once per `close(2)`, so several per handle); its error reaches
+    /// `close`.
     fn flush(&self, req: &Request, ino: u64, fh: u64, lock_owner: u64) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
@@ -177,7 +194,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// As `readdir`, with attributes. `ENOSYS` is *not* remembered; the kernel does not fall back to `readdir`.
+    /// As `readdir`, with attributes. `ENOSYS` is *not* remembered; the kernel does not fall back
+    /// to `readdir`.
     fn readdirplus(
         &self,
         req: &Request,
@@ -199,7 +217,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `access(2)`. Not called with [`MountOptions::default_permissions`](crate::MountOptions::default_permissions).
+    /// `access(2)`. Not called with
+    /// [`MountOptions::default_permissions`](crate::MountOptions::default_permissions).
     fn access(&self, req: &Request, ino: u64, mask: u32) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
@@ -221,8 +240,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `ioctl(2)` whose request number describes its argument. Returns the result and the bytes filled in `out`.
-    /// By default `ENOTTY`.
+    /// `ioctl(2)` whose request number describes its argument. Returns the result and the bytes
+    /// filled in `out`. By default `ENOTTY`.
     fn ioctl(&self, req: &Request, args: &IoctlArgs<'_>, out: &mut [u8]) -> Reply<(i32, usize)> {
         Err(Errno::ENOTTY)
     }
@@ -232,7 +251,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Finds data or a hole at or after `offset`. `ENOSYS` makes the kernel treat all of a file as data.
+    /// Finds data or a hole at or after `offset`. `ENOSYS` makes the kernel treat all of a file as
+    /// data.
     fn lseek(&self, req: &Request, ino: u64, fh: u64, offset: u64, whence: Whence) -> Reply<u64> {
         Err(Errno::ENOSYS)
     }

@@ -1,10 +1,12 @@
 //! # Processors that stay awake while requests come fast
 //!
-//! A program and the daemon hand work to each other some ten thousand times a second. Where a processor with nothing to do
-//! halts at once, as a guest's does under Linux's `haltpoll` driver, each hand-over has to wake one: an interrupt between
-//! processors, which costs the waker 20 to 50 µs there, more than serving a request does. A processor that polls in the kernel's idle
-//! loop instead sees work in its own memory. Linux's power management takes such wishes: as long as somebody holds
-//! `/dev/cpu_dma_latency` open with 0 written to it, no processor halts (Documentation/power/pm_qos_interface.rst of the kernel).
+//! A program and the daemon hand work to each other some ten thousand times a second. Where a
+//! processor with nothing to do halts at once, as a guest's does under Linux's `haltpoll` driver,
+//! each hand-over has to wake one: an interrupt between processors, which costs the waker 20 to 50
+//! µs there, more than serving a request does. A processor that polls in the kernel's idle loop
+//! instead sees work in its own memory. Linux's power management takes such wishes: as long as
+//! somebody holds `/dev/cpu_dma_latency` open with 0 written to it, no processor halts
+//! (Documentation/power/pm_qos_interface.rst of the kernel).
 //!
 //! ```text
 //!                STRIDE requests within RISE            fewer than KEEP in PERIOD, or the end
@@ -16,8 +18,10 @@
 //! come.
 //!
 //! ## Invariants
-//! [idle_poll.1] The wish is withdrawn when the session ends, however it ends: the kernel forgets it with the descriptor.
-//! [idle_poll.2] Threads that serve only count. The device is written by the idle_poll's own thread.
+//! [idle_poll.1] The wish is withdrawn when the session ends, however it ends: the kernel forgets
+//!      it with the descriptor.
+//! [idle_poll.2] Threads that serve only count. The device is written by the idle_poll's own
+//!      thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -58,7 +62,8 @@ struct State {
 }
 
 impl IdlePolling {
-    /// A idle_poll if the mount wants one and this machine can have it; otherwise the reason, where somebody asked.
+    /// A idle_poll if the mount wants one and this machine can have it; otherwise the reason, where
+    /// somebody asked.
     pub fn begin(wanted: IdlePoll) -> Result<Option<Arc<IdlePolling>>, String> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let suits = || {
@@ -110,7 +115,8 @@ impl IdlePolling {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The life of the thread. A device that cannot be written any more ends it: processors halt as they would without.
+    /// The life of the thread. A device that cannot be written any more ends it: processors halt as
+    /// they would without.
     fn keep(&self, device: &File) {
         while self.wait_for_many() {
             if wish(device, AT_ONCE).is_err() {

@@ -7,14 +7,15 @@
 //!   kernel ──read──► device ──bytes──► wire::request::decode ──Operation──► dispatch::serve ──► Handler
 //!   kernel ◄─write── device ◄─bytes─── wire::reply::encode_* ◄─ the handler's answer, or EIO if it panicked
 //! ```
-//! [`wire`] is bytes only, [`dispatch`] lends memory only, [`Session`] owns descriptors, threads and the mount. A
-//! second transport (the kernel's io_uring queues) would replace `device` and the loop in `session` and nothing else:
-//! [`wire::Parts`] already reads a request that lies in three places, and [`dispatch::serve`] fills whatever memory
-//! it is lent.
+//! [`wire`] is bytes only, [`dispatch`] lends memory only, [`Session`] owns descriptors, threads
+//! and the mount. A second transport (the kernel's io_uring queues) would replace `device` and the
+//! loop in `session` and nothing else: [`wire::Parts`] already reads a request that lies in three
+//! places, and [`dispatch::serve`] fills whatever memory it is lent.
 //!
 //! ## Reading order
-//! [`handler`](Handler) (what a file system must know), `types` (the nouns), `session` (threads, and why nothing
-//! hangs), `mount`, `notify` (the kernel is to forget, without deadlock), `forgets` (it forgot), `wire::init` (every feature flag, with its reason).
+//! [`handler`](Handler) (what a file system must know), `types` (the nouns), `session` (threads,
+//! and why nothing hangs), `mount`, `notify` (the kernel is to forget, without deadlock), `forgets`
+//! (it forgot), `wire::init` (every feature flag, with its reason).
 //!
 //! ## Example
 //! ```no_run

@@ -37,7 +37,8 @@ pub enum UnmountMode {
     Clean,
     /// Take the name away now; files that are open go on until they are closed.
     Lazy,
-    /// Cut the connection: everything under way and everything open fails. As root only; otherwise as `Lazy`.
+    /// Cut the connection: everything under way and everything open fails. As root only; otherwise
+    /// as `Lazy`.
     Force,
 }
 
@@ -188,8 +189,8 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd,
     command.arg("-o").arg(helper_options(options)).arg("--").arg(mountpoint);
     command.env(HELPER_SOCKET, number.to_string()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // SAFETY: runs in the forked child before exec; fcntl(2) may be called there, nothing is allocated, and
-    // `number` is open, since `theirs` is held until the child has started.
+    // SAFETY: runs in the forked child before exec; fcntl(2) may be called there, nothing is
+    // allocated, and `number` is open, since `theirs` is held until the child has started.
     unsafe {
         command.pre_exec(move || {
             let fd = rustix::fd::BorrowedFd::borrow_raw(number);
@@ -272,8 +273,8 @@ fn unmount_by_helper(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error> 
     Err(Error::HelperRefused { message })
 }
 
-/// Takes a mount away whose server is gone (every access answers `ENOTCONN`). True if there was one. Anything that
-/// works, or is no FUSE mount, is left alone.
+/// Takes a mount away whose server is gone (every access answers `ENOTCONN`). True if there was
+/// one. Anything that works, or is no FUSE mount, is left alone.
 pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
     let stale = || rustix::fs::statvfs(mountpoint).err() == Some(OsErrno::NOTCONN);
     if !stale() {
@@ -294,8 +295,8 @@ pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The file of the kernel's control file system that ends a mount's connection when written to. Where nobody mounted that
-/// file system, root reaches it through a mount without a name.
+/// The file of the kernel's control file system that ends a mount's connection when written to.
+/// Where nobody mounted that file system, root reaches it through a mount without a name.
 pub(crate) fn open_abort(mounted: &Mounted) -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
     use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -328,8 +329,9 @@ struct MountLine {
     mountpoint: PathBuf,
 }
 
-/// Reading the table never asks a file system anything, unlike `stat(2)` on a mountpoint.
-/// A table that cannot be read (no descriptor is free, say) is not an empty one: a mount would be taken for gone.
+/// Reading the table never asks a file system anything, unlike `stat(2)` on a mountpoint. A table
+/// that cannot be read (no descriptor is free, say) is not an empty one: a mount would be taken for
+/// gone.
 fn mount_table() -> Result<Vec<MountLine>, Error> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(|source| Error::TableUnreadable { source })?;
     Ok(table.split(|&b| b == b'\n').filter_map(parse_mount_line).collect())
@@ -371,18 +373,19 @@ pub(crate) fn set_read_ahead(device: DeviceNumber, kb: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.major, device.minor), kb.to_string())
 }
 
-/// Lets collected writes of a mount fill so many per cent of what the kernel lets be dirty, like those of a disk. Its limit for
-/// FUSE, 1 % kept strictly, is lifted; what it guards against is a server that waits for memory which only the server's own
-/// answers would clean: see [`become_io_flusher`].
+/// Lets collected writes of a mount fill so many per cent of what the kernel lets be dirty, like
+/// those of a disk. Its limit for FUSE, 1 % kept strictly, is lifted; what it guards against is a
+/// server that waits for memory which only the server's own answers would clean: see
+/// [`become_io_flusher`].
 pub(crate) fn set_dirty_percent(device: DeviceNumber, percent: u8) -> io::Result<()> {
     let bdi = format!("/sys/class/bdi/{}:{}", device.major, device.minor);
     std::fs::write(format!("{bdi}/max_ratio"), percent.to_string())?;
     std::fs::write(format!("{bdi}/strict_limit"), "0")
 }
 
-/// Tells the kernel that this thread, and those it starts from now on, clean dirty pages: their allocations never wait for
-/// the writing of pages, and what they write is held back by its own disk only (`PR_SET_IO_FLUSHER`). To be called before
-/// threads that serve mounts are started.
+/// Tells the kernel that this thread, and those it starts from now on, clean dirty pages: their
+/// allocations never wait for the writing of pages, and what they write is held back by its own
+/// disk only (`PR_SET_IO_FLUSHER`). To be called before threads that serve mounts are started.
 ///
 /// # Errors
 /// Without `CAP_SYS_RESOURCE`, and before Linux 5.6.

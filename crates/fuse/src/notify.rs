@@ -1,19 +1,20 @@
 //! # Telling the kernel to forget
 //!
 //! ## Why not simply write the message
-//! The kernel acts on a notification inside the `write(2)` that delivers it, and takes locks for that: the parent
-//! directory's for a name, the pages' for a range of data. A program waiting for *our* answer holds the same locks:
-//! a `create` holds its directory, a read holds its pages. So a handler that wrote the message itself, or anyone who
-//! holds a lock that a handler needs, could wait for the kernel, which waits for the program, which waits for the
-//! handler.
+//! The kernel acts on a notification inside the `write(2)` that delivers it, and takes locks for
+//! that: the parent directory's for a name, the pages' for a range of data. A program waiting for
+//! *our* answer holds the same locks: a `create` holds its directory, a read holds its pages. So a
+//! handler that wrote the message itself, or anyone who holds a lock that a handler needs, could
+//! wait for the kernel, which waits for the program, which waits for the handler.
 //!
 //! ## The rule
-//! [`Notifier`]'s methods only put the message into a queue, and a thread of its own delivers: they never wait and may
-//! be called from anywhere, from handlers and under any lock. [`Notifier::drain`] does wait for delivery: never call
-//! it from a handler, nor while holding a lock that a handler may want.
+//! [`Notifier`]'s methods only put the message into a queue, and a thread of its own delivers: they
+//! never wait and may be called from anywhere, from handlers and under any lock.
+//! [`Notifier::drain`] does wait for delivery: never call it from a handler, nor while holding a
+//! lock that a handler may want.
 //!
-//! The queue is bounded. When it is full, single messages are refused with [`NotifyError::Full`]; what was asked to
-//! be forgotten may then still be cached until its time-to-live ends.
+//! The queue is bounded. When it is full, single messages are refused with [`NotifyError::Full`];
+//! what was asked to be forgotten may then still be cached until its time-to-live ends.
 
 use crate::options::LogEvent;
 use crate::wire::reply::Notification;
@@ -69,18 +70,20 @@ impl Notifier {
         self.push(Notification::InvalEntry { parent, name: name.to_vec(), expire_only: false })
     }
 
-    /// Lets `name` in `parent` be looked up again at its next use, leaving mounts below it alone (kernels since 6.3).
+    /// Lets `name` in `parent` be looked up again at its next use, leaving mounts below it alone
+    /// (kernels since 6.3).
     pub fn expire_entry(&self, parent: u64, name: &[u8]) -> Result<(), NotifyError> {
         self.push(Notification::InvalEntry { parent, name: name.to_vec(), expire_only: true })
     }
 
-    /// Forgets attributes of `ino` and its cached pages from `offset`, `length` bytes; 0 means to the end, and a
-    /// negative offset attributes only.
+    /// Forgets attributes of `ino` and its cached pages from `offset`, `length` bytes; 0 means to
+    /// the end, and a negative offset attributes only.
     pub fn inval_inode(&self, ino: u64, offset: i64, length: i64) -> Result<(), NotifyError> {
         self.push(Notification::InvalInode { ino, offset, length })
     }
 
-    /// Says that `name` in `parent`, which named `child`, was removed: watchers (inotify) hear of it.
+    /// Says that `name` in `parent`, which named `child`, was removed: watchers (inotify) hear of
+    /// it.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), NotifyError> {
         self.push(Notification::Delete { parent, child, name: name.to_vec() })
     }
@@ -90,7 +93,8 @@ impl Notifier {
         self.push(Notification::IncEpoch)
     }
 
-    /// Waits until all that was queued before has been delivered. See the rule above before calling.
+    /// Waits until all that was queued before has been delivered. See the rule above before
+    /// calling.
     pub fn drain(&self, timeout: Duration) -> Result<(), NotifyError> {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
@@ -150,9 +154,11 @@ impl Notifier {
             state.under_way = true;
             drop(state);
             match deliver(fd, &next) {
-                // NOENT: nothing of it was cached. The others: the mount is gone, which its threads will notice.
+                // NOENT: nothing of it was cached. The others: the mount is gone, which its threads
+                // will notice.
                 Ok(()) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED | OsErrno::NOTCONN) => {}
-                // NOTDIR, NOTEMPTY, BUSY: a deletion that the kernel's own view contradicts. It keeps its view.
+                // NOTDIR, NOTEMPTY, BUSY: a deletion that the kernel's own view contradicts. It
+                // keeps its view.
                 Err(OsErrno::NOTDIR | OsErrno::NOTEMPTY | OsErrno::BUSY) => {}
                 Err(errno) => log(LogEvent::NotificationFailed { message: format!("{next:?}: {errno}") }),
             }

@@ -13,12 +13,14 @@ pub struct MountOptions {
     pub fs_name: String,
     /// The type shown is `fuse.SUBTYPE`, or `fuse` without one. Default `None`.
     pub subtype: Option<String>,
-    /// The root of the file system is a regular file, and what it is mounted over is one too. Default false: both are directories.
+    /// The root of the file system is a regular file, and what it is mounted over is one too.
+    /// Default false: both are directories.
     pub root_is_file: bool,
-    /// Users other than the one who mounts may enter. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
-    /// Default false.
+    /// Users other than the one who mounts may enter. Needs root, or `user_allow_other` in
+    /// `/etc/fuse.conf`. Default false.
     pub allow_other: bool,
-    /// The kernel checks permissions by owner and mode (and ACLs). Default true; without it the handler must.
+    /// The kernel checks permissions by owner and mode (and ACLs). Default true; without it the
+    /// handler must.
     pub default_permissions: bool,
     /// The kernel refuses every change. Default false.
     pub read_only: bool,
@@ -28,33 +30,40 @@ pub struct MountOptions {
     pub nodev: bool,
     /// Nothing can be executed. Default false.
     pub noexec: bool,
-    /// Shown among the mount's options; access times are the handler's business in any case. Default false.
+    /// Shown among the mount's options; access times are the handler's business in any case.
+    /// Default false.
     pub noatime: bool,
-    /// Shown in the same way, by the absence of `relatime`: every reading moves access times. Default false.
+    /// Shown in the same way, by the absence of `relatime`: every reading moves access times.
+    /// Default false.
     pub strictatime: bool,
-    /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2 and at most 16.
+    /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2
+    /// and at most 16.
     pub threads: Option<usize>,
-    /// How long a thread looks for the next request before it sleeps, in microseconds, as long as requests come that fast; 0:
-    /// never. To wake a thread that sleeps often costs more than to serve a request. Only with `clone_device`. Default 50.
+    /// How long a thread looks for the next request before it sleeps, in microseconds, as long as
+    /// requests come that fast; 0: never. To wake a thread that sleeps often costs more than to
+    /// serve a request. Only with `clone_device`. Default 50.
     pub poll_us: u32,
-    /// Processors with nothing to do look for work instead of halting while requests come fast. Default [`IdlePoll::Auto`].
+    /// Processors with nothing to do look for work instead of halting while requests come fast.
+    /// Default [`IdlePoll::Auto`].
     pub idle_poll: IdlePoll,
     /// Most threads there may be when handlers block. Default 64.
     pub threads_max: usize,
-    /// Longest WRITE and READ in bytes, 4 KiB to 128 MiB; the kernel may lower it. Default 1 MiB: larger gained
-    /// nothing when measured.
+    /// Longest WRITE and READ in bytes, 4 KiB to 128 MiB; the kernel may lower it. Default 1 MiB:
+    /// larger gained nothing when measured.
     pub max_write: usize,
-    /// Read-ahead of the mount in KiB. More than the kernel's usual 128 needs root and `/sys`; where that fails
-    /// there is a log event. Default `Some(1024)`.
+    /// Read-ahead of the mount in KiB. More than the kernel's usual 128 needs root and `/sys`;
+    /// where that fails there is a log event. Default `Some(1024)`.
     pub read_ahead_kb: Option<u32>,
     /// Asynchronous requests the kernel lets wait. Default 64.
     pub max_background: u16,
-    /// Collect small buffered writes in the page cache. Default false; never on a tree another front writes.
+    /// Collect small buffered writes in the page cache. Default false; never on a tree another
+    /// front writes.
     pub writeback_cache: bool,
-    /// With `writeback_cache`: what collected writes of this mount may fill of the memory that the kernel lets be dirty
-    /// (`vm.dirty_ratio`), in per cent, 1 to 100. The kernel's own limit for FUSE, 1 % and strictly kept, makes writers wait
-    /// for their own writes nearly always. Needs root and `/sys` (Linux 6.2); where that fails there is a log event and the
-    /// kernel's limit stands. Default 100, as for a disk.
+    /// With `writeback_cache`: what collected writes of this mount may fill of the memory that the
+    /// kernel lets be dirty (`vm.dirty_ratio`), in per cent, 1 to 100. The kernel's own limit for
+    /// FUSE, 1 % and strictly kept, makes writers wait for their own writes nearly always. Needs
+    /// root and `/sys` (Linux 6.2); where that fails there is a log event and the kernel's limit
+    /// stands. Default 100, as for a disk.
     pub dirty_percent: u8,
     /// Files opened for nothing but writing bypass the page cache: each `write(2)` is one request
     /// of its own size, without a copy into pages, a question for `security.capability`, or a
@@ -62,21 +71,22 @@ pub struct MountOptions {
     /// time. Only where the kernel keeps the page cache of readers right (Linux 6.18), and not with
     /// `writeback_cache`. Default true.
     pub direct_writes: bool,
-    /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`; the handler
-    /// applies the umask. Default false.
+    /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`;
+    /// the handler applies the umask. Default false.
     pub posix_acl: bool,
     /// Listing with attributes. Default [`Readdirplus::Auto`].
     pub readdirplus: Readdirplus,
     /// Lookups and listings of one directory run in parallel. Default true.
     pub parallel_dirops: bool,
-    /// Each thread reads and answers on a descriptor of its own instead of a shared one. Default true.
+    /// Each thread reads and answers on a descriptor of its own instead of a shared one. Default
+    /// true.
     pub clone_device: bool,
     /// Requests come over the kernel's io_uring queues, where root has written `Y` to
-    /// `/sys/module/fuse/parameters/enable_uring` before (Linux 6.14); otherwise there is a log event, and `/dev/fuse` is
-    /// used alone. Default false.
+    /// `/sys/module/fuse/parameters/enable_uring` before (Linux 6.14); otherwise there is a log
+    /// event, and `/dev/fuse` is used alone. Default false.
     pub io_uring: bool,
-    /// File handles (NFS, `open_by_handle_at`) can be resolved: the handler's `lookup` knows `.` and `..` of any
-    /// inode that lives. Default true.
+    /// File handles (NFS, `open_by_handle_at`) can be resolved: the handler's `lookup` knows `.`
+    /// and `..` of any inode that lives. Default true.
     pub export: bool,
     /// How to reach the kernel. Default [`MountVia::Auto`].
     pub via: MountVia,
@@ -142,7 +152,8 @@ pub enum MountVia {
     Helper,
 }
 
-/// When processors are kept from halting, see [`MountOptions::idle_poll`]. It takes the right to write `/dev/cpu_dma_latency`: root's.
+/// When processors are kept from halting, see [`MountOptions::idle_poll`]. It takes the right to
+/// write `/dev/cpu_dma_latency`: root's.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum IdlePoll {
     /// While requests come fast; where it cannot be had there is a log event.
@@ -186,7 +197,8 @@ pub enum LogEvent {
         /// Number of the request, if its header was readable.
         unique: Option<u64>,
     },
-    /// The kernel refused a reply: a bug of ours, or a handler's value outside its range. The request fails.
+    /// The kernel refused a reply: a bug of ours, or a handler's value outside its range. The
+    /// request fails.
     ReplyRefused {
         /// Operation it answered.
         opcode: u32,
@@ -235,8 +247,8 @@ pub enum LogEvent {
         /// Message.
         message: String,
     },
-    /// The mount was gone here and no file was open, but other mount namespaces held copies of it, so the connection
-    /// was cut.
+    /// The mount was gone here and no file was open, but other mount namespaces held copies of it,
+    /// so the connection was cut.
     CutElsewhere,
     /// The connection under copies of the mount could not be cut.
     NotCut {

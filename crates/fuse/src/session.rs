@@ -7,10 +7,12 @@
 //! ```
 //!
 //! ## Why nothing hangs
-//! - The handshake is read by the thread that mounts, before any other program can get an answer from the mount.
-//! - Each thread reads requests from its own cloned descriptor (unless told otherwise) and answers on it.
-//! - As long as requests come fast, a thread looks for the next one for a moment before it sleeps, and those it does not
-//!   need rest: see [`threads`](crate::threads).
+//! - The handshake is read by the thread that mounts, before any other program can get an answer
+//!   from the mount.
+//! - Each thread reads requests from its own cloned descriptor (unless told otherwise) and answers
+//!   on it.
+//! - As long as requests come fast, a thread looks for the next one for a moment before it sleeps,
+//!   and those it does not need rest: see [`threads`](crate::threads).
 //! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
 //! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
 //! - Forgets, which the kernel sends by the ten thousand, have another such thread: see
@@ -19,9 +21,11 @@
 //! - The session notices an unmount from outside: the kernel ends every read of the device.
 //!
 //! ## Invariants
-//! [session.1] `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
-//! [session.2] A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
-//!      connection. So a process that dies in any way leaves a mount that answers `ENOTCONN`, never one that hangs.
+//! [session.1] `Handler::init` runs before, and `Handler::destroy` after, all other methods, each
+//!      once.
+//! [session.2] A descriptor of the connection exists as long as a thread serves; when the last is
+//!      closed, the kernel cuts the connection. So a process that dies in any way leaves a mount
+//!      that answers `ENOTCONN`, never one that hangs.
 //! [session.3] Copies of the mount do not keep it. A mount namespace (of a container, a service, a
 //!      sandbox) has a copy of every mount, used or not, and the kernel ends a connection only with
 //!      the last copy. So `unmount` cuts the connection once the mount is gone here and no file of
@@ -60,7 +64,8 @@ const PAYLOAD_MIN: usize = 128 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `unmount` waits for files that are open in other mount namespaces.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it waits for the session to end by itself, as it does unless a copy of the mount is left somewhere.
+/// How long it waits for the session to end by itself, as it does unless a copy of the mount is
+/// left somewhere.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it looks whether files that were open elsewhere are closed.
 const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
@@ -68,9 +73,11 @@ const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// A thread that finds so many requests waiting, one after the other, calls another one.
 const BACKLOG_MAX: u32 = 16;
-/// So many requests pass one that asks to be durable, at most: it is to share its flush, not to starve.
+/// So many requests pass one that asks to be durable, at most: it is to share its flush, not to
+/// starve.
 const PASSED_MAX: u32 = 32;
-/// Threads only read, serve and write, but a file system's call chain may be deep. Untouched stack costs nothing.
+/// Threads only read, serve and write, but a file system's call chain may be deep. Untouched stack
+/// costs nothing.
 const STACK_SIZE: usize = 4 << 20;
 
 /// Why a session ended.
@@ -155,7 +162,8 @@ struct End {
 }
 
 impl Session {
-    /// Mounts `handler` at the directory `mountpoint` and starts serving. When this returns, the mount works.
+    /// Mounts `handler` at the directory `mountpoint` and starts serving. When this returns, the
+    /// mount works.
     pub fn mount(
         mountpoint: &Path,
         options: &MountOptions,
@@ -288,11 +296,12 @@ impl Session {
         self.shared.threads.live()
     }
 
-    /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when the handler's
-    /// `destroy` has returned; with [`UnmountMode::Lazy`] at once, and the session goes on for files that are open.
-    /// Copies of the mount in other mount namespaces answer `ENOTCONN` from then on [session.3]; files that are open there are
-    /// waited for some seconds, and with [`UnmountMode::Force`] not at all. A mount that is gone already is no error.
-    /// Never call it from a handler.
+    /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when
+    /// the handler's `destroy` has returned; with [`UnmountMode::Lazy`] at once, and the session
+    /// goes on for files that are open. Copies of the mount in other mount namespaces answer
+    /// `ENOTCONN` from then on [session.3]; files that are open there are waited for some seconds,
+    /// and with [`UnmountMode::Force`] not at all. A mount that is gone already is no error. Never
+    /// call it from a handler.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Error> {
         mount::unmount(&self.mounted, mode)?;
         if mode == UnmountMode::Lazy || self.wait_timeout(ENDING_TIMEOUT).is_some() {
@@ -330,12 +339,13 @@ impl Session {
         poll(&mut poll_fd, Some(&at_once)).is_err() || !poll_fd[0].revents().contains(PollFlags::ERR)
     }
 
-    /// Ends the connection under all copies of the mount. One that has ended by itself is left alone.
+    /// Ends the connection under all copies of the mount. One that has ended by itself is left
+    /// alone.
     fn cut(&self) -> std::io::Result<()> {
         let abort = mount::open_abort(&self.mounted)?;
-        // The number in the file's name is free for another mount as soon as this one ends. If this one has not ended
-        // now, it had not when the file was opened, so the file is ours; and should it end before the write, the kernel
-        // has taken the file's meaning away.
+        // The number in the file's name is free for another mount as soon as this one ends. If this
+        // one has not ended now, it had not when the file was opened, so the file is ours; and
+        // should it end before the write, the kernel has taken the file's meaning away.
         if self.is_connected() {
             rustix::io::write(&abort, b"1")?;
         }
@@ -365,8 +375,9 @@ impl Session {
         Some(end.reason.clone().unwrap_or(EndReason::Unmounted))
     }
 
-    /// Has the session ended? What the kernel has ended, as umount(8) does, counts as soon as it has: threads need a moment to leave, and
-    /// are waited for. Only if handlers are at work for longer than a second it has not.
+    /// Has the session ended? What the kernel has ended, as umount(8) does, counts as soon as it
+    /// has: threads need a moment to leave, and are waited for. Only if handlers are at work for
+    /// longer than a second it has not.
     pub fn has_ended(&self) -> bool {
         self.shared.lock_end().done || !self.is_connected() && self.wait_timeout(ENDING_TIMEOUT).is_some()
     }
@@ -382,8 +393,9 @@ impl Drop for Session {
     }
 }
 
-/// Does the kernel drop what others have of a file in the page cache before *and after* a direct write? Before protocol 7.45
-/// it only did so before, and a page that was read meanwhile stayed as it was for ever. The write-back cache wants its pages.
+/// Does the kernel drop what others have of a file in the page cache before *and after* a direct
+/// write? Before protocol 7.45 it only did so before, and a page that was read meanwhile stayed as
+/// it was for ever. The write-back cache wants its pages.
 fn direct_writes_are_coherent(out: &InitOut) -> bool {
     out.minor >= 45 && out.flags & flag::DIRECT_IO_ALLOW_MMAP != 0 && out.flags & flag::WRITEBACK_CACHE == 0
 }
@@ -473,7 +485,8 @@ impl Shared {
             return Err(std::io::Error::other("there are as many threads as allowed"));
         };
         let thread = shared.clone();
-        // The seat is given to the thread in a place from which it can be taken back if there is no thread.
+        // The seat is given to the thread in a place from which it can be taken back if there is no
+        // thread.
         let place = Arc::new(Mutex::new(Some(seat)));
         let taken = place.clone();
         let spawned =
@@ -566,7 +579,8 @@ impl Shared {
                         self.threads.busy(&mut seat, || self.answer(fd, message, &mut out, None));
                     }
                     if !poller.looks_about() || self.threads.may_rest() {
-                        // Others serve meanwhile, and what they are asked shares the flush all the same.
+                        // Others serve meanwhile, and what they are asked shares the flush all the
+                        // same.
                         self.sync(fd, &mut seat, &mut out, &mut put_off);
                     }
                     if put_off.syncs.is_empty() {
@@ -582,7 +596,8 @@ impl Shared {
                 Received::Again => {}
                 Received::Rest => self.threads.rest(),
                 Received::Unmounted => break EndReason::Unmounted,
-                // The kernel also says this when an unmount meets a request half read. Only the second answer counts.
+                // The kernel also says this when an unmount meets a request half read. Only the
+                // second answer counts.
                 Received::Aborted if !cut => cut = true,
                 Received::Aborted => break EndReason::Aborted,
                 Received::Failed(errno) => break EndReason::Failed(errno.to_string()),
@@ -602,8 +617,9 @@ impl Shared {
         }
     }
 
-    /// Runs once, when no thread serves any more. (The supervisor may add a thread just as the last one leaves; it
-    /// finds the connection dead, leaves at once, and is not the last a second time.)
+    /// Runs once, when no thread serves any more. (The supervisor may add a thread just as the last
+    /// one leaves; it finds the connection dead, leaves at once, and is not the last a second
+    /// time.)
     fn finish(&self) {
         if std::mem::replace(&mut self.lock_end().begun, true) {
             return;
@@ -634,8 +650,8 @@ impl Shared {
         }
     }
 
-    /// Serves one message. With a place to put things off, what asks to be durable goes there; and while something is there,
-    /// what would have to wait is not served: false.
+    /// Serves one message. With a place to put things off, what asks to be durable goes there; and
+    /// while something is there, what would have to wait is not served: false.
     fn answer(
         &self,
         fd: &Arc<OwnedFd>,
@@ -698,7 +714,8 @@ impl Shared {
             return false;
         }
         if let Some(ino) = stale {
-            // Attributes alone are forgotten without any lock, and the inode is open: this cannot wait for anyone.
+            // Attributes alone are forgotten without any lock, and the inode is open: this cannot
+            // wait for anyone.
             let _ = send(fd, &Notification::InvalInode { ino, offset: -1, length: 0 }.encode());
         }
         if let Some(message) = panicked {
@@ -715,7 +732,8 @@ impl Shared {
             }
         };
         match sent {
-            // NOENT: the connection was cut while we worked (a request in a server's hands is never withdrawn).
+            // NOENT: the connection was cut while we worked (a request in a server's hands is never
+            // withdrawn).
             Ok(()) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED) => {}
             Err(errno) => {
                 self.log(LogEvent::ReplyRefused { opcode, unique, error: errno.to_string() });
@@ -735,8 +753,8 @@ impl Server for Shared {
         }
         let (header, fixed) = (entry.header(), entry.fixed());
         let (payload, size) = entry.payload();
-        // Names are copied out, so that the answer can be filled in where they lie. The data of a WRITE are not, and its
-        // answer is short.
+        // Names are copied out, so that the answer can be filled in where they lie. The data of a
+        // WRITE are not, and its answer is short.
         let mut short = [0; dispatch::OUT_MIN];
         let is_write = header.opcode == opcode::WRITE;
         let (rest, out) = if is_write {

@@ -15,8 +15,8 @@ impl<'a> DirSink<'a> {
         Self { out, len: 0 }
     }
 
-    /// Adds a name. `cookie` is what `offset` will be when the listing goes on *after* this name: never 0.
-    /// Returns false, adding nothing, when there is no room: stop then.
+    /// Adds a name. `cookie` is what `offset` will be when the listing goes on *after* this name:
+    /// never 0. Returns false, adding nothing, when there is no room: stop then.
     #[must_use]
     pub fn add(&mut self, ino: u64, cookie: u64, kind: FileKind, name: &[u8]) -> bool {
         match encode_dirent(&mut self.out[self.len..], ino, cookie, kind, name) {
@@ -51,14 +51,15 @@ impl<'a> DirPlusSink<'a> {
         Self { out, len: 0 }
     }
 
-    /// Adds a name with its attributes. Returns false, adding nothing, when there is no room: stop then.
-    /// After true the entry's lookup count is one higher, except for `.` and `..`.
+    /// Adds a name with its attributes. Returns false, adding nothing, when there is no room: stop
+    /// then. After true the entry's lookup count is one higher, except for `.` and `..`.
     #[must_use]
     pub fn add(&mut self, cookie: u64, name: &[u8], entry: &Entry) -> bool {
         self.put(cookie, name, entry.attr.ino, FileKind::from_mode(entry.attr.mode), Some(entry))
     }
 
-    /// Adds a name without attributes (no lookup count): the kernel will look it up when it needs them.
+    /// Adds a name without attributes (no lookup count): the kernel will look it up when it needs
+    /// them.
     #[must_use]
     pub fn add_bare(&mut self, ino: u64, cookie: u64, kind: FileKind, name: &[u8]) -> bool {
         self.put(cookie, name, ino, kind, None)
@@ -90,7 +91,8 @@ impl<'a> DirPlusSink<'a> {
     }
 }
 
-/// Takes the value of an extended attribute, or a list of names: a question for the length only counts.
+/// Takes the value of an extended attribute, or a list of names: a question for the length only
+/// counts.
 pub struct ValueSink<'a> {
     /// `None`: the caller asks for the length only.
     out: Option<&'a mut [u8]>,
@@ -123,7 +125,8 @@ impl<'a> ValueSink<'a> {
         self.len == 0
     }
 
-    /// True if only the length is asked for, so that a value need not be fetched if its length is known.
+    /// True if only the length is asked for, so that a value need not be fetched if its length is
+    /// known.
     pub fn counts_only(&self) -> bool {
         self.out.is_none()
     }

@@ -1,5 +1,5 @@
-//! Switches of the transport by name, so that a measurement can turn each of them without a build: words like
-//! `threads=4`, separated by commas. docs/measurements/fuse.md has what each one gains.
+//! Switches of the transport by name, so that a measurement can turn each of them without a build:
+//! words like `threads=4`, separated by commas. docs/measurements/fuse.md has what each one gains.
 
 use crate::options::{IdlePoll, MountOptions, Readdirplus};
 use thiserror::Error;

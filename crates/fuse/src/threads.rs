@@ -1,38 +1,46 @@
 //! # How many threads serve a mount
 //!
 //! ## The problem
-//! A handler may block for long: on a disk, on the commit of a transaction group, or on a call that itself needs the
-//! mount (a nested `mount(2)` walks through our directories). A fixed number of threads then stops the mount, and in
-//! the last case for ever. Many threads, on the other hand, are slower than few: each wake-up goes to the one that
-//! slept longest, with the coldest cache.
+//! A handler may block for long: on a disk, on the commit of a transaction group, or on a call that
+//! itself needs the mount (a nested `mount(2)` walks through our directories). A fixed number of
+//! threads then stops the mount, and in the last case for ever. Many threads, on the other hand,
+//! are slower than few: each wake-up goes to the one that slept longest, with the coldest cache.
 //!
 //! ## The rule
-//! *Base* threads serve as long as none is blocked. A thread is *blocked* when it has been in one and the same
-//! request for a whole [`TICK`]. There may be *base + blocked* threads, up to a maximum. A supervisor counts; it
-//! sleeps for ever while some thread is idle, so a mount at rest costs nothing.
+//! *Base* threads serve as long as none is blocked. A thread is *blocked* when it has been in one
+//! and the same request for a whole [`TICK`]. There may be *base + blocked* threads, up to a
+//! maximum. A supervisor counts; it sleeps for ever while some thread is idle, so a mount at rest
+//! costs nothing.
 //!
 //! ## RestingThreads
-//! While one thread is enough, the others *rest*: the kernel hands a request to a thread that sleeps in `read(2)` even if
-//! another one is awake and takes it, so whoever sleeps there costs a wake-up for each request. A thread rests after it
-//! looked for requests in vain some times while others *attend* (live, neither resting nor blocked); it is called when another one finds requests that
-//! wait, or when nobody attends any more.
+//! While one thread is enough, the others *rest*: the kernel hands a request to a thread that
+//! sleeps in `read(2)` even if another one is awake and takes it, so whoever sleeps there costs a
+//! wake-up for each request. A thread rests after it looked for requests in vain some times while
+//! others *attend* (live, neither resting nor blocked); it is called when another one finds
+//! requests that wait, or when nobody attends any more.
 //!
 //! ## Invariants
-//! [threads.1] While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
-//!      request has completed or a thread is added.                                test: `blocked_threads_are_replaced`
-//! [threads.2] `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
-//!      exactly once by the thread itself.                                          guard: `ThreadSeat`
-//! [threads.3] The last thread to leave ends the session.                                  guard: `SessionThreads::leave` says so once
-//! [threads.4] A thread rests only while another one attends; when the last one that attends leaves or is found to be blocked, one that rests
-//!      is called.                        `SessionThreads::rest`, `SessionThreads::relieve`; test: `who_rests_is_called_when_nobody_attends`
+//! [threads.1] While no thread is idle and not all `max` threads exist, at most about two ticks
+//!      pass before either some request has completed or a thread is added.
+//!      test: `blocked_threads_are_replaced`
+//! [threads.2] `live` is the number of threads that may still serve; it is raised before a thread
+//!      starts and lowered exactly once by the thread itself.
+//!      guard: `ThreadSeat`
+//! [threads.3] The last thread to leave ends the session.
+//!      guard: `SessionThreads::leave` says so once
+//! [threads.4] A thread rests only while another one attends; when the last one that attends leaves
+//!      or is found to be blocked, one that rests is called.
+//!      `SessionThreads::rest`, `SessionThreads::relieve`; test:
+//!      `who_rests_is_called_when_nobody_attends`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How long a thread must stay in one request to count as blocked: more than a request that only computes takes on a
-/// busy machine, less than an operator notices. At 5 ms a loaded two-core machine grew threads for nothing.
+/// How long a thread must stay in one request to count as blocked: more than a request that only
+/// computes takes on a busy machine, less than an operator notices. At 5 ms a loaded two-core
+/// machine grew threads for nothing.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The threads of one session, seen from outside.
@@ -171,7 +179,8 @@ impl SessionThreads {
         true
     }
 
-    /// Calls a thread that rests if nobody attends [threads.4]. After whatever made those who attend fewer.
+    /// Calls a thread that rests if nobody attends [threads.4]. After whatever made those who
+    /// attend fewer.
     fn relieve(&self) -> bool {
         let mut rest = self.lock_rest();
         self.attending(rest.resting) == 0 && self.call_one(&mut rest)
@@ -233,8 +242,8 @@ impl SessionThreads {
         }
     }
 
-    /// Runs on a thread of its own until [`SessionThreads::end`]. `add` starts a thread, or says that none can be started;
-    /// `exhausted` hears once per shortage that there may be no more.
+    /// Runs on a thread of its own until [`SessionThreads::end`]. `add` starts a thread, or says
+    /// that none can be started; `exhausted` hears once per shortage that there may be no more.
     pub fn supervise(&self, mut add: impl FnMut() -> bool, mut exhausted: impl FnMut(usize)) {
         let _ = self.supervisor.set(std::thread::current());
         let mut seen = vec![0; self.slots.len()];

@@ -59,12 +59,14 @@ pub struct Request {
     /// Thread id of the caller; 0 if it lives in another pid namespace, or for write-back.
     pub pid: u32,
     /// Umask of the caller: given by `mknod`, `mkdir`, `create` and `tmpfile`. Without
-    /// [`MountOptions::posix_acl`](crate::MountOptions::posix_acl) the kernel has applied it to the mode already.
+    /// [`MountOptions::posix_acl`](crate::MountOptions::posix_acl) the kernel has applied it to the
+    /// mode already.
     pub umask: Option<u32>,
-    /// The supplementary group of the caller that equals the parent directory's group, if it has one.
-    /// Given by the calls that create a name, by kernels since 6.3.
+    /// The supplementary group of the caller that equals the parent directory's group, if it has
+    /// one. Given by the calls that create a name, by kernels since 6.3.
     pub group: Option<u32>,
-    /// False if other requests wait until this one is answered: see [`Handler::is_quick`](crate::Handler::is_quick).
+    /// False if other requests wait until this one is answered: see
+    /// [`Handler::is_quick`](crate::Handler::is_quick).
     pub may_wait: bool,
     /// Set by [`Request::forget_attr`].
     pub stale: Cell<Option<u64>>,
@@ -76,15 +78,17 @@ impl Request {
         Self { unique: 0, uid, gid, pid: 0, umask: None, group: None, may_wait: true, stale: Cell::new(None) }
     }
 
-    /// To be called by a handler whose answer does not tell that it changed attributes of `ino` beyond size and
-    /// times: above all when `write`, `fallocate` or `copy_file_range` dropped set-id bits. The kernel then forgets
-    /// its copy before the caller goes on. `ino` is the inode that the request changes, which the caller has open.
+    /// To be called by a handler whose answer does not tell that it changed attributes of `ino`
+    /// beyond size and times: above all when `write`, `fallocate` or `copy_file_range` dropped
+    /// set-id bits. The kernel then forgets its copy before the caller goes on. `ino` is the inode
+    /// that the request changes, which the caller has open.
     pub fn forget_attr(&self, ino: u64) {
         self.stale.set(Some(ino));
     }
 }
 
-/// A point of time: seconds since 1970 (negative before) and nanoseconds 0..=999,999,999 after that second.
+/// A point of time: seconds since 1970 (negative before) and nanoseconds 0..=999,999,999 after that
+/// second.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Time {
     /// Whole seconds since 1970-01-01 00:00:00 UTC, rounded down.
@@ -127,7 +131,8 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device node in the kernel's 32-bit encoding, exactly as `mknod` was given it.
+    /// Device number of a device node in the kernel's 32-bit encoding, exactly as `mknod` was given
+    /// it.
     pub rdev: u32,
     /// Preferred I/O size in bytes (`st_blksize`); 0 lets the kernel choose.
     pub blksize: u32,
@@ -142,12 +147,14 @@ pub struct AttrReply {
     pub ttl: Duration,
 }
 
-/// A name resolved. Handing one to the kernel adds one to the inode's *lookup count*; `forget` takes it away.
+/// A name resolved. Handing one to the kernel adds one to the inode's *lookup count*; `forget`
+/// takes it away.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// Inode number by which later calls name the inode; 0 caches that the name does not exist.
     pub ino: u64,
-    /// Distinguishes two lives of one inode number (NFS handles); `ino` and `generation` together never repeat.
+    /// Distinguishes two lives of one inode number (NFS handles); `ino` and `generation` together
+    /// never repeat.
     pub generation: u64,
     /// Attributes of the inode; its `mode` must carry a file type.
     pub attr: Attr,
@@ -164,7 +171,8 @@ impl Entry {
     }
 }
 
-/// The answer to `open`, `opendir`, `create`, `tmpfile`: a handle, and what the kernel may do with it.
+/// The answer to `open`, `opendir`, `create`, `tmpfile`: a handle, and what the kernel may do with
+/// it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Opened {
     /// Handle that later calls carry.
@@ -274,24 +282,27 @@ pub struct SetAttr {
     pub fh: Option<u64>,
     /// Lock owner, for mandatory locking.
     pub lock_owner: Option<u64>,
-    /// Drop set-user-id, and set-group-id where group execution is allowed: the caller lacks `CAP_FSETID`.
-    /// `security.capability` goes on any change of size or owner, with or without this flag.
+    /// Drop set-user-id, and set-group-id where group execution is allowed: the caller lacks
+    /// `CAP_FSETID`. `security.capability` goes on any change of size or owner, with or without
+    /// this flag.
     pub kill_suidgid: bool,
 }
 
 /// Arguments of `open`, `create` and `opendir`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenArgs {
-    /// Flags of `open(2)`, without `O_CREAT`, `O_EXCL` and `O_NOCTTY`; `O_TRUNC` means: truncate now.
+    /// Flags of `open(2)`, without `O_CREAT`, `O_EXCL` and `O_NOCTTY`; `O_TRUNC` means: truncate
+    /// now.
     pub flags: u32,
     /// With `O_TRUNC`: drop set-user-id and set-group-id as [`SetAttr::kill_suidgid`].
     pub kill_suidgid: bool,
 }
 
 impl OpenArgs {
-    /// May a handler set [`Opened::direct_io`] without anybody noticing, if [`Negotiated::direct_writes`] says so? Such a
-    /// file cannot be read or mapped through this handle. With `O_SYNC` and `O_DSYNC` the kernel asks for an fsync behind
-    /// each cached write, but not behind a direct one.
+    /// May a handler set [`Opened::direct_io`] without anybody noticing, if
+    /// [`Negotiated::direct_writes`] says so? Such a file cannot be read or mapped through this
+    /// handle. With `O_SYNC` and `O_DSYNC` the kernel asks for an fsync behind each cached write,
+    /// but not behind a direct one.
     pub fn writes_directly(&self) -> bool {
         let accmode = self.flags as i32 & libc::O_ACCMODE;
         accmode == libc::O_WRONLY && self.flags as i32 & (libc::O_SYNC | libc::O_DSYNC) == 0
@@ -324,7 +335,8 @@ pub struct WriteArgs {
     pub offset: u64,
     /// Flags of the open file. `O_APPEND` needs no care: the kernel has chosen the offset.
     pub flags: u32,
-    /// From the page cache (write-back or a shared mapping): the caller's ids are not those of the writer.
+    /// From the page cache (write-back or a shared mapping): the caller's ids are not those of the
+    /// writer.
     pub writeback: bool,
     /// Lock owner, for mandatory locking.
     pub lock_owner: Option<u64>,
@@ -343,7 +355,8 @@ pub struct RenameArgs<'a> {
     pub new_parent: u64,
     /// New name.
     pub new_name: &'a [u8],
-    /// Flags of `renameat2(2)`: `RENAME_NOREPLACE` 1, `RENAME_EXCHANGE` 2, `RENAME_WHITEOUT` 4. Unknown ones: `EINVAL`.
+    /// Flags of `renameat2(2)`: `RENAME_NOREPLACE` 1, `RENAME_EXCHANGE` 2, `RENAME_WHITEOUT` 4.
+    /// Unknown ones: `EINVAL`.
     pub flags: u32,
 }
 
@@ -386,7 +399,8 @@ pub struct FallocateArgs {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Flags of `fallocate(2)`. The kernel passes only `KEEP_SIZE` 1, `PUNCH_HOLE` 2, `ZERO_RANGE` 16.
+    /// Flags of `fallocate(2)`. The kernel passes only `KEEP_SIZE` 1, `PUNCH_HOLE` 2,
+    /// `ZERO_RANGE` 16.
     pub mode: u32,
 }
 
@@ -414,7 +428,8 @@ pub struct CopyArgs {
     pub fh_out: u64,
     /// First byte of the target.
     pub offset_out: u64,
-    /// Bytes to copy. The answer must fit in 32 bits where the kernel is older than 7.45; the transport caps it.
+    /// Bytes to copy. The answer must fit in 32 bits where the kernel is older than 7.45; the
+    /// transport caps it.
     pub length: u64,
     /// Flags of `copy_file_range(2)`, 0 for now.
     pub flags: u64,
@@ -447,12 +462,14 @@ pub struct Negotiated {
     /// Flags both sides set: see [`wire::init`](crate::wire::init).
     pub flags: u64,
     /// Files that are opened for nothing but writing should be opened past the page cache
-    /// ([`MountOptions::direct_writes`](crate::MountOptions::direct_writes)): see [`OpenArgs::writes_directly`].
+    /// ([`MountOptions::direct_writes`](crate::MountOptions::direct_writes)): see
+    /// [`OpenArgs::writes_directly`].
     pub direct_writes: bool,
 }
 
 impl Negotiated {
-    /// True if the kernel collects small writes in its page cache, and keeps and tells the times of their files itself
+    /// True if the kernel collects small writes in its page cache, and keeps and tells the times of
+    /// their files itself
     /// ([`MountOptions::writeback_cache`](crate::MountOptions::writeback_cache)).
     #[must_use]
     pub fn collects_writes(&self) -> bool {

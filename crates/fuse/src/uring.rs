@@ -1,9 +1,10 @@
 //! # Requests over the kernel's io_uring queues
 //!
 //! ## Why
-//! Over `/dev/fuse` a request costs two system calls (read it, answer it) and wakes whichever thread has slept longest, often
-//! on another processor. Over a queue one system call answers a request and waits for the next, and a program is served on
-//! the processor it runs on: the kernel has a queue for each.
+//! Over `/dev/fuse` a request costs two system calls (read it, answer it) and wakes whichever
+//! thread has slept longest, often on another processor. Over a queue one system call answers a
+//! request and waits for the next, and a program is served on the processor it runs on: the kernel
+//! has a queue for each.
 //!
 //! ## The way of a request
 //! ```text
@@ -11,24 +12,29 @@
 //!     ─ quick ───────────────────────────► served by that thread ─► answer and next request: one system call
 //!     ─ not quick, or it had to wait ─► worker ─► list of answered entries, bell ─► the queue's thread sends the answer
 //! ```
-//! An *entry* is memory for one request and its answer, registered with a queue. FORGET and INTERRUPT still come over
-//! `/dev/fuse`, so the session's threads go on reading that.
+//! An *entry* is memory for one request and its answer, registered with a queue. FORGET and
+//! INTERRUPT still come over `/dev/fuse`, so the session's threads go on reading that.
 //!
 //! ## Why nothing hangs
-//! The kernel copies a request in the context of the thread that submitted the entry: if that thread sleeps where no signal
-//! reaches it, its entries are out of reach, whoever else waits for completions. So a queue's thread runs quick handlers only
+//! The kernel copies a request in the context of the thread that submitted the entry: if that
+//! thread sleeps where no signal reaches it, its entries are out of reach, whoever else waits for
+//! completions. So a queue's thread runs quick handlers only
 //! ([`Handler::is_quick`](crate::Handler::is_quick)) and tells them not to wait.
 //!
-//! A request that finds no entry free waits in the kernel until one comes back *with an answer*: an entry that is registered
-//! later serves only requests that come later still. So a queue cannot grow when its handlers block, and has as many entries
-//! from the start as `/dev/fuse` may have threads. Those never used cost no memory: the kernel takes the one used last.
+//! A request that finds no entry free waits in the kernel until one comes back *with an answer*: an
+//! entry that is registered later serves only requests that come later still. So a queue cannot
+//! grow when its handlers block, and has as many entries from the start as `/dev/fuse` may have
+//! threads. Those never used cost no memory: the kernel takes the one used last.
 //!
 //! ## Invariants
-//! [uring.1] Only a queue's own thread submits to its ring, and it runs no handler that may wait for a commit, for another
-//!      request, or for the mount itself.                       test: `blocked_handlers_do_not_use_up_a_queue`
-//! [uring.2] An entry's memory is the kernel's from submission to completion, and one thread's otherwise: it is a value that
-//!      moves (`Entry`), and while the kernel has it nobody holds it but `Slot::Kernel`, which is not looked into.
-//! [uring.3] A queue has [`ENTRIES`] entries: as long as fewer handlers of one queue block, it serves others.
+//! [uring.1] Only a queue's own thread submits to its ring, and it runs no handler that may wait
+//!      for a commit, for another request, or for the mount itself.
+//!      test: `blocked_handlers_do_not_use_up_a_queue`
+//! [uring.2] An entry's memory is the kernel's from submission to completion, and one thread's
+//!      otherwise: it is a value that moves (`Entry`), and while the kernel has it nobody holds it
+//!      but `Slot::Kernel`, which is not looked into.
+//! [uring.3] A queue has [`ENTRIES`] entries: as long as fewer handlers of one queue block, it
+//!      serves others.
 //! [uring.4] A queue's thread leaves only when the kernel has given every entry back for good.
 //!
 //! The protocol's constants and layouts are those of the kernel's `linux/fuse.h`, 7.42 and later.
@@ -88,7 +94,8 @@ pub(crate) struct Entry {
     segments: [libc::iovec; 2],
 }
 
-// SAFETY: `segments` point into the two blocks that the value owns, and nothing but the kernel follows them.
+// SAFETY: `segments` point into the two blocks that the value owns, and nothing but the kernel
+// follows them.
 unsafe impl Send for Entry {}
 
 impl Entry {
@@ -139,8 +146,9 @@ impl Entry {
 
 /// The session as the queues need it.
 pub(crate) trait Server: Send + Sync + 'static {
-    /// Serves the request in `entry` and puts the answer there. False, with the request as it was, if it cannot be served
-    /// without waiting and `may_wait` does not allow that. `scratch` is memory to be used again.
+    /// Serves the request in `entry` and puts the answer there. False, with the request as it was,
+    /// if it cannot be served without waiting and `may_wait` does not allow that. `scratch` is
+    /// memory to be used again.
     fn serve(&self, entry: &mut Entry, may_wait: bool, scratch: &mut Vec<u8>) -> bool;
     /// Something went wrong that an operator may want to know.
     fn failed(&self, message: String);
@@ -158,8 +166,8 @@ struct Start {
     payload_size: usize,
 }
 
-/// Makes a ring for each queue that the kernel will have. Done before the handshake: after it, every request waits until each
-/// queue has an entry.
+/// Makes a ring for each queue that the kernel will have. Done before the handshake: after it,
+/// every request waits until each queue has an entry.
 pub(crate) fn prepare() -> io::Result<Prepared> {
     let mut starts = Vec::new();
     let (ready, outcome) = channel();
@@ -300,7 +308,8 @@ impl Queue {
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(error) => {
-                    // No answer can be sent any more. The entries stay the kernel's, so their memory stays, too.
+                    // No answer can be sent any more. The entries stay the kernel's, so their
+                    // memory stays, too.
                     server.failed(format!("queue {} failed: {error}", self.number));
                     std::mem::forget(self);
                     return server.left();
@@ -377,15 +386,16 @@ impl Queue {
             .build()
             .user_data(slot as u64);
         const _: () = assert!(size_of::<squeue::Entry128>() == 128);
-        // SAFETY: a submission is `repr(C)` and 128 bytes long, asserted above, and begins with the kernel's structure, in
-        // which these four bytes are a number. The builder leaves no other way to it.
+        // SAFETY: a submission is `repr(C)` and 128 bytes long, asserted above, and begins with the
+        // kernel's structure, in which these four bytes are a number. The builder leaves no other
+        // way to it.
         unsafe {
             let bytes = std::ptr::from_mut(&mut submission).cast::<u8>();
             bytes.add(SQE_LEN_AT).cast::<u32>().write(SEGMENTS);
         }
         self.slots[slot] = Slot::Kernel(entry);
-        // SAFETY: `fd` lives as long as this thread serves. The entry's memory is in `slots` until its completion has been
-        // seen [uring.2]; if the thread cannot go on, it is leaked.
+        // SAFETY: `fd` lives as long as this thread serves. The entry's memory is in `slots` until
+        // its completion has been seen [uring.2]; if the thread cannot go on, it is leaked.
         unsafe { self.push(&submission) }
     }
 
@@ -393,7 +403,8 @@ impl Queue {
         let read = opcode::Read::new(Fd(self.home.bell.as_raw_fd()), self.rung.as_mut_ptr(), 8);
         let submission: squeue::Entry128 = read.build().user_data(BELL).into();
         self.is_bell_armed = true;
-        // SAFETY: the eight bytes live as long as the ring, which is dropped with them, and nobody looks at them.
+        // SAFETY: the eight bytes live as long as the ring, which is dropped with them, and nobody
+        // looks at them.
         unsafe { self.push(&submission) }
     }
 
@@ -447,8 +458,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Hands a job to a worker; to a new one if none is free and there may be more. Gives it back if nobody would ever take
-    /// it.
+    /// Hands a job to a worker; to a new one if none is free and there may be more. Gives it back
+    /// if nobody would ever take it.
     fn push(self: &Arc<Self>, job: Job) -> Result<(), (Job, io::Error)> {
         let mut jobs = self.lock();
         jobs.waiting.push_back(job);

@@ -133,7 +133,8 @@ fn a_reader_in_the_middle_of_a_write_sees_it_afterwards() {
     });
 }
 
-/// The kernel asks for an fsync behind cached writes only, so files that want one are opened as before.
+/// The kernel asks for an fsync behind cached writes only, so files that want one are opened as
+/// before.
 #[test]
 fn a_synchronous_file_is_still_synced() {
     watched("o-sync", |b, handler| {

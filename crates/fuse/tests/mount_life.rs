@@ -1,5 +1,5 @@
-//! How mounts begin, end, are told to forget, and survive their handlers. Where this machine cannot mount, the tests
-//! say so and pass.
+//! How mounts begin, end, are told to forget, and survive their handlers. Where this machine cannot
+//! mount, the tests say so and pass.
 
 use crate::common::memfs::MemFs;
 use crate::common::*;
@@ -59,8 +59,8 @@ fn unmounting_while_a_file_is_open_is_refused_then_lazy_then_over() {
     fs::remove_dir(dir).unwrap();
 }
 
-/// A process with a mount namespace of its own, which has copies of all mounts; `script` runs there first, with the
-/// mount as `$0`. `None` where such namespaces are not allowed.
+/// A process with a mount namespace of its own, which has copies of all mounts; `script` runs there
+/// first, with the mount as `$0`. `None` where such namespaces are not allowed.
 fn elsewhere(dir: &Path, script: &str) -> Option<std::process::Child> {
     let (flag, ready) = (dir.with_extension("ready"), format!("{script}; : > \"$1\"; exec sleep 1000"));
     let mut command = std::process::Command::new("unshare");
@@ -483,7 +483,8 @@ fn a_mount_inside_a_mount_stands_when_a_name_expires_and_falls_when_it_is_invali
     });
 }
 
-/// The handles and lookup counts that an unmount drops, and the threads it meets in the middle of their work.
+/// The handles and lookup counts that an unmount drops, and the threads it meets in the middle of
+/// their work.
 #[test]
 fn unmounting_under_load_ends_every_session_once() {
     if let Some(why) = obstacle() {

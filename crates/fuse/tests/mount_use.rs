@@ -1,5 +1,5 @@
-//! A real mount of a little file system, used the way programs do. Where this machine cannot mount, the tests say so
-//! and pass.
+//! A real mount of a little file system, used the way programs do. Where this machine cannot mount,
+//! the tests say so and pass.
 
 use crate::common::*;
 use std::fs::{self, File, OpenOptions};

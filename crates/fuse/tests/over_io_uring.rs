@@ -33,8 +33,8 @@ fn over_queues(name: &'static str, handler: Arc<dyn Handler>, body: impl FnOnce(
     fs::remove_dir(&dir).unwrap();
 }
 
-/// Lookups of names that begin with `wait` block until the gate opens; `nested` looks at its own mount; `busy-N` is
-/// refused as long as it may not wait.
+/// Lookups of names that begin with `wait` block until the gate opens; `nested` looks at its own
+/// mount; `busy-N` is refused as long as it may not wait.
 #[derive(Default)]
 struct Blocking {
     inner: MemFs,
@@ -120,8 +120,8 @@ impl Handler for Blocking {
     }
 }
 
-/// [uring.3] More handlers block than a queue begins with entries, on every queue; meanwhile others are served, and handlers
-/// that use their own mount [uring.1].
+/// [uring.3] More handlers block than a queue begins with entries, on every queue; meanwhile others
+///      are served, and handlers that use their own mount [uring.1].
 #[test]
 fn blocked_handlers_do_not_use_up_a_queue() {
     const BLOCKED: usize = 24;

@@ -1,5 +1,5 @@
-//! An `fsync` is put off until no other request waits, so that what they ask for shares its flush; never behind one that may
-//! take long.
+//! An `fsync` is put off until no other request waits, so that what they ask for shares its flush;
+//! never behind one that may take long.
 
 use crate::common::*;
 use std::fs::{self, File};
@@ -10,7 +10,8 @@ use steadfast_fuse::*;
 
 const FILE: u64 = 2;
 
-/// A root and one file. Lookups of other names wait for their gate; those of `busy` say so if they may not.
+/// A root and one file. Lookups of other names wait for their gate; those of `busy` say so if they
+/// may not.
 #[derive(Default)]
 struct Gates {
     open: Mutex<Vec<String>>,
@@ -61,8 +62,8 @@ impl Handler for Gates {
     }
 }
 
-/// Waits until the thread that tells its number sleeps: its request is under way. Should it sleep for another reason, the test
-/// shows less and fails no more.
+/// Waits until the thread that tells its number sleeps: its request is under way. Should it sleep
+/// for another reason, the test shows less and fails no more.
 fn until_asleep(heard: &mpsc::Receiver<i32>) {
     let path = format!("/proc/self/task/{}/stat", heard.recv().unwrap());
     let is_running = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'));

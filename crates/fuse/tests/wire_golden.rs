@@ -168,7 +168,8 @@ fn a_request_cut_anywhere_is_an_error_not_a_wrong_request() {
             }
             match decode(&cut, dialect(name)) {
                 Err(_) => {}
-                // A few end in something that may be shorter: fields nobody reads, a name that means nothing.
+                // A few end in something that may be shorter: fields nobody reads, a name that
+                // means nothing.
                 Ok(incoming) => {
                     let may = matches!(name, "init" | "tmpfile");
                     assert!(

@@ -11,7 +11,8 @@ use steadfast_format::{AnchorRecord, AuxClass};
 use crate::leaf::{label_copies, newest_label};
 use crate::{Error, Leaf, Record, Sink};
 
-/// The record in the register that a pool's labels name, if it can be read and is of that pool. Its mac is not looked at.
+/// The record in the register that a pool's labels name, if it can be read and is of that pool. Its
+/// mac is not looked at.
 #[must_use]
 pub fn anchored(leaves: &[Leaf]) -> Option<AnchorRecord> {
     let copies: Vec<_> = leaves.iter().map(|leaf| label_copies(&*leaf.device)).collect();
@@ -28,8 +29,9 @@ pub fn anchored(leaves: &[Leaf]) -> Option<AnchorRecord> {
     whole.max_by_key(|record| record.seq).filter(|record| record.pool == label.pool)
 }
 
-/// Prints and checks a register file. `keys` are the mac keys that may be right, for a record whose mac is keyed; without any
-/// such a mac is not checked. True if the register would be believed, as far as could be checked.
+/// Prints and checks a register file. `keys` are the mac keys that may be right, for a record whose
+/// mac is keyed; without any such a mac is not checked. True if the register would be believed, as
+/// far as could be checked.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -96,7 +98,8 @@ pub fn anchor(path: &Path, keys: &[Key], sink: &mut Sink<'_>) -> Result<bool, Er
             faults.push("the epoch fell");
         }
     } else if newest.seq > 1 {
-        // A torn write looks so too, and is harmless: the record that it should have replaced is the other one.
+        // A torn write looks so too, and is harmless: the record that it should have replaced is
+        // the other one.
         faults.push("the other slot is damaged");
     }
     let valid = faults.is_empty();

@@ -1,17 +1,25 @@
-//! The check: everything that can be reached is read, and the table is held against what was reached.
+//! The check: everything that can be reached is read, and the table is held against what was
+//! reached.
 //!
 //! ## What is claimed when nothing is found
-//! [inspect.1] Every copy of every block reachable from the newest uberblock has the hash its parent carries and, where the key
-//!      is at hand, opens and decompresses to what its pointer says.
-//! [inspect.2] Every unit a pointer leads to lives in the table, in a segment of the right owner and class, and belongs to one
-//!      block only, which one pointer leads to, or as many as its reference row says.
+//! [inspect.1] Every copy of every block reachable from the newest uberblock has the hash its
+//!      parent carries and, where the key is at hand, opens and decompresses to what its pointer
+//!      says.
+//! [inspect.2] Every unit a pointer leads to lives in the table, in a segment of the right owner
+//!      and class, and belongs to one block only, which one pointer leads to, or as many as its
+//!      reference row says.
 //! [inspect.3] Every unit that lives in the table belongs to a block, so that no space is lost.
-//! [inspect.4] Rows, relocations, datasets and counts agree with each other and with what import demands.
-//! [inspect.5] Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
-//! [inspect.6] Each block that a snapshot needs is kept by its dataset or by a cell, and each block in a cell is needed by a snapshot, to the byte.
-//! [inspect.7] A block has as many references as its row says, one if it has none, and sums are those of the rows.
+//! [inspect.4] Rows, relocations, datasets and counts agree with each other and with what import
+//!      demands.
+//! [inspect.5] Every chunk of every column of a redundant segment has its checksum, its parity
+//!      fits, and its copies are alike.
+//! [inspect.6] Each block that a snapshot needs is kept by its dataset or by a cell, and each block
+//!      in a cell is needed by a snapshot, to the byte.
+//! [inspect.7] A block has as many references as its row says, one if it has none, and sums are
+//!      those of the rows.
 //!
-//! Without a key, [inspect.1] ends at the roots of encrypted datasets, and [inspect.3] says nothing of their segments.
+//! Without a key, [inspect.1] ends at the roots of encrypted datasets, and [inspect.3] says nothing
+//! of their segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +58,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Segments with a row.
     pub segments: u64,
-    /// Of these, segments in which nothing lives: they were open at the commit, and import gives them back.
+    /// Of these, segments in which nothing lives: they were open at the commit, and import gives
+    /// them back.
     pub empty_segments: u64,
     /// Units that live in the table.
     pub live_units: u64,
@@ -132,7 +141,8 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     }
     reach.add_to(summary);
 
-    // Owners of which not everything was reached: what lives in their segments unseen is not called leaked.
+    // Owners of which not everything was reached: what lives in their segments unseen is not called
+    // leaked.
     let mut partly: BTreeSet<DatasetId> = BTreeSet::new();
     let mut opened = Vec::new();
     let owner_of =
@@ -242,7 +252,8 @@ struct Head {
     border: Border,
 }
 
-/// Walks both trees of a dataset, of a clone as far as they are its own: what was born after its base.
+/// Walks both trees of a dataset, of a clone as far as they are its own: what was born after its
+/// base.
 fn check_dataset(
     view: &mut View,
     row: &DatasetRow,

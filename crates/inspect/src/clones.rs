@@ -1,9 +1,9 @@
 //! Clones: whose blocks are whose. `docs/decisions/0090-snapshots.md`, `0091-clones.md`.
 //!
 //! Blocks of a clone that were born by its origin belong to the origin. Walks of the clone stop
-//! there and keep where they stopped, its
-//! *border*. When all heads and cells are marked, what lies behind the borders is walked: each block of it must be kept by a relative,
-//! and the sum must be what the row says the clone shares, and what its origin has without the clone's shadows.
+//! there and keep where they stopped, its *border*. When all heads and cells are marked, what lies
+//! behind the borders is walked: each block of it must be kept by a relative, and the sum must be
+//! what the row says the clone shares, and what its origin has without the clone's shadows.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -113,8 +113,8 @@ impl Shared {
         }
     }
 
-    /// Compares with what the clone's row says: what its walk reached of its own, and what it shares. After its head's border and
-    /// before those of its snapshots.
+    /// Compares with what the clone's row says: what its walk reached of its own, and what it
+    /// shares. After its head's border and before those of its snapshots.
     pub fn compare(&self, meta: &Meta, row: &DatasetRow, own: (u64, u64), found: &mut Found<'_>) {
         let lineage = &row.lineage;
         if self.whole {

@@ -61,8 +61,8 @@ pub(crate) fn out_of_use(leaf: &LeafConfig) -> Option<&'static str> {
     }
 }
 
-/// Tells of devices that were not given, or that the pool does without. `given` says which were given. True if an import could do
-/// without them.
+/// Tells of devices that were not given, or that the pool does without. `given` says which were
+/// given. True if an import could do without them.
 pub(crate) fn check_devices(
     config: &LabelConfig,
     given: &dyn Fn(&LeafConfig) -> bool,

@@ -1,5 +1,6 @@
-//! The catalogue: one variant for each thing that can be wrong with a pool's devices. Its severity follows from what
-//! the fault costs, not from how it came about. New checks add variants; codes are never used again for another thing.
+//! The catalogue: one variant for each thing that can be wrong with a pool's devices. Its severity
+//! follows from what the fault costs, not from how it came about. New checks add variants; codes
+//! are never used again for another thing.
 
 use std::fmt;
 
@@ -152,7 +153,8 @@ pub enum Finding {
         /// Its number.
         device: DeviceId,
     },
-    /// A device that was given has no valid label, and the pool can do without those that were not found.
+    /// A device that was given has no valid label, and the pool can do without those that were not
+    /// found.
     #[error("{path}: no copy of its label is valid; the pool can do without it")]
     LabelSpared {
         /// Device.
@@ -332,7 +334,8 @@ pub enum Finding {
         /// How many of its units.
         units: u32,
     },
-    /// A block lies in a segment of another owner or class: destroying that owner would take it along.
+    /// A block lies in a segment of another owner or class: destroying that owner would take it
+    /// along.
     #[error("{bookmark}: lies in segment {segment} of owner {owner}, class {class}")]
     SegmentWrong {
         /// The block.
@@ -410,7 +413,8 @@ pub enum Finding {
         /// Units that nothing keeps.
         units: u32,
     },
-    /// A block has another number of references than its row says: it would be freed too early, or never.
+    /// A block has another number of references than its row says: it would be freed too early, or
+    /// never.
     #[error("the block at segment {}, offset {} has {found} references, and its row says {stored}", address.segment, address.offset)]
     References {
         /// Where it lies.
@@ -449,7 +453,8 @@ pub enum Finding {
         /// Youngest snapshot older than their birth, or 0.
         born: Txg,
     },
-    /// A segment has no column where it should have one: it was written while a device was out of use.
+    /// A segment has no column where it should have one: it was written while a device was out of
+    /// use.
     #[error("segment {segment}: column {column} is missing")]
     ColumnMissing {
         /// The segment.

@@ -46,7 +46,8 @@ pub(crate) fn pointer(pointer: &BlockPointer) -> String {
     )
 }
 
-/// Where a segment lies: device and slot of each column, `-` for one that is missing; of redundant segments what they are before.
+/// Where a segment lies: device and slot of each column, `-` for one that is missing; of redundant
+/// segments what they are before.
 pub(crate) fn place(place: &Placement) -> String {
     let column = |column: Option<Column>| match column {
         Some(Column { device, slot }) => format!("{device}:{slot}"),

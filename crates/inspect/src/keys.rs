@@ -6,8 +6,8 @@ use steadfast_crypto::{BlockKeys, Key, KeyFormat, UserKey, WrappedKey};
 use steadfast_env::Env;
 use steadfast_format::{DatasetId, KdfParams, PoolGuid};
 
-/// Most different stretchings of a passphrase that are tried: each may cost seconds, and a hostile pool may name a
-/// different salt in every row.
+/// Most different stretchings of a passphrase that are tried: each may cost seconds, and a hostile
+/// pool may name a different salt in every row.
 const STRETCHED_MAX: usize = 16;
 
 /// A user key, or why there is none, and how it was made.

@@ -18,8 +18,8 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Opens a file or a block device for reading. With `in_use` even if somebody writes to it meanwhile: what is then
-    /// found may never have been together on the device.
+    /// Opens a file or a block device for reading. With `in_use` even if somebody writes to it
+    /// meanwhile: what is then found may never have been together on the device.
     ///
     /// # Errors
     /// Errors of the device: missing, too small, in use.
@@ -66,7 +66,8 @@ pub(crate) fn newest_label(copies: &[Result<LabelConfig, LabelFault>]) -> Option
     copies.iter().flatten().rev().max_by_key(|config| config.txg)
 }
 
-/// Prints the copies of a device's label: the configuration that counts, then each copy and whether it agrees.
+/// Prints the copies of a device's label: the configuration that counts, then each copy and whether
+/// it agrees.
 pub fn label(leaf: &Leaf, sink: &mut Sink<'_>) {
     let copies = label_copies(&*leaf.device);
     let newest = newest_label(&copies);
@@ -111,7 +112,8 @@ pub fn label(leaf: &Leaf, sink: &mut Sink<'_>) {
     }
 }
 
-/// Findings about copies of one device's label; that it has none at all is for who knows the others to judge.
+/// Findings about copies of one device's label; that it has none at all is for who knows the others
+/// to judge.
 pub(crate) fn check_label(leaf: &Leaf, copies: &[Result<LabelConfig, LabelFault>], found: &mut Found<'_>) {
     let Some(newest) = newest_label(copies) else { return };
     for (copy, label) in copies.iter().enumerate() {

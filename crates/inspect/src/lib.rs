@@ -1,19 +1,22 @@
 //! # Inspection
 //!
-//! Prints and checks any stored structure of a pool's devices, offline: nothing is mounted, nothing is written, no
-//! daemon is asked.
+//! Prints and checks any stored structure of a pool's devices, offline: nothing is mounted, nothing
+//! is written, no daemon is asked.
 //!
 //! ## Hostile images
 //! A hostile image is reported, and does no harm.                               test: `a_mutated_image_*`
 //! [inspect.8] No byte of a device makes this crate panic.
-//! [inspect.9] Memory is bounded by the real sizes of the devices: numbers in labels and rows count only as far as they fit.
-//! [inspect.10] Every walk ends: levels fall, no address is entered twice, no unit is read for two blocks.
+//! [inspect.9] Memory is bounded by the real sizes of the devices: numbers in labels and rows count
+//!      only as far as they fit.
+//! [inspect.10] Every walk ends: levels fall, no address is entered twice, no unit is read for two
+//!      blocks.
 //! [inspect.11] Printed text is escaped, so a name on the device moves no cursor.
 //! [inspect.12] No passphrase is stretched without a key file, and at most sixteen times with one.
 //!
 //! ## Reading order
-//! [`leaf`] (labels and rings), `view` (from there to a readable pool), `walk` (trees), `meta` (the pool's own tree),
-//! [`log`](mod@log) (the intent log), [`check`](mod@check) (everything against everything), [`finding`] (what can be wrong), [`dump`] (printing).
+//! [`leaf`] (labels and rings), `view` (from there to a readable pool), `walk` (trees), `meta` (the
+//! pool's own tree), [`log`](mod@log) (the intent log), [`check`](mod@check) (everything against
+//! everything), [`finding`] (what can be wrong), [`dump`] (printing).
 //!
 //! ## Not here
 //! Repair: what a check finds is mended by import, by the cleaner, by scrub, or from a backup.

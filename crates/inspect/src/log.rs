@@ -69,8 +69,8 @@ impl Places {
         Places { space: Arc::clone(&view.space), slot_size, parts }
     }
 
-    /// Those devices of a mirror, or the one that stands alone, that were given and count; or without any that counts those that were
-    /// given.
+    /// Those devices of a mirror, or the one that stands alone, that were given and count; or
+    /// without any that counts those that were given.
     fn sides(view: &View, mirror: &[&AuxConfig], found: &mut Found<'_>) -> Vec<Leaf> {
         let newest = view.front.config.txg;
         let given = |aux: &AuxConfig| view.front.logs.iter().find(|(guid, ..)| *guid == aux.guid);

@@ -1,5 +1,5 @@
-//! Manifests (FORMAT.md, "Manifest run"): each block that a listed dataset leads to is listed as its pointer says, and nothing is listed of
-//! segments that are gone.
+//! Manifests (FORMAT.md, "Manifest run"): each block that a listed dataset leads to is listed as
+//! its pointer says, and nothing is listed of segments that are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

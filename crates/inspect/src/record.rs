@@ -70,8 +70,8 @@ impl fmt::Display for Record {
     }
 }
 
-/// Text from a device as one word: in quotes and with escapes unless it is harmless, so that no name written by a
-/// stranger moves the cursor or forges a field.
+/// Text from a device as one word: in quotes and with escapes unless it is harmless, so that no
+/// name written by a stranger moves the cursor or forges a field.
 fn tame(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:+@%".contains(c);
     if !text.is_empty() && text.chars().all(harmless) { text.to_owned() } else { format!("{text:?}") }

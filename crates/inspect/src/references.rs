@@ -1,4 +1,5 @@
-//! The reference table, held against what leads to each block. `docs/decisions/0092-one-reference-table.md`.
+//! The reference table, held against what leads to each block.
+//! `docs/decisions/0092-one-reference-table.md`.
 //!
 //! Pointers of heads and places in cells are counted for each address that has a row; units of such
 //! a block are marked once. A pointer that only a snapshot has is known by its position in the
@@ -51,14 +52,16 @@ impl References {
         self.rows.contains_key(&address) && !self.count(address)
     }
 
-    /// Notes that an extent refers to a listed block. True if no younger tree of the dataset has it there.
+    /// Notes that an extent refers to a listed block. True if no younger tree of the dataset has it
+    /// there.
     pub fn see(&mut self, bookmark: &Bookmark, pointer: &BlockPointer) -> bool {
         let At::File { inode, offset } = bookmark.at else { return true };
         self.seen.insert((bookmark.dataset, inode.0, offset, pointer.copies[0], pointer.birth))
     }
 }
 
-/// Compares rows and sums with what was counted. `partly` are owners of which not everything was reached.
+/// Compares rows and sums with what was counted. `partly` are owners of which not everything was
+/// reached.
 pub(crate) fn check(view: &View, partly: &BTreeSet<DatasetId>, found: &mut Found<'_>) {
     let table = &view.table;
     let unit = u64::from(table.geometry.unit);

@@ -1,9 +1,12 @@
-//! Snapshots and cells, held against each other and against the heads. `docs/decisions/0090-snapshots.md`.
+//! Snapshots and cells, held against each other and against the heads.
+//! `docs/decisions/0090-snapshots.md`.
 //!
-//! Heads are walked before this: what they reach is marked and seen. Then every place of every cell is marked, each once and none that a
-//! head reached. Then the snapshots of each dataset are walked from the youngest to the oldest, skipping what was seen before: what
-//! such a walk sees for the first time is what its snapshot refers to and nothing younger does, and that is, to the byte, what the
-//! cells say was let go between it and the next one. So nothing a snapshot needs is free, and nothing is kept for nobody.
+//! Heads are walked before this: what they reach is marked and seen. Then every place of every cell
+//! is marked, each once and none that a head reached. Then the snapshots of each dataset are walked
+//! from the youngest to the oldest, skipping what was seen before: what such a walk sees for the
+//! first time is what its snapshot refers to and nothing younger does, and that is, to the byte,
+//! what the cells say was let go between it and the next one. So nothing a snapshot needs is free,
+//! and nothing is kept for nobody.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The segment table as inspection sees it: rows that the segment room accepted, kept apart from it, with a mark for
-//! every unit that a pointer leads to.
+//! The segment table as inspection sees it: rows that the segment room accepted, kept apart from
+//! it, with a mark for every unit that a pointer leads to.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -24,7 +24,8 @@ use crate::{Finding, Found};
 pub struct Request<'a> {
     /// Devices of one pool, in any order.
     pub leaves: &'a [Leaf],
-    /// Opens a sealed pool and encrypted datasets: passphrase, 32 bytes or 64 digits, as each key's format says.
+    /// Opens a sealed pool and encrypted datasets: passphrase, 32 bytes or 64 digits, as each key's
+    /// format says.
     pub secret: Option<Vec<u8>>,
     /// Record of the pool's anchor, if it has one and the register was read: the root it names is
     /// the one that is checked. Later uberblocks in the rings were never acknowledged, and their

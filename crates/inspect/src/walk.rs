@@ -1,7 +1,9 @@
-//! Walking a tree node by node. Every node is read and judged on its own; a bad one ends its branch, not the walk.
+//! Walking a tree node by node. Every node is read and judged on its own; a bad one ends its
+//! branch, not the walk.
 //!
-//! A walk ends on any image: levels fall with every step, and no address is entered twice, so it reads at most what the
-//! devices hold. It keeps one path of pointers and the set of addresses it has seen.
+//! A walk ends on any image: levels fall with every step, and no address is entered twice, so it
+//! reads at most what the devices hold. It keeps one path of pointers and the set of addresses it
+//! has seen.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,8 +49,8 @@ pub(crate) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Blocks of content that an item of an extents tree leads to, each with where it is; none for items of other kinds. `None`, and
-    /// told, if it cannot be read.
+    /// Blocks of content that an item of an extents tree leads to, each with where it is; none for
+    /// items of other kinds. `None`, and told, if it cannot be read.
     pub fn content(
         &self,
         dataset: DatasetId,
@@ -90,7 +92,8 @@ struct Open {
 }
 
 impl Walk {
-    /// Walks the tree. False if a part of it could not be read, so that what lies below is not known.
+    /// Walks the tree. False if a part of it could not be read, so that what lies below is not
+    /// known.
     pub fn run(&self, view: &mut View, visit: &mut dyn Visit, found: &mut Found<'_>) -> bool {
         let mut whole = true;
         let mut entered: HashSet<Address> = HashSet::new();

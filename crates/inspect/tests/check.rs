@@ -72,7 +72,8 @@ fn leaked_units_are_counted() {
     fixture.begin(NEXT);
     let lost = fixture.leak();
     fixture.commit_with(|fixture| {
-        // The count of the dataset knows of it; the finding to expect is the leak, and the count it spoils.
+        // The count of the dataset knows of it; the finding to expect is the leak, and the count it
+        // spoils.
         fixture.datasets[PLAIN].row.used -= 8192;
         fixture.datasets[PLAIN].row.data -= 8192;
     });

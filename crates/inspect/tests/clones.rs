@@ -1,6 +1,7 @@
-//! Clones against copies: a random history of several file systems that are written, snapshotted, cloned, promoted, rolled back and
-//! destroyed, with and without a key, with and without blocks that are shared. After every few steps each file system and each snapshot reads as the copy that was made of it, the
-//! check finds nothing, and figures that can be told in two ways are the same.
+//! Clones against copies: a random history of several file systems that are written, snapshotted,
+//! cloned, promoted, rolled back and destroyed, with and without a key, with and without blocks
+//! that are shared. After every few steps each file system and each snapshot reads as the copy that
+//! was made of it, the check finds nothing, and figures that can be told in two ways are the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

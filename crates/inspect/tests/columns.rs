@@ -1,4 +1,5 @@
-//! Pools with groups under the check: columns, parity and checksums of chunks, and devices that a group can do without.
+//! Pools with groups under the check: columns, parity and checksums of chunks, and devices that a
+//! group can do without.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -192,7 +193,8 @@ fn what_was_written_without_a_device_lacks_its_columns() {
 #[test]
 fn a_row_with_more_wrong_chunks_than_parity_is_lost_and_the_rest_is_not() {
     let (mut lost, mut fatal) = (0, 0);
-    // The same place on two devices of raidz1: a row of content now and then, or of metadata, or of nothing.
+    // The same place on two devices of raidz1: a row of content now and then, or of metadata, or of
+    // nothing.
     for slot in (0..120).step_by(4) {
         let machine = Machine::new(Redundancy::Raidz(1), 4);
         for device in &machine.devices[..2] {

@@ -85,7 +85,8 @@ fn labels_and_uberblocks_made_right_by_a_stranger_are_not_believed_beyond_the_de
         }
         let mut uberblock = uberblock.clone();
         if round % 3 == 0 {
-            // Bytes of the pointers, with the tag made right again: what only a writer of the pool could do.
+            // Bytes of the pointers, with the tag made right again: what only a writer of the pool
+            // could do.
             let mut bytes = fixture.encode_uberblock(&uberblock);
             let at = 48 + dice.below(256) as usize;
             bytes[at] = dice.below(256) as u8;

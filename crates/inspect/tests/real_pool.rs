@@ -1,5 +1,5 @@
-//! Pools as the room `pool` makes them: after every kind of change, the check has nothing to say. It also holds the two
-//! writings of what keys are bound to together (ours is in `keys.rs`).
+//! Pools as the room `pool` makes them: after every kind of change, the check has nothing to say.
+//! It also holds the two writings of what keys are bound to together (ours is in `keys.rs`).
 
 use std::sync::Arc;
 

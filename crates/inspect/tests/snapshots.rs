@@ -1,6 +1,6 @@
-//! Snapshots against copies: a random history of writes, removals, snapshots and destroyed snapshots, beside the cleaner. After every
-//! commit the check finds each living unit in one place and every snapshot whole, and each snapshot reads as the copy that
-//! was made when it was taken.
+//! Snapshots against copies: a random history of writes, removals, snapshots and destroyed
+//! snapshots, beside the cleaner. After every commit the check finds each living unit in one place
+//! and every snapshot whole, and each snapshot reads as the copy that was made when it was taken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -461,7 +461,8 @@ fn what_the_cleaner_moves_stays_in_snapshots_and_cells() {
     }
     let mut moved = 0;
     for round in 0..120 {
-        // Pages here and there, so that segments are left with some units that live, held by the file system or by a snapshot.
+        // Pages here and there, so that segments are left with some units that live, held by the
+        // file system or by a snapshot.
         for _ in 0..60 {
             let name = format!("file-{}", dice.below(12));
             let offset = dice.below(1_400_000) / 4096 * 4096;
@@ -491,8 +492,8 @@ fn what_the_cleaner_moves_stays_in_snapshots_and_cells() {
 /// Seed, properties and key of a world.
 type Kind<'a> = (u64, &'a [(&'a str, &'a str)], Option<&'a [u8]>);
 
-/// Copies that share blocks, and content that is found to be there: in any order of events each block has as many references as its row
-/// says, and files and snapshots read as their copies.
+/// Copies that share blocks, and content that is found to be there: in any order of events each
+/// block has as many references as its row says, and files and snapshots read as their copies.
 #[test]
 fn shared_blocks_go_with_their_last_reference() {
     let secret = [7; 32];

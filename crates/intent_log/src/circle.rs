@@ -43,7 +43,8 @@ impl Circle {
         }
     }
 
-    /// Groups of `committed` and before may be overwritten, if their own writes are over: those of numbers below `written_to`.
+    /// Groups of `committed` and before may be overwritten, if their own writes are over: those of
+    /// numbers below `written_to`.
     pub fn release(&mut self, committed: Txg, written_to: u64) {
         let is_free = |span: &Span| span.txg <= committed && span.sequence < written_to;
         while self.live.front().is_some_and(is_free) {
@@ -51,7 +52,8 @@ impl Circle {
         }
     }
 
-    /// Takes room for `bytes` of group `sequence` of `txg`; `None` if what lies there is still needed.
+    /// Takes room for `bytes` of group `sequence` of `txg`; `None` if what lies there is still
+    /// needed.
     pub fn place(&mut self, bytes: usize, txg: Txg, sequence: u64) -> Option<GroupPosition> {
         let bytes = bytes as u64;
         assert!(bytes > 0 && bytes <= self.segment_bytes);

@@ -1,4 +1,5 @@
-//! Groups that are under way to the medium: written side by side, flushed one flush after the other.
+//! Groups that are under way to the medium: written side by side, flushed one flush after the
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -37,15 +38,17 @@ struct State {
     flushing: bool,
     /// Groups that were begun and did not end.
     under_way: usize,
-    /// First group that could not be written or flushed: it and all behind it are in the hands of a commit.
+    /// First group that could not be written or flushed: it and all behind it are in the hands of a
+    /// commit.
     failed: Option<u64>,
     /// Txg whose commit mends that.
     broken: Txg,
 }
 
 impl Flow {
-    /// True if groups may be begun: nothing failed, or the commit that mends it has come and nobody is under way any more.
-    /// `next` is the number of the group that would be begun. Under the lock that groups are begun under.
+    /// True if groups may be begun: nothing failed, or the commit that mends it has come and nobody
+    /// is under way any more. `next` is the number of the group that would be begun. Under the lock
+    /// that groups are begun under.
     pub fn is_open(&self, committed: Txg, next: u64) -> bool {
         let mut state = self.state.lock();
         if state.failed.is_none() {
@@ -59,7 +62,8 @@ impl Flow {
         true
     }
 
-    /// A group is drafted: its promises depend on it from now on. Under the lock that groups are begun under.
+    /// A group is drafted: its promises depend on it from now on. Under the lock that groups are
+    /// begun under.
     pub fn begin(&self) {
         self.state.lock().under_way += 1;
     }
@@ -72,7 +76,8 @@ impl Flow {
         }
     }
 
-    /// Number after the last group before which all are written; and how many before `sequence` are not known to be durable.
+    /// Number after the last group before which all are written; and how many before `sequence` are
+    /// not known to be durable.
     pub fn written_to(&self) -> u64 {
         self.state.lock().written + 1
     }
@@ -88,8 +93,8 @@ impl Flow {
         sequence - 1 - self.state.lock().durable
     }
 
-    /// A group's write ended. True once it is durable, with all groups before it; `open` tells the open txg if that fails.
-    /// `secure` flushes segments and vouches for all groups up to one.
+    /// A group's write ended. True once it is durable, with all groups before it; `open` tells the
+    /// open txg if that fails. `secure` flushes segments and vouches for all groups up to one.
     pub fn wrote(
         &self,
         mark: Mark,
@@ -124,7 +129,8 @@ impl Flow {
         is_durable
     }
 
-    /// Waits until all groups up to `goal` are durable, and secures them if nobody does. False if that failed.
+    /// Waits until all groups up to `goal` are durable, and secures them if nobody does. False if
+    /// that failed.
     pub fn reach(&self, goal: u64, secure: impl Fn(&[usize], Mark) -> bool) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -178,7 +184,8 @@ mod tests {
         let flow = Flow::default();
         (0..3).for_each(|_| flow.begin());
         std::thread::scope(|scope| {
-            // The second and third are written before the first: neither is durable, whatever is flushed.
+            // The second and third are written before the first: neither is durable, whatever is
+            // flushed.
             let later = [2, 3].map(|n| {
                 scope.spawn({
                     let flow = &flow;

@@ -48,7 +48,8 @@ pub trait Medium: Send + Sync {
 pub trait Vouch: Send + Sync {
     /// True if this import may still write the pool.
     fn is_ours(&self) -> bool;
-    /// From now on a log that does not reach so far is no log of this pool. Durable when it returns; false if it failed.
+    /// From now on a log that does not reach so far is no log of this pool. Durable when it
+    /// returns; false if it failed.
     fn vouch(&self, promised: LogHead) -> bool;
 }
 
@@ -132,8 +133,8 @@ impl Log {
         LogStart { epoch: self.epoch, next: self.next.load(Ordering::Acquire) }
     }
 
-    /// From now on nothing is promised that this does not vouch for; or with `None`, nobody is asked. Nobody is being asked when
-    /// it returns [intent_log.7].
+    /// From now on nothing is promised that this does not vouch for; or with `None`, nobody is
+    /// asked. Nobody is being asked when it returns [intent_log.7].
     pub fn set_vouch(&self, vouch: Option<Arc<dyn Vouch>>) {
         *self.vouch.write() = vouch;
     }
@@ -164,7 +165,8 @@ impl Log {
         self.wanted.store(true, Ordering::Release);
     }
 
-    /// Writes no more groups until all that were written are held by a root, so that the next ones may go elsewhere.
+    /// Writes no more groups until all that were written are held by a root, so that the next ones
+    /// may go elsewhere.
     pub fn stand_down(&self) {
         let mut writer = self.circle.lock();
         if writer.take().is_some() {
@@ -174,7 +176,8 @@ impl Log {
         }
     }
 
-    /// There are segments, and the uberblock of `durable`, which names this log, is durable [intent_log.4].
+    /// There are segments, and the uberblock of `durable`, which names this log, is durable
+    /// [intent_log.4].
     pub fn ready(&self, medium: Arc<dyn Medium>, durable: Txg) {
         let mut writer = self.circle.lock();
         let rested = self.resting.load(Ordering::Acquire) <= durable.0;
@@ -285,7 +288,8 @@ impl Log {
         is_flushed
     }
 
-    /// Makes what is on these segments durable, and all groups up to `last` something that can be missed [intent_log.7].
+    /// Makes what is on these segments durable, and all groups up to `last` something that can be
+    /// missed [intent_log.7].
     fn secure(&self, medium: &dyn Medium, segments: &[usize], last: Mark) -> bool {
         segments.iter().all(|segment| self.flush(medium, *segment)) && self.vouch(last)
     }
@@ -304,7 +308,8 @@ impl Log {
         is_vouched
     }
 
-    /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has the groups before, up to which.
+    /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has
+    /// the groups before, up to which.
     fn prepare(
         &self,
         dataset: &Dataset,

@@ -9,7 +9,8 @@ use steadfast_dataset::{Answer, Dataset, Durable, Inode, Journal};
 
 use crate::Log;
 
-/// Groups of one dataset that are under way at once: one is written while the one before is flushed.
+/// Groups of one dataset that are under way at once: one is written while the one before is
+/// flushed.
 const LEADING_MAX: usize = 1;
 
 /// The log as one dataset sees it.

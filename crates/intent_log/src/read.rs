@@ -1,5 +1,5 @@
-//! Reading the log back, at import and for inspection (ZFS: `zil_parse`, `zil_claim`). Writes nothing. The records that are
-//! found are replayed by `dataset::replay`.
+//! Reading the log back, at import and for inspection (ZFS: `zil_parse`, `zil_claim`). Writes
+//! nothing. The records that are found are replayed by `dataset::replay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,8 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Holds what was found against how far the anchor says that the log, whose head is `next`, was promised [intent_log.7].
+    /// Holds what was found against how far the anchor says that the log, whose head is `next`, was
+    /// promised [intent_log.7].
     pub fn hold_to(&mut self, next: u64, promised: LogHead) {
         if promised.seq < next {
             // A root holds all that was promised.
@@ -186,8 +187,9 @@ pub struct Listed {
     pub is_whole: bool,
 }
 
-/// All groups from the head on, in order. Torn groups, and groups of another epoch, do not exist. The end is where nothing follows
-/// that says of what is missing that it had been durable [intent_log.1].
+/// All groups from the head on, in order. Torn groups, and groups of another epoch, do not exist.
+/// The end is where nothing follows that says of what is missing that it had been durable
+/// [intent_log.1].
 pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, Damage> {
     let Survey { groups, damage, .. } = survey(medium, wanted);
     damage.into_iter().next().map_or(Ok(groups), Err)
@@ -221,7 +223,8 @@ pub fn survey(medium: &dyn Medium, wanted: &Wanted) -> Survey {
     while found.contains_key(&missing) && missing < u64::MAX {
         missing += 1;
     }
-    // Groups are written side by side: what nobody was promised may be there, and what it builds on missing.
+    // Groups are written side by side: what nobody was promised may be there, and what it builds on
+    // missing.
     let unfinished = found.split_off(&missing);
     let durable = unfinished.values().map(durable_to).max().unwrap_or(0);
     for (sequence, group) in found {
@@ -457,7 +460,8 @@ mod tests {
         let mut pair = Pair([disk(&behind), disk(&behind)]);
         let found = survey(&pair, &wanted(1));
         assert_eq!((numbers(&found), found.lacks.len(), found.damage.len()), (vec![1, 2, 3, 4, 5, 6], 0, 0));
-        // The second is gone from the first copy, the last from the second: that one nobody knew to be durable.
+        // The second is gone from the first copy, the last from the second: that one nobody knew to
+        // be durable.
         pair.0[0].0[4096 + 170] ^= 1;
         pair.0[1].0[5 * 4096 + 170] ^= 1;
         let found = survey(&pair, &wanted(1));

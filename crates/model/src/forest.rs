@@ -1,4 +1,5 @@
-//! Several file systems and volumes, and what they were: snapshots as copies, clones as copies of copies, and who is whose clone.
+//! Several file systems and volumes, and what they were: snapshots as copies, clones as copies of
+//! copies, and who is whose clone.
 //!
 //! A received snapshot is a copy of a copy too. It is the same snapshot wherever it lies, so names
 //! of snapshots are given once in a history.
@@ -141,7 +142,8 @@ impl Forest {
         Ok(())
     }
 
-    /// The copies up to the one that a clone was made of become the clone's, and what they were of the clone.
+    /// The copies up to the one that a clone was made of become the clone's, and what they were of
+    /// the clone.
     pub fn promote(&mut self, name: &str) -> Done {
         let origin = self.lines.get(name).ok_or(Refused::Absent)?.origin.clone().ok_or(Refused::NotClone)?;
         let (of, at) = self.find(&origin)?;
@@ -193,8 +195,9 @@ impl Forest {
         line.now.set_size(Model::ROOT, bytes).map_err(|_| Refused::Kind)
     }
 
-    /// Sends a snapshot, all of it or what is new since an older one, and makes it the youngest of a file system: a new one, or one that has the
-    /// older snapshot. With `force` it goes back to that first, or is replaced. Snapshots that it already has stay as they are.
+    /// Sends a snapshot, all of it or what is new since an older one, and makes it the youngest of
+    /// a file system: a new one, or one that has the older snapshot. With `force` it goes back to
+    /// that first, or is replaced. Snapshots that it already has stay as they are.
     pub fn receive(&mut self, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Done {
         let (from, at) = self.find(snapshot)?;
         let (name, now) = self.lines[&from].snapshots[at].clone();
@@ -233,7 +236,8 @@ impl Forest {
         Ok(())
     }
 
-    /// Sends what a clone's snapshot has beyond its origin, and makes another clone of the origin of that.
+    /// Sends what a clone's snapshot has beyond its origin, and makes another clone of the origin
+    /// of that.
     pub fn receive_clone(&mut self, snapshot: &str, origin: &str, target: &str) -> Done {
         let (from, at) = self.find(snapshot)?;
         self.find(origin)?;

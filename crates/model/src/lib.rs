@@ -148,7 +148,8 @@ impl Model {
         matches!(self.nodes[&id].kind, Kind::Directory { .. })
     }
 
-    /// Links of a node, counted: names that lead to it; of a directory 2 and its subdirectories, or 0 once removed.
+    /// Links of a node, counted: names that lead to it; of a directory 2 and its subdirectories, or
+    /// 0 once removed.
     #[must_use]
     pub fn nlink(&self, id: Id) -> u32 {
         let names = self.nodes.values().filter_map(|node| match &node.kind {
@@ -402,7 +403,8 @@ impl Model {
         Ok(())
     }
 
-    /// Takes the set-uid bit, and the set-gid bit where the group may execute, as a write by an ordinary user does.
+    /// Takes the set-uid bit, and the set-gid bit where the group may execute, as a write by an
+    /// ordinary user does.
     pub fn drop_set_ids(&mut self, id: Id) {
         let node = self.nodes.get_mut(&id).expect("it is there");
         let group_executes = node.mode & 0o010 != 0;

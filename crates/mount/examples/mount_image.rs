@@ -1,4 +1,5 @@
-//! A pool on one image, mounted without a daemon until standard input ends: for trying the engine alone.
+//! A pool on one image, mounted without a daemon until standard input ends: for trying the engine
+//! alone.
 //!
 //! `cargo run -p steadfast-mount --example mount_image -- IMAGE MOUNTPOINT [PROPERTY=VALUE...]`
 

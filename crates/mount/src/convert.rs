@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use steadfast_fuse::{Attr, Entry, Errno, Time};
 
-/// How long the kernel may keep a name or attributes. Only this daemon changes the file system, and it tells the
-/// kernel of each change.
+/// How long the kernel may keep a name or attributes. Only this daemon changes the file system, and
+/// it tells the kernel of each change.
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
-/// The same for a file whose `st_blocks` is not known yet: its content is on its way to the devices.
+/// The same for a file whose `st_blocks` is not known yet: its content is on its way to the
+/// devices.
 pub(crate) const TTL_UNSETTLED: Duration = Duration::from_secs(1);
 
 pub(crate) fn errno(error: steadfast_posix::Errno) -> Errno {

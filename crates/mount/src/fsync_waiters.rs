@@ -1,7 +1,7 @@
 //! Callers of `fsync` that another thread answers, when their group of the intent log is durable.
 //!
-//! The kernel lets no process die before each of its requests is answered. So a thread looks twice a second which
-//! waiting callers were killed, and answers those `EINTR`.
+//! The kernel lets no process die before each of its requests is answered. So a thread looks twice
+//! a second which waiting callers were killed, and answers those `EINTR`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use steadfast_fuse::{Errno, Later};
 /// Time between two looks for killed callers.
 const DYING_LOOK: Duration = Duration::from_millis(500);
 
-/// True if the thread was killed and waits only for its request. The kernel tells us that *some* signal came; a fatal
-/// one is pending at the thread as SIGKILL until the thread can die.
+/// True if the thread was killed and waits only for its request. The kernel tells us that *some*
+/// signal came; a fatal one is pending at the thread as SIGKILL until the thread can die.
 pub(crate) fn is_dying(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
     if thread == 0 {
@@ -43,7 +43,8 @@ impl FsyncWaiters {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a caller until [`FsyncWaiters::take`], or until the caller is killed and answered `EINTR`.
+    /// Keeps a caller until [`FsyncWaiters::take`], or until the caller is killed and answered
+    /// `EINTR`.
     pub(crate) fn add(self: &Arc<FsyncWaiters>, caller: u32, later: Later) -> u64 {
         let mut callers = self.lock();
         let number = callers.next;
@@ -52,7 +53,8 @@ impl FsyncWaiters {
         if !callers.watched {
             let waiters = Arc::clone(self);
             let watch = std::thread::Builder::new().name("fsync watch".into()).spawn(move || waiters.watch());
-            // Without the thread a waiting caller cannot be killed; the next `add` tries again to start it.
+            // Without the thread a waiting caller cannot be killed; the next `add` tries again to
+            // start it.
             callers.watched = watch.is_ok();
         }
         number

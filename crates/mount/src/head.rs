@@ -1,4 +1,5 @@
-//! Requests to the live file system of a mount, translated into `posix` calls: `write(2)` is `HeadHandler::write`.
+//! Requests to the live file system of a mount, translated into `posix` calls: `write(2)` is
+//! `HeadHandler::write`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +52,8 @@ fn is_change(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// Runs a change. It waits as long as its caller lives; it does not wait (`EAGAIN`) where other requests queue behind
-/// it.
+/// Runs a change. It waits as long as its caller lives; it does not wait (`EAGAIN`) where other
+/// requests queue behind it.
 fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
     let patience = match req.may_wait {
         true => Patience::WhileAlive { is_dying, caller: req.pid },
@@ -78,7 +79,8 @@ impl HeadHandler {
         AttrReply { attr: attr(attributes), ttl }
     }
 
-    /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of delayed writes.
+    /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
+    /// delayed writes.
     fn opened(&self, args: &OpenArgs) -> Opened {
         let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
         Opened {
@@ -111,15 +113,16 @@ impl HeadHandler {
     }
 }
 
-/// An open file takes no reference of its own: it keeps the inode in the kernel's memory, and with it the reference of
-/// the lookup. FORGET comes after the last RELEASE.
+/// An open file takes no reference of its own: it keeps the inode in the kernel's memory, and with
+/// it the reference of the lookup. FORGET comes after the last RELEASE.
 impl Handler for HeadHandler {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
         self.collects_writes.store(negotiated.collects_writes(), Ordering::Relaxed);
     }
 
-    /// Quick: names, attributes, writes into memory. Slow: requests that may read many blocks, or wait for a commit.
+    /// Quick: names, attributes, writes into memory. Slow: requests that may read many blocks, or
+    /// wait for a commit.
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
         if self.fs.changes_wait() && is_change(operation) {
             return false;
@@ -227,7 +230,8 @@ impl Handler for HeadHandler {
     ) -> Reply<(Entry, Opened)> {
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
         let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
-        // Nothing that may have to wait can follow: the call would be made again, and the name would exist by then.
+        // Nothing that may have to wait can follow: the call would be made again, and the name
+        // would exist by then.
         Ok((made, self.opened(args)))
     }
 
@@ -354,7 +358,8 @@ impl Handler for HeadHandler {
                     }
                     taken
                 }
-                // Removed since it was listed, or unreadable: the kernel gets the name, and asks for attributes later.
+                // Removed since it was listed, or unreadable: the kernel gets the name, and asks
+                // for attributes later.
                 Err(_) => out.add_bare(found.ino, found.cookie, kind, &found.name),
             }
         };
@@ -363,8 +368,8 @@ impl Handler for HeadHandler {
 
     fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {
         let mode = Fallocate::from_bits(args.mode).map_err(errno)?;
-        // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID. The protocol does not tell who
-        // has that capability; on ext4 root keeps the bits.
+        // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID. The protocol
+        // does not tell who has that capability; on ext4 root keeps the bits.
         let kill = req.uid != 0;
         let dropped = changing(req, || self.fs.fallocate(args.ino, mode, args.offset, args.length, kill))?;
         if dropped {

@@ -1,7 +1,8 @@
-//! Serving datasets to the kernel: a file system through FUSE, with its snapshots below `.zfs`; a volume through NBD.
+//! Serving datasets to the kernel: a file system through FUSE, with its snapshots below `.zfs`; a
+//! volume through NBD.
 //!
-//! The path of a `write(2)`: the kernel's request arrives at `head::HeadHandler::write`, which calls
-//! `posix::FileSystem::write`. A request is translated here; `posix` decides what it does.
+//! The path of a `write(2)`: the kernel's request arrives at `head::HeadHandler::write`, which
+//! calls `posix::FileSystem::write`. A request is translated here; `posix` decides what it does.
 //!
 //! - `mount`: mounts a dataset and unmounts it.
 //! - `head`: requests to the live file system: reads, writes, names, attributes, `fsync`.

@@ -68,7 +68,8 @@ impl MountedFs {
             .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
         let volume = fs.is_volume();
         if volume {
-            // Reading must not change a volume: an increment is received only onto an unchanged one.
+            // Reading must not change a volume: an increment is received only onto an unchanged
+            // one.
             fs.set_atime(Atime::Off);
         }
         fs.set_acls(spec.acl);
@@ -95,7 +96,8 @@ impl MountedFs {
         let head = HeadHandler::new(Arc::clone(&fs), volume, spec.acl);
         let handler = SnapshotFolders::new(head, handle.snapshots(), shown, [spec.acl, spec.xattr]);
         let session = Session::mount(&spec.mountpoint, &options, Arc::new(handler))?;
-        // Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if the queue is full.
+        // Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if
+        // the queue is full.
         let notifier = session.notifier();
         fs.dataset().on_resized(Some(Arc::new(move |inode| {
             notifier.inval_inode(inode.0, -1, 0).ok();
@@ -120,8 +122,8 @@ impl MountedFs {
         self.session.mountpoint()
     }
 
-    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), and waits. Pages of mapped files are
-    /// included. Bytes that programs write meanwhile may be included.
+    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), and waits. Pages of
+    /// mapped files are included. Bytes that programs write meanwhile may be included.
     ///
     /// # Errors
     /// The mount cannot be reached, or a page could not be written.
@@ -130,8 +132,8 @@ impl MountedFs {
         Ok(rustix::fs::syncfs(top)?)
     }
 
-    /// Tells the kernel to drop its listings of the snapshots' folder and of the top folder, which may show `.zfs`.
-    /// It is no error if the kernel has none.
+    /// Tells the kernel to drop its listings of the snapshots' folder and of the top folder, which
+    /// may show `.zfs`. It is no error if the kernel has none.
     pub fn note_snapshots(&self) {
         let notifier = self.session.notifier();
         for folder in [TOP, SNAPSHOT_DIR] {
@@ -139,8 +141,9 @@ impl MountedFs {
         }
     }
 
-    /// Waits until the kernel took what it was told, a second at most. A listing after `zfs snapshot` or `zfs destroy`
-    /// then shows the change. The caller must hold no lock that a request of the mount may need.
+    /// Waits until the kernel took what it was told, a second at most. A listing after
+    /// `zfs snapshot` or `zfs destroy` then shows the change. The caller must hold no lock that a
+    /// request of the mount may need.
     pub fn await_notes(&self) {
         self.session.notifier().drain(NOTES_MAX).ok();
     }

@@ -1,11 +1,13 @@
-//! `.zfs/snapshot/NAME` in a mount: each snapshot is a read-only folder beside the live file system.
+//! `.zfs/snapshot/NAME` in a mount: each snapshot is a read-only folder beside the live file
+//! system.
 //!
-//! An inode number of the kernel has 64 bits. The lower 48 are the inode of the file system; the upper 16 are the slot:
-//! 0 is the live file system, all ones are the folders `.zfs` and `.zfs/snapshot`, anything else is an open snapshot.
-//! So no two files of a mount share a number, and `cp`, `diff` and `tar` tell a file from its older self.
+//! An inode number of the kernel has 64 bits. The lower 48 are the inode of the file system; the
+//! upper 16 are the slot: 0 is the live file system, all ones are the folders `.zfs` and
+//! `.zfs/snapshot`, anything else is an open snapshot. So no two files of a mount share a number,
+//! and `cp`, `diff` and `tar` tell a file from its older self.
 //!
-//! A snapshot is open while the kernel remembers an inode of it. If it is destroyed meanwhile, requests to it fail with
-//! `ESTALE`.
+//! A snapshot is open while the kernel remembers an inode of it. If it is destroyed meanwhile,
+//! requests to it fail with `ESTALE`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -233,7 +235,8 @@ impl SnapshotFolders {
         };
         self.head.fs.readdir(TOP, offset, take).map_err(convert::errno)?;
         if !told {
-            // The folder is empty, or the buffer is full: then `.zfs` does not fit either, and comes with the next call.
+            // The folder is empty, or the buffer is full: then `.zfs` does not fit either, and
+            // comes with the next call.
             let _ = add(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS);
         }
         Ok(())
@@ -246,7 +249,8 @@ impl SnapshotFolders {
         if ino == ZFS_DIR {
             names.push((SNAPSHOT_DIR, 3, SNAPSHOT.to_vec()));
         } else {
-            // Cookies are the snapshots' numbers: a listing continues correctly if snapshots come or go meanwhile.
+            // Cookies are the snapshots' numbers: a listing continues correctly if snapshots come
+            // or go meanwhile.
             let list = self.snapshots.list();
             let listed = list.into_iter().map(|(name, number)| (u64::MAX, number.0 + 2, name.into_bytes()));
             names.extend(listed);

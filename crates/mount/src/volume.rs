@@ -16,8 +16,8 @@ pub struct OpenVolume {
     bytes: u64,
     block_bytes: u32,
     read_only: bool,
-    /// Range that held only data at the last look for the next hole, which may be far away. A hole that was made there
-    /// since is reported as data, which is correct: it reads as zeros.
+    /// Range that held only data at the last look for the next hole, which may be far away. A hole
+    /// that was made there since is reported as data, which is correct: it reads as zeros.
     data: Range<u64>,
     /// The snapshot, if this is one. It may be destroyed while it is open.
     snapshot: Option<SnapshotHandle>,
@@ -26,7 +26,8 @@ pub struct OpenVolume {
 }
 
 impl OpenVolume {
-    /// Opens a volume, or its snapshot of that name. `None` if there is no such snapshot, or it is no volume.
+    /// Opens a volume, or its snapshot of that name. `None` if there is no such snapshot, or it is
+    /// no volume.
     #[must_use]
     pub fn new(
         handle: DatasetHandle,

@@ -1,4 +1,5 @@
-//! Entry for fuzzers, and what it needs: a client that says what it is told to, and an export in memory.
+//! Entry for fuzzers, and what it needs: a client that says what it is told to, and an export in
+//! memory.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -140,7 +141,8 @@ impl Export for Memory {
     }
 }
 
-/// Any bytes, as a client sends them: nothing panics, nothing outside of the export is touched, and the conversation ends.
+/// Any bytes, as a client sends them: nothing panics, nothing outside of the export is touched, and
+/// the conversation ends.
 pub fn conversation(bytes: &[u8]) {
     let memory = Memory::new(3 * PIECE / 2);
     let mut client = Script { sends: bytes, ..Script::default() };

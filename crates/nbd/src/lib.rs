@@ -1,24 +1,31 @@
 //! # Network block devices
 //!
-//! A server of the NBD protocol for one connection, over any stream of bytes: [`serve`]. Written after the protocol's specification,
-//! doc/proto.md of github.com/NetworkBlockDevice/nbd. It knows no volume: what is served is behind [`Exports`] and [`Export`].
+//! A server of the NBD protocol for one connection, over any stream of bytes: [`serve`]. Written
+//! after the protocol's specification, doc/proto.md of github.com/NetworkBlockDevice/nbd. It knows
+//! no volume: what is served is behind [`Exports`] and [`Export`].
 //!
 //! ## What is spoken
-//! The fixed newstyle handshake with EXPORT_NAME, ABORT, LIST, INFO, GO, STRUCTURED_REPLY, LIST_META_CONTEXT and SET_META_CONTEXT (`base:allocation`);
-//! READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, CACHE, BLOCK_STATUS and DISC, with FUA, NO_HOLE, DF, REQ_ONE and FAST_ZERO. TLS is refused: the way here is a
-//! socket that only its owner can open.
+//! The fixed newstyle handshake with EXPORT_NAME, ABORT, LIST, INFO, GO, STRUCTURED_REPLY,
+//! LIST_META_CONTEXT and SET_META_CONTEXT (`base:allocation`); READ, WRITE, FLUSH, TRIM,
+//! WRITE_ZEROES, CACHE, BLOCK_STATUS and DISC, with FUA, NO_HOLE, DF, REQ_ONE and FAST_ZERO. TLS is
+//! refused: the way here is a socket that only its owner can open.
 //!
 //! ## Invariants
 //! [nbd.1] No bytes of a client cause a panic, or take more memory than [`PIECE`] for content and
-//!      [`OPTION_BYTES_MAX`] for an option.                                     test: `any_bytes_are_answered_or_refused`; fuzz: `nbd`
-//! [nbd.2] An export is asked for nothing outside of its size, and not to change if it is only to be read.     `Request::check`
-//! [nbd.3] The answer to FLUSH, or to a request with FUA, is sent after the export said that it is durable.    test: `a_flush_is_answered_after_the_export`
-//! [nbd.4] Requests of a connection are carried out one after the other: a client that wants more opens several connections, which all see
-//!      the same content (CAN_MULTI_CONN).
+//!      [`OPTION_BYTES_MAX`] for an option.
+//!      test: `any_bytes_are_answered_or_refused`; fuzz: `nbd`
+//! [nbd.2] An export is asked for nothing outside of its size, and not to change if it is only to
+//!      be read.
+//!      `Request::check`
+//! [nbd.3] The answer to FLUSH, or to a request with FUA, is sent after the export said that it is
+//!      durable.
+//!      test: `a_flush_is_answered_after_the_export`
+//! [nbd.4] Requests of a connection are carried out one after the other: a client that wants more
+//!      opens several connections, which all see the same content (CAN_MULTI_CONN).
 //!
 //! ## What it costs
-//! A thread, a buffer that grows to [`PIECE`] and a socket for each connection. A READ is one copy from the export into the buffer, a WRITE one
-//! from the socket into it.
+//! A thread, a buffer that grows to [`PIECE`] and a socket for each connection. A READ is one copy
+//! from the export into the buffer, a WRITE one from the socket into it.
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
@@ -89,7 +96,8 @@ pub trait Export {
     /// # Errors
     /// A fault: nothing is promised.
     fn flush(&mut self) -> Result<(), Fault>;
-    /// How far from `offset` on it is all data (true) or all hole (false), at most `length` bytes, at least one.
+    /// How far from `offset` on it is all data (true) or all hole (false), at most `length` bytes,
+    /// at least one.
     ///
     /// # Errors
     /// A fault.

@@ -67,7 +67,8 @@ pub(crate) fn transmit(stream: &mut (impl Read + Write), agreed: Agreed) -> Resu
             }
             Ok(Command::Read) => to.read(&mut *export, &request, &mut buffer)?,
             Ok(Command::Flush) => to.outcome(export.flush())?,
-            // Content comes into the cache by being read, and that it will be is no reason to read it twice.
+            // Content comes into the cache by being read, and that it will be is no reason to read
+            // it twice.
             Ok(Command::Cache) => to.outcome(Ok(()))?,
             Ok(Command::Trim | Command::WriteZeroes) => {
                 let zeroed = match request.length {
@@ -92,7 +93,8 @@ fn settle(export: &mut dyn Export, request: &Request) -> Result<(), Fault> {
     if request.flags & flag::FUA != 0 { export.flush() } else { Ok(()) }
 }
 
-/// Takes the content of a WRITE off the stream, piece by piece, and writes it unless something is wrong already.
+/// Takes the content of a WRITE off the stream, piece by piece, and writes it unless something is
+/// wrong already.
 fn write(
     stream: &mut impl Read,
     export: &mut dyn Export,

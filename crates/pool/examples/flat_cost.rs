@@ -1,21 +1,22 @@
-//! Does an operation cost the same among ten thousand files as among ten million? The engine alone: `posix` over a pool,
-//! no kernel, no FUSE.
+//! Does an operation cost the same among ten thousand files as among ten million? The engine alone:
+//! `posix` over a pool, no kernel, no FUSE.
 //!
-//! `cargo run --release -p steadfast-pool --example flat_cost -- [sizes=10000,100000,1000000] [ops=10000] [per_dir=1000]
-//! [device=memory|FILE] [device_bytes=17179869184] [churn=1000] [nodes=134217728] [turns=1]`
+//! `cargo run --release -p steadfast-pool --example flat_cost -- [sizes=10000,100000,1000000] [ops=10000] [per_dir=1000] [device=memory|FILE] [device_bytes=17179869184] [churn=1000] [nodes=134217728] [turns=1]`
 //!
-//! For each size a new pool is filled with so many files, `per_dir` a directory, committed, and then `ops` files are
-//! created, looked up at random among all, listed with their neighbours, and unlinked. Prints one line of JSON a size:
-//! `fill_ns` is the mean of the fill with its commits; `create_ns`, `stat_ns`, `list_ns` and `unlink_ns` are a file's cost
-//! when the pool holds that many; `commit_ns` is the last commit's over the files created. `..._cpu_ns` is the calling
-//! thread's processor time for the same, which the kernel counts in steps of some milliseconds: on a busy machine that is
-//! the figure to look at, with many `ops`.
+//! For each size a new pool is filled with so many files, `per_dir` a directory, committed, and
+//! then `ops` files are created, looked up at random among all, listed with their neighbours, and
+//! unlinked. Prints one line of JSON a size: `fill_ns` is the mean of the fill with its commits;
+//! `create_ns`, `stat_ns`, `list_ns` and `unlink_ns` are a file's cost when the pool holds that
+//! many; `commit_ns` is the last commit's over the files created. `..._cpu_ns` is the calling
+//! thread's processor time for the same, which the kernel counts in steps of some milliseconds: on
+//! a busy machine that is the figure to look at, with many `ops`.
 //!
-//! Then, `turns` times, `churn` files at random places are looked up, and as many removed and created again, with a cache of
-//! `nodes` bytes for nodes that is empty at first. What each of these took is told with what it
-//! did: `.._nodes_read` and `.._device_reads` an operation, `.._written` bytes to the device and `.._commits` in all,
-//! `.._delay_ns` and `.._held_ns` that writers were slowed and had to wait for a commit, all an operation, `.._longest_ns`,
-//! and `.._process_ns`, the processor time of all threads.
+//! Then, `turns` times, `churn` files at random places are looked up, and as many removed and
+//! created again, with a cache of `nodes` bytes for nodes that is empty at first. What each of
+//! these took is told with what it did: `.._nodes_read` and `.._device_reads` an operation,
+//! `.._written` bytes to the device and `.._commits` in all, `.._delay_ns` and `.._held_ns` that
+//! writers were slowed and had to wait for a commit, all an operation, `.._longest_ns`, and
+//! `.._process_ns`, the processor time of all threads.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -134,7 +135,8 @@ impl Done {
     }
 }
 
-/// Looks up, and removes and creates again, files at random places. What it took and did, as a JSON object.
+/// Looks up, and removes and creates again, files at random places. What it took and did, as a JSON
+/// object.
 fn churn(pool: &Pool, fs: &FileSystem, plan: &Plan, directories: &[u64], files: u64, turn: u64) -> String {
     let mut dice = Dice(files + turn);
     let mut steps = Vec::new();

@@ -1,4 +1,5 @@
-//! How long an import takes behind a log that is full: a pool in a file with a log device of 128 MiB, the largest circle there is.
+//! How long an import takes behind a log that is full: a pool in a file with a log device of 128
+//! MiB, the largest circle there is.
 //!
 //!     cargo run --release -p steadfast-pool --example full_log -- FOLDER
 

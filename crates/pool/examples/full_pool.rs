@@ -1,8 +1,7 @@
-//! Steady random overwriting on a pool that is nearly full, through the engine and without a mount: how long each write waits,
-//! and what the device gets per byte accepted.
+//! Steady random overwriting on a pool that is nearly full, through the engine and without a mount:
+//! how long each write waits, and what the device gets per byte accepted.
 //!
-//! `cargo run --release -p steadfast-pool --example full_pool -- IMAGE [--mib N] [--percent N] [--seconds N] [--write-kib N]`.
-//! The image is made, and stays.
+//! `cargo run --release -p steadfast-pool --example full_pool -- IMAGE [--mib N] [--percent N] [--seconds N] [--write-kib N]`. The image is made, and stays.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

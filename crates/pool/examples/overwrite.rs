@@ -1,8 +1,8 @@
-//! Small overwrites at random in a large file, through the engine and without a mount: bytes that reach the device per byte
-//! accepted, round by round; then what reading the file costs beside a fresh one.
+//! Small overwrites at random in a large file, through the engine and without a mount: bytes that
+//! reach the device per byte accepted, round by round; then what reading the file costs beside a
+//! fresh one.
 //!
-//! `cargo run --release -p steadfast-pool --example overwrite -- IMAGE [--mib N] [--file-mib N] [--rounds N]
-//! [--compression C] [--encrypted] [--without-overlays] [--txg-pages N]`. The image is made, and stays. Reads go past the kernel's cache.
+//! `cargo run --release -p steadfast-pool --example overwrite -- IMAGE [--mib N] [--file-mib N] [--rounds N] [--compression C] [--encrypted] [--without-overlays] [--txg-pages N]`. The image is made, and stays. Reads go past the kernel's cache.
 
 #[path = "../tests/common/counting.rs"]
 mod counting;
@@ -72,7 +72,8 @@ impl Draw {
         self.0
     }
 
-    /// Fills a buffer; if it shall compress, three bytes of five are zeros: LZ4 makes it some 2.5 times smaller.
+    /// Fills a buffer; if it shall compress, three bytes of five are zeros: LZ4 makes it some 2.5
+    /// times smaller.
     fn fill(&mut self, out: &mut [u8], compressible: bool) {
         for piece in out.chunks_mut(512) {
             let random = if compressible { piece.len() * 2 / 5 } else { piece.len() };

@@ -1,4 +1,5 @@
-//! Verbs of one device, by its path. It holds segments, or it is a log device: its room does the work.
+//! Verbs of one device, by its path. It holds segments, or it is a log device: its room does the
+//! work.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::devices::groups::DeviceHandle;
 use crate::{Offline, Pool};
 
 impl Pool {
-    /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
-    /// the evening out of a raidz group.
+    /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun
+    /// when it returns; a resilver ends it, or the evening out of a raidz group.
     pub fn attach(&self, path: &str, new: DeviceHandle, force: bool) -> Result<()> {
         if let Some(log) = self.zil.log_named(path) {
             self.core.check_writable()?;
@@ -19,8 +20,8 @@ impl Pool {
         self.devices.attach(path, new, force)
     }
 
-    /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Refused if it holds the last copy of
-    /// something.
+    /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves.
+    /// Refused if it holds the last copy of something.
     pub fn detach(&self, path: &str) -> Result<()> {
         if let Some(log) = self.zil.log_named(path) {
             self.core.check_writable()?;
@@ -52,7 +53,8 @@ impl Pool {
         self.devices.online(path, open)
     }
 
-    /// Puts a device into the place of another of a group. Begun when it returns; the resilver ends it.
+    /// Puts a device into the place of another of a group. Begun when it returns; the resilver ends
+    /// it.
     pub fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
         if let Some(log) = self.zil.log_named(old) {
             self.core.check_writable()?;
@@ -61,7 +63,8 @@ impl Pool {
         self.devices.replace(old, new, force)
     }
 
-    /// Gives up the hold on a device that is out of use, so that what lies under its path now can be opened. Refused for one in use.
+    /// Gives up the hold on a device that is out of use, so that what lies under its path now can
+    /// be opened. Refused for one in use.
     pub fn let_go(&self, path: &str) -> Result<()> {
         if let Some(log) = self.zil.log_named(path) {
             return self.zil.let_go_of_log(&log);

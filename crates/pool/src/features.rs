@@ -8,12 +8,13 @@ use steadfast_format::Feature;
 use steadfast_refs::ddt;
 
 impl Pool {
-    /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it already stays as it is.
+    /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it
+    /// already stays as it is.
     pub fn enable_feature(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let unknown = || Error::UnknownFeature { pool: self.core.name(), feature: name.to_owned() };
-        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed afterwards. An anchor
-        // comes and goes with its register.
+        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed
+        // afterwards. An anchor comes and goes with its register.
         let feature =
             Feature::known(name).filter(|_| !Feature::STRUCTURAL.contains(&name)).ok_or_else(unknown)?;
         let _turn = self.core.sync_turn.lock();

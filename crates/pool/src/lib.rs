@@ -6,7 +6,8 @@
 //! `import/load.rs` (how the last txg is found again), `datasets/` (the dataset table, keys).
 //!
 //! ## Lock order
-//! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this room.
+//! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this
+//! room.
 #![forbid(unsafe_code)]
 
 mod commit;
@@ -91,7 +92,8 @@ pub use steadfast_refs::ddt::SharingInfo;
 
 use crate::datasets::table::ROOT;
 
-/// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more, as a crash would.
+/// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more,
+/// as a crash would.
 pub struct Pool {
     core: Arc<Core>,
     devices: Arc<Devices>,
@@ -109,7 +111,8 @@ pub struct Pool {
 pub struct LeafStatus {
     /// Identity and path.
     pub config: LeafConfig,
-    /// Nothing is read from it or written to it. One that leaves may be out of use, and its state is the same.
+    /// Nothing is read from it or written to it. One that leaves may be out of use, and its state
+    /// is the same.
     pub is_out: bool,
     /// Bytes that segments can fill.
     pub size_bytes: u64,
@@ -142,7 +145,8 @@ pub struct PoolStatus {
     pub groups: Vec<GroupConfig>,
     /// The last scrub or resilver.
     pub scan: Option<ScanRow>,
-    /// Bytes a second that a scrub reads at most beside other load; `None`: as much as half of the time gives.
+    /// Bytes a second that a scrub reads at most beside other load; `None`: as much as half of the
+    /// time gives.
     pub scrub_limit: Option<u64>,
     /// Datasets that the last scrub left out, because their keys were not loaded.
     pub scrub_left_out: Vec<String>,
@@ -171,8 +175,9 @@ pub struct PoolStatus {
 }
 
 impl Pool {
-    /// Starts the tasks of a pool that stands: sync and the log's interval. In a world without tasks their steps are made by
-    /// those who wait for a commit, and by [`Pool::step`] and [`Zil::log_interval`].
+    /// Starts the tasks of a pool that stands: sync and the log's interval. In a world without
+    /// tasks their steps are made by those who wait for a commit, and by [`Pool::step`] and
+    /// [`Zil::log_interval`].
     pub(crate) fn start(mut self) -> Pool {
         self.core.apply_failmode();
         self.is_live = true;
@@ -264,15 +269,15 @@ impl Pool {
         self.core.wait_durable()
     }
 
-    /// In a world without tasks: one look of the sync loop, which commits if it is time to, and else lets that time pass.
-    /// Elsewhere nothing.
+    /// In a world without tasks: one look of the sync loop, which commits if it is time to, and
+    /// else lets that time pass. Elsewhere nothing.
     pub fn step(&self) {
         self.core.txgs.commits.make_step();
     }
 
-    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is, and from the moment on from
-    /// which a device is to be seen whose coming begins a resilver, or whose failure does where a spare waits, until the spare is in its
-    /// place or waits again.
+    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one
+    /// is, and from the moment on from which a device is to be seen whose coming begins a resilver,
+    /// or whose failure does where a spare waits, until the spare is in its place or waits again.
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
         if self.core.health.read_only {
@@ -301,8 +306,9 @@ impl Pool {
         [scrub, resilver]
     }
 
-    /// Bytes that a job that moves has yet to look at, and which; `None` if none is active. A group that becomes wider is to be evened out
-    /// from the moment on from which its new device is to be seen.
+    /// Bytes that a job that moves has yet to look at, and which; `None` if none is active. A group
+    /// that becomes wider is to be evened out from the moment on from which its new device is to be
+    /// seen.
     #[must_use]
     pub fn move_remaining(&self) -> Option<(ScanKind, u64)> {
         if self.core.health.read_only {
@@ -321,7 +327,8 @@ impl Pool {
         left.or_else(|| due.then_some((ScanKind::Expand, 1))).or_else(leaving)
     }
 
-    /// Whether a device has left that is not free yet. Order of looks: a device is among those that leave until it is among these.
+    /// Whether a device has left that is not free yet. Order of looks: a device is among those that
+    /// leave until it is among these.
     pub(crate) fn has_departing(&self) -> bool {
         !self.devices.topology.departed.lock().is_empty()
     }
@@ -351,7 +358,8 @@ impl Pool {
                 config,
             }
         });
-        // Not in the expression below, which would hold the lock to its end, while names of damaged files are read.
+        // Not in the expression below, which would hold the lock to its end, while names of damaged
+        // files are read.
         let suspended = self.core.health.suspended.lock().clone();
         PoolStatus {
             made_as: self.core.identity.guid,
@@ -387,8 +395,8 @@ impl Pool {
         if id.0 == 0 { self.name() } else { self.core.dataset_name(id) }
     }
 
-    /// Asks for a commit and waits for nothing: who waits for what the next ones give back would else wait for the longest time
-    /// that changes may stay uncommitted, with each of them.
+    /// Asks for a commit and waits for nothing: who waits for what the next ones give back would
+    /// else wait for the longest time that changes may stay uncommitted, with each of them.
     pub fn hurry(&self) {
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
@@ -399,8 +407,9 @@ impl Pool {
         self.core.txgs.commits.turns()
     }
 
-    /// Waits until there were more turns than `seen`; so long at most. Whatever goes on in the background ends within a turn, so
-    /// who asks for `turns` before he looks, and waits for the next one, misses no end.
+    /// Waits until there were more turns than `seen`; so long at most. Whatever goes on in the
+    /// background ends within a turn, so who asks for `turns` before he looks, and waits for the
+    /// next one, misses no end.
     pub fn wait_turn(&self, seen: u64, patience: Duration) {
         self.core.txgs.commits.wait_turn(seen, patience);
     }
@@ -415,13 +424,14 @@ impl Pool {
         }
     }
 
-    /// Forgets the content of blocks that only one pointer leads to: those written `days` ago or more, or the oldest `percent` of
-    /// a hundred. How many. Durable when it returns.
+    /// Forgets the content of blocks that only one pointer leads to: those written `days` ago or
+    /// more, or the oldest `percent` of a hundred. How many. Durable when it returns.
     pub fn prune_known(&self, days: Option<u32>, percent: Option<u8>) -> Result<u64> {
         self.core.prune_known(days, percent)
     }
 
-    /// What blocks that more than one pointer leads to come to, and blocks that are known by content.
+    /// What blocks that more than one pointer leads to come to, and blocks that are known by
+    /// content.
     #[must_use]
     pub fn sharing(&self) -> SharingInfo {
         self.core.references.info()
@@ -433,7 +443,8 @@ impl Pool {
         self.core.features.read().clone()
     }
 
-    /// Forgets counted errors and damaged files; with paths, only what was counted of these devices.
+    /// Forgets counted errors and damaged files; with paths, only what was counted of these
+    /// devices.
     pub fn clear_errors(&self, paths: &[String]) {
         self.devices.clear_errors(paths);
         self.zil.clear_log_errors(paths);
@@ -444,7 +455,8 @@ impl Pool {
         self.finish(Some(PoolState::Exported))
     }
 
-    /// Like export, but the labels go on saying that the pool is in use: a daemon that stops and starts again.
+    /// Like export, but the labels go on saying that the pool is in use: a daemon that stops and
+    /// starts again.
     pub fn close(&self) -> Result<()> {
         self.finish(None)
     }
@@ -461,7 +473,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
+    /// A thread that still answers a request may hold the devices for a moment; it is no reason to
+    /// keep others away.
     fn release_devices(&self) {
         for leaf in self.devices.leaves() {
             leaf.device.release();
@@ -490,7 +503,8 @@ impl Pool {
             // What is on the devices is of unknown extent; the labels stay as they are.
             return Ok(());
         }
-        // Nobody commits any more, and who waits for a commit from here on is told so: it would have no end.
+        // Nobody commits any more, and who waits for a commit from here on is told so: it would
+        // have no end.
         match self.settle_alone(state) {
             Ok(()) => {
                 // Nor does anybody let those go that `failmode=wait` would hold.
@@ -578,8 +592,8 @@ impl Pool {
         self.core.commit_changes()
     }
 
-    /// Lets operations fail that wait because the pool is suspended (`failmode=wait`), and those that come: before file systems are
-    /// unmounted. [`Pool::hold_writers`] takes it back.
+    /// Lets operations fail that wait because the pool is suspended (`failmode=wait`), and those
+    /// that come: before file systems are unmounted. [`Pool::hold_writers`] takes it back.
     pub fn release_writers(&self) {
         self.core.txgs.commits.set_holding(false);
     }
@@ -625,7 +639,8 @@ impl Drop for Pool {
         self.core.health.stopping.store(true, Ordering::Release);
         let tasks = std::mem::take(&mut *self.tasks.lock());
         if !tasks.is_empty() {
-            // Whoever drops a pool without closing it wants what a crash would leave: no further commit.
+            // Whoever drops a pool without closing it wants what a crash would leave: no further
+            // commit.
             self.core.suspend(&Error::Suspended { pool: self.name(), reason: "it was dropped".into() });
             self.core.txgs.commits.nudge();
             self.zil.interval.wake();

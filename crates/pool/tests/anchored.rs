@@ -1,4 +1,5 @@
-//! A pool with an anchor: crashes between uberblock and register, and the attacks of docs/SECURITY.md by their numbers.
+//! A pool with an anchor: crashes between uberblock and register, and the attacks of
+//! docs/SECURITY.md by their numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -185,7 +186,8 @@ fn a_pool_is_found_again_at_its_anchored_root_and_every_import_takes_over() {
     });
 }
 
-/// The crash table of `steadfast_anchor`, step by step: at every write and flush of a commit, and at the register.
+/// The crash table of `steadfast_anchor`, step by step: at every write and flush of a commit, and
+/// at the register.
 #[test]
 fn a_crash_at_each_step_between_blocks_uberblock_and_register_opens_the_anchored_root() {
     both(|machine| {
@@ -226,7 +228,8 @@ fn a_crash_at_each_step_between_blocks_uberblock_and_register_opens_the_anchored
     });
 }
 
-/// The uberblock is durable, the register was not reached, or its answer was lost: the three rows of the crash table.
+/// The uberblock is durable, the register was not reached, or its answer was lost: the three rows
+/// of the crash table.
 #[test]
 fn a_swap_that_fails_or_whose_answer_is_lost_suspends_and_the_next_import_opens_what_the_register_holds() {
     both(|machine| {
@@ -341,7 +344,8 @@ fn attack_9_a_register_put_back_is_refused_by_the_store_and_by_the_host() {
         let error = machine.refuses(&machine.spec());
         assert!(matches!(error, Error::AnchorBehind { .. }), "{error}");
         let new = machine.disks();
-        // Both put back: only a host that saw more can tell (attack 10 puts that back too, and is out of reach).
+        // Both put back: only a host that saw more can tell (attack 10 puts that back too, and is
+        // out of reach).
         machine.put_back(&old);
         machine.import().expect("nobody is left who knows").export().expect("exported");
 
@@ -409,7 +413,8 @@ fn attack_22_of_two_daemons_exactly_one_wins_and_the_other_says_why() {
     });
 }
 
-/// Attack 24: a daemon that slept through a takeover wakes with changes to commit and slots to give back.
+/// Attack 24: a daemon that slept through a takeover wakes with changes to commit and slots to give
+/// back.
 #[test]
 fn attack_24_a_stale_daemon_wakes_and_neither_commits_nor_discards() {
     let machine = Machine::new(true);
@@ -421,7 +426,8 @@ fn attack_24_a_stale_daemon_wakes_and_neither_commits_nor_discards() {
         fs.unlink(ROOT, b"large").expect("removed");
         write_file(&fs, ROOT, b"two", b"two");
     }
-    // Same devices: what a lock on them would forbid. Another host reads them and takes over the register.
+    // Same devices: what a lock on them would forbid. Another host reads them and takes over the
+    // register.
     let other = Machine {
         devices: machine.devices.clone(),
         corner: Arc::clone(&machine.corner),
@@ -454,7 +460,8 @@ fn attack_26_an_unanchored_or_forged_root_is_not_opened() {
     both(|machine| {
         let pool = machine.create(true);
         machine.write(&pool, "one").expect("committed");
-        // A valid root, durable on the devices and never anchored: what an adversary would keep of a crash.
+        // A valid root, durable on the devices and never anchored: what an adversary would keep of
+        // a crash.
         machine.corner.at(PATH).arm(&[Answer::Before; 5]);
         machine.write(&pool, "two").expect_err("not anchored");
         drop(pool);
@@ -467,8 +474,9 @@ fn attack_26_an_unanchored_or_forged_root_is_not_opened() {
         machine.put_back(&transient);
         assert!(matches!(machine.refuses(&machine.spec()), Error::PutBack { .. }));
 
-        // A pool of somebody else's making, consistent in itself, with this pool's number in its labels and root: for an
-        // unsealed pool nothing secret is needed to make one, and the register refuses it all the same.
+        // A pool of somebody else's making, consistent in itself, with this pool's number in its
+        // labels and root: for an unsealed pool nothing secret is needed to make one, and the
+        // register refuses it all the same.
         if !machine.sealed {
             // The same seed draws the same number.
             let forger = Machine { corner: Arc::default(), ..Machine::new(false) };
@@ -506,7 +514,8 @@ fn attack_26_an_unanchored_or_forged_root_is_not_opened() {
     });
 }
 
-/// Attack 25: the log is put back to before what it promised last, or a part of it is dropped, while the root stays.
+/// Attack 25: the log is put back to before what it promised last, or a part of it is dropped,
+/// while the root stays.
 #[test]
 fn attack_25_a_log_that_is_put_back_is_refused_and_what_was_not_promised_is_not_replayed() {
     both(|machine| {
@@ -542,7 +551,8 @@ fn attack_25_a_log_that_is_put_back_is_refused_and_what_was_not_promised_is_not_
         drop((fs, used));
         pool.export().expect("exported");
 
-        // A longer log than the register vouches for: who can write the store can make one of a pool without a key.
+        // A longer log than the register vouches for: who can write the store can make one of a
+        // pool without a key.
         machine.put_back(&disks);
         machine.corner.at(PATH).put(old_record);
         machine.corner.forget();
@@ -610,7 +620,8 @@ fn what_the_log_promised_survives_the_coming_and_going_of_an_anchor() {
     }
 }
 
-/// A daemon that another one has taken over from promises nothing, and writes nothing where the other's log may be.
+/// A daemon that another one has taken over from promises nothing, and writes nothing where the
+/// other's log may be.
 #[test]
 fn a_fenced_daemon_answers_no_fsync_out_of_its_log() {
     both(|machine| {
@@ -675,7 +686,8 @@ fn labels_that_deny_the_anchor_are_not_believed() {
         pool.export().expect("exported");
         machine.import().expect("the labels are right again").export().expect("exported");
 
-        // Put back to before the anchor was added, where neither labels nor root know of it: the host does.
+        // Put back to before the anchor was added, where neither labels nor root know of it: the
+        // host does.
         let machine = Machine::new(machine.sealed);
         let pool = machine.create(false);
         machine.write(&pool, "one").expect("committed");
@@ -697,7 +709,8 @@ fn labels_that_deny_the_anchor_are_not_believed() {
 }
 
 impl Machine {
-    /// Takes the anchor out of all labels, as anybody can who writes to the devices: their checksum is no secret.
+    /// Takes the anchor out of all labels, as anybody can who writes to the devices: their checksum
+    /// is no secret.
     fn strip(&self) {
         use steadfast_device::Device;
         for device in &self.devices {

@@ -1,9 +1,11 @@
-//! Everything at once: threads write, copy and delete files, take, destroy, hold and rename snapshots, clone, promote, send and receive, while
-//! commits go on beside them. What order they come in is nobody's; whatever it was, files read as they were written, the offline
-//! check finds nothing, and when all is destroyed all of it has come back. With keys and raw streams, and without.
+//! Everything at once: threads write, copy and delete files, take, destroy, hold and rename
+//! snapshots, clone, promote, send and receive, while commits go on beside them. What order they
+//! come in is nobody's; whatever it was, files read as they were written, the offline check finds
+//! nothing, and when all is destroyed all of it has come back. With keys and raw streams, and
+//! without.
 //!
-//! The simulator plays verbs one after the other and crashes between any two writes; this plays them side by side. `STEADFAST_AT_ONCE=SECONDS`
-//! makes it last.
+//! The simulator plays verbs one after the other and crashes between any two writes; this plays
+//! them side by side. `STEADFAST_AT_ONCE=SECONDS` makes it last.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +27,8 @@ const RECORDS: u64 = 24;
 const SNAPSHOTS: u64 = 5;
 const CLONES: u64 = 3;
 
-/// How many of each verb were carried out, and how many refused: what a run was worth (`--nocapture`).
+/// How many of each verb were carried out, and how many refused: what a run was worth
+/// (`--nocapture`).
 static TALLY: Mutex<BTreeMap<&str, (u64, u64)>> = Mutex::new(BTreeMap::new());
 
 /// What a verb may say that came too late, too early, or to what another holds.

@@ -1,4 +1,5 @@
-//! The power goes at any moment: what was committed is found, whatever became of the writes that were under way.
+//! The power goes at any moment: what was committed is found, whatever became of the writes that
+//! were under way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ fn crash_run(seed: u64) {
     let mut committed: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..12 {
         let pool = import(&env, handles(&devices), None).expect("what was committed is found");
-        // What may be there: each name as of the last commit that returned, or as of one that did not.
+        // What may be there: each name as of the last commit that returned, or as of one that did
+        // not.
         let mut offered = committed.clone();
         {
             let (fs, _handle) = mount(&pool, "tank");
@@ -54,7 +56,8 @@ fn crash_run(seed: u64) {
             if dice.below(2) == 0 {
                 pool.sync().expect("committed");
                 committed = offered.clone();
-                // Files are removed only by a commit that returns, so that a crash cannot bring an answer of two kinds.
+                // Files are removed only by a commit that returns, so that a crash cannot bring an
+                // answer of two kinds.
                 if let Some(name) = committed.keys().next().cloned() {
                     fs.unlink(ROOT, name.as_bytes()).expect("removed");
                     pool.sync().expect("committed");
@@ -89,8 +92,8 @@ fn what_was_committed_survives_a_crash_at_any_write_or_flush() {
     }
 }
 
-/// Content that was stored before its txg closed is behind the marks of the last commit: losing the power then loses it without
-/// a trace, also when the devices kept all of it.
+/// Content that was stored before its txg closed is behind the marks of the last commit: losing the
+/// power then loses it without a trace, also when the devices kept all of it.
 #[test]
 fn content_stored_before_its_txg_closed_leaves_nothing_behind() {
     let env = Env::real();
@@ -134,9 +137,9 @@ fn content_stored_before_its_txg_closed_leaves_nothing_behind() {
     }
 }
 
-/// A sealed pool's own key lies in the labels and its root dataset's in a row, so a change writes twice. Cut off at any
-/// write and any flush, the pool opens with one of the two keys, its root dataset with one of the two, nothing is lost,
-/// and changing the key once more makes both agree.
+/// A sealed pool's own key lies in the labels and its root dataset's in a row, so a change writes
+/// twice. Cut off at any write and any flush, the pool opens with one of the two keys, its root
+/// dataset with one of the two, nothing is lost, and changing the key once more makes both agree.
 #[test]
 fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
     let env = Env::real();
@@ -198,7 +201,8 @@ fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
     assert!(cuts > 20 && mixed > 0 && opened_by[0] > 0 && opened_by[1] > 0, "{cuts} {mixed} {opened_by:?}");
 }
 
-/// A pool is made with its log device, spare and cache device, or there is none, wherever the power goes.
+/// A pool is made with its log device, spare and cache device, or there is none, wherever the power
+/// goes.
 #[test]
 fn a_create_with_log_spare_and_cache_may_be_cut_off_anywhere() {
     let env = still();

@@ -1,4 +1,5 @@
-//! Deduplication where what is stored has rotted, and while what is known by content is not in memory.
+//! Deduplication where what is stored has rotted, and while what is known by content is not in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// A device with a pool, in it a file system with this value of `dedup`. Nothing goes on in the background.
+    /// A device with a pool, in it a file system with this value of `dedup`. Nothing goes on in the
+    /// background.
     fn new(dedup: &str) -> (Machine, Pool) {
         let machine =
             Machine { env: Env::simulated(5), device: Arc::new(MemoryDevice::new("device", 128 * MIB)) };
@@ -53,7 +55,8 @@ impl Machine {
     }
 }
 
-/// Writes a file of some records and commits it. Gives how many of them became references, and what the pool grew by.
+/// Writes a file of some records and commits it. Gives how many of them became references, and what
+/// the pool grew by.
 fn write(pool: &Pool, name: &str, content: &[u8]) -> (u64, u64) {
     let before = (pool.sharing().hits, pool.state().accounting.live_bytes);
     let (fs, handle) = mount(pool, "tank/fs");
@@ -79,8 +82,9 @@ fn right(pool: &Pool, name: &str, content: &[u8]) -> Vec<bool> {
     records
 }
 
-/// With `on` a digest is believed: what was known and has rotted since is lost to whoever writes it again. With `verify` the stored bytes
-/// are compared, and what is not what was written is stored anew, and found from then on.
+/// With `on` a digest is believed: what was known and has rotted since is lost to whoever writes it
+/// again. With `verify` the stored bytes are compared, and what is not what was written is stored
+/// anew, and found from then on.
 #[test]
 fn who_verifies_stores_anew_what_has_rotted() {
     const SPOILT: usize = 5;

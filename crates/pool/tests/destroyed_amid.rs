@@ -1,4 +1,5 @@
-//! A snapshot is destroyed while a commit is at work on what it held: whatever moment that is, nothing is left behind.
+//! A snapshot is destroyed while a commit is at work on what it held: whatever moment that is,
+//! nothing is left behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

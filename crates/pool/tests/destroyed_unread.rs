@@ -1,4 +1,5 @@
-//! Encrypted datasets that are destroyed together without their key: all of them or none, and all of their room comes back.
+//! Encrypted datasets that are destroyed together without their key: all of them or none, and all
+//! of their room comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,8 @@ use steadfast_pool::{Error, ReceiveSpec};
 
 const SECRET: [u8; 32] = [3; 32];
 
-/// `tank/safe` with a key of its own, one below it, and clones of both, all with snapshots and with content that only those hold.
+/// `tank/safe` with a key of its own, one below it, and clones of both, all with snapshots and with
+/// content that only those hold.
 fn with_safe(host: &Host) {
     let key = common::key(&host.env, &SECRET);
     let props = BTreeMap::from([("dedup".to_owned(), "on".to_owned())]);
@@ -87,7 +89,8 @@ fn what_is_being_destroyed_unread_goes_on_after_a_crash() {
     let (host, live) = host();
     host.pool.datasets().unload_key("tank/safe").expect("unloaded");
     host.pool.datasets().destroy_all(&names(&ALL)).expect("destroyed");
-    // Nothing of what commits free in the background was awaited, and what is there in between is consistent.
+    // Nothing of what commits free in the background was awaited, and what is there in between is
+    // consistent.
     let Host { env, devices, pool } = host;
     drop(pool);
     inspect_devices(&env, &devices, Some(&SECRET));

@@ -1,4 +1,5 @@
-//! Devices that err: counted by kind, faulted or marked when it is too much, and files named that nothing can mend.
+//! Devices that err: counted by kind, faulted or marked when it is too much, and files named that
+//! nothing can mend.
 
 use std::sync::Arc;
 
@@ -138,7 +139,8 @@ fn wrong_bytes_are_counted_by_kind_and_mark_the_device_that_gave_them() {
     pool.export().expect("exported");
 }
 
-/// Of writes that fell into the slot beside their own: what lies there is another's, and what should lie in their own never came.
+/// Of writes that fell into the slot beside their own: what lies there is another's, and what
+/// should lie in their own never came.
 #[test]
 fn writes_that_went_astray_are_misplaced_where_they_fell() {
     for (redundancy, count) in [(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 4), (Redundancy::Raidz(2), 5)]

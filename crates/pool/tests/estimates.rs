@@ -1,4 +1,5 @@
-//! What is told of a stream before it is sent is about what it comes to, for increments of all shapes.
+//! What is told of a stream before it is sent is about what it comes to, for increments of all
+//! shapes.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! A device that fails at its n-th read, write, flush or discard, for every n: every call answers, with a typed error or
-//! with success; a pool whose commit failed is suspended and says why; and what is found afterwards is a state the file
-//! system was in, no older than the last sync that returned.
+//! A device that fails at its n-th read, write, flush or discard, for every n: every call answers,
+//! with a typed error or with success; a pool whose commit failed is suspended and says why; and
+//! what is found afterwards is a state the file system was in, no older than the last sync that
+//! returned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use steadfast_inspect::{Finding, Leaf, Request, Severity};
 use steadfast_pool::{Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
 
-/// What a user sees of one name: mode, links, size, content (or target, or what a directory holds), attributes.
+/// What a user sees of one name: mode, links, size, content (or target, or what a directory holds),
+/// attributes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Seen {
     mode: u32,
@@ -286,9 +288,9 @@ fn run(
     came
 }
 
-/// Every `stride`th n of one operation, until the script runs through without meeting the fault.
-/// At least `reached` operations are tried, and at least `failed` runs notice (metadata has two copies and content is
-/// tried again, so many reads that fail are made good).
+/// Every `stride`th n of one operation, until the script runs through without meeting the fault. At
+/// least `reached` operations are tried, and at least `failed` runs notice (metadata has two copies
+/// and content is tried again, so many reads that fail are made good).
 fn every(operation: Operation, effect: Effect, stride: usize, reached: u64, failed: u64) {
     let memory = if operation == Operation::Read { TINY } else { Memory::default() };
     let images = prepared();
@@ -460,7 +462,8 @@ impl Clock for SetClock {
     }
 }
 
-/// The wall clock stamps files and orders nothing: whatever it says, the last commit is the one that is found.
+/// The wall clock stamps files and orders nothing: whatever it says, the last commit is the one
+/// that is found.
 #[test]
 fn a_clock_that_jumps_changes_stamps_only() {
     let clock = Arc::new(SetClock {

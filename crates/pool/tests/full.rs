@@ -1,4 +1,5 @@
-//! Pools that are as full as they may be: overwriting goes on, deleting always works, and what was deleted comes back.
+//! Pools that are as full as they may be: overwriting goes on, deleting always works, and what was
+//! deleted comes back.
 
 use std::sync::Arc;
 
@@ -133,7 +134,8 @@ fn a_sparse_image_shrinks_after_a_deletion_unless_autotrim_is_off() {
         let full = occupied();
         assert!(full > 40 * MIB, "{full} bytes");
         fs.unlink(ROOT, name).expect("deleted");
-        // One commit frees the extents, the next one may have emptied the last slots, and a later one discards them.
+        // One commit frees the extents, the next one may have emptied the last slots, and a later
+        // one discards them.
         for turn in 0..6 {
             fs.setxattr(ROOT, b"user.turn", &[turn], 0).expect("a change");
             pool.sync().expect("committed");
@@ -193,7 +195,8 @@ fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
     }
 }
 
-/// What the cleaner cannot read stays where it is: the pool goes on, status names the files, and nothing good is lost.
+/// What the cleaner cannot read stays where it is: the pool goes on, status names the files, and
+/// nothing good is lost.
 #[test]
 fn the_cleaner_goes_on_wherever_a_read_fails() {
     use steadfast_device::Operation;
@@ -263,8 +266,8 @@ fn the_cleaner_goes_on_wherever_a_read_fails() {
     }
 }
 
-/// Rows of references are metadata that grows with what is written and changes with what is freed: a pool that is full of shared blocks
-/// refuses writes, not commits, and all of it can be deleted.
+/// Rows of references are metadata that grows with what is written and changes with what is freed:
+/// a pool that is full of shared blocks refuses writes, not commits, and all of it can be deleted.
 #[test]
 fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
     for (record, dedup) in [(32 << 10, "on"), (32 << 10, "verify"), (32 << 10, "off")] {

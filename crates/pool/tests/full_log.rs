@@ -30,7 +30,8 @@ fn warm(fs: &FileSystem, pool: &Pool) {
 #[test]
 fn a_log_that_is_full_to_its_last_group_is_replayed() {
     for bytes in [3_000, 150_000] {
-        // Nobody commits in such a world but who waits for it, and nobody does before the log is full.
+        // Nobody commits in such a world but who waits for it, and nobody does before the log is
+        // full.
         let env = Env::simulated(1);
         let (device, pool) = new_pool(&env, 256 * MIB);
         let (fs, used) = mount(&pool, "tank");

@@ -1,5 +1,6 @@
-//! Yesterday's pools are opened today: the pool image of every format version that we promise to read is imported,
-//! compared with what was written into it, changed, and found again. FORMAT.md, "Golden pool".
+//! Yesterday's pools are opened today: the pool image of every format version that we promise to
+//! read is imported, compared with what was written into it, changed, and found again. FORMAT.md,
+//! "Golden pool".
 
 use std::path::{Path, PathBuf};
 

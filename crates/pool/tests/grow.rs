@@ -1,4 +1,5 @@
-//! Pools that grow, features that are enabled, datasets that move: what a crash leaves, and what forged labels meet.
+//! Pools that grow, features that are enabled, datasets that move: what a crash leaves, and what
+//! forged labels meet.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ fn a_pool_grows_while_it_is_used_and_all_of_it_is_used() {
     let after = pool.state();
     assert_eq!(after.accounting.slots, 2 * before.accounting.slots);
     assert!(after.accounting.capacity_bytes > before.accounting.capacity_bytes);
-    // Streams go on where they are until their segment is full; then they come to the new device too.
+    // Streams go on where they are until their segment is full; then they come to the new device
+    // too.
     for at in 0..40_u8 {
         write_file(&fs, ROOT, format!("n{at}").as_bytes(), &noise(u64::from(at), 1 << 20));
         pool.sync().expect("committed");
@@ -184,7 +186,8 @@ fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
     assert!(pool.features().iter().any(|feature| feature.name == "moved_datasets"));
 }
 
-/// A dataset that is in use when its pool learns overlays uses them from the next small overwrite on; before, none is stored.
+/// A dataset that is in use when its pool learns overlays uses them from the next small overwrite
+/// on; before, none is stored.
 #[test]
 fn an_upgrade_reaches_the_datasets_that_are_in_use() {
     let env = Env::real();

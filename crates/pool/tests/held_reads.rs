@@ -1,5 +1,5 @@
-//! A read that waits for its device holds nobody else up: no lock is held meanwhile. And while labels are written, what is to follow
-//! is known.
+//! A read that waits for its device holds nobody else up: no lock is held meanwhile. And while
+//! labels are written, what is to follow is known.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,7 +34,8 @@ impl Holding {
         Arc::new(Holding { below, from_bytes, labels, gate: Mutex::new(None) })
     }
 
-    /// Holds the next read of at least `bytes`. Gives what says that it has come, and what lets it go.
+    /// Holds the next read of at least `bytes`. Gives what says that it has come, and what lets it
+    /// go.
     fn hold(&self, bytes: usize) -> (Receiver<()>, Sender<()>) {
         let ends = self.close();
         self.from_bytes.store(bytes, Ordering::SeqCst);
@@ -127,7 +128,8 @@ fn ends(what: &str, work: impl FnOnce() + Send) {
     });
 }
 
-/// A pool with two files of content and two thousand small ones, as it is found after an import: nothing is cached.
+/// A pool with two files of content and two thousand small ones, as it is found after an import:
+/// nothing is cached.
 fn imported(env: &Env) -> (Arc<Holding>, Pool) {
     let device = Holding::new();
     let pool = Pool::create(env, spec(vec![handle(&device)], None)).expect("a pool");
@@ -319,7 +321,8 @@ fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
     assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
 }
 
-/// Where a device takes the place of another by itself, the first that anybody sees of it is the device.
+/// Where a device takes the place of another by itself, the first that anybody sees of it is the
+/// device.
 #[test]
 fn who_sees_a_new_device_and_waits_for_its_resilver_waits_for_its_end() {
     let (env, devices) = (Env::real(), [Holding::new(), Holding::new(), Holding::new()]);

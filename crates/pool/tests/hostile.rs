@@ -1,4 +1,5 @@
-//! Images that somebody else wrote: looking for a pool and importing it end with a pool or an error, never with a panic.
+//! Images that somebody else wrote: looking for a pool and importing it end with a pool or an
+//! error, never with a panic.
 
 use std::sync::Arc;
 

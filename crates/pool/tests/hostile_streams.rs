@@ -1,5 +1,6 @@
-//! Whole streams that somebody made who knows the format: every chain of hashes is right, and what is between is not. They are refused and
-//! change nothing, or make a file system of their own, which is the sender's to answer for.
+//! Whole streams that somebody made who knows the format: every chain of hashes is right, and what
+//! is between is not. They are refused and change nothing, or make a file system of their own,
+//! which is the sender's to answer for.
 
 use crate::common::{Dice, noise};
 use crate::forge_stream::{Answer, Forger};
@@ -30,7 +31,8 @@ fn streams_that_nobody_changed_are_taken() {
     }
 }
 
-/// What `packed.rs` does with packed records, of frames of names and content: any byte, with a chain that is right for it.
+/// What `packed.rs` does with packed records, of frames of names and content: any byte, with a
+/// chain that is right for it.
 #[test]
 fn any_byte_of_plain_frames_may_be_another() {
     let forger = Forger::new();
@@ -55,7 +57,8 @@ fn any_byte_of_plain_frames_may_be_another() {
     assert!(refused > 30 && taken > 30, "some are another content: {refused} refused, {taken} taken");
 }
 
-/// The fuzz target `receive`, bounded: changes drawn instead of searched for, in so many streams as `STEADFAST_OPS` says.
+/// The fuzz target `receive`, bounded: changes drawn instead of searched for, in so many streams as
+/// `STEADFAST_OPS` says.
 #[test]
 fn changes_of_all_kinds_together_are_taken_or_refused() {
     let forger = Forger::new();

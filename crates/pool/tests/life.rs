@@ -11,7 +11,8 @@ use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::Errno;
 
-/// What every kind of device has to carry; `open` gives the devices as a new process would open them.
+/// What every kind of device has to carry; `open` gives the devices as a new process would open
+/// them.
 fn life(open: impl Fn() -> Vec<DeviceHandle>) {
     let env = Env::real();
     let pool = Pool::create(&env, spec(open(), None)).expect("a pool");
@@ -258,7 +259,8 @@ fn snapshots_of_several_file_systems_go_together_or_not_at_all() {
                 pool.export().expect("exported");
                 break;
             }
-            // A commit that fails ends the use of the pool; the next import finds what was so before.
+            // A commit that fails ends the use of the pool; the next import finds what was so
+            // before.
             Err(_) if pool.suspended().is_some() => {}
             Err(error) => assert_eq!(left, [1, 1], "after {skip} reads: {error}"),
         }

@@ -1,4 +1,5 @@
-//! The intent log: what `fsync` promised between two commits is there after the power went, whatever became of the rest.
+//! The intent log: what `fsync` promised between two commits is there after the power went,
+//! whatever became of the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Log devices: groups go there, and come back from there; they fail in use, get lost, are damaged, put back, exchanged. What
-//! was promised is there, or the import says what is not.
+//! Log devices: groups go there, and come back from there; they fail in use, get lost, are damaged,
+//! put back, exchanged. What was promised is there, or the import says what is not.
 
 use std::sync::Arc;
 
@@ -263,7 +263,8 @@ fn no_leaf_that_comes_has_labels_before_log_devices_have_theirs() {
 
 #[test]
 fn a_log_device_that_goes_is_there_until_the_root_whatever_leaf_fails() {
-    // In one commit it goes and a leaf fails, of which labels tell before the root. The power goes at any write of the other leaf.
+    // In one commit it goes and a leaf fails, of which labels tell before the root. The power goes
+    // at any write of the other leaf.
     for skip in 0..40 {
         let env = still();
         let leaves = ["a", "b"].map(|name| Arc::new(MemoryDevice::new(name, 64 * MIB)));

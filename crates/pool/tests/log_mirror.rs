@@ -1,5 +1,5 @@
-//! Mirrors of log devices: each side has every promise, so either is enough. They come and go in use, fail, get lost, decay, return. What was
-//! promised is there, whichever one is left.
+//! Mirrors of log devices: each side has every promise, so either is enough. They come and go in
+//! use, fail, get lost, decay, return. What was promised is there, whichever one is left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -232,7 +232,8 @@ fn what_one_side_lost_is_read_from_the_other_and_mended() {
     let groups = groups_on(&machine.logs[0]);
     assert_eq!(groups.len(), 6);
     let whole = first_slot(&machine.logs[0]);
-    // Two on one side, another on the other, and the last one, of which nobody knew that it was durable.
+    // Two on one side, another on the other, and the last one, of which nobody knew that it was
+    // durable.
     for (side, group) in [(0, 1), (0, 3), (1, 2), (1, 5)] {
         spoil(&machine.logs[side], groups[group]);
     }
@@ -402,7 +403,8 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     drop(pool);
     let pool = import_with(&[1, 3]).expect("imported");
     assert!(is_used(&pool, "log1") && is_used(&pool, "log3"));
-    // Out of use for a while, over an import too; the last one as well, for the log goes on in the pool.
+    // Out of use for a while, over an import too; the last one as well, for the log goes on in the
+    // pool.
     pool.offline("log3").expect("offline");
     assert_eq!(side(&pool, "log3").out, Some(LogOut::Offline));
     assert!(promise(&pool, "one is out"));
@@ -554,7 +556,8 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// Waits for a second one, if it is on; so long at most that a test which fails comes to its end.
+    /// Waits for a second one, if it is on; so long at most that a test which fails comes to its
+    /// end.
     fn wait(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.0 {
@@ -656,7 +659,8 @@ fn both_sides_are_written_and_flushed_at_once() {
     assert_eq!(meeting.set(false), 6);
 }
 
-/// One life of a pool whose log devices fail, come, go, are lost at imports and found again, and lose power.
+/// One life of a pool whose log devices fail, come, go, are lost at imports and found again, and
+/// lose power.
 fn run(seed: u64) {
     let mut dice = Dice(seed);
     let (machine, mut pool) = Machine::new(1);

@@ -1,4 +1,5 @@
-//! What was encrypted here is sent raw without its key: by its manifest, and as it goes with the key.
+//! What was encrypted here is sent raw without its key: by its manifest, and as it goes with the
+//! key.
 
 use std::collections::BTreeMap;
 
@@ -235,7 +236,8 @@ fn hostile_words_of_what_is_kept_are_refused() {
     store.check();
 }
 
-/// Content that several records refer to: what is sent without the key is enough, whoever let go what.
+/// Content that several records refer to: what is sent without the key is enough, whoever let go
+/// what.
 #[test]
 fn shared_blocks_are_never_missing() {
     let (one, store) = (laptop(256), Host::new("store", 256));

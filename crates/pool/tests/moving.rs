@@ -1,4 +1,5 @@
-//! Devices attached, detached and removed, and pools rebalanced: under use, over exports, and with the power cut at every write.
+//! Devices attached, detached and removed, and pools rebalanced: under use, over exports, and with
+//! the power cut at every write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -492,7 +493,8 @@ fn evened(pool: &Pool) {
     assert!(least * 2 > most, "{taken:?} {:?}", pool.state().moving);
 }
 
-/// What a verb does to a pool, on which devices it begins, and which are there afterwards if it comes to its end.
+/// What a verb does to a pool, on which devices it begins, and which are there afterwards if it
+/// comes to its end.
 struct Case {
     what: &'static str,
     groups: &'static [(Redundancy, &'static [usize])],
@@ -540,7 +542,8 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// The power goes at the n-th write or flush, for every n: what was there is there, and the verb goes on or never was.
+/// The power goes at the n-th write or flush, for every n: what was there is there, and the verb
+/// goes on or never was.
 #[test]
 fn the_power_goes_at_any_write_of_a_verb() {
     for case in &CASES {
@@ -582,7 +585,8 @@ fn the_power_goes_at_any_write_of_a_verb() {
                 break;
             }
             cuts += 1;
-            // Every cut of the first writes, which are those of labels and of the first commits, and then each third.
+            // Every cut of the first writes, which are those of labels and of the first commits,
+            // and then each third.
             at += if at < 60 { 1 } else { 3 };
         }
         assert!(cuts > 20, "{}: {cuts}", case.what);

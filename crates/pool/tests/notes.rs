@@ -1,4 +1,5 @@
-//! What is noted on snapshots goes along with streams, and comes with its snapshot or not at all: properties of users, and tags.
+//! What is noted on snapshots goes along with streams, and comes with its snapshot or not at all:
+//! properties of users, and tags.
 
 use std::collections::{BTreeMap, BTreeSet};
 

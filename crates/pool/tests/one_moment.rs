@@ -21,7 +21,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Writes a number to the first file system and then to the second, and a file of that name into each; then the next number.
+/// Writes a number to the first file system and then to the second, and a file of that name into
+/// each; then the next number.
 fn write(first: &FileSystem, second: &FileSystem, written: &AtomicU64, stop: &AtomicBool) {
     let both = [first, second];
     let inos = both.map(|fs| fs.lookup(ROOT, FILE).expect("made").ino);

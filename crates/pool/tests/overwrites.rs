@@ -10,12 +10,13 @@ use steadfast_pool::Pool;
 
 const PAGE: u64 = 4096;
 const FILE_BYTES: u64 = 32 * MIB;
-/// Pages that a txg brings to a record on average: what the default settings give a 1 GiB file at full speed.
+/// Pages that a txg brings to a record on average: what the default settings give a 1 GiB file at
+/// full speed.
 const PAGES_PER_RECORD: u64 = 4;
 const SECRET: [u8; 32] = [7; 32];
 
-/// Overwrites pages of a file at random, txg by txg; gives bytes that reached the device per byte accepted, from the time
-/// on when folding has begun.
+/// Overwrites pages of a file at random, txg by txg; gives bytes that reached the device per byte
+/// accepted, from the time on when folding has begun.
 fn amplification(sealed: bool) -> f64 {
     let env = Env::seeded(11);
     let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 512 * MIB)));
@@ -77,7 +78,8 @@ fn a_small_overwrite_costs_at_most_two_and_a_half_times_its_bytes() {
     }
 }
 
-/// Where little lives the cleaner keeps so much room that txgs stay large: small ones write a leaf for each page.
+/// Where little lives the cleaner keeps so much room that txgs stay large: small ones write a leaf
+/// for each page.
 #[test]
 fn a_roomy_pool_costs_no_more_once_it_is_cleaned() {
     let env = Env::seeded(13);
@@ -111,13 +113,15 @@ fn a_roomy_pool_costs_no_more_once_it_is_cleaned() {
     let txgs = pool.state().txg.0 - txg.0;
     let accounting = pool.state().accounting;
     assert!(accounting.free_slots * 3 < accounting.slots * 2, "the cleaner had to work: {accounting:?}");
-    // 1.9 to 2.5 in 7 to 12 txgs, by how large these come out beside whatever else runs: the sync task is a thread.
+    // 1.9 to 2.5 in 7 to 12 txgs, by how large these come out beside whatever else runs: the sync
+    // task is a thread.
     assert!(written <= pages * PAGE * 3, "{} MiB in {txgs} txgs", written >> 20);
     assert!(txgs <= pages / 1_000, "{txgs} txgs");
     assert_eq!(open.dataset().check().expect("readable"), []);
 }
 
-/// Overlays keep their bases alive: a pool that gets full must not be fuller for it than its files are.
+/// Overlays keep their bases alive: a pool that gets full must not be fuller for it than its files
+/// are.
 #[test]
 fn a_pool_that_is_nearly_full_takes_overwrites_for_ever() {
     let env = Env::seeded(12);
@@ -133,7 +137,8 @@ fn a_pool_that_is_nearly_full_takes_overwrites_for_ever() {
         file
     };
     let capacity = pool.state().accounting.capacity_bytes;
-    // A file that gets as many overlays as it may have while there is room; then others fill the pool.
+    // A file that gets as many overlays as it may have while there is room; then others fill the
+    // pool.
     let file = write(b"file", capacity / 4 / MIB * MIB);
     let pages = capacity / 4 / MIB * MIB / PAGE;
     let mut dice = Dice(6);

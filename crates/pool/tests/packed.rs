@@ -1,4 +1,5 @@
-//! Streams with records as they are compressed (`send -c`): what arrives is what was sent, stored as it was; what is none changes nothing.
+//! Streams with records as they are compressed (`send -c`): what arrives is what was sent, stored
+//! as it was; what is none changes nothing.
 
 use crate::hosts;
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ fn props(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Files that compress, of all sizes: in the tree, a part of a record, many records, with holes and long zeros.
+/// Files that compress, of all sizes: in the tree, a part of a record, many records, with holes and
+/// long zeros.
 fn soften(host: &Host, name: &str) {
     let (fs, _handle) = mount(&host.pool, name);
     for at in 0..30_u64 {

@@ -1,5 +1,5 @@
-//! Compressed streams (`send -c`) of clones, of volumes and of trees of both, whole and cut anywhere: what arrives is equal, and is stored in
-//! as many bytes.
+//! Compressed streams (`send -c`) of clones, of volumes and of trees of both, whole and cut
+//! anywhere: what arrives is equal, and is stored in as many bytes.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ fn second() -> Host {
     two
 }
 
-/// Some files anew, that compress and that do not. Nothing of a record is written that is not all of it, so that all of them are blocks.
+/// Some files anew, that compress and that do not. Nothing of a record is written that is not all
+/// of it, so that all of them are blocks.
 fn rewrite(host: &Host, name: &str, dice: &mut Dice) {
     let (fs, _handle) = mount(&host.pool, name);
     for _ in 0..6 {
@@ -65,8 +66,9 @@ fn origin(host: &Host, name: &str) -> Option<String> {
     host.pool.datasets().dataset_info(name).expect("there").origin
 }
 
-/// A file system `one/fs` with a clone of its first snapshot and a clone of that one's, each changed since: what there is to be sent, by target,
-/// snapshot and base, in an order in which it can be received.
+/// A file system `one/fs` with a clone of its first snapshot and a clone of that one's, each
+/// changed since: what there is to be sent, by target, snapshot and base, in an order in which it
+/// can be received.
 fn with_clones(one: &Host, compression: &str) -> Vec<(&'static str, String, Option<String>)> {
     let mut dice = Dice(compression.len() as u64 + 100);
     one.pool.datasets().create_dataset("one/fs", props(&[("compression", compression)]), None).expect("made");
@@ -242,7 +244,8 @@ fn a_tree_with_a_clone_and_a_volume_goes_compressed_in_one_stream() {
             .take_snapshots(&every.map(|fs| format!("{fs}@{step}")), &BTreeMap::new())
             .expect("taken");
     }
-    // As `zfs send -R -c` orders them: parents and origins first, and a clone upon what it is one of.
+    // As `zfs send -R -c` orders them: parents and origins first, and a clone upon what it is one
+    // of.
     let whole = |name: &str, first: Option<&str>| {
         let own = one.pool.datasets().snapshot_names(name).expect("listed");
         let own: Vec<String> = own.into_iter().filter(|own| own != "3").collect();

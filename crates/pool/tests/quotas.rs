@@ -1,4 +1,5 @@
-//! Quotas and reservations: exact to the operation's worst case, kept over a crash, never in the way of deleting.
+//! Quotas and reservations: exact to the operation's worst case, kept over a crash, never in the
+//! way of deleting.
 
 use std::sync::Arc;
 
@@ -10,10 +11,12 @@ use steadfast_posix::{Errno, Fallocate, FileSystem};
 
 const KIB: u64 = 1 << 10;
 
-/// What an operation on names is promised, and what nodes may take besides content (`steadfast_dataset`).
+/// What an operation on names is promised, and what nodes may take besides content
+/// (`steadfast_dataset`).
 const NODES: u64 = 16 * KIB;
 
-/// Nodes of trees that compress worse than before: what `used` may stand above a limit (`pool/src/datasets/quotas.rs`).
+/// Nodes of trees that compress worse than before: what `used` may stand above a limit
+/// (`pool/src/datasets/quotas.rs`).
 const NODES_ABOVE: u64 = 64 * KIB;
 
 fn new_pool(datasets: &[&str]) -> (Env, Arc<MemoryDevice>, Pool) {
@@ -41,7 +44,8 @@ fn new_file(fs: &FileSystem, name: &str) -> Result<u64, Errno> {
     Ok(fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0)?.ino)
 }
 
-/// Writes pieces of so many bytes behind each other until one is refused; the bytes written and the refusal.
+/// Writes pieces of so many bytes behind each other until one is refused; the bytes written and the
+/// refusal.
 fn fill(fs: &FileSystem, ino: u64, piece: u64) -> (u64, Errno) {
     let data = noise(ino, usize::try_from(piece).unwrap());
     let mut at = fs.getattr(ino).expect("it is there").size;
@@ -70,7 +74,8 @@ fn a_quota_is_filled_to_the_worst_case_of_what_is_refused() {
             let info = pool.datasets().dataset_info("tank/a").unwrap();
             assert_eq!(info.available, quota.saturating_sub(used));
         }
-        // A file of its own for each page: nothing is rewritten, so less than a page and the nodes is left.
+        // A file of its own for each page: nothing is rewritten, so less than a page and the nodes
+        // is left.
         let mut refused = None;
         for number in 0..1_000 {
             let made = new_file(&fs, &format!("page{round}-{number}"));
@@ -153,7 +158,8 @@ fn a_reservation_is_there_on_a_full_pool() {
         Err(Error::ReservationTooHigh { .. })
     ));
     let left = pool.datasets().dataset_info("tank/greedy").unwrap().available;
-    // What it holds already is part of what is kept for it; a commit moves the pool's own metadata by some nodes.
+    // What it holds already is part of what is kept for it; a commit moves the pool's own metadata
+    // by some nodes.
     let kept = 20 * MIB - pool.datasets().dataset_info("tank/kept").unwrap().used;
     assert!(left.abs_diff(free - kept) < MIB / 4, "{left} of {free}");
     let (fs, used_greedy) = mount(&pool, "tank/greedy");

@@ -154,7 +154,8 @@ fn raw_and_opened_are_not_mixed() {
     one.pool.streams().send(&[spec], &mut since, &mut |_, _| ()).expect("sent");
     let error = store.receive("store/open", &since).unwrap_err();
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
-    // Below it nothing is made that looks sealed and is not; its key is not changed, and it is not written.
+    // Below it nothing is made that looks sealed and is not; its key is not changed, and it is not
+    // written.
     let error = store.pool.datasets().create_dataset("store/raw/child", BTreeMap::new(), None).unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     let error = store.receive("store/raw/child", &one.send("one/vault@a", None)).unwrap_err();
@@ -293,7 +294,8 @@ fn hostile_streams_change_nothing_or_give_what_does_not_open() {
     store.check();
 }
 
-/// Roots are not sealed: whoever writes a stream can name what he likes there, with the hash that it has.
+/// Roots are not sealed: whoever writes a stream can name what he likes there, with the hash that
+/// it has.
 #[test]
 fn a_root_that_was_forged_with_a_right_hash_is_counted_where_it_lies() {
     let (one, store) = (laptop(), Host::new("store", 128));

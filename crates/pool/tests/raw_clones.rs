@@ -1,4 +1,5 @@
-//! Raw streams of clones: they arrive as clones of what arrived raw, and nobody on the way has their key.
+//! Raw streams of clones: they arrive as clones of what arrived raw, and nobody on the way has
+//! their key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,7 +56,8 @@ fn empty_laptop(mib: u64) -> Host {
     one
 }
 
-/// A pool with an encrypted file system, a clone of it with a snapshot of its own, and both changed since.
+/// A pool with an encrypted file system, a clone of it with a snapshot of its own, and both changed
+/// since.
 fn laptop() -> Host {
     let one = empty_laptop(256);
     furnish(&one.pool, "one/vault");
@@ -474,7 +476,8 @@ fn hostile_streams_of_clones_harm_nothing_but_themselves() {
     store.check();
     assert!(store.live() <= live + (1 << 20), "{} and {live}: all was freed", store.live());
 
-    // What a store cannot know: a key that is none, and a clone that gives up all that its origin has.
+    // What a store cannot know: a key that is none, and a clone that gives up all that its origin
+    // has.
     let mut forged = frames(&stream);
     roots(&mut forged, &|roots| roots.wrapped.sealed[0] ^= 1);
     store.receive("store/keyless", &joined(&forged)).expect("nobody can tell");
@@ -606,7 +609,8 @@ fn found(host: &Host, snapshot: &str) -> Option<String> {
     host.pool.datasets().names().into_iter().find(has).map(|name| format!("{name}@{snapshot}"))
 }
 
-/// Each snapshot goes upon the youngest that what it is for has, or as a clone upon one that is there, or whole.
+/// Each snapshot goes upon the youngest that what it is for has, or as a clone upon one that is
+/// there, or whole.
 fn replicate(one: &Host, store: &Host, line: &str, targets: &mut BTreeMap<String, String>) {
     let chain = chain(one, line);
     let (last, older) = chain.split_last().expect("taken just now");

@@ -1,4 +1,5 @@
-//! What a stream says of properties is kept beside what is set, and comes with its snapshot or not at all.
+//! What a stream says of properties is kept beside what is set, and comes with its snapshot or not
+//! at all.
 
 use crate::hosts;
 use std::collections::BTreeMap;
@@ -297,7 +298,8 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     set(&two, "second/kept", "reservation", Some("0"));
 
-    // An increment goes up to what is set here, or is set with it. What comes with it holds its sender.
+    // An increment goes up to what is set here, or is set with it. What comes with it holds its
+    // sender.
     set(&two, "second/box", "quota", Some("0"));
     two.receive("second/box/copy", &first).expect("received");
     set(&one, "one/fs", "refquota", Some("30000000"));

@@ -1,4 +1,5 @@
-//! A clone arrives as a clone: what it has of its origin is not stored again, and increments go on into it.
+//! A clone arrives as a clone: what it has of its origin is not stored again, and increments go on
+//! into it.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +111,8 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
     assert_eq!(origin(&two, "second/branch").as_deref(), Some("second/copy@a"));
     two.check();
 
-    // An increment is of the same file system, or of what it is a clone of, and not of what that became later.
+    // An increment is of the same file system, or of what it is a clone of, and not of what that
+    // became later.
     let wrong = |snapshot: &str, base: &str| {
         let spec = SendSpec { snapshot: snapshot.into(), base: Some(base.into()), ..SendSpec::default() };
         one.pool.streams().send(&[spec], &mut Vec::new(), &mut |_, _| ()).expect_err("no such increment")

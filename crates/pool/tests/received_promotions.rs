@@ -132,7 +132,8 @@ fn all_same(one: &Host, two: &Host, when: &str) {
     }
 }
 
-/// A file system with two snapshots, a clone of each, and a clone of one of these; and all of that once more, received.
+/// A file system with two snapshots, a clone of each, and a clone of one of these; and all of that
+/// once more, received.
 fn hosts() -> (Host, Host) {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
     for name in ["one/top", "one/top/a"] {
@@ -190,7 +191,8 @@ fn promotions_are_followed_with_names_and_without_force() {
 #[test]
 fn names_of_snapshots_that_change_hands_are_followed_first() {
     let (one, two) = hosts();
-    // Both have a snapshot of that name by now, and there it was not so when the clone was promoted.
+    // Both have a snapshot of that name by now, and there it was not so when the clone was
+    // promoted.
     one.pool.datasets().rename_snapshots(&["one/top/a@1".into()], "one").expect("renamed");
     one.pool.datasets().rename_snapshots(&["one/top/c@2".into()], "1").expect("renamed");
     promote(&one, "c");

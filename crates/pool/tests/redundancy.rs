@@ -149,7 +149,8 @@ fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
     }
 }
 
-/// What the pool keeps of itself lies on both devices of a mirror, and who reads it asks one of them: a scrub asks both.
+/// What the pool keeps of itself lies on both devices of a mirror, and who reads it asks one of
+/// them: a scrub asks both.
 #[test]
 fn a_scrub_mends_copies_that_nobody_reads() {
     const SNAPSHOTS: usize = 200;
@@ -221,7 +222,8 @@ struct Read {
     after: u64,
 }
 
-/// Replaces the second device of a pool of which something may have been spoilt before, between two scrubs.
+/// Replaces the second device of a pool of which something may have been spoilt before, between two
+/// scrubs.
 fn read_by_replacing(redundancy: Redundancy, count: usize, spoil: impl FnOnce(&MemoryDevice)) -> Read {
     let machine = Machine::new(count + 1);
     let first = Machine { env: machine.env.clone(), devices: machine.devices[..count].to_vec() };
@@ -260,8 +262,9 @@ fn read_by_replacing(redundancy: Redundancy, count: usize, spoil: impl FnOnce(&M
     Read { scrub, resilver: resilver.read, rebuilt: resilver.rebuilt, after }
 }
 
-/// Compared within one pool each: how often a pool commits is not given, so two do not hold the same bytes. What an import and the scans
-/// themselves commit is far less than a sixteenth of what there is.
+/// Compared within one pool each: how often a pool commits is not given, so two do not hold the
+/// same bytes. What an import and the scans themselves commit is far less than a sixteenth of what
+/// there is.
 #[test]
 fn a_resilver_reads_what_it_needs() {
     const SEGMENT: u64 = 2 << 20;
@@ -356,8 +359,8 @@ fn sweep(pool: &Pool, what: Sweep) {
     panic!("{what:?}: {} bytes left", left());
 }
 
-/// What is free of a group is filled and discarded, beside a device that is away and gets what it missed afterwards: neither touches a
-/// column, nor what a column is going to be.
+/// What is free of a group is filled and discarded, beside a device that is away and gets what it
+/// missed afterwards: neither touches a column, nor what a column is going to be.
 #[test]
 fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
     const AWAY: usize = 1;

@@ -1,5 +1,6 @@
-//! A verb is refused because labels could not be written, some of them were, and then the power goes at any write of the next commit:
-//! what was committed before is found. And what a refused verb has to leave behind: no key that opens what it is not to open any more.
+//! A verb is refused because labels could not be written, some of them were, and then the power
+//! goes at any write of the next commit: what was committed before is found. And what a refused
+//! verb has to leave behind: no key that opens what it is not to open any more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use steadfast_pool::{CreateSpec, Error, GroupHandles, ImportSpec, Pool, Redundan
 
 /// Crashes at later writes than this one of a commit are none: it has fewer.
 const CRASHES_MAX: u64 = 200;
-/// Between two crashes. Behind the uberblocks of which the first are durable there are more writes than this before all labels are: two
-/// more uberblocks and the first labels.
+/// Between two crashes. Behind the uberblocks of which the first are durable there are more writes
+/// than this before all labels are: two more uberblocks and the first labels.
 const CRASH_STEP: usize = 3;
 
 /// The device of a pool, a log device that it may have, and a device that is to come.
@@ -68,7 +69,8 @@ impl Machine {
         [&self.main, &self.new, &self.log].map(Arc::clone).to_vec()
     }
 
-    /// The power goes for all and comes back; nothing is there that was not flushed, and nothing fails any more.
+    /// The power goes for all and comes back; nothing is there that was not flushed, and nothing
+    /// fails any more.
     fn crash(&self, pool: Pool) {
         self.all().iter().for_each(|device| device.power_off());
         drop(pool);
@@ -91,7 +93,8 @@ fn put(pool: &Pool, name: &str) {
     pool.sync().expect("committed");
 }
 
-/// Lets a verb fail by this fault of this device. True if it did; the pool is to be found after any crash that follows.
+/// Lets a verb fail by this fault of this device. True if it did; the pool is to be found after any
+/// crash that follows.
 fn refused(name: &str, verb: Verb, with_log: bool, fault: Fault, of: fn(&Machine) -> &MemoryDevice) -> bool {
     for crash in (0..CRASHES_MAX).step_by(CRASH_STEP) {
         let (machine, pool) = Machine::new(with_log);
@@ -128,8 +131,9 @@ fn refused(name: &str, verb: Verb, with_log: bool, fault: Fault, of: fn(&Machine
     panic!("{name}: a commit has fewer writes");
 }
 
-/// Which writes of the new device are labels, and one before and some behind them. Of one that gets segments rings are erased first; what
-/// it gets then is counted by nobody, for a resilver goes on beside the verb. Others are erased, and labels are the last they get.
+/// Which writes of the new device are labels, and one before and some behind them. Of one that gets
+/// segments rings are erased first; what it gets then is counted by nobody, for a resilver goes on
+/// beside the verb. Others are erased, and labels are the last they get.
 fn labels_of_new(name: &str, verb: Verb) -> Range<u64> {
     let erased = 4 * (medium::RING_SLOTS + 1);
     if ["add", "attach", "replace"].contains(&name) {

@@ -1,4 +1,5 @@
-//! Content that several pointers lead to goes once in a stream, and is shared where it arrives, or copied where it cannot be.
+//! Content that several pointers lead to goes once in a stream, and is shared where it arrives, or
+//! copied where it cannot be.
 
 use crate::hosts;
 use std::collections::BTreeMap;

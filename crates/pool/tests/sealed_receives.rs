@@ -1,4 +1,5 @@
-//! What comes open and is sealed where it arrives, with a key of its own: all of it or nothing, whether the key is there afterwards or not.
+//! What comes open and is sealed where it arrives, with a key of its own: all of it or nothing,
+//! whether the key is there afterwards or not.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Scrubs of what lies on single devices: every block is looked at, a second copy heals, and what is lost is named.
+//! Scrubs of what lies on single devices: every block is looked at, a second copy heals, and what
+//! is lost is named.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,7 +210,8 @@ fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
     pool.export().expect("exported");
 }
 
-/// What is under way on a device ends when that leaves: the sync loop has nothing to look for any more, and rests.
+/// What is under way on a device ends when that leaves: the sync loop has nothing to look for any
+/// more, and rests.
 #[test]
 fn an_initialization_ends_with_its_device() {
     let env = Env::simulated(6);

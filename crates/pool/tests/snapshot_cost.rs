@@ -1,4 +1,5 @@
-//! What a snapshot costs: as much beside a thousand others as beside ten. Counted in writes, of which a clock knows nothing.
+//! What a snapshot costs: as much beside a thousand others as beside ten. Counted in writes, of
+//! which a clock knows nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ impl Machine {
         Machine { device, pool, file, count: 0 }
     }
 
-    /// Changes a page of the file and commits it, and takes a snapshot then. Gives the writes and bytes of the snapshot alone.
+    /// Changes a page of the file and commits it, and takes a snapshot then. Gives the writes and
+    /// bytes of the snapshot alone.
     fn take(&mut self) -> (u64, u64) {
         {
             let (fs, _handle) = mount(&self.pool, "tank/fs");

@@ -1,4 +1,5 @@
-//! Spares: they wait, step in for devices that fail or are gone, and go when those are back or replaced.
+//! Spares: they wait, step in for devices that fail or are gone, and go when those are back or
+//! replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -290,7 +291,8 @@ fn a_spare_is_sent_back_or_kept_for_good() {
             }
             check(&pool, 0..2 * FILES);
             write(&pool, 2 * FILES..3 * FILES);
-            // As many more may fail as there is redundancy for: one less if the group lacks a device.
+            // As many more may fail as there is redundancy for: one less if the group lacks a
+            // device.
             let spared = redundancy.spared(count as u32) as usize;
             let others: Vec<String> =
                 pool.state().leaves.iter().map(|leaf| leaf.config.path.clone()).collect();
@@ -312,7 +314,8 @@ fn a_spare_is_sent_back_or_kept_for_good() {
     }
 }
 
-/// Takes the power of a device away for the pool: what it is asked next fails, and it is out of use.
+/// Takes the power of a device away for the pool: what it is asked next fails, and it is out of
+/// use.
 fn lose(machine: &Machine, pool: &Pool, at: usize, files: std::ops::Range<u64>) {
     machine.fail(at);
     write(pool, files);
@@ -370,7 +373,8 @@ fn a_spare_that_was_sent_back_steps_in_at_the_next_import_and_when_its_device_fa
     }
 }
 
-/// That a device failed, or is back, is seen before its spare has stepped in, or goes: whoever sees it and waits finds that done.
+/// That a device failed, or is back, is seen before its spare has stepped in, or goes: whoever sees
+/// it and waits finds that done.
 #[test]
 fn who_sees_a_failure_or_its_end_and_waits_waits_for_the_spare() {
     for (redundancy, count) in GROUPS {

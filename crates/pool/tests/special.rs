@@ -1,4 +1,5 @@
-//! Pools with special devices: what lies there, what becomes of it when they are full, removed, replaced or lost.
+//! Pools with special devices: what lies there, what becomes of it when they are full, removed,
+//! replaced or lost.
 
 use std::sync::Arc;
 

@@ -99,7 +99,8 @@ fn both_halves_have_everything_and_go_their_own_ways() {
     assert_eq!(paths(&pool), ["d1", "d2", "d3", "d5"]);
     write(&pool, "tank", FILES..FILES + 5);
     whole(&pool);
-    // The other half is imported beside it, has what there was then, and takes other content and a second device.
+    // The other half is imported beside it, has what there was then, and takes other content and a
+    // second device.
     let other = machine.import("other");
     assert_ne!(other.guid(), number);
     assert_eq!(paths(&other), ["d0", "d4", "d6"]);

@@ -1,5 +1,5 @@
-//! Streams between two pools: what is received is what was sent, whole or in increments; what is damaged changes nothing; what
-//! breaks off goes on.
+//! Streams between two pools: what is received is what was sent, whole or in increments; what is
+//! damaged changes nothing; what breaks off goes on.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use steadfast_format::stream::FrameKind;
 use steadfast_format::{InodeId, KeyFormat, LogRecord};
 use steadfast_pool::{Error, Partial, Pool, ReceiveSpec, ReceiveWatch, SendSpec};
 
-/// While something arrives, gives what it is to be below another name, and makes something of the name it is to have.
+/// While something arrives, gives what it is to be below another name, and makes something of the
+/// name it is to have.
 struct Meddler<'p> {
     pool: &'p Pool,
     done: bool,

@@ -1,5 +1,5 @@
-//! The property `sync`: what is durable when a call returns. Each step is held against what the devices would have kept
-//! if the power had gone just then.
+//! The property `sync`: what is durable when a call returns. Each step is held against what the
+//! devices would have kept if the power had gone just then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

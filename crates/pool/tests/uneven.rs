@@ -1,5 +1,5 @@
-//! Pools on devices of different sizes: they hold as much as the parity allows, with a device away, replaced or removed, and are given that by
-//! a feature.
+//! Pools on devices of different sizes: they hold as much as the parity allows, with a device away,
+//! replaced or removed, and are given that by a feature.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ fn live(pool: &Pool) -> u64 {
     pool.state().accounting.live_bytes
 }
 
-/// Appends records to a file until `percent` of the capacity live, or nothing more is let in. Gives the records there are.
+/// Appends records to a file until `percent` of the capacity live, or nothing more is let in. Gives
+/// the records there are.
 fn fill(pool: &Pool, fs: &FileSystem, file: u64, first: u64, percent: u64) -> u64 {
     let (mut records, mut refused) = (first, 0);
     while refused < REFUSALS {
@@ -92,7 +93,8 @@ fn a_pool_of_uneven_devices_is_filled_loses_one_and_gets_a_larger_one() {
     let large = devices("large", &[192, 192, 192]);
     let first: Vec<_> = small.iter().chain(&large[..2]).cloned().collect();
     let pool = create(&env, vec![group(Redundancy::Raidz(1), &first)]);
-    // All but the largest, less the reserve and what labels take; with a column on each device it would be twice the smallest.
+    // All but the largest, less the reserve and what labels take; with a column on each device it
+    // would be twice the smallest.
     let begun = capacity(&pool);
     assert!(begun > (64 + 192 - 26) * MIB && begun < (64 + 192) * MIB, "{} MiB", begun / MIB);
     let (fs, open) = mount(&pool, "tank");
@@ -114,7 +116,8 @@ fn a_pool_of_uneven_devices_is_filled_loses_one_and_gets_a_larger_one() {
     fs.lookup(ROOT, b"file").expect("found");
     check(&fs, file, records);
     scrub(&pool);
-    // Whichever is away, all is there, and there is as much room; what is written meanwhile is resilvered.
+    // Whichever is away, all is there, and there is as much room; what is written meanwhile is
+    // resilvered.
     for (at, away) in first.iter().enumerate() {
         let (path, before) = (away.character().identity, capacity(&pool));
         pool.offline(&path).expect("the others have it");
@@ -132,7 +135,8 @@ fn a_pool_of_uneven_devices_is_filled_loses_one_and_gets_a_larger_one() {
         assert_eq!((scan.lost, scan.missing), (0, 0), "{path}: {scan:?}");
         scrub(&pool);
     }
-    // In place of the small one comes one as large as the others: what is narrow is written anew as the pool fills.
+    // In place of the small one comes one as large as the others: what is narrow is written anew as
+    // the pool fills.
     pool.replace("small0", handle(&large[2]), false).expect("begun");
     finish(&pool);
     let mut all = records;
@@ -158,7 +162,8 @@ fn a_pool_of_uneven_devices_is_filled_loses_one_and_gets_a_larger_one() {
     check(&fs, file, all);
 }
 
-/// Nobody has to try again: what is there after a larger device has come is there for one long copy.
+/// Nobody has to try again: what is there after a larger device has come is there for one long
+/// copy.
 #[test]
 fn a_copy_goes_on_while_segments_become_wider() {
     let env = Env::real();
@@ -219,8 +224,9 @@ fn an_uneven_group_is_removed_and_takes_what_others_held() {
     }
 }
 
-/// A group of more devices than columns is full, and one of them is replaced by a larger one, which grows then: what that has to itself is no
-/// room until columns have moved there, and they move by themselves.
+/// A group of more devices than columns is full, and one of them is replaced by a larger one, which
+/// grows then: what that has to itself is no room until columns have moved there, and they move by
+/// themselves.
 #[test]
 fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
     let env = Env::seeded(7);
@@ -263,7 +269,8 @@ fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
     scrub(&pool);
 }
 
-/// A widened group that is nearly full loses a device: what it had free is no room until it is back, and writers are told so.
+/// A widened group that is nearly full loses a device: what it had free is no room until it is
+/// back, and writers are told so.
 #[test]
 fn a_full_widened_group_without_a_device_refuses_what_has_no_place() {
     let env = Env::seeded(7);

@@ -1,4 +1,5 @@
-//! Groups as wide as a group may be, with all lost that they can do without, and one device more than that.
+//! Groups as wide as a group may be, with all lost that they can do without, and one device more
+//! than that.
 
 use std::sync::Arc;
 

@@ -7,19 +7,25 @@
 //! file system keeps list and mode in step, and gives a directory's *default* list
 //! (`system.posix_acl_default`) to each inode that is made in it:
 //!
-//! - The owner's and the others' entries are the mode's bits of owner and others; the mode's group bits are the mask, or
-//!   without one the owning group's entry. So `chmod g=` takes from every named user, and `ls -l` shows the mask.
-//! - A list of nothing but owner, group and others says what the mode says already: it is not stored.
-//! - A new file's access list is the directory's default list, each entry that the mode speaks of cut by the mode of
-//!   `open` or `mkdir`; the umask is not looked at then. A new directory takes the default list over for its own children.
+//! - The owner's and the others' entries are the mode's bits of owner and others; the mode's group
+//!   bits are the mask, or without one the owning group's entry. So `chmod g=` takes from every
+//!   named user, and `ls -l` shows the mask.
+//! - A list of nothing but owner, group and others says what the mode says already: it is not
+//!   stored.
+//! - A new file's access list is the directory's default list, each entry that the mode speaks of
+//!   cut by the mode of `open` or `mkdir`; the umask is not looked at then. A new directory takes
+//!   the default list over for its own children.
 //!
 //! ## Invariants
-//! [acl.1] A stored access list's owner, others and mask (or group) entries are the mode's bits.   test: `chmod_moves_the_mask`
-//! [acl.2] An inode's flags say which lists are stored; a list and its flag change in one operation.
+//! [acl.1] A stored access list's owner, others and mask (or group) entries are the mode's bits.
+//!      test: `chmod_moves_the_mask`
+//! [acl.2] An inode's flags say which lists are stored; a list and its flag change in one
+//!      operation.
 //!
 //! ## Bytes
-//! Stored as the kernel hands them over, which is documented and has not changed since 2002: a version (2, four bytes),
-//! then per entry tag, permissions (two bytes each) and id (four), little-endian.
+//! Stored as the kernel hands them over, which is documented and has not changed since 2002: a
+//! version (2, four bytes), then per entry tag, permissions (two bytes each) and id (four),
+//! little-endian.
 
 use crate::{Errno, Result};
 
@@ -85,7 +91,8 @@ struct Entry {
     id: u32,
 }
 
-/// A list that makes sense: one owner, owning group and others, a mask where somebody is named, in order.
+/// A list that makes sense: one owner, owning group and others, a mask where somebody is named, in
+/// order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Acl(Vec<Entry>);
 
@@ -165,7 +172,8 @@ impl Acl {
         self
     }
 
-    /// Access list and mode of something new, where this is the default list and `mode` what was asked for.
+    /// Access list and mode of something new, where this is the default list and `mode` what was
+    /// asked for.
     pub(crate) fn inherited(self, mode: u32) -> (Acl, u32) {
         let mode = mode & !0o777 | mode & self.mode(0);
         (self.with_mode(mode), mode)
@@ -221,7 +229,8 @@ mod tests {
         for length in (0..bytes.len()).filter(|length| *length != 4) {
             assert_eq!(Acl::decode(&bytes[..length]), Err(Errno::EINVAL), "cut to {length}");
         }
-        // Version, an unknown tag, too many bits, a user who is nobody, an entry out of its place, no mask.
+        // Version, an unknown tag, too many bits, a user who is nobody, an entry out of its place,
+        // no mask.
         let nobody = [(16, 0xff), (17, 0xff), (18, 0xff), (19, 0xff)];
         for changes in [&[(0, 1)][..], &[(4, 3)], &[(6, 8)], &nobody, &[(4, 0x20)], &[(36, 8)]] {
             let mut bad = bytes.clone();
@@ -232,7 +241,8 @@ mod tests {
         }
     }
 
-    /// Any bytes: what is accepted encodes to what it came from, but for ids of entries that name nobody.
+    /// Any bytes: what is accepted encodes to what it came from, but for ids of entries that name
+    /// nobody.
     #[test]
     fn any_bytes_are_read_or_refused() {
         let (mut seed, mut read) = (7_u64, 0);

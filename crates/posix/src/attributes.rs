@@ -40,7 +40,8 @@ pub struct Attr {
     pub rdev: u32,
     /// Bytes of a good transfer.
     pub blksize: u32,
-    /// False while content is on its way to the devices: then `blocks` will be another number without anybody's doing.
+    /// False while content is on its way to the devices: then `blocks` will be another number
+    /// without anybody's doing.
     pub is_settled: bool,
 }
 
@@ -74,7 +75,8 @@ pub struct SetAttr {
     pub kill_suidgid: bool,
 }
 
-/// Content not yet stored counts as occupying its own size, so that nothing takes a new file for one hole.
+/// Content not yet stored counts as occupying its own size, so that nothing takes a new file for
+/// one hole.
 pub(crate) fn attr_of(
     id: InodeId,
     record: &InodeRecord,
@@ -185,8 +187,8 @@ impl FileSystem {
         Ok(self.entry_of(&inode).attr)
     }
 
-    /// Brings an access list into step with a mode that is about to be set [acl.1]. The mode is to be set while what this
-    /// returns is held.
+    /// Brings an access list into step with a mode that is about to be set [acl.1]. The mode is to
+    /// be set while what this returns is held.
     fn acl_follows(&self, inode: &Inode, mode: Option<u32>) -> Result<Option<MutexGuard<'_, ()>>> {
         let Some(mode) = mode else { return Ok(None) };
         let names = self.names.lock();

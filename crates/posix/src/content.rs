@@ -11,15 +11,16 @@ use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG};
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Bytes that `copy_file_range` carries at once.
 const COPY_BYTES: usize = 1 << 20;
-/// From so many bytes on that could be shared if they were stored, a copy waits for the commit that stores them: copying them costs
-/// more than one.
+/// From so many bytes on that could be shared if they were stored, a copy waits for the commit that
+/// stores them: copying them costs more than one.
 const WAIT_BYTES: u64 = 4 << 20;
 const DAY_NS: i128 = 24 * 3600 * 1_000_000_000;
 
 /// Modes of `fallocate` that are offered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fallocate {
-    /// Nothing is placed in advance (delayed allocation, copy-on-write); the size grows unless it is to be kept.
+    /// Nothing is placed in advance (delayed allocation, copy-on-write); the size grows unless it
+    /// is to be kept.
     Allocate {
         /// `FALLOC_FL_KEEP_SIZE`.
         keep_size: bool,
@@ -84,8 +85,9 @@ impl FileSystem {
         self.write_at(ino, offset, data, kill_suidgid, true)
     }
 
-    /// The same for content that a cache above us collected, which keeps the times of the writes itself and tells them: ours
-    /// would be those of the cache's being emptied, another number than everybody was shown.
+    /// The same for content that a cache above us collected, which keeps the times of the writes
+    /// itself and tells them: ours would be those of the cache's being emptied, another number than
+    /// everybody was shown.
     pub fn write_collected(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
         self.write_at(ino, offset, data, kill_suidgid, false)
     }
@@ -169,7 +171,8 @@ impl FileSystem {
         let grows = |keep_size: bool| !keep_size && end > before.size;
         match mode {
             Fallocate::Allocate { keep_size } => {
-                // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
+                // A promise of space would be a lie in a copy-on-write pool, but what cannot fit
+                // now is refused.
                 let usage = std::sync::Arc::clone(&self.options.read().usage);
                 // The range between the old end and the new bytes stays a hole.
                 let more = end.saturating_sub(before.size.max(offset));
@@ -207,7 +210,8 @@ impl FileSystem {
         self.dataset.seek(&inode, offset, data)?.ok_or(Errno::ENXIO)
     }
 
-    /// Copies within the dataset; the number of bytes copied, 0 at the end of the source. Whole records are shared where they can be.
+    /// Copies within the dataset; the number of bytes copied, 0 at the end of the source. Whole
+    /// records are shared where they can be.
     pub fn copy_file_range(
         &self,
         source: u64,

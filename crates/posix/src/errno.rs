@@ -73,7 +73,8 @@ impl From<Error> for Errno {
             Error::Refused(Refusal::NoSpace) => Errno::ENOSPC,
             Error::Refused(Refusal::OverQuota) => Errno::EDQUOT,
             Error::Refused(Refusal::ReadOnly) => Errno::EROFS,
-            // Nothing was changed; the caller sees neither, one being dead and the other a front that asks again.
+            // Nothing was changed; the caller sees neither, one being dead and the other a front
+            // that asks again.
             Error::Refused(Refusal::CallerDying) => Errno::EINTR,
             Error::Refused(Refusal::WouldWait) => Errno::EAGAIN,
             // A suspended pool promises nothing any more: the same errno as for a failing disk.

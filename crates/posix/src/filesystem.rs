@@ -26,7 +26,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group for new files.
     pub gid: u32,
-    /// Bits that new files do not get, unless a default ACL speaks for them. 0 if they were taken away already.
+    /// Bits that new files do not get, unless a default ACL speaks for them. 0 if they were taken
+    /// away already.
     pub umask: u32,
 }
 
@@ -66,7 +67,8 @@ pub struct Options {
     pub block_bytes: u32,
 }
 
-/// An inode as lookup and create give it: with one reference more, to be given back by [`FileSystem::forget`].
+/// An inode as lookup and create give it: with one reference more, to be given back by
+/// [`FileSystem::forget`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Number.
@@ -129,7 +131,8 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// Takes a dataset over that is only read: nothing of it changes, not even what it remembers of being read.
+    /// Takes a dataset over that is only read: nothing of it changes, not even what it remembers of
+    /// being read.
     #[must_use]
     pub fn of_snapshot(dataset: Arc<Dataset>, options: Options) -> FileSystem {
         FileSystem::bare(dataset, Options { atime: Atime::Off, ..options })
@@ -163,18 +166,20 @@ impl FileSystem {
         self.inode(ROOT).is_ok_and(|root| is_fixed(ROOT, &root.record()))
     }
 
-    /// Says whether access control lists are shown, taken and handed down; not so before this is called. Lists that are
-    /// stored follow the mode in either case.
+    /// Says whether access control lists are shown, taken and handed down; not so before this is
+    /// called. Lists that are stored follow the mode in either case.
     pub fn set_acls(&self, on: bool) {
         self.acls.store(on, Ordering::Relaxed);
     }
 
-    /// Says whether extended attributes of users (`user.*`) are shown and taken; so until this is called. Stored attributes stay.
+    /// Says whether extended attributes of users (`user.*`) are shown and taken; so until this is
+    /// called. Stored attributes stay.
     pub fn set_user_attributes(&self, on: bool) {
         self.user_attributes.store(on, Ordering::Relaxed);
     }
 
-    /// Says whether new names have to be UTF-8; not so before this is called. Names that are there already are not looked at.
+    /// Says whether new names have to be UTF-8; not so before this is called. Names that are there
+    /// already are not looked at.
     pub fn set_utf8_only(&self, on: bool) {
         self.utf8_only.store(on, Ordering::Relaxed);
     }
@@ -258,8 +263,8 @@ impl FileSystem {
     /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.
     ///
     /// # Errors
-    /// `ESTALE` for `.` of an inode without links: the kernel asks this only if it does not know the
-    /// inode any more, and the forget that lets the inode go may still be under way.
+    /// `ESTALE` for `.` of an inode without links: the kernel asks this only if it does not know
+    /// the inode any more, and the forget that lets the inode go may still be under way.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry> {
         if name == b"." {
             let inode = self.dataset.inode(InodeId(parent))?;
@@ -327,19 +332,22 @@ impl FileSystem {
         self.forget(ino, 1);
     }
 
-    /// True if each change is durable before its caller hears of it (`sync=always`), so that changes wait for devices.
+    /// True if each change is durable before its caller hears of it (`sync=always`), so that
+    /// changes wait for devices.
     #[must_use]
     pub fn changes_wait(&self) -> bool {
         self.dataset.sync_mode() == SyncMode::Always
     }
 
-    /// Ends a change that `ino` shows, without locks: with `sync=always` it is durable when this returns.
+    /// Ends a change that `ino` shows, without locks: with `sync=always` it is durable when this
+    /// returns.
     pub(crate) fn settle(&self, ino: u64) -> Result<()> {
         if !self.changes_wait() {
             return Ok(());
         }
         match self.dataset.inode(InodeId(ino)) {
-            // A caller that is killed meanwhile hears no answer: the change is there, durable or not.
+            // A caller that is killed meanwhile hears no answer: the change is there, durable or
+            // not.
             Ok(inode) => {
                 self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !Patience::is_in_vain())?;
             }
@@ -361,16 +369,17 @@ impl FileSystem {
         Ok(self.dataset.wait_durable(&inode)?)
     }
 
-    /// As [`FileSystem::fsync`] for a caller that may be killed meanwhile: `is_dying` is asked twice a second, and if it
-    /// says so the answer is `EINTR`. A signal that is only handled must not come here: programs take any error of an
-    /// `fsync` for lost data.
+    /// As [`FileSystem::fsync`] for a caller that may be killed meanwhile: `is_dying` is asked
+    /// twice a second, and if it says so the answer is `EINTR`. A signal that is only handled must
+    /// not come here: programs take any error of an `fsync` for lost data.
     pub fn fsync_unless(&self, ino: u64, is_dying: impl Fn() -> bool) -> Result<()> {
         let inode = self.inode(ino)?;
         let durable = self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !is_dying())?;
         if durable { Ok(()) } else { Err(Errno::EINTR) }
     }
 
-    /// As [`FileSystem::fsync`] for a caller who need not wait: `answer` may be called by another thread after this returned.
+    /// As [`FileSystem::fsync`] for a caller who need not wait: `answer` may be called by another
+    /// thread after this returned.
     pub fn fsync_later(&self, ino: u64, answer: impl FnOnce(Result<()>) + Send + 'static) {
         match self.inode(ino) {
             Ok(inode) => {

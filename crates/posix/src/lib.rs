@@ -1,24 +1,28 @@
 //! # POSIX
 //!
-//! The meaning of names, inodes, links, renames, attributes and errno, over a [`Dataset`](steadfast_dataset::Dataset). Knows no protocol: a front
-//! translates its calls into these.
+//! The meaning of names, inodes, links, renames, attributes and errno, over a
+//! [`Dataset`](steadfast_dataset::Dataset). Knows no protocol: a front translates its calls into
+//! these.
 //!
 //! ## What the kernel does and we do not
-//! Access checks (a FUSE mount has `default_permissions`), the sticky bit, `O_TRUNC` and `O_APPEND` positions
-//! of cached writes, locks, leases, watches. Our part: set-id bits and capabilities on write, truncate and chown;
-//! the group of new files in set-gid directories; keeping access control lists in step with modes and handing them down,
-//! with them the umask; hiding `trusted.*`. DESIGN.md, "POSIX", lists what programs see.
+//! Access checks (a FUSE mount has `default_permissions`), the sticky bit, `O_TRUNC` and `O_APPEND`
+//! positions of cached writes, locks, leases, watches. Our part: set-id bits and capabilities on
+//! write, truncate and chown; the group of new files in set-gid directories; keeping access control
+//! lists in step with modes and handing them down, with them the umask; hiding `trusted.*`.
+//! DESIGN.md, "POSIX", lists what programs see.
 //!
 //! ## Invariants
-//! [posix.1] An entry's inode exists, and an inode's `nlink` is the number of its entries (for a directory: 2 and its
-//!      subdirectories).                                            test: `links_are_counted`
-//! [posix.2] A directory is in exactly one place, which its inode's `parent` names; no directory is below itself.
-//! [posix.3] Changes of names of one dataset are made one after another (`names` mutex), so what one operation looked up is
-//!      true until its batch is applied.
+//! [posix.1] An entry's inode exists, and an inode's `nlink` is the number of its entries (for a
+//!      directory: 2 and its subdirectories).
+//!      test: `links_are_counted`
+//! [posix.2] A directory is in exactly one place, which its inode's `parent` names; no directory is
+//!      below itself.
+//! [posix.3] Changes of names of one dataset are made one after another (`names` mutex), so what
+//!      one operation looked up is true until its batch is applied.
 //!
 //! ## Lock order
-//! Operation (gate) → `names` mutex → inode locks. Reclaim of an orphan begins an operation of its own, after
-//! all of these are free [txg.4].
+//! Operation (gate) → `names` mutex → inode locks. Reclaim of an orphan begins an operation of its
+//! own, after all of these are free [txg.4].
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -202,8 +202,8 @@ impl FileSystem {
         self.create(caller, parent, name, S_IFLNK | 0o777, 0, target)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`), with one reference. It is gone when that is given back, unless
-    /// it was linked.
+    /// Makes a file without a name (`O_TMPFILE`), with one reference. It is gone when that is given
+    /// back, unless it was linked.
     pub fn tmpfile(&self, caller: Caller, parent: u64, mode: u32) -> Result<Entry> {
         let directory = self.directory(parent)?;
         let op = self.dataset.begin(AdmitKind::Write)?;
@@ -344,11 +344,12 @@ impl FileSystem {
         self.settle(parent)
     }
 
-    /// True if `below` is `above` or lies under it. Directories have one parent each [posix.2], but a stream may have brought a
-    /// circle of them: the way up must end.
+    /// True if `below` is `above` or lies under it. Directories have one parent each [posix.2], but
+    /// a stream may have brought a circle of them: the way up must end.
     fn is_within(&self, below: InodeId, above: InodeId) -> Result<bool> {
         let mut at = below;
-        // Where the walk was after the last power of two of steps: in a circle it comes there again.
+        // Where the walk was after the last power of two of steps: in a circle it comes there
+        // again.
         let (mut before, mut steps, mut again) = (below, 0_u64, 1_u64);
         loop {
             if at == above {
@@ -510,8 +511,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until it says no. Cookies
-    /// stay true while entries come and go.
+    /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until
+    /// it says no. Cookies stay true while entries come and go.
     pub fn readdir(&self, ino: u64, cookie: u64, mut take: impl FnMut(DirEntry) -> bool) -> Result<()> {
         let directory = self.directory(ino)?;
         let record = directory.record();

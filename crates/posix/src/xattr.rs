@@ -40,8 +40,8 @@ pub(crate) fn attribute_items(
 const OF_USERS: &[u8] = b"user.";
 
 impl FileSystem {
-    /// Name spaces that are kept. Of `system.` these are ACLs, where somebody enforces them. As in ZFS what is switched off is what
-    /// users name: capabilities and labels of security stay.
+    /// Name spaces that are kept. Of `system.` these are ACLs, where somebody enforces them. As in
+    /// ZFS what is switched off is what users name: capabilities and labels of security stay.
     fn check_name(&self, name: &[u8]) -> Result<()> {
         if self.has_acls() && AclKind::of(name).is_some() {
             return Ok(());
@@ -176,8 +176,9 @@ impl FileSystem {
         self.settle(ino)
     }
 
-    /// Sets an access control list from its bytes; no bytes, or a list without entries, remove it. An access list sets
-    /// the mode as well, and with `kill_sgid` takes the set-gid bit: its setter is outside the group.
+    /// Sets an access control list from its bytes; no bytes, or a list without entries, remove it.
+    /// An access list sets the mode as well, and with `kill_sgid` takes the set-gid bit: its setter
+    /// is outside the group.
     pub fn set_acl(&self, ino: u64, kind: AclKind, value: &[u8], kill_sgid: bool) -> Result<()> {
         self.check_name(kind.name())?;
         if value.len() > VALUE_MAX {
@@ -225,13 +226,15 @@ impl FileSystem {
         Acl::decode(&self.stored_value(inode, kind.name())?).map_err(|_| Errno::EIO)
     }
 
-    /// Changes of the names tree that bring a stored access list into step with a new mode [acl.1]. Under the names mutex.
+    /// Changes of the names tree that bring a stored access list into step with a new mode [acl.1].
+    /// Under the names mutex.
     pub(crate) fn acl_with_mode(&self, inode: &Inode, mode: u32) -> Result<Changes> {
         let Some(acl) = self.stored_acl(inode, AclKind::Access)? else { return Ok(Vec::new()) };
         Ok(attribute_items(inode.id, AclKind::Access.name(), &acl.with_mode(mode).encode()).collect())
     }
 
-    /// Mode and lists of something new in `directory` for which `mode` was asked. Under the names mutex.
+    /// Mode and lists of something new in `directory` for which `mode` was asked. Under the names
+    /// mutex.
     pub(crate) fn inherit(&self, directory: &Inode, mode: u32, umask: u32) -> Result<Inherited> {
         let default = if self.has_acls() && mode & S_IFMT != S_IFLNK {
             self.stored_acl(directory, AclKind::Default)?

@@ -1,5 +1,6 @@
-//! Many threads on one file system, while txgs are frozen, written and committed, and freed blocks vanish: no call fails
-//! that may not, nobody sees bytes that nobody wrote, and the trees are sound at the end.
+//! Many threads on one file system, while txgs are frozen, written and committed, and freed blocks
+//! vanish: no call fails that may not, nobody sees bytes that nobody wrote, and the trees are sound
+//! at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -115,8 +116,9 @@ fn names_stay_whole_while_many_change_them() {
 
 #[test]
 fn every_block_read_was_written_as_one() {
-    // Each thread owns every fourth block of one file and writes it whole with one byte value; whoever reads a block of
-    // another thread finds one value all over, and of its own the last one written.
+    // Each thread owns every fourth block of one file and writes it whole with one byte value;
+    // whoever reads a block of another thread finds one value all over, and of its own the last one
+    // written.
     beside_commits(4, |fs, thread| {
         let entry = match fs.mknod(ROOT, 1, b"shared", 0o100_644, 0) {
             Err(Errno::EEXIST) => fs.lookup(1, b"shared"),
@@ -197,7 +199,8 @@ fn fsync_returns_when_its_txg_is_committed_and_not_before() {
     let txg = txgs.gate.open_txg();
     let closed = world.freeze();
     assert_eq!(closed, txg);
-    // Closed, written, not committed: forgotten by everybody and read again, the inode still knows its txg.
+    // Closed, written, not committed: forgotten by everybody and read again, the inode still knows
+    // its txg.
     let result = world.fs.dataset().sync(closed).expect("syncs");
     fs.forget(ino, 1);
     let waiter = {

@@ -303,7 +303,8 @@ fn what_an_attribute_may_take_is_reserved_before_it_is_set() {
     assert!(after.memory - before.memory >= 65_536);
 }
 
-/// A caller that is killed while it waits for a commit gets away, at once when it is noticed; others go on waiting.
+/// A caller that is killed while it waits for a commit gets away, at once when it is noticed;
+/// others go on waiting.
 #[test]
 fn who_is_killed_waits_no_longer_for_a_commit() {
     let mut world = world(512);

@@ -60,7 +60,8 @@ fn what_changes_after_it_was_stored_is_freed() {
     let mut content = self::content(6, 8 * RECORD);
     world.fs.write(file, 0, &content, false).expect("writes");
     assert!(world.write_early());
-    // One is overwritten in part, one whole, one gets a hole, one is cut off with half of the one before it.
+    // One is overwritten in part, one whole, one gets a hole, one is cut off with half of the one
+    // before it.
     for (at, length) in [(100, 50), (RECORD, RECORD)] {
         content[at..at + length].fill(9);
         world.fs.write(file, at as u64, &content[at..at + length], false).expect("writes");

@@ -1,4 +1,5 @@
-//! Space that ends, reads and writes that fail, at the first, second, third... call: nothing half done.
+//! Space that ends, reads and writes that fail, at the first, second, third... call: nothing half
+//! done.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Inodes that no file system of ours leaves behind, but a stream of anybody's may bring: they harm nobody but themselves.
+//! Inodes that no file system of ours leaves behind, but a stream of anybody's may bring: they harm
+//! nobody but themselves.
 
 use crate::support::{ROOT, World};
 use steadfast_dataset::{InodeRecord, Settings};
@@ -25,7 +26,8 @@ fn a_circle_of_folders_has_an_end() {
         (1..length).for_each(|_| folders.push(made(*folders.last().expect("some"), "next")));
         let (first, last) = (folders[0], folders[length - 1]);
         let other = made(1, "other");
-        // From outside into the circle: two steps before it, so that the walk begins on no part of it.
+        // From outside into the circle: two steps before it, so that the walk begins on no part of
+        // it.
         let way = made(made(last, "way"), "in");
         made(way, "there");
         forge(&world, first, |record| record.parent = InodeId(last));

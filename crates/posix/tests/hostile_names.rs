@@ -1,5 +1,5 @@
-//! A directory whose names all hash alike. The hash is keyed with a seed of the dataset, so nobody can choose such names;
-//! here they are planted by a test that knows the seed.
+//! A directory whose names all hash alike. The hash is keyed with a seed of the dataset, so nobody
+//! can choose such names; here they are planted by a test that knows the seed.
 
 use crate::support;
 use crate::support::World;

@@ -1,4 +1,5 @@
-//! The file system beside the simplest one: seeded operations, with freezes, syncs, crashes and reopening in between.
+//! The file system beside the simplest one: seeded operations, with freezes, syncs, crashes and
+//! reopening in between.
 
 use std::collections::BTreeMap;
 
@@ -273,7 +274,8 @@ impl Run {
         assert_eq!(copied, Ok(part.len() as u64));
     }
 
-    /// Time passes: a txg is closed, or the closed one is written, or all is lost since the last commit.
+    /// Time passes: a txg is closed, or the closed one is written, or all is lost since the last
+    /// commit.
     fn pass(&mut self) {
         match (self.draw.below(8), self.frozen.take()) {
             (0, _) => {

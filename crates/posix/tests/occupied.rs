@@ -7,8 +7,9 @@ use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 
-/// GNU tar takes a file of some size that occupies no block for one hole, and stores zeros. Content must therefore count
-/// all the time: when it is in memory, in every moment of the sync that stores it, and afterwards.
+/// GNU tar takes a file of some size that occupies no block for one hole, and stores zeros. Content
+/// must therefore count all the time: when it is in memory, in every moment of the sync that stores
+/// it, and afterwards.
 #[test]
 fn a_file_with_content_never_seems_to_occupy_nothing() {
     let mut world = World::new(Env::seeded(1), Settings { recordsize: 128 << 10, zeros_are_holes: false });

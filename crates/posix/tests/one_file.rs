@@ -1,7 +1,9 @@
-//! One file beside an array of bytes, for a very long time: what `fsx` does through a mount, here without a kernel and its
-//! round trips. Commits, crashes and reopening happen at every point between freeze and sync.
+//! One file beside an array of bytes, for a very long time: what `fsx` does through a mount, here
+//! without a kernel and its round trips. Commits, crashes and reopening happen at every point
+//! between freeze and sync.
 //!
-//! `STEADFAST_OPS=10000000` runs so many operations instead of a few (over all shapes), `STEADFAST_SEED=n` begins elsewhere.
+//! `STEADFAST_OPS=10000000` runs so many operations instead of a few (over all shapes),
+//! `STEADFAST_SEED=n` begins elsewhere.
 
 use crate::support::{Draw, World};
 use steadfast_dataset::Settings;
@@ -36,7 +38,8 @@ impl Run {
         Run { world, ino, now: vec![], frozen: None, durable: vec![], draw: Draw(seed), crashes: 0 }
     }
 
-    /// Offset and length inside the greatest size; often at a record's or a page's edge, often near the end of the file.
+    /// Offset and length inside the greatest size; often at a record's or a page's edge, often near
+    /// the end of the file.
     fn range(&mut self) -> (usize, usize) {
         let mut offset = match self.draw.below(4) {
             0 => self.now.len().saturating_sub(self.draw.below(9_000)),

@@ -146,7 +146,8 @@ fn whatever_is_written_over_what_cannot_be_read_is_kept() {
         spoil_base(&world, file, 0);
         let mut fresh = vec![false; content.len()];
         let mut draw = Draw(5);
-        // More pieces than an extent has room for: they have to be put together, though the record cannot.
+        // More pieces than an extent has room for: they have to be put together, though the record
+        // cannot.
         let step = recordsize / 16;
         for round in 0..120 {
             let at = draw.below(16) * step + draw.below(step / 2);
@@ -177,7 +178,8 @@ fn whatever_is_written_over_what_cannot_be_read_is_kept() {
                 assert_eq!(read, Err(steadfast_posix::Errno::EIO), "byte {at} of records of {recordsize}");
             }
         }
-        // Cut to what fits into the tree, and longer again: what was cut off is zeros, not what it was.
+        // Cut to what fits into the tree, and longer again: what was cut off is zeros, not what it
+        // was.
         let set = |size| steadfast_posix::SetAttr { size: Some(size), ..Default::default() };
         world.fs.setattr(file, &set(100)).expect("cut");
         world.commit();
@@ -206,7 +208,8 @@ fn what_cannot_be_folded_is_tried_once() {
     assert!(world.fs.dataset().has_changes(), "it is to be folded");
     world.commit();
     assert_eq!(world.fs.dataset().damage().len(), 1);
-    // Nobody reads a record that cannot be read; a reader that fails half way is no reason to try again.
+    // Nobody reads a record that cannot be read; a reader that fails half way is no reason to try
+    // again.
     let mut out = vec![0; RECORD];
     assert!(world.fs.read(file, 0, &mut out).is_err());
     assert!(!world.fs.dataset().has_changes(), "or it would be committed for ever");

@@ -37,7 +37,8 @@ fn a_killed_writer_is_let_go_and_has_changed_nothing() {
     assert_eq!(world.content(ino), b"after!");
 }
 
-/// Removing the last name is done when the name is gone; what follows is not the caller's to give up.
+/// Removing the last name is done when the name is gone; what follows is not the caller's to give
+/// up.
 #[test]
 fn what_a_killed_caller_unlinked_is_reclaimed() {
     let mut world = World::new(Env::real(), Settings::default());

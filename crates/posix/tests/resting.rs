@@ -28,7 +28,8 @@ impl World {
         self.inodes.used().resting
     }
 
-    /// Commits until what can rest does: what was written is committed, noted, and the hand came by twice.
+    /// Commits until what can rest does: what was written is committed, noted, and the hand came by
+    /// twice.
     fn settle(&mut self) {
         (0..4).for_each(|_| self.commit());
     }
@@ -252,8 +253,9 @@ fn very_many_times_of_reading_are_a_reason_to_commit() {
     assert!(world.inodes.used().live < 500, "{:?}", world.inodes.used());
 }
 
-/// [inode_cache.4] A reader is held where it has an inode's record from the tree and not yet the shard. Meanwhile somebody else changes the inode, that
-/// is committed, and the object is dropped: what the reader has is not what there is any more.
+/// [inode_cache.4] A reader is held where it has an inode's record from the tree and not yet the
+///      shard. Meanwhile somebody else changes the inode, that is committed, and the object is
+///      dropped: what the reader has is not what there is any more.
 #[test]
 fn a_record_that_was_read_before_a_change_becomes_no_object() {
     let mut world = world(11, 0);
@@ -302,8 +304,8 @@ fn a_record_that_was_read_before_a_change_becomes_no_object() {
     world.check();
 }
 
-/// Lookups, changes and forgets of the same names by several threads, while txgs are written and nothing has room: no
-/// change is lost, and what was looked up is given back to the last.
+/// Lookups, changes and forgets of the same names by several threads, while txgs are written and
+/// nothing has room: no change is lost, and what was looked up is given back to the last.
 #[test]
 fn revivals_beside_forgets_and_commits_lose_nothing() {
     const FILES: usize = 48;

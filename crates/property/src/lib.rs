@@ -1,11 +1,13 @@
 //! Names and values of pool and dataset properties.
 //!
-//! One table holds name, values, default, inheritance, time of change and effect of each property. Parsing, `get all`,
-//! help and docs/PROPERTIES.md read it. Names are those of OpenZFS, so that scripts written for it keep working.
+//! One table holds name, values, default, inheritance, time of change and effect of each property.
+//! Parsing, `get all`, help and docs/PROPERTIES.md read it. Names are those of OpenZFS, so that
+//! scripts written for it keep working.
 //!
-//! A value has two forms. The *exact* form travels and is stored: sizes and counts in decimal bytes, dates in seconds
-//! since 1970, ratios like `1.85`, everything else as the word itself. The *shown* form is for people (`25.9M`, `1.85x`);
-//! only the printer makes it, by [`Property::shown`].
+//! A value has two forms. The *exact* form travels and is stored: sizes and counts in decimal
+//! bytes, dates in seconds since 1970, ratios like `1.85`, everything else as the word itself. The
+//! *shown* form is for people (`25.9M`, `1.85x`); only the printer makes it, by
+//! [`Property::shown`].
 //!
 //! ## Invariants
 //! [property.1] A name appears once per table, and no alias equals a name.

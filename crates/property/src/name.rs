@@ -79,7 +79,8 @@ pub enum NameError {
     TrailingSpace,
 }
 
-/// Words with another meaning in device lists. The first four reserve every name that begins with them.
+/// Words with another meaning in device lists. The first four reserve every name that begins with
+/// them.
 const RESERVED_BEGINNINGS: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 const RESERVED_WORDS: [&str; 6] = ["log", "cache", "special", "dedup", "anchor", "parity"];
 
@@ -108,7 +109,8 @@ pub fn check_pool_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Checks the name of a file system, its pool's name included (`tank/home`; `tank` alone is a file system too).
+/// Checks the name of a file system, its pool's name included (`tank/home`; `tank` alone is a file
+/// system too).
 ///
 /// # Errors
 /// [`NameError`], which prints as one sentence.
@@ -163,7 +165,8 @@ pub fn check_snapshot_name(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// True if this can be a tag that holds a snapshot: 1 to [`TAG_BYTES_MAX`] bytes, and no control characters.
+/// True if this can be a tag that holds a snapshot: 1 to [`TAG_BYTES_MAX`] bytes, and no control
+/// characters.
 #[must_use]
 pub fn is_tag(text: &str) -> bool {
     (1..=TAG_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)

@@ -1,7 +1,8 @@
 //! Policy of automatic snapshots: `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4`.
 //!
-//! A user property, so that it is inherited, sent and received like others. Its name is reserved, so that the value is
-//! checked when it is set. The idea is that of sanoid and zfs-auto-snapshot, which people install beside ZFS.
+//! A user property, so that it is inherited, sent and received like others. Its name is reserved,
+//! so that the value is checked when it is set. The idea is that of sanoid and zfs-auto-snapshot,
+//! which people install beside ZFS.
 
 /// The property.
 pub const AUTO_SNAPSHOT: &str = "steadfast:auto-snapshot";
@@ -49,13 +50,14 @@ impl Period {
 /// A parsed value of the property.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
-    /// Number of snapshots to keep, at most once for each period. 0 takes none and removes existing ones; snapshots of
-    /// periods not listed stay.
+    /// Number of snapshots to keep, at most once for each period. 0 takes none and removes existing
+    /// ones; snapshots of periods not listed stay.
     pub keep: Vec<(Period, u32)>,
 }
 
 impl Policy {
-    /// Reads a value: `off`, `none` or nothing for no snapshots, or `PERIOD=COUNT` with commas between.
+    /// Reads a value: `off`, `none` or nothing for no snapshots, or `PERIOD=COUNT` with commas
+    /// between.
     ///
     /// # Errors
     /// A sentence with the allowed form.

@@ -35,11 +35,12 @@ pub struct Resolved {
 
 /// Finds the value of property `name` for the dataset at the end of `chain`.
 ///
-/// `chain` holds the dataset and its ancestors from the pool's root down, each with what is set on itself.
-/// `None` for a user property that is not set, and for a property without a default (computed elsewhere).
+/// `chain` holds the dataset and its ancestors from the pool's root down, each with what is set on
+/// itself. `None` for a user property that is not set, and for a property without a default
+/// (computed elsewhere).
 ///
-/// `mountpoint` is more than inheritance: an inherited path is extended by the names below the ancestor that set it,
-/// and the default is `mount_base` + the pool's name.
+/// `mountpoint` is more than inheritance: an inherited path is extended by the names below the
+/// ancestor that set it, and the default is `mount_base` + the pool's name.
 #[must_use]
 pub fn resolve(chain: &[(&str, &Local)], name: &str, mount_base: &str) -> Option<Resolved> {
     let (dataset, local) = chain.last()?;

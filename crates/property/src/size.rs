@@ -10,7 +10,8 @@ pub fn nice_bytes(bytes: u64) -> String {
 
 /// A number in powers of 1,024 for people: `0`, `999`, `1K`, `25.9M`.
 ///
-/// A whole multiple of its unit has no decimals; anything else has as many (at most two) as fit into five characters.
+/// A whole multiple of its unit has no decimals; anything else has as many (at most two) as fit
+/// into five characters.
 #[must_use]
 pub fn nice_number(number: u64) -> String {
     let mut unit = 0;
@@ -46,8 +47,9 @@ pub fn nice_nanos(nanos: u64) -> String {
     }
 }
 
-/// Reads a size: digits, optionally a fraction, optionally a unit (`K`, `KB`, `KiB` up to `E`, either case; `B`).
-/// A fraction needs a unit. `None` for anything else and for more than 2^64 − 1 bytes.
+/// Reads a size: digits, optionally a fraction, optionally a unit (`K`, `KB`, `KiB` up to `E`,
+/// either case; `B`). A fraction needs a unit. `None` for anything else and for more than 2^64 − 1
+/// bytes.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

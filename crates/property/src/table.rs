@@ -114,7 +114,8 @@ impl Property {
         )
     }
 
-    /// The form for people of an exact value. Dates stay as they are: calendars are the printer's business.
+    /// The form for people of an exact value. Dates stay as they are: calendars are the printer's
+    /// business.
     #[must_use]
     pub fn shown(&self, exact: &str) -> String {
         match self.kind {

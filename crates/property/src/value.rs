@@ -6,7 +6,8 @@ use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
 
-/// Longest value of a user property, in bytes (ZFS: 8,192). It must fit one item of a tree, with the mark of a received value.
+/// Longest value of a user property, in bytes (ZFS: 8,192). It must fit one item of a tree, with
+/// the mark of a received value.
 pub const USER_VALUE_BYTES_MAX: usize = 3_064;
 
 /// Refusal of a property or value. Prints as a sentence with the allowed values.
@@ -233,8 +234,8 @@ impl Property {
     }
 }
 
-/// An absolute path without `.`, `..`, doubled or trailing slashes; `None` if it is not absolute or holds a control
-/// character (mount tables are text).
+/// An absolute path without `.`, `..`, doubled or trailing slashes; `None` if it is not absolute or
+/// holds a control character (mount tables are text).
 fn absolute_path(text: &str) -> Option<String> {
     if !text.starts_with('/') || text.chars().any(char::is_control) || text.len() > 1023 {
         return None;

@@ -23,7 +23,8 @@ const OF_FILE_SYSTEMS: &[&str] = &[
 /// Only of volumes.
 const OF_VOLUMES: &[&str] = &["nbd", "volblocksize", "volsize"];
 
-/// True if a volume (or a file system) has this property. An inherited one can be set above in either case.
+/// True if a volume (or a file system) has this property. An inherited one can be set above in
+/// either case.
 #[must_use]
 pub fn applies(name: &str, volume: bool) -> bool {
     match volume {

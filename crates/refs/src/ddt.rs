@@ -2,30 +2,39 @@
 //!
 //! Like ZFS's DDT and its block reference table in one: deduplication and reflinks share the rows.
 //!
-//! Most blocks have one pointer and nothing here. A block that more than one pointer leads to (a reflink), or that may come to have
-//! more because its content is known (deduplication), has a row in the reference table: items of the meta tree, keyed by address.
+//! Most blocks have one pointer and nothing here. A block that more than one pointer leads to (a
+//! reflink), or that may come to have more because its content is known (deduplication), has a row
+//! in the reference table: items of the meta tree, keyed by address.
 //! `docs/decisions/0092-one-reference-table.md`.
 //!
 //! ## Definitions
-//! *Reference*: a pointer in an extent of a dataset, for as long as the dataset or a snapshot of it has it; after that, while
-//! snapshots hold it, a place in a cell. Each is let go once [deadlist.1].
-//! *Domain*: the dataset under whose key content is digested and sealed; 0 for all that is not sealed.
+//! *Reference*: a pointer in an extent of a dataset, for as long as the dataset or a snapshot of it
+//! has it; after that, while snapshots hold it, a place in a cell. Each is let go once
+//! [deadlist.1].
+//! *Domain*: the dataset under whose key content is digested and sealed; 0 for all that is not
+//! sealed.
 //! *Index*: in memory, of blocks known by content: 8 bytes of their digest, and their address.
 //!
 //! ## Invariants
-//! [ddt.1] A block has `more` + 1 references, or one if it has no row.                       `inspect check`
-//! [ddt.2] What a commit adds is counted before what it lets go (`count_shares`, and `write_many` before the extents that it
-//!      replaces are dropped), so a block that gains and loses a reference in one txg is not freed between.
-//! [ddt.3] A row goes when its block is freed, or when nothing but one reference is left of a block that is not known by content. So an address
-//!      that is given out anew has no row.                                              `inspect check`
-//! [ddt.4] Sums are those of the rows as of the same commit.                                 `inspect check`
-//! [ddt.5] The index may lack rows (it is bounded, and filled in the background after an import) and is never believed: what it names is looked
-//!      up and compared with the whole digest. What it lacks is stored again; nothing is ever wrong by it.
+//! [ddt.1] A block has `more` + 1 references, or one if it has no row.
+//!      `inspect check`
+//! [ddt.2] What a commit adds is counted before what it lets go (`count_shares`, and `write_many`
+//!      before the extents that it replaces are dropped), so a block that gains and loses a
+//!      reference in one txg is not freed between.
+//! [ddt.3] A row goes when its block is freed, or when nothing but one reference is left of a block
+//!      that is not known by content. So an address that is given out anew has no row.
+//!      `inspect check`
+//! [ddt.4] Sums are those of the rows as of the same commit.
+//!      `inspect check`
+//! [ddt.5] The index may lack rows (it is bounded, and filled in the background after an import)
+//!      and is never believed: what it names is looked up and compared with the whole digest. What
+//!      it lacks is stored again; nothing is ever wrong by it.
 //!
 //! ## Why by address
-//! A table keyed by digest is touched in a place of its own by each block that is written or freed, and whoever frees a block must
-//! know what it held. By address, what is written together stands together: a leaf takes some hundred rows of one stream. The index
-//! is what finds a digest; it takes up to [`ENTRY_BYTES`] a block.
+//! A table keyed by digest is touched in a place of its own by each block that is written or freed,
+//! and whoever frees a block must know what it held. By address, what is written together stands
+//! together: a leaf takes some hundred rows of one stream. The index is what finds a digest; it
+//! takes up to [`ENTRY_BYTES`] a block.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -43,8 +52,9 @@ use crate::{Error, Result};
 
 /// Feature of pools with the table.
 pub const FEATURE: &str = "block_sharing";
-/// Bytes of memory that the index takes for a block, at most: a map of two numbers, 17 bytes a bucket, that has just doubled and is
-/// filled to seven sixteenths. While it doubles, for a moment, half as much again.
+/// Bytes of memory that the index takes for a block, at most: a map of two numbers, 17 bytes a
+/// bucket, that has just doubled and is filled to seven sixteenths. While it doubles, for a moment,
+/// half as much again.
 pub const ENTRY_BYTES: u64 = 40;
 /// Rows read at once, into the index for example.
 pub const LOAD_STEP: usize = 16_384;
@@ -305,7 +315,8 @@ impl State {
 }
 
 impl References {
-    /// The table of a pool, as its meta tree has it. The index takes so many bytes of memory at most.
+    /// The table of a pool, as its meta tree has it. The index takes so many bytes of memory at
+    /// most.
     pub fn new(pool: String, meta: Arc<Tree>, unit: u64, index_bytes: u64) -> References {
         let state = State { index_max: entries_of(index_bytes), ..State::default() };
         let (enabled, expected) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -322,7 +333,8 @@ impl References {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// Changes what the index may take of memory. One that is too large is dropped, and filled anew as far as there is room.
+    /// Changes what the index may take of memory. One that is too large is dropped, and filled anew
+    /// as far as there is room.
     pub fn set_index_bytes(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.index_max = entries_of(bytes);
@@ -340,7 +352,8 @@ impl References {
         self.expected.store(true, Ordering::Release);
     }
 
-    /// True if there are rows, or soon may be: what is written and freed changes more of the meta tree.
+    /// True if there are rows, or soon may be: what is written and freed changes more of the meta
+    /// tree.
     pub fn may_have_rows(&self) -> bool {
         self.expected.load(Ordering::Acquire) || !self.state.lock().sums.is_empty()
     }
@@ -371,7 +384,8 @@ impl References {
         state.sums.shared > 0 || state.sums.classes.keys().any(|log2| *log2 > 0)
     }
 
-    /// True if a block is known to have more than one reference. A row that cannot be read is nobody's trouble here.
+    /// True if a block is known to have more than one reference. A row that cannot be read is
+    /// nobody's trouble here.
     pub fn is_shared(&self, address: Address) -> bool {
         self.count(address) > 1
     }
@@ -400,7 +414,8 @@ impl References {
         state.set(self.unit, address, old.as_ref(), Some(new));
     }
 
-    /// A reference is let go. True if it was the last: the block is the caller's to free. Sync context.
+    /// A reference is let go. True if it was the last: the block is the caller's to free. Sync
+    /// context.
     pub fn release(&self, address: Address) -> bool {
         let mut state = self.state.lock();
         if state.sums.is_empty() {
@@ -408,7 +423,8 @@ impl References {
         }
         let old = state.get(&self.meta, address);
         if state.failed.is_some() {
-            // The commit will not be; nothing is freed of which it is not known who else refers to it.
+            // The commit will not be; nothing is freed of which it is not known who else refers to
+            // it.
             return false;
         }
         let Some(row) = old else { return true };
@@ -425,7 +441,8 @@ impl References {
         is_last
     }
 
-    /// A block that holds what is known so, as a pointer that is born in `txg`. Not a reference yet.
+    /// A block that holds what is known so, as a pointer that is born in `txg`. Not a reference
+    /// yet.
     pub fn find(&self, known: &Known, txg: Txg) -> Option<BlockPointer> {
         let mut state = self.state.lock();
         let address = state.index.get(&short(&known.digest))?.address(self.unit);
@@ -454,7 +471,8 @@ impl References {
         self.state.lock().hits += 1;
     }
 
-    /// A block that was just written is known by its content from now on, if there is room in the index. Sync context.
+    /// A block that was just written is known by its content from now on, if there is room in the
+    /// index. Sync context.
     pub fn enter(&self, pointer: &BlockPointer, known: &Known, minutes: u32) {
         let mut state = self.state.lock();
         if state.index.len() >= state.index_max {
@@ -551,7 +569,8 @@ impl References {
         Ok((rows, next))
     }
 
-    /// Fills a part of the index. True if there is more to do; after an error there is not [ddt.5]. Not while a commit is under way.
+    /// Fills a part of the index. True if there is more to do; after an error there is not [ddt.5].
+    /// Not while a commit is under way.
     pub fn fill_step(&self) -> Result<bool> {
         let Some(from) = self.state.lock().cursor.clone() else { return Ok(false) };
         let read = self.rows_from(&from, LOAD_STEP);
@@ -574,8 +593,8 @@ impl References {
         Ok(state.cursor.is_some())
     }
 
-    /// When blocks with one reference that are known by content were written, in minutes, and how many, added to `ages`; the key
-    /// to go on from. Not while a commit is under way.
+    /// When blocks with one reference that are known by content were written, in minutes, and how
+    /// many, added to `ages`; the key to go on from. Not while a commit is under way.
     pub fn ages(&self, from: &[u8], ages: &mut BTreeMap<u32, u64>) -> Result<Option<Vec<u8>>> {
         let (rows, next) = self.rows_from(from, LOAD_STEP)?;
         let alone = rows.iter().filter(|(_, row)| row.more == 0).filter_map(|(_, row)| row.content.as_ref());
@@ -583,8 +602,9 @@ impl References {
         Ok(next)
     }
 
-    /// Forgets the content of blocks with one reference that are as old as `wanted` says, of so many rows from a key on. How many, and
-    /// the key to go on from. Not while a commit is under way; the next one stores it.
+    /// Forgets the content of blocks with one reference that are as old as `wanted` says, of so
+    /// many rows from a key on. How many, and the key to go on from. Not while a commit is under
+    /// way; the next one stores it.
     pub fn forget_old(
         &self,
         from: &[u8],

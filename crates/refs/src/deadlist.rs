@@ -1,24 +1,32 @@
 //! The deadlist: blocks that a dataset let go while its snapshots hold them.
 //! `docs/decisions/0090-snapshots.md`.
 //!
-//! Like ZFS's deadlist, but a dataset has one, split in cells by birth and by the youngest snapshot.
+//! Like ZFS's deadlist, but a dataset has one, split in cells by birth and by the youngest
+//! snapshot.
 //!
 //! ## Definitions
-//! The *gap* of a txg is the youngest snapshot older than it, or 0. A block that is let go while L is the youngest snapshot, and whose
-//! birth has the gap B, belongs into the cell (L, B). A snapshot X holds the cell (L, B) if B < X ≤ L: it is younger than that gap, so
-//! the block was born by then, and not younger than L, so it was not let go yet.
+//! The *gap* of a txg is the youngest snapshot older than it, or 0. A block that is let go while L
+//! is the youngest snapshot, and whose birth has the gap B, belongs into the cell (L, B). A
+//! snapshot X holds the cell (L, B) if B < X ≤ L: it is younger than that gap, so the block was
+//! born by then, and not younger than L, so it was not let go yet.
 //!
-//! The snapshots that count for a clone are its own and those that its origin's dataset had up to the origin: its *chain*. The txg of the
-//! origin is its *base*, 0 of what is no clone. Cells with B below the base are its *shadows*: what they name was born by then and is the
-//! origin's to keep and to free. They are written all the same, for a promotion makes shadows of the one cells of the other
-//! (`clones.rs`).
+//! The snapshots that count for a clone are its own and those that its origin's dataset had up to
+//! the origin: its *chain*. The txg of the origin is its *base*, 0 of what is no clone. Cells with
+//! B below the base are its *shadows*: what they name was born by then and is the origin's to keep
+//! and to free. They are written all the same, for a promotion makes shadows of the one cells of
+//! the other (`clones.rs`).
 //!
 //! ## Invariants
-//! [deadlist.1] A block is let go once: it is then freed, or a place in one cell.                    `Deadlist::let_go`; `inspect check`
-//! [deadlist.2] A cell that no snapshot holds lies in a dead range, and is freed.      `remove_snapshots`, `note_cells`; `inspect check`
-//! [deadlist.3] What a cell is in never changes: snapshots that go, or come, only change who holds it. So no cell is ever rewritten.
-//! [deadlist.4] `kept` of a dataset's row is the sum of its cells that some snapshot of its own holds, without shadows. `inspect check`
-//! [deadlist.5] `shared` of a clone's row is what its origin refers to without the shadows.           `inspect check`
+//! [deadlist.1] A block is let go once: it is then freed, or a place in one cell.
+//!      `Deadlist::let_go`; `inspect check`
+//! [deadlist.2] A cell that no snapshot holds lies in a dead range, and is freed.
+//!      `remove_snapshots`, `note_cells`; `inspect check`
+//! [deadlist.3] What a cell is in never changes: snapshots that go, or come, only change who holds
+//!      it. So no cell is ever rewritten.
+//! [deadlist.4] `kept` of a dataset's row is the sum of its cells that some snapshot of its own
+//!      holds, without shadows. `inspect check`
+//! [deadlist.5] `shared` of a clone's row is what its origin refers to without the shadows.
+//!      `inspect check`
 //!
 //! ## Lock order
 //! `figures` < `table` < one `Deadlist` < the meta tree.
@@ -37,8 +45,8 @@ pub struct Deadlist {
 
 #[derive(Default)]
 struct State {
-    /// Txgs of the snapshots of the dataset's chain, ascending. What is gone of those up to the base may stay listed: a gap that is
-    /// named by a snapshot that is gone is as good as any.
+    /// Txgs of the snapshots of the dataset's chain, ascending. What is gone of those up to the
+    /// base may stay listed: a gap that is named by a snapshot that is gone is as good as any.
     snapshots: Vec<Txg>,
     /// Its origin, or 0.
     base: Txg,
@@ -61,7 +69,8 @@ impl Deadlist {
         (state.snapshots, state.base) = (chain, base);
     }
 
-    /// A block is let go. True if a snapshot of the chain holds it; else it is the caller's to free.
+    /// A block is let go. True if a snapshot of the chain holds it; else it is the caller's to
+    /// free.
     pub fn let_go(&self, pointer: &BlockPointer) -> bool {
         let mut state = self.state.lock();
         let Some(&left) = state.snapshots.last().filter(|txg| **txg >= pointer.birth) else { return false };

@@ -1,11 +1,13 @@
 //! # Which sealed blocks a snapshot has, for who has no key
 //!
-//! Nodes of an encrypted dataset are sealed, so only its key leads from a snapshot to its blocks. A *manifest* lists them in the clear as they are
-//! written: it says of a block what every pointer to it says, and which dataset wrote it in which txg. `docs/decisions/0127-manifests.md`.
+//! Nodes of an encrypted dataset are sealed, so only its key leads from a snapshot to its blocks. A
+//! *manifest* lists them in the clear as they are written: it says of a block what every pointer to
+//! it says, and which dataset wrote it in which txg. `docs/decisions/0127-manifests.md`.
 //!
 //! ## The idea
-//! A block is in the snapshot S of a dataset if it was born by S in the dataset's line and not let go before S. Both are known without a key: births by the
-//! manifest, and what was let go by the cells of 0090, as far as it still lives; what does not live is in no snapshot. So
+//! A block is in the snapshot S of a dataset if it was born by S in the dataset's line and not let
+//! go before S. Both are known without a key: births by the manifest, and what was let go by the
+//! cells of 0090, as far as it still lives; what does not live is in no snapshot. So
 //!
 //! ```text
 //! S            = born by S, living            less what lies in cells (L, ·) with L < S
@@ -13,24 +15,33 @@
 //! B beyond S   = what lies in cells (L, b) with B ≤ L < S and b < B
 //! ```
 //!
-//! for a snapshot B of the same line. An increment costs what changed. Of a bookmark the third is not known, since what only B held is gone; there the first
-//! is said, and a receiver drops what is not in it.
+//! for a snapshot B of the same line. An increment costs what changed. Of a bookmark the third is
+//! not known, since what only B held is gone; there the first is said, and a receiver drops what is
+//! not in it.
 //!
-//! *Blocks with several references.* A later reference is listed with the txg of its making, as a birth. A cell then takes a reference and not the block, so what
-//! lies in cells counts only if nobody else refers to the block. So some blocks too many may be sent, and some that are gone not be told as
-//! gone; never one too few. With the key the trees are walked, and know better (`raw_send.rs`).
+//! *Blocks with several references.* A later reference is listed with the txg of its making, as a
+//! birth. A cell then takes a reference and not the block, so what lies in cells counts only if
+//! nobody else refers to the block. So some blocks too many may be sent, and some that are gone not
+//! be told as gone; never one too few. With the key the trees are walked, and know better
+//! (`raw_send.rs`).
 //!
 //! ## Invariants
-//! [manifest.1] Each living block that a dataset with writers wrote is listed once, under the address of its first copy.   `DatasetBlocks`; test: `manifests.rs`
-//! [manifest.2] An entry whose block is dead goes when its segment goes, or when the cleaner moved what lived there. So there are no more entries than blocks
-//!      that the segments in use ever took.                                                                       `prune`
-//! [manifest.3] Writers of a dataset never change but for its end: they are its history, whatever is promoted.
+//! [manifest.1] Each living block that a dataset with writers wrote is listed once, under the
+//!      address of its first copy.
+//!      `DatasetBlocks`; test: `manifests.rs`
+//! [manifest.2] An entry whose block is dead goes when its segment goes, or when the cleaner moved
+//!      what lived there. So there are no more entries than blocks that the segments in use ever
+//!      took.
+//!      `prune`
+//! [manifest.3] Writers of a dataset never change but for its end: they are its history, whatever
+//!      is promoted.
 //! [manifest.4] A list of S never lacks a block of it. It is read between two commits, or under the
 //!      commit's lock: a cell that is freed halfway would hide a shared block.
 //!      debug assertion: `check_listed` in `send.rs`
 //!
 //! ## Cost
-//! 66 bytes a block in the meta tree, stored twice, appended side by side: 0.1 % of records of 128 KiB. Nothing of it is kept in memory.
+//! 66 bytes a block in the meta tree, stored twice, appended side by side: 0.1 % of records of 128
+//! KiB. Nothing of it is kept in memory.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -123,7 +134,8 @@ impl Manifests {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Lists what was written since the last commit. Sync context. `forgets` one of it: a bug that is to be noticed.
+    /// Lists what was written since the last commit. Sync context. `forgets` one of it: a bug that
+    /// is to be noticed.
     pub fn write(&self, space: &Space, forgets: bool) -> Result<()> {
         let Pending { mut written, referred } = std::mem::take(&mut *self.pending.lock());
         // An entry that died since would not be pruned if its segment went with it.

@@ -20,8 +20,8 @@ use steadfast_format::raw::is_stamp;
 /// The file of the roots.
 pub const ROOTS: InodeId = InodeId(2);
 
-/// The file that holds blocks of a salt. Two salts with one file are as unlikely as 62 random bits are to be the same, and
-/// who makes such salts gets blocks that do not open.
+/// The file that holds blocks of a salt. Two salts with one file are as unlikely as 62 random bits
+/// are to be the same, and who makes such salts gets blocks that do not open.
 pub fn file_of(salt: &[u8; 16]) -> InodeId {
     let made = steadfast_crypto::hash_parts(&[b"steadfast raw file", salt]);
     let number = u64::from_le_bytes(made[..8].try_into().expect("eight bytes")) >> 2;
@@ -69,7 +69,8 @@ impl RawSource {
                     && fault.badness() == Badness::Authentication
                     && let Some(address) = place_of(carrier, &pointer.stamp)
                 {
-                    // No device is to blame; it is counted where it lies, as that of a block of this pool is.
+                    // No device is to blame; it is counted where it lies, as that of a block of
+                    // this pool is.
                     blockio.note_unopened(address);
                 }
                 return Ok(opened?);
@@ -100,7 +101,8 @@ pub fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBlock, Vec<
     Ok(Some((header, bytes)))
 }
 
-/// Where on devices a raw dataset has a block, or its first bytes; `None` of one so small that it lies in the tree.
+/// Where on devices a raw dataset has a block, or its first bytes; `None` of one so small that it
+/// lies in the tree.
 fn place_of(carrier: &Dataset, stamp: &Stamp) -> Option<Address> {
     let extent = carrier.extent_at(file_of(&stamp.salt), offset_of(stamp)).ok()??;
     steadfast_dataset::blocks_of(&extent).first().map(|(pointer, _)| pointer.copies[0])

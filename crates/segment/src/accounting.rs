@@ -28,14 +28,16 @@ pub struct Accounting {
     pub emptied_bytes: u64,
     /// Open segments.
     pub open_slots: u64,
-    /// Bytes that may live at most: all slots less the reserve; of special groups what lives there. Where devices of a group differ in size it
-    /// is what can be reached as segments lie now, and grows as the cleaner writes them anew.
+    /// Bytes that may live at most: all slots less the reserve; of special groups what lives there.
+    /// Where devices of a group differ in size it is what can be reached as segments lie now, and
+    /// grows as the cleaner writes them anew.
     pub capacity_bytes: u64,
     /// Bytes kept for the cleaner, for commits and for deleting on a full pool.
     pub reserve_bytes: u64,
     /// Bytes of living blocks, padding and second copies included.
     pub live_bytes: u64,
-    /// Bytes of closed segments that hold nothing that lives: free, but only cleaning makes whole slots of them.
+    /// Bytes of closed segments that hold nothing that lives: free, but only cleaning makes whole
+    /// slots of them.
     pub dead_bytes: u64,
     /// Bytes of open segments not filled yet.
     pub open_room_bytes: u64,
@@ -46,8 +48,9 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Share of the free space that new segments cannot use before the cleaner has worked, in percent: what is dead within
-    /// segments that live, of that and of the free slots. 0 of a pool without free space.
+    /// Share of the free space that new segments cannot use before the cleaner has worked, in
+    /// percent: what is dead within segments that live, of that and of the free slots. 0 of a pool
+    /// without free space.
     #[must_use]
     pub fn fragmentation_percent(&self) -> u32 {
         let whole = self.free_bytes + self.emptied_bytes;
@@ -76,9 +79,11 @@ pub enum Wrong {
     Hash,
     /// Zeros where something was written: a write that never came, or a wiped device.
     Stale,
-    /// Bytes that belong to another place, of the same segment or of one written at about the same time: a write or a read that went astray.
+    /// Bytes that belong to another place, of the same segment or of one written at about the same
+    /// time: a write or a read that went astray.
     Misplaced,
-    /// The bytes that were written there, but the key does not open them as what their pointer says.
+    /// The bytes that were written there, but the key does not open them as what their pointer
+    /// says.
     Authentication,
 }
 
@@ -97,7 +102,8 @@ pub struct DeviceCounts {
     pub read_errors: u64,
     /// Writes, flushes and discards that failed.
     pub write_errors: u64,
-    /// Blocks that gave bytes nobody accepted, each counted once however often it is read: the sum of the next four.
+    /// Blocks that gave bytes nobody accepted, each counted once however often it is read: the sum
+    /// of the next four.
     pub checksum_errors: u64,
     /// Of these [`Wrong::Hash`].
     pub hash_errors: u64,
@@ -123,7 +129,8 @@ pub(crate) struct Counters {
     /// By [`Wrong`].
     wrong: [AtomicU64; 4],
     repaired_bytes: AtomicU64,
-    /// Blocks counted in `wrong`, and as what. An address is never used again, so it tells blocks apart for ever.
+    /// Blocks counted in `wrong`, and as what. An address is never used again, so it tells blocks
+    /// apart for ever.
     rejected: Mutex<BTreeMap<Address, Wrong>>,
 }
 
@@ -153,7 +160,8 @@ impl Counters {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a block that gave wrong bytes. One that is known counts as what was told first, but for what only its key shows.
+    /// Counts a block that gave wrong bytes. One that is known counts as what was told first, but
+    /// for what only its key shows.
     pub fn rejected(&self, address: Address, wrong: Wrong) {
         let mut known = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         let full = known.len() >= REJECTED_KEPT;

@@ -20,8 +20,8 @@ impl Space {
         self.read_state().table.free_slots()
     }
 
-    /// Units that new segments can hold now, and units that can live once what is dead was cleaned, the reserve among them: where either grows,
-    /// a commit got on.
+    /// Units that new segments can hold now, and units that can live once what is dead was cleaned,
+    /// the reserve among them: where either grows, a commit got on.
     #[must_use]
     pub fn gains(&self) -> (u64, u64) {
         let table = &self.read_state().table;
@@ -30,8 +30,9 @@ impl Space {
         (free, sides.map(|side| table.reachable_of(side)).iter().sum())
     }
 
-    /// Bytes of file content that one sync can surely append if no block is larger than `block_bytes_max`: a segment may end
-    /// with a rest that the next block does not fit into, and every owner fills a segment of its own.
+    /// Bytes of file content that one sync can surely append if no block is larger than
+    /// `block_bytes_max`: a segment may end with a rest that the next block does not fit into, and
+    /// every owner fills a segment of its own.
     #[must_use]
     pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
         self.block_units_max.store(block_bytes_max.div_ceil(self.geometry.unit), Ordering::Relaxed);
@@ -45,7 +46,8 @@ impl Space {
         let rest = u64::from(block_bytes_max.next_multiple_of(self.geometry.unit)) - unit;
         let begun = (begun.unsigned_abs() * unit).saturating_sub(rest).min(slot_size);
         let Ok(whole) = u64::try_from(whole) else {
-            // The slot that content has open was taken from what is kept, which it gets back with what is left of it.
+            // The slot that content has open was taken from what is kept, which it gets back with
+            // what is left of it.
             return begun.saturating_sub(whole.unsigned_abs() * unit);
         };
         let whole = whole * unit;
@@ -60,8 +62,9 @@ impl Space {
             + begun
     }
 
-    /// Names an owner that is going to append (its key was loaded), so that room for its streams is counted from now on.
-    /// Owner 0 need not be named; who appends without being named is counted from then on.
+    /// Names an owner that is going to append (its key was loaded), so that room for its streams is
+    /// counted from now on. Owner 0 need not be named; who appends without being named is counted
+    /// from then on.
     pub fn expect_owner(&self, owner: DatasetId) {
         self.write_state().table.owners.insert(owner);
     }
@@ -112,8 +115,9 @@ impl Space {
         }
     }
 
-    /// Bytes kept of so many: max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of
-    /// no use to others. Where there are narrow segments, also what streams of metadata may need because of their rests.
+    /// Bytes kept of so many: max(12 slots, 5 %), and for every owner beyond the first the slots
+    /// its streams may keep open: room in them is of no use to others. Where there are narrow
+    /// segments, also what streams of metadata may need because of their rests.
     pub(crate) fn reserve_of(&self, table: &Table, bytes: u64) -> u64 {
         let slot_size = u64::from(self.geometry.slot_size);
         let appendable = self.devices.values().all(|handle| handle.appendable);
@@ -131,8 +135,8 @@ impl Space {
         bytes.saturating_sub(self.reserve_of(&self.read_state().table, bytes))
     }
 
-    /// Bytes that may live in the pool if a device had so many slots, and all were written anew; `None` of a device whose group is not of those
-    /// that make narrow segments.
+    /// Bytes that may live in the pool if a device had so many slots, and all were written anew;
+    /// `None` of a device whose group is not of those that make narrow segments.
     #[must_use]
     pub fn capacity_with(&self, device: DeviceId, slots: u32) -> Option<u64> {
         let unit = u64::from(self.geometry.unit);
@@ -144,9 +148,9 @@ impl Space {
         Some(self.capacity_of(bytes) + special)
     }
 
-    /// Free slots that an append of this class leaves alone, or `None` if there is none for it: file content leaves to metadata
-    /// what the commit may need; what the cleaner moves leaves what [`CleanerRoom`] says, and takes slots for metadata as the
-    /// commit would.
+    /// Free slots that an append of this class leaves alone, or `None` if there is none for it:
+    /// file content leaves to metadata what the commit may need; what the cleaner moves leaves what
+    /// [`CleanerRoom`] says, and takes slots for metadata as the commit would.
     pub(crate) fn floor(&self, state: &State, class: Class, for_cleaner: bool) -> Option<u32> {
         let slot_units = i64::from(self.geometry.slot_units());
         let table = &state.table;
@@ -160,13 +164,12 @@ impl Space {
         }
     }
 
-    /// Units that the cleaner may take of where a class goes, beside `slot` units that it needs at once; negative if others want more than
-    /// there is.
-    /// The blocks that this commit has yet to write need slots that are free now. The operations
-    /// of the next commit, and the slots that keep the cleaner going, need room after this commit,
-    /// which gives back emptied slots, the victim under way included. Content that fits an open
-    /// segment needs no slot. The slot of one of the cleaner's streams is not taken from
-    /// operations: they have left it.
+    /// Units that the cleaner may take of where a class goes, beside `slot` units that it needs at
+    /// once; negative if others want more than there is. The blocks that this commit has yet to
+    /// write need slots that are free now. The operations of the next commit, and the slots that
+    /// keep the cleaner going, need room after this commit, which gives back emptied slots, the
+    /// victim under way included. Content that fits an open segment needs no slot. The slot of one
+    /// of the cleaner's streams is not taken from operations: they have left it.
     pub(crate) fn cleaner_headroom(&self, state: &State, class: Class, slot: i64) -> i64 {
         let (table, room) = (&state.table, &state.cleaner_room);
         let slot_units = i64::from(table.geometry.slot_units());
@@ -197,8 +200,9 @@ impl Space {
         }
     }
 
-    /// Units that the cleaner may append to an open segment. [commit_room.1] What it fills of a segment of metadata is room that the
-    /// commit counted on: it leaves what keeps the stream from needing a slot more, unless that slot is there.
+    /// Units that the cleaner may append to an open segment. [commit_room.1] What it fills of a
+    /// segment of metadata is room that the commit counted on: it leaves what keeps the stream from
+    /// needing a slot more, unless that slot is there.
     pub(crate) fn cleaner_units(&self, state: &State, id: SegmentId) -> u32 {
         let table = &state.table;
         let headroom = self.cleaner_headroom(state, table.rows[&id].class, 0);

@@ -1,5 +1,6 @@
-//! Allocation: a segment for a stream, on the slots of a group (ZFS: `metaslab_alloc`). Like ZFS's metaslab classes, but the
-//! unit handed out is a slot, and blocks are appended to the segment that lies there.
+//! Allocation: a segment for a stream, on the slots of a group (ZFS: `metaslab_alloc`). Like ZFS's
+//! metaslab classes, but the unit handed out is a slot, and blocks are appended to the segment that
+//! lies there.
 
 use steadfast_format::{Address, Checksums, Column, DatasetId, DeviceId, Placement, SegmentId};
 
@@ -23,7 +24,8 @@ impl Table {
             .ok_or(Unallocated)
     }
 
-    /// Opens a segment for a stream, unless no more than `floor` slots are free. It is to hold a block of so many units at least.
+    /// Opens a segment for a stream, unless no more than `floor` slots are free. It is to hold a
+    /// block of so many units at least.
     pub fn allocate(&mut self, owner: DatasetId, class: Class, floor: u32, units: u32) -> Option<SegmentId> {
         assert!(!self.open.contains_key(&(owner, class)), "a stream has one open segment");
         if self.free_units_for(class) <= u64::from(floor) * u64::from(self.geometry.slot_units()) {
@@ -60,9 +62,10 @@ impl Table {
         Some(id)
     }
 
-    /// The group with the greatest share of free space, of the first side that has any; for second copies, one that the first copies
-    /// do not use if there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
-    /// apart when the cleaner moves them one by one.
+    /// The group with the greatest share of free space, of the first side that has any; for second
+    /// copies, one that the first copies do not use if there is one. First copies prefer groups of
+    /// even rank and second copies odd ones, so that copies stay apart when the cleaner moves them
+    /// one by one.
     pub fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
         self.sides_for(class).iter().find_map(|side| self.choose_on(*side, owner, class))
     }
@@ -82,8 +85,9 @@ impl Table {
         with_room.max_by_key(|&(at, group)| rank(at, group)).map(|(at, _)| at)
     }
 
-    /// Takes a slot on each of the devices of a group that have the most free ones. Which of them holds which column is turned by
-    /// the segment's number, so that parity is spread; columns for which there is no device are the last: parity is missed least.
+    /// Takes a slot on each of the devices of a group that have the most free ones. Which of them
+    /// holds which column is turned by the segment's number, so that parity is spread; columns for
+    /// which there is no device are the last: parity is missed least.
     pub fn take_whole(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
         let group = &self.groups[index];
         let mut usable: Vec<(u32, DeviceId)> = group
@@ -131,7 +135,8 @@ impl Table {
         Some(column)
     }
 
-    /// Fills up the last row of an open segment with units that are dead from birth; gives how many.
+    /// Fills up the last row of an open segment with units that are dead from birth; gives how
+    /// many.
     pub fn pad(&mut self, id: SegmentId) -> u32 {
         let slot_units = self.geometry.slot_units();
         let capacity = self.rows.get(&id).map_or(0, |row| self.capacity_units(row));
@@ -163,7 +168,8 @@ impl Table {
         here.map(of).max().map_or(0, i64::from)
     }
 
-    /// Notes checksums of rows of an open segment, which follow those noted before. Nothing for segments that have none.
+    /// Notes checksums of rows of an open segment, which follow those noted before. Nothing for
+    /// segments that have none.
     pub fn add_sums(&mut self, id: SegmentId, new: &[[u8; Checksums::SIZE]]) {
         let (Some(row), Some(sums)) = (self.rows.get(&id), self.sums.get_mut(&id)) else { return };
         let per_part = Checksums::rows_per_part(&row.place) * Checksums::per_row(&row.place);

@@ -11,8 +11,8 @@ use crate::space::{Space, lock};
 use crate::stream::{Filling, OpenSegment, Stream, WRITE_BYTES};
 
 impl Space {
-    /// Appends a block to the open segment of its stream. Its bytes are in memory when this returns and on the device
-    /// after [`Space::flush_open`] and [`Space::flush_devices`].
+    /// Appends a block to the open segment of its stream. Its bytes are in memory when this returns
+    /// and on the device after [`Space::flush_open`] and [`Space::flush_devices`].
     ///
     /// Content in small blocks for which special groups have no room is stored as content.
     pub fn append(&self, owner: DatasetId, class: Class, bytes: &[u8]) -> Result<Address, Error> {
@@ -38,8 +38,9 @@ impl Space {
         Ok(Address { segment, offset })
     }
 
-    /// Appends as many whole units of `bytes` as the open segment takes, opening one if there is none: the cleaner's
-    /// way to pack. `bytes` is a multiple of the unit. Gives the address and the units taken.
+    /// Appends as many whole units of `bytes` as the open segment takes, opening one if there is
+    /// none: the cleaner's way to pack. `bytes` is a multiple of the unit. Gives the address and
+    /// the units taken.
     pub(crate) fn append_part(
         &self,
         owner: DatasetId,
@@ -104,7 +105,8 @@ impl Space {
         Ok(())
     }
 
-    /// Writes what the device does not have, if it is at least `least` bytes, to a device that can be appended to.
+    /// Writes what the device does not have, if it is at least `least` bytes, to a device that can
+    /// be appended to.
     pub(crate) fn write_out(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
         let Some((device, place)) = filling.segment.plain() else { return self.write_rows(filling, least) };
         let handle = &self.devices[&device];
@@ -132,8 +134,9 @@ impl Space {
         filling.filled_units += units;
     }
 
-    /// Writes all rows of file content and of metadata of datasets that are begun, so that the table knows them whole: before
-    /// the changes of a commit are taken the last time. Does nothing to segments of one column.
+    /// Writes all rows of file content and of metadata of datasets that are begun, so that the
+    /// table knows them whole: before the changes of a commit are taken the last time. Does nothing
+    /// to segments of one column.
     pub fn seal_rows(&self) -> Result<(), Error> {
         let streams: Vec<_> = lock(&self.streams)
             .iter()
@@ -152,7 +155,8 @@ impl Space {
         Ok(())
     }
 
-    /// Ends the stream's open segment: its device gets all of it, then memory forgets it. On failure it stays open.
+    /// Ends the stream's open segment: its device gets all of it, then memory forgets it. On
+    /// failure it stays open.
     pub(crate) fn close(&self, stream: &mut Stream) -> Result<(), Error> {
         let Some(filling) = stream.open.as_mut() else { return Ok(()) };
         let segment = Arc::clone(&filling.segment);

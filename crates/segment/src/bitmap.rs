@@ -1,14 +1,15 @@
 //! Bits of the allocation units of one segment; a set bit is a dead unit.
 
-/// Dead units of a segment. Absent (no words) means that none is dead, which is how most rows spend their lives.
+/// Dead units of a segment. Absent (no words) means that none is dead, which is how most rows spend
+/// their lives.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DeadUnits {
     words: Option<Box<[u64]>>,
 }
 
 impl DeadUnits {
-    /// From the stored form: bit `i` of the little-endian bytes is unit `i`. `None` if a bit at or beyond `units` is set or
-    /// if there are too few bytes.
+    /// From the stored form: bit `i` of the little-endian bytes is unit `i`. `None` if a bit at or
+    /// beyond `units` is set or if there are too few bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], units: u32) -> Option<DeadUnits> {
         if bytes.len() < (units as usize).div_ceil(8) {
@@ -43,8 +44,8 @@ impl DeadUnits {
         dead
     }
 
-    /// Marks `count` units from `start` dead, in a segment that may grow to `units_max` units. They were alive: the
-    /// caller has looked.
+    /// Marks `count` units from `start` dead, in a segment that may grow to `units_max` units. They
+    /// were alive: the caller has looked.
     pub fn kill(&mut self, start: u32, count: u32, units_max: u32) {
         assert!(start + count <= units_max);
         let words =
@@ -93,7 +94,8 @@ fn next_bit(words: &[u64], mut at: u32, end: u32, set: bool) -> u32 {
     end
 }
 
-/// Calls `each` with every word that holds some of `count` bits from `start`, and the mask of those bits.
+/// Calls `each` with every word that holds some of `count` bits from `start`, and the mask of those
+/// bits.
 pub(crate) fn each_word(start: u32, count: u32, mut each: impl FnMut(usize, u64)) {
     let (mut at, end) = (start, start + count);
     while at < end {

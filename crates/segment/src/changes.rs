@@ -1,4 +1,5 @@
-//! Changes of the table since the last commit, as the meta tree and the commit tail store them (ZFS: space map syncing).
+//! Changes of the table since the last commit, as the meta tree and the commit tail store them
+//! (ZFS: space map syncing).
 
 use std::collections::BTreeSet;
 
@@ -46,8 +47,8 @@ impl Table {
         }
     }
 
-    /// All rows of the pool's own metadata and the relocations that lie on them or were theirs: what must be known
-    /// before the meta tree can be read.
+    /// All rows of the pool's own metadata and the relocations that lie on them or were theirs:
+    /// what must be known before the meta tree can be read.
     pub fn bootstrap(&self) -> SpaceChanges {
         let rows = self.pool_rows.iter().map(|id| (*id, &self.rows[id]));
         let runs = rows.clone().flat_map(|(id, row)| self.relocations.lying_on(id, 0, row.filled));
@@ -81,8 +82,9 @@ impl Table {
         self.lost.iter_mut().for_each(|lost| lost.committing = true);
     }
 
-    /// The tail is durable: slots of the segments it knew to be empty are free [segment.7], and those of columns that it names no more.
-    /// Gives how many segments went, and all slots that are free now.
+    /// The tail is durable: slots of the segments it knew to be empty are free [segment.7], and
+    /// those of columns that it names no more. Gives how many segments went, and all slots that are
+    /// free now.
     pub fn release_committed(&mut self) -> (usize, Vec<FreedSlot>) {
         let ids: Vec<SegmentId> =
             self.emptied.iter().filter(|(_, emptied)| emptied.committing).map(|(&id, _)| id).collect();

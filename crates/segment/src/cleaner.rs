@@ -1,5 +1,6 @@
-//! The cleaner: copies living units out of segments that are mostly dead, so that their slots can be used again. ZFS has none, as
-//! it allocates into the gaps; this is the segment cleaner of LFS. The crate's documentation argues why it always makes progress.
+//! The cleaner: copies living units out of segments that are mostly dead, so that their slots can
+//! be used again. ZFS has none, as it allocates into the gaps; this is the segment cleaner of LFS.
+//! The crate's documentation argues why it always makes progress.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,24 +24,28 @@ pub struct CleanReport {
     pub segments_emptied: u32,
     /// Bytes copied.
     pub bytes_moved: u64,
-    /// Segments that could not be read; they are left alone until the next import, or until errors are cleared.
+    /// Segments that could not be read; they are left alone until the next import, or until errors
+    /// are cleared.
     pub segments_unreadable: u32,
     /// True if there was no slot to copy into.
     pub stopped_for_space: bool,
 }
 
-/// Room, in slots, that cleaning keeps for file content whatever it costs, as a share of all slots, and its bounds. More of
-/// them let larger txgs in; but a free slot holds nothing that dies, so each of them makes victims live longer.
+/// Room, in slots, that cleaning keeps for file content whatever it costs, as a share of all slots,
+/// and its bounds. More of them let larger txgs in; but a free slot holds nothing that dies, so
+/// each of them makes victims live longer.
 const SPARE_DIVISOR: u32 = 64;
 const SPARE_MIN: u32 = 4;
 const SPARE_MAX: u32 = 64;
-/// Where little lives that costs next to nothing, and small txgs cost much: a page overwritten at random changes a leaf, which
-/// is written once a txg. So of what does not live beyond an eighth of all slots this share is kept besides, up to a bound.
+/// Where little lives that costs next to nothing, and small txgs cost much: a page overwritten at
+/// random changes a leaf, which is written once a txg. So of what does not live beyond an eighth of
+/// all slots this share is kept besides, up to a bound.
 const CHEAP_SHARE: u32 = 4;
 const CHEAP_MAX: u32 = 128;
 /// Room, in slots, below which the cheapest victims are taken whatever their age.
 const URGENT_SLOTS: i64 = 1;
-/// Age outweighs cost only so far: no victim gives back less than the cheapest one's gain divided by this.
+/// Age outweighs cost only so far: no victim gives back less than the cheapest one's gain divided
+/// by this.
 const WORTHWHILE_SHARE: u32 = 2;
 /// A victim of more runs than this is read whole: one large read costs less than many small ones.
 const READ_WHOLE_RUNS: usize = 16;
@@ -50,21 +55,25 @@ const NOTE_RUNS: u32 = 16;
 const TXG_BLOCKS_MIN: u64 = 64;
 /// File content that a txg may hold however dear cleaning is, if there is room for it.
 const TXG_BYTES_MIN: u64 = 2 << 20;
-/// A victim on a special group gives back this part of a slot at least: what is full of what lives is left alone.
+/// A victim on a special group gives back this part of a slot at least: what is full of what lives
+/// is left alone.
 const SPECIAL_SHARE: u32 = 8;
 /// Slots of the special side wanted whatever it costs are no more than this part of it.
 const SPECIAL_SPARE_SHARE: u32 = 8;
-/// Narrow segments are written anew for what their slots are worth where this part of the capacity lives, in eighths.
+/// Narrow segments are written anew for what their slots are worth where this part of the capacity
+/// lives, in eighths.
 const WIDENING_EIGHTHS: u64 = 7;
 
 /// Room for what is written against what is wanted, in units.
 struct Pressure {
-    /// Room once this commit is done: free slots less those kept, and what open segments still take.
+    /// Room once this commit is done: free slots less those kept, and what open segments still
+    /// take.
     room: i64,
     /// Goal of cleaning: at this level it gives back as much as is appended, at twice the level
     /// nothing.
     target: i64,
-    /// The part of that which is worth any price: below, commits are made for nothing but cleaning, and txgs get small.
+    /// The part of that which is worth any price: below, commits are made for nothing but cleaning,
+    /// and txgs get small.
     least: i64,
     /// The part of it that content may take: without any, none is let in.
     content: i64,
@@ -78,7 +87,8 @@ impl Pressure {
         self.room < self.urgent || self.content <= 0
     }
 
-    /// Bytes to give back for `appended` bytes of file content: in proportion, more the less room there is.
+    /// Bytes to give back for `appended` bytes of file content: in proportion, more the less room
+    /// there is.
     fn wanted(&self, appended: u64) -> u64 {
         let missing = self.target - self.room;
         let share = (self.target + missing).clamp(0, 2 * self.target).unsigned_abs();
@@ -90,7 +100,8 @@ impl Pressure {
 struct Candidate {
     id: SegmentId,
     score: f64,
-    /// Units that its slots are worth, and that come back for what is copied: none if it has to go in any case.
+    /// Units that its slots are worth, and that come back for what is copied: none if it has to go
+    /// in any case.
     worth: u32,
     back: u32,
 }
@@ -162,8 +173,8 @@ impl Space {
         }
     }
 
-    /// True if slots are short and there is something to gain, whether or not anything is written. Special groups are cleaned in commits that
-    /// are made anyway.
+    /// True if slots are short and there is something to gain, whether or not anything is written.
+    /// Special groups are cleaned in commits that are made anyway.
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
         let pressure = self.pressure(Side::Normal);
@@ -171,18 +182,20 @@ impl Space {
         short && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty() || self.read_state().widening
     }
 
-    /// True if slots are short and there is nothing to gain, because what has dead units cannot be read.
+    /// True if slots are short and there is nothing to gain, because what has dead units cannot be
+    /// read.
     #[must_use]
     pub fn is_barren(&self) -> bool {
         let pressure = self.pressure(Side::Normal);
         pressure.room < pressure.target && self.candidates(Side::Normal, pressure.is_urgent()).is_empty()
     }
 
-    /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
-    /// `clean_bytes`: what it gives back for them in two commits, and what stands free above that. No block is larger than
-    /// `block_bytes_max`. Never more than half of what there is room for, because one txg is synced while the next one fills.
-    /// Content needs `need_thousandths` of its bytes with the metadata that goes beyond its slots ([`CommitRoom::overhead`]),
-    /// and what is given is of that kind.
+    /// Bytes of file content that operations should have reserved at once at most, if each commit's
+    /// cleaner copies `clean_bytes`: what it gives back for them in two commits, and what stands
+    /// free above that. No block is larger than `block_bytes_max`. Never more than half of what
+    /// there is room for, because one txg is synced while the next one fills. Content needs
+    /// `need_thousandths` of its bytes with the metadata that goes beyond its slots
+    /// ([`CommitRoom::overhead`]), and what is given is of that kind.
     ///
     /// [`CommitRoom::overhead`]: crate::CommitRoom::overhead
     #[must_use]
@@ -196,12 +209,14 @@ impl Space {
         (wish.saturating_mul(need_thousandths.max(1000)) / 1000).min(room / 2)
     }
 
-    /// Gives back about as much as was appended since the last commit, more if free slots are short, less if there are many;
-    /// but begins no further victim when `budget_bytes` were copied, and takes no room that operations need which were admitted
-    /// for `promised_bytes` (of content, and of metadata beyond its slots) and are not written yet, nor what this commit's own
-    /// metadata takes: `metadata_bytes` stores what [`Space::table_changes`] gives, and says how many bytes of one copy will
-    /// then be written at most, padded to units; `None` ends the cleaning. Sync context only, after the content and the metadata of datasets was appended. The slots
-    /// come back with the commit.
+    /// Gives back about as much as was appended since the last commit, more if free slots are
+    /// short, less if there are many; but begins no further victim when `budget_bytes` were copied,
+    /// and takes no room that operations need which were admitted for `promised_bytes` (of content,
+    /// and of metadata beyond its slots) and are not written yet, nor what this commit's own
+    /// metadata takes: `metadata_bytes` stores what [`Space::table_changes`] gives, and says how
+    /// many bytes of one copy will then be written at most, padded to units; `None` ends the
+    /// cleaning. Sync context only, after the content and the metadata of datasets was appended.
+    /// The slots come back with the commit.
     pub fn clean(
         &self,
         budget_bytes: u64,
@@ -257,7 +272,8 @@ impl Space {
             return Ok(());
         }
         let mut candidates = self.candidates(room.emptying, pressure.is_urgent());
-        // Bytes that emptied segments held, that were gained by it, and that were copied because they had to go.
+        // Bytes that emptied segments held, that were gained by it, and that were copied because
+        // they had to go.
         let (mut held, mut gained, mut removed) = (0, 0, 0);
         let mut count = || self.count_metadata(metadata_bytes);
         if !count() {
@@ -325,16 +341,17 @@ impl Space {
             }
             let used = f64::from(row.live) / f64::from(worth);
             let age = (next - id.0) as f64;
-            // Cost-benefit. The root of the age, not the age: by simulation the better compromise between data that
-            // is overwritten evenly (1 % dearer than without age) and a hot tenth (a quarter cheaper).
+            // Cost-benefit. The root of the age, not the age: by simulation the better compromise
+            // between data that is overwritten evenly (1 % dearer than without age) and a hot tenth
+            // (a quarter cheaper).
             let weight = if urgent { 1.0 } else { age.sqrt() };
             Some(Candidate { id, score: (1.0 - used) / (1.0 + used) * weight, worth, back: holds })
         });
         candidates.collect::<Vec<_>>().into()
     }
 
-    /// Whether nearly all that may live does, and slots of some narrow segment are worth more than it holds: emptied, they complete
-    /// what others have free.
+    /// Whether nearly all that may live does, and slots of some narrow segment are worth more than
+    /// it holds: emptied, they complete what others have free.
     #[must_use]
     pub fn may_widen(&self) -> bool {
         let table = &self.read_state().table;
@@ -396,8 +413,8 @@ impl Space {
         Ok(())
     }
 
-    /// Counts what the commit has yet to write of the pool's own metadata, with what the next few moves may add and the tail.
-    /// False if the cleaner has to stop.
+    /// Counts what the commit has yet to write of the pool's own metadata, with what the next few
+    /// moves may add and the tail. False if the cleaner has to stop.
     fn count_metadata(&self, metadata_bytes: &mut dyn FnMut() -> Option<u64>) -> bool {
         let Some(bytes) = metadata_bytes() else { return false };
         let unit = u64::from(self.geometry.unit);
@@ -413,7 +430,8 @@ impl Space {
         true
     }
 
-    /// Copies living units of a victim, in as many parts as segments make necessary. False if no slot is left.
+    /// Copies living units of a victim, in as many parts as segments make necessary. False if no
+    /// slot is left.
     fn move_run(
         &self,
         victim: &Victim,
@@ -445,8 +463,8 @@ impl Space {
         Ok(true)
     }
 
-    /// Units of a victim as its device has them. Whether they are right is for readers to judge: a copy of rot is as
-    /// detectable as the rot.
+    /// Units of a victim as its device has them. Whether they are right is for readers to judge: a
+    /// copy of rot is as detectable as the rot.
     fn read_units(&self, victim: &Victim, start: u32, count: u32) -> Option<Vec<u8>> {
         let unit = self.geometry.unit;
         let (offset, len) = (start * unit, (count * unit) as usize);
@@ -490,7 +508,8 @@ impl Space {
         Ok(())
     }
 
-    /// A part of a segment is lost: the cleaner leaves it alone, and who looks for damaged files looks there.
+    /// A part of a segment is lost: the cleaner leaves it alone, and who looks for damaged files
+    /// looks there.
     pub(crate) fn note_unreadable(&self, id: SegmentId) {
         if let Some(row) = self.write_state().table.rows.get_mut(&id) {
             row.unreadable = true;

@@ -1,4 +1,5 @@
-//! Columns of segments: devices that a group can spare, columns that are lost, and new places for them.
+//! Columns of segments: devices that a group can spare, columns that are lost, and new places for
+//! them.
 
 use steadfast_format::{Column, DeviceId, Placement, SegmentId};
 
@@ -6,8 +7,9 @@ use crate::row::Row;
 use crate::table::Table;
 
 impl Table {
-    /// Whether everything on the group of a device can be read without it, as things are: no more devices are out of use than a
-    /// segment may lack columns, and no segment lacks so many that it needs this one.
+    /// Whether everything on the group of a device can be read without it, as things are: no more
+    /// devices are out of use than a segment may lack columns, and no segment lacks so many that it
+    /// needs this one.
     pub fn can_spare(&self, id: DeviceId) -> bool {
         let Some(space) = self.devices.get(&id) else { return true };
         let group = &self.groups[space.group];
@@ -29,8 +31,9 @@ impl Table {
         self.rows.values().any(needs)
     }
 
-    /// Takes a slot for a column of a segment, on a device of its group that is in use and holds no other column of it: one that was meant for
-    /// it, or that with the most free slots which are not kept for others.
+    /// Takes a slot for a column of a segment, on a device of its group that is in use and holds no
+    /// other column of it: one that was meant for it, or that with the most free slots which are
+    /// not kept for others.
     pub fn take_spare_column(&mut self, id: SegmentId) -> Option<Column> {
         let row = self.rows.get(&id)?;
         let taken: Vec<DeviceId> = row.place.present().map(|(_, column)| column.device).collect();
@@ -51,7 +54,8 @@ impl Table {
         Some(Column { device, slot })
     }
 
-    /// A column of a segment lies elsewhere from now on; the slot where it was is free after the next commit.
+    /// A column of a segment lies elsewhere from now on; the slot where it was is free after the
+    /// next commit.
     pub fn set_column(&mut self, id: SegmentId, index: usize, column: Column) {
         let left = self.take_column(id, index);
         if left.is_none() {

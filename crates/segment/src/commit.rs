@@ -1,4 +1,5 @@
-//! The part of a commit that is the space's: flush, table changes, the tail, freed slots (ZFS: `metaslab_sync`).
+//! The part of a commit that is the space's: flush, table changes, the tail, freed slots (ZFS:
+//! `metaslab_sync`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,8 +16,8 @@ use crate::space::{Discard, Space, lock};
 use crate::{Class, SpaceChanges, SpaceTail};
 
 impl Space {
-    /// Hands all appended bytes to the devices. Segments on devices of whole objects are closed by this, as such a
-    /// device takes a segment once. Comes after the tail's block was appended.
+    /// Hands all appended bytes to the devices. Segments on devices of whole objects are closed by
+    /// this, as such a device takes a segment once. Comes after the tail's block was appended.
     pub fn flush_open(&self) -> Result<(), Error> {
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         let results: Vec<Mutex<Result<(), Error>>> = streams.iter().map(|_| Mutex::new(Ok(()))).collect();
@@ -27,7 +28,8 @@ impl Space {
         results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
     }
 
-    /// Closes all open segments on devices that cannot be appended to. Part of [`Space::flush_open`].
+    /// Closes all open segments on devices that cannot be appended to. Part of
+    /// [`Space::flush_open`].
     pub fn close_all_unappendable(&self) -> Result<(), Error> {
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         for stream in streams {
@@ -51,8 +53,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes all devices' writes durable, in parallel. A device of a group that fails is given up if the group can do without
-    /// it.
+    /// Makes all devices' writes durable, in parallel. A device of a group that fails is given up
+    /// if the group can do without it.
     pub fn flush_devices(&self) -> Result<(), Error> {
         let used: Vec<(DeviceId, &Handle, SharedDevice)> =
             self.devices.iter().filter_map(|(&id, handle)| Some((id, handle, handle.in_use()?))).collect();
@@ -88,8 +90,9 @@ impl Space {
         spared
     }
 
-    /// Rows and relocations that changed since this was last called, for the meta tree. Storing them changes the table
-    /// again; those changes go into the tail ([`Space::tail`]) and, one commit later, come from here.
+    /// Rows and relocations that changed since this was last called, for the meta tree. Storing
+    /// them changes the table again; those changes go into the tail ([`Space::tail`]) and, one
+    /// commit later, come from here.
     pub fn table_changes(&self) -> SpaceChanges {
         self.write_state().table.take_changes()
     }
@@ -141,7 +144,8 @@ impl Space {
         self.read_state().table.rows.get(&segment).map(|row| row.place.clone())
     }
 
-    /// The commit is durable: slots of segments that its tail knew to be empty are free [segment.7]. Gives how many.
+    /// The commit is durable: slots of segments that its tail knew to be empty are free
+    /// [segment.7]. Gives how many.
     pub fn committed(&self) -> usize {
         let (count, freed) = self.write_state().table.release_committed();
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
@@ -151,7 +155,8 @@ impl Space {
             for FreedSlot { segment, column: Column { device, slot }, slot_size } in freed {
                 let place = SegmentPlace { segment, slot, slot_size };
                 if !self.devices[&device].appendable {
-                    // A whole object has a name of its own: the next segment in its slot does not replace it.
+                    // A whole object has a name of its own: the next segment in its slot does not
+                    // replace it.
                     at_once.push((device, place));
                 } else if self.discarding.load(Ordering::Relaxed) {
                     discards.push_back(Discard { device, place, commit });
@@ -188,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// The columns of a row were taken for one, so tails with many rows of wide groups came out longer than what room was made for.
+    /// The columns of a row were taken for one, so tails with many rows of wide groups came out
+    /// longer than what room was made for.
     #[test]
     fn a_tail_is_no_longer_than_what_room_is_made_for() {
         let column = |id: u64| Column { device: DeviceId(id), slot: 7 };

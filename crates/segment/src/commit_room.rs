@@ -1,8 +1,9 @@
 //! The metadata of a commit, bounded before anything is admitted.
 //!
-//! A block of file content that is written or freed changes leaves of four kinds: its extent; the rows of the segments that
-//! its old bytes and the leaf's old copies lay in; and, where the cleaner moved those, their relocations. A leaf changed by many
-//! blocks is written once a commit. So a commit that changes `n` blocks writes, in each of the two copies, at most
+//! A block of file content that is written or freed changes leaves of four kinds: its extent; the
+//! rows of the segments that its old bytes and the leaf's old copies lay in; and, where the cleaner
+//! moved those, their relocations. A leaf changed by many blocks is written once a commit. So a
+//! commit that changes `n` blocks writes, in each of the two copies, at most
 //!
 //! ```text
 //! leaves(n)  = min(n, stored units of the owners' metadata)          a node takes one unit at least
@@ -10,25 +11,29 @@
 //! keys(n)    = 2 × (n + 2 × leaves(n))                               a row and a relocation for each block that dies
 //! pool(n)    = BASE + min(keys(n) × node, 2 × what is stored of it) + the tail, and the rest it does not fit into, twice
 //! ```
-//! Where blocks are shared, each block has a row of its references besides, which is new or changes, and so has the one that it replaces:
-//! `keys(n)` grows by `2 × n`, and what may be stored by `n` new rows.
+//! Where blocks are shared, each block has a row of its references besides, which is new or
+//! changes, and so has the one that it replaces: `keys(n)` grows by `2 × n`, and what may be stored
+//! by `n` new rows.
 //!
 //! bytes: twice what is stored, because two commits may be under way for the operations that were
 //! let in. Each of the streams they go to has the rest of its open segment and one slot more
 //! ([`Table::headroom_units`]). Bytes beyond that slot are *overhead*, and admission counts it like
 //! content. [commit_room.2] So no commit finds less room than it needs.
 //!
-//! The bound is coarse: a node is taken for uncompressed, a changed key for a leaf of its own until all leaves are changed.
-//! It costs nothing where slots are large against what a txg changes, and makes txgs small where they are not.
+//! The bound is coarse: a node is taken for uncompressed, a changed key for a leaf of its own until
+//! all leaves are changed. It costs nothing where slots are large against what a txg changes, and
+//! makes txgs small where they are not.
 //!
 //! ## Invariants
-//! [commit_room.1] The cleaner leaves the commit its room in open segments of metadata, unless a free slot can take its place.
-//!      `Space::cleaner_units`; test: `commit_room`
-//! [commit_room.2] An admitted operation finds room, with all the metadata that the commit may come to
-//!      ([`CommitRoom::overhead`]). Three slots are taken by neither content nor deletes: so the cleaner fills one while the
-//!      pool's own streams take their next.                                                     test: `commit_room`
-//! [commit_room.3] The room that writers see never jumps by a slot: the next slot of a stream is set aside as its present
-//!      segment fills, so taking it costs nothing.   test: `no_write_waits_for_the_slots_that_the_cleaner_takes`
+//! [commit_room.1] The cleaner leaves the commit its room in open segments of metadata, unless a
+//!      free slot can take its place. `Space::cleaner_units`; test: `commit_room`
+//! [commit_room.2] An admitted operation finds room, with all the metadata that the commit may come
+//!      to ([`CommitRoom::overhead`]). Three slots are taken by neither content nor deletes: so the
+//!      cleaner fills one while the pool's own streams take their next.
+//!      test: `commit_room`
+//! [commit_room.3] The room that writers see never jumps by a slot: the next slot of a stream is
+//!      set aside as its present segment fills, so taking it costs nothing.
+//!      test: `no_write_waits_for_the_slots_that_the_cleaner_takes`
 //!
 //! [`Table::headroom_units`]: crate::table::Table::headroom_units
 
@@ -41,8 +46,8 @@ use crate::table::Table;
 const LEAF_BYTES: u64 = 16 << 10;
 const NODE_BYTES: u64 = 8 << 10;
 const SEAL_BYTES: u64 = 64;
-/// Nodes that a commit writes of a tree whatever it changes: a path in each of two trees of a dataset, and as many again for
-/// the next commit.
+/// Nodes that a commit writes of a tree whatever it changes: a path in each of two trees of a
+/// dataset, and as many again for the next commit.
 const BASE_NODES: u64 = 12;
 /// Bytes by which a block may make its tree grow: an item in leaves that are half full.
 const GROWTH_BYTES: u64 = 512;
@@ -73,7 +78,8 @@ pub struct CommitRoom {
     /// The same for operations that free: into what writers leave to further owners.
     pub removes: u64,
     geometry: Geometry,
-    /// Bytes of the smallest segment that metadata may come to lie in: a slot, but for narrow groups.
+    /// Bytes of the smallest segment that metadata may come to lie in: a slot, but for narrow
+    /// groups.
     least_bytes: u64,
     /// Stored units of one copy of the datasets' metadata, and of the pool's.
     meta_units: u64,
@@ -92,7 +98,8 @@ impl Default for CommitRoom {
 }
 
 impl CommitRoom {
-    /// Room of a pool whose slots are so large that metadata never goes beyond them: for models of a pool.
+    /// Room of a pool whose slots are so large that metadata never goes beyond them: for models of
+    /// a pool.
     #[must_use]
     pub fn flat(content: u64, removes: u64) -> CommitRoom {
         let geometry = Geometry { slot_size: 1 << 30, unit: 512 };
@@ -101,13 +108,15 @@ impl CommitRoom {
         CommitRoom { content, removes, geometry, least_bytes, meta_units, pool_units, tail_bytes, shares }
     }
 
-    /// The same where blocks of content have rows of references in the pool's metadata, or come to have them.
+    /// The same where blocks of content have rows of references in the pool's metadata, or come to
+    /// have them.
     #[must_use]
     pub fn with_references(self, shares: bool) -> CommitRoom {
         CommitRoom { shares, ..self }
     }
 
-    /// Bytes that a node of `bytes` bytes takes on the devices of a pool, at most: sealed, not compressed, padded.
+    /// Bytes that a node of `bytes` bytes takes on the devices of a pool, at most: sealed, not
+    /// compressed, padded.
     #[must_use]
     pub fn stored_node(bytes: usize, geometry: Geometry) -> u64 {
         stored(bytes as u64, geometry)
@@ -120,9 +129,9 @@ impl CommitRoom {
         2 * (self.beyond_slot(meta, LEAF_BYTES) + self.beyond_slot(pool, NODE_BYTES))
     }
 
-    /// Blocks that may be freed by a commit for which `reserved` bytes of content and so many blocks are reserved: as many as
-    /// need no more than half of what is left, and none if nothing is left: deleting writes before it gives back, so the cleaner
-    /// goes first.
+    /// Blocks that may be freed by a commit for which `reserved` bytes of content and so many
+    /// blocks are reserved: as many as need no more than half of what is left, and none if nothing
+    /// is left: deleting writes before it gives back, so the cleaner goes first.
     #[must_use]
     pub fn frees_max(&self, reserved: u64, blocks: u64) -> usize {
         const MOST: u64 = 1 << 20;
@@ -139,7 +148,8 @@ impl CommitRoom {
         usize::try_from(low).expect("at most a million")
     }
 
-    /// Bytes of one copy of the datasets' metadata and of the pool's that a commit of `blocks` changed blocks writes at most.
+    /// Bytes of one copy of the datasets' metadata and of the pool's that a commit of `blocks`
+    /// changed blocks writes at most.
     fn metadata(&self, blocks: u64) -> (u64, u64) {
         let unit = u64::from(self.geometry.unit);
         let (leaf, node) = (stored(LEAF_BYTES, self.geometry), stored(NODE_BYTES, self.geometry));

@@ -1,4 +1,5 @@
-//! The devices of a pool. They are looked up at every read and only ever added to, so lookups take no lock.
+//! The devices of a pool. They are looked up at every read and only ever added to, so lookups take
+//! no lock.
 
 use crate::accounting::Counters;
 use std::ops::Index;
@@ -16,11 +17,13 @@ pub struct GivenUp {
     pub reason: String,
 }
 
-/// Columns that may be wrong before others are to be right, of those copied from a device that leaves.
+/// Columns that may be wrong before others are to be right, of those copied from a device that
+/// leaves.
 const COPIES_WRONG: u32 = 2;
 
-/// Devices that there may be from one import to the next. One that left keeps its place, and a spare that steps in, or a replacement, takes
-/// another: a pool of as many devices as a label lists may have each of them replaced so many times.
+/// Devices that there may be from one import to the next. One that left keeps its place, and a
+/// spare that steps in, or a replacement, takes another: a pool of as many devices as a label lists
+/// may have each of them replaced so many times.
 const PLACES: usize = 16 * LabelConfig::LEAVES_MAX;
 
 /// A device and what was asked of it.
@@ -29,7 +32,8 @@ pub(crate) struct Handle {
     device: RwLock<Option<SharedDevice>>,
     pub appendable: bool,
     pub counters: Counters,
-    /// Columns that were copied from it to another device because it leaves: those that were right, and those that were not.
+    /// Columns that were copied from it to another device because it leaves: those that were right,
+    /// and those that were not.
     copies: [AtomicU32; 2],
 }
 
@@ -80,7 +84,8 @@ impl Devices {
         self.iter().count() + devices <= self.places.len()
     }
 
-    /// Adds a device, in use or not. False if its id is taken or there is no place left. One caller at a time.
+    /// Adds a device, in use or not. False if its id is taken or there is no place left. One caller
+    /// at a time.
     pub fn add(&self, id: DeviceId, device: Option<SharedDevice>) -> bool {
         if self.iter().any(|(known, _)| *known == id) {
             return false;

@@ -14,7 +14,8 @@ const FILL: u64 = 0xdead_beef_dead_beee;
 const FILL_BYTES: usize = 1 << 20;
 
 impl Space {
-    /// Whether devices of slots are told which of them are free again (`autotrim`); they are if nobody says otherwise.
+    /// Whether devices of slots are told which of them are free again (`autotrim`); they are if
+    /// nobody says otherwise.
     pub fn set_discarding(&self, on: bool) {
         self.discarding.store(on, Ordering::Relaxed);
         if !on {
@@ -22,14 +23,16 @@ impl Space {
         }
     }
 
-    /// Discards what slots still hold that have stayed free since an earlier commit than the last, at most `slots_max` of
-    /// them, oldest first; `keep` of the newest are left, because a busy pool uses them again at once, and a host that has
-    /// to find room anew is slower than one that overwrites. Gives how many slots wait to be discarded, now or later.
+    /// Discards what slots still hold that have stayed free since an earlier commit than the last,
+    /// at most `slots_max` of them, oldest first; `keep` of the newest are left, because a busy
+    /// pool uses them again at once, and a host that has to find room anew is slower than one that
+    /// overwrites. Gives how many slots wait to be discarded, now or later.
     pub fn discard(&self, slots_max: usize, keep: usize) -> usize {
         self.discard_before(self.commits.load(Ordering::Relaxed), slots_max, keep)
     }
 
-    /// Discards all free slots that still hold something, those of the last commit too: for a pool that is being closed.
+    /// Discards all free slots that still hold something, those of the last commit too: for a pool
+    /// that is being closed.
     pub fn discard_all(&self) {
         self.discard_before(u64::MAX, usize::MAX, 0);
     }
@@ -42,7 +45,8 @@ impl Space {
                 if due { discards.pop_front() } else { None }
             };
             let Some(Discard { device, place, .. }) = next else { break };
-            // The slot is taken while it is discarded, lest an append get there first and lose its bytes.
+            // The slot is taken while it is discarded, lest an append get there first and lose its
+            // bytes.
             let column = Column { device, slot: place.slot };
             let claimed = self.write_state().table.claim_slot(column);
             if claimed {
@@ -53,13 +57,15 @@ impl Space {
         lock(&self.discards).len()
     }
 
-    /// Discards the first free slot of a device from slot `from` on, whatever it holds, and gives its number; `None` if there
-    /// is none. The slot is taken meanwhile, so nobody may be appending: sync context only.
+    /// Discards the first free slot of a device from slot `from` on, whatever it holds, and gives
+    /// its number; `None` if there is none. The slot is taken meanwhile, so nobody may be
+    /// appending: sync context only.
     pub fn discard_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
         self.with_free_slot(device, from, |device, place| device.discard_segment(place))
     }
 
-    /// Fills the first free slot of a device from slot `from` on with a pattern; else like [`Space::discard_free_slot`].
+    /// Fills the first free slot of a device from slot `from` on with a pattern; else like
+    /// [`Space::discard_free_slot`].
     pub fn fill_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
         self.with_free_slot(device, from, |device, place| {
             let piece = FILL.to_le_bytes().repeat(FILL_BYTES / size_of_val(&FILL));

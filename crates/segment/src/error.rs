@@ -8,7 +8,8 @@ use steadfast_device::Error as DeviceError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No slot is free for this class of blocks. Admission (DESIGN.md, chapter 8) keeps this from happening in a sync.
+    /// No slot is free for this class of blocks. Admission (DESIGN.md, chapter 8) keeps this from
+    /// happening in a sync.
     #[error("no free slot is left")]
     NoSpace,
     /// A block does not fit into any segment of this pool.
@@ -19,7 +20,8 @@ pub enum Error {
         /// The slot size.
         slot_size: u32,
     },
-    /// Nothing lives at an address. To a reader: the block was freed after its pointer was looked up; look again.
+    /// Nothing lives at an address. To a reader: the block was freed after its pointer was looked
+    /// up; look again.
     #[error("no living block at segment {}, offset {}", address.segment, address.offset)]
     Unallocated {
         /// The address.

@@ -29,8 +29,9 @@ pub struct MemberSpec {
     pub device: Option<SharedDevice>,
 }
 
-/// The groups of a pool as a label lists them, those that stand alone among them, each where its first device is listed. `member`
-/// gives the slots of a device and the device itself, if it is in use.
+/// The groups of a pool as a label lists them, those that stand alone among them, each where its
+/// first device is listed. `member` gives the slots of a device and the device itself, if it is in
+/// use.
 pub fn groups_of(
     slot_size: u32,
     listed_groups: &[GroupConfig],

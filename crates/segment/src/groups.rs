@@ -1,18 +1,20 @@
-//! Groups: devices that keep segments together. How many segments a group can take, and what a segment of it looks like.
+//! Groups: devices that keep segments together. How many segments a group can take, and what a
+//! segment of it looks like.
 //!
-//! A segment takes a slot on each of `width` devices of its group, those with the most free slots. Devices may differ in size, so
-//! what a group can still take is the greatest m with
+//! A segment takes a slot on each of `width` devices of its group, those with the most free slots.
+//! Devices may differ in size, so what a group can still take is the greatest m with
 //!
 //! ```text
 //! sum over its devices of min(free slots, m)  >=  m * width
 //! ```
 //!
-//! because no device takes part in a segment twice; taking from the fullest never reaches less. That number is what everybody
-//! else in this room calls free slots. While devices are away a segment has as many columns as devices are there, but never
-//! fewer than are needed to read it: what is missing is made up for by a resilver.
+//! because no device takes part in a segment twice; taking from the fullest never reaches less.
+//! That number is what everybody else in this room calls free slots. While devices are away a
+//! segment has as many columns as devices are there, but never fewer than are needed to read it:
+//! what is missing is made up for by a resilver.
 //!
-//! A group with parity whose devices differ so much that some would stay partly empty has *narrow* segments as well, of fewer
-//! columns, and counts what they come to: `uneven.rs`.
+//! A group with parity whose devices differ so much that some would stay partly empty has *narrow*
+//! segments as well, of fewer columns, and counts what they come to: `uneven.rs`.
 
 use steadfast_format::{DeviceId, GroupClass, Placement};
 use steadfast_vdev::{Layout, Stripe};
@@ -20,8 +22,8 @@ use steadfast_vdev::{Layout, Stripe};
 use crate::Class;
 use crate::geometry::Geometry;
 
-/// Bytes of a chunk of file content at most: large enough that a record is few transfers, small enough that it spreads over
-/// devices.
+/// Bytes of a chunk of file content at most: large enough that a record is few transfers, small
+/// enough that it spreads over devices.
 const CHUNK_BYTES_MAX: u32 = 16 << 10;
 /// Chunks that a segment has at least: less would be lost when rows are filled up.
 const CHUNKS_MIN: u32 = 64;
@@ -89,7 +91,8 @@ pub(crate) struct Group {
 /// Segments and units that a group can take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
-    /// Segments that can be taken now, and that there could be; of a narrow group what its units come to in whole ones.
+    /// Segments that can be taken now, and that there could be; of a narrow group what its units
+    /// come to in whole ones.
     pub free: u32,
     pub total: u32,
     /// The same in units.
@@ -99,12 +102,14 @@ pub(crate) struct Counts {
     pub free_columns: u64,
     /// New segments may have fewer columns than `width`, because the group holds more so.
     pub narrow: bool,
-    /// It has parity, and more devices than columns: what one of them has free is of use only beside what others have.
+    /// It has parity, and more devices than columns: what one of them has free is of use only
+    /// beside what others have.
     pub surplus: bool,
 }
 
 impl Group {
-    /// Columns that a new segment has while so many devices are in use; `None` if it could not be read back.
+    /// Columns that a new segment has while so many devices are in use; `None` if it could not be
+    /// read back.
     pub fn width_of(&self, usable: usize) -> Option<u32> {
         let width = u32::try_from(usable).unwrap_or(u32::MAX).min(self.width);
         (width > 0 && width + self.redundancy.spared(self.width) >= self.width).then_some(width)
@@ -164,8 +169,9 @@ impl Group {
         columns * u64::from(geometry.slot_units()) / u64::from(self.data())
     }
 
-    /// Units that a segment of a class takes where it lies: its part of a slot if it has fewer columns than its group [uneven.1]. That is rounded up,
-    /// and fits its columns nevertheless, as these are whole chunks.
+    /// Units that a segment of a class takes where it lies: its part of a slot if it has fewer
+    /// columns than its group [uneven.1]. That is rounded up, and fits its columns nevertheless, as
+    /// these are whole chunks.
     pub fn capacity_of(&self, place: &Placement, class: Class, geometry: Geometry) -> u32 {
         if class == Class::Log {
             return self.column.min(geometry.slot_size) / geometry.unit;

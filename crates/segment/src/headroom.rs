@@ -1,4 +1,5 @@
-//! Headroom: the units left for content and for metadata, in and beside a commit (ZFS: `spa_get_slop_space`).
+//! Headroom: the units left for content and for metadata, in and beside a commit (ZFS:
+//! `spa_get_slop_space`).
 
 use steadfast_format::{DatasetId, SegmentId};
 
@@ -11,8 +12,8 @@ use crate::table::Table;
 /// A slot left to metadata whose open segment fills up during a commit, besides what is counted.
 const COMMIT_MARGIN: u32 = 1;
 
-/// An open segment of metadata with less than this part of a slot left, or less than so many bytes, may not hold the next
-/// commit's.
+/// An open segment of metadata with less than this part of a slot left, or less than so many bytes,
+/// may not hold the next commit's.
 const ROOM_SHARE: u32 = 4;
 
 const ROOM_BYTES_MIN: u32 = 64 << 10;
@@ -20,8 +21,8 @@ const ROOM_BYTES_MIN: u32 = 64 << 10;
 /// Room that the cleaner leaves to others.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct CleanerRoom {
-    /// Nothing was written and slots are short, so only cleaning helps: it leaves what this commit surely needs, instead of
-    /// what it and the next one may need.
+    /// Nothing was written and slots are short, so only cleaning helps: it leaves what this commit
+    /// surely needs, instead of what it and the next one may need.
     pub alone: bool,
     /// Units that operations were or will be let in for, metadata beyond its slots included.
     pub promised_units: u32,
@@ -34,14 +35,15 @@ pub(crate) struct CleanerRoom {
 }
 
 impl Table {
-    /// Slots that the next commit is likely to take for metadata: one for each of its streams that has no open segment or
-    /// one with little room left.
+    /// Slots that the next commit is likely to take for metadata: one for each of its streams that
+    /// has no open segment or one with little room left.
     pub fn metadata_slots(&self) -> u32 {
         self.metadata_streams(|row| self.is_nearly_full(row))
     }
 
-    /// Slots that a commit without file content takes at most, if `pool_units` are yet to come of each copy of the pool's own
-    /// metadata: as above, but metadata of datasets has room enough in any open segment.
+    /// Slots that a commit without file content takes at most, if `pool_units` are yet to come of
+    /// each copy of the pool's own metadata: as above, but metadata of datasets has room enough in
+    /// any open segment.
     pub fn idle_commit_slots(&self, pool_units: u32) -> u32 {
         let short = |row: &Row| self.room_units(row) < self.commit_units().max(pool_units);
         let further = 2 * (pool_units / self.geometry.slot_units());
@@ -57,8 +59,8 @@ impl Table {
         (self.geometry.slot_size / ROOM_SHARE).max(ROOM_BYTES_MIN) / self.geometry.unit
     }
 
-    /// Units that an open segment still takes, and how many of them the commit counts on: none if no metadata goes there, or
-    /// if the stream's next slot is counted already.
+    /// Units that an open segment still takes, and how many of them the commit counts on: none if
+    /// no metadata goes there, or if the stream's next slot is counted already.
     pub fn room_beside_commit(&self, id: SegmentId, beside: CleanerRoom) -> (u32, u32) {
         let row = &self.rows[&id];
         let room = self.room_units(row);
@@ -81,7 +83,8 @@ impl Table {
         meta.sum::<u32>() + needs(DatasetId(0), Class::Pool0) + needs(DatasetId(0), Class::Pool1)
     }
 
-    /// Units that streams of metadata can fill before each needs the slot after its next one: what a commit may take of free slots.
+    /// Units that streams of metadata can fill before each needs the slot after its next one: what
+    /// a commit may take of free slots.
     pub fn metadata_units(&self) -> i64 {
         let slot_units = i64::from(self.geometry.slot_units());
         // The padding of rows at the commit is taken as well, and the rests of narrow segments are
@@ -97,9 +100,10 @@ impl Table {
         meta + kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1)
     }
 
-    /// Free units of each side, less what is kept from file content: for each stream of metadata as much as it can fill
-    /// before it needs the slot after its present one, and `others` slots. Smooth on purpose: when a stream of metadata takes a
-    /// slot, its share of what is kept falls by as much.
+    /// Free units of each side, less what is kept from file content: for each stream of metadata as
+    /// much as it can fill before it needs the slot after its present one, and `others` slots.
+    /// Smooth on purpose: when a stream of metadata takes a slot, its share of what is kept falls
+    /// by as much.
     pub fn headroom(&self, others: u32) -> Headroom {
         let slot_units = i64::from(self.geometry.slot_units());
         let content = self.owners.len() as i64 * 2 * self.padding_units(Class::Data);

@@ -1,24 +1,32 @@
-//! Lanes: the order in which a scrub or resilver reads (ZFS: sequential `dsl_scan`, `scan_io_queue`).
+//! Lanes: the order in which a scrub or resilver reads (ZFS: sequential `dsl_scan`,
+//! `scan_io_queue`).
 //!
-//! Like ZFS's sequential scan, which gathers block pointers and sorts them by offset, but nothing is gathered: the segment table
-//! already lists segments by device and slot.
+//! Like ZFS's sequential scan, which gathers block pointers and sorts them by offset, but nothing
+//! is gathered: the segment table already lists segments by device and slot.
 //!
-//! Each device has a lane: the columns to be read from it, in the order of its slots. One worker at a time reads a lane, while
-//! another compares the columns read before with their checksums. So all devices read at once, each in order, without pauses. The
-//! worker that brings the last column of a segment reconstructs and writes its wrong or missing columns, while the lanes go on.
+//! Each device has a lane: the columns to be read from it, in the order of its slots. One worker at
+//! a time reads a lane, while another compares the columns read before with their checksums. So all
+//! devices read at once, each in order, without pauses. The worker that brings the last column of a
+//! segment reconstructs and writes its wrong or missing columns, while the lanes go on.
 //!
-//! One batch of segments is in memory at a time. The caller chooses its size, and so the length of one call.
+//! One batch of segments is in memory at a time. The caller chooses its size, and so the length of
+//! one call.
 //!
-//! A scrub reads all columns. A resilver reads the fewest columns that can do ([`Plan`]): the column that moves, if its old device
-//! still has it; else as many others as reconstruction needs; all of them only if these were wrong. A device most of whose copied
-//! columns were wrong is not read any more. So replacing a healthy device costs one read and one write of each byte, as a clone
-//! does, and replacing a lying one costs as many reads as a row has data columns.
+//! A scrub reads all columns. A resilver reads the fewest columns that can do ([`Plan`]): the
+//! column that moves, if its old device still has it; else as many others as reconstruction needs;
+//! all of them only if these were wrong. A device most of whose copied columns were wrong is not
+//! read any more. So replacing a healthy device costs one read and one write of each byte, as a
+//! clone does, and replacing a lying one costs as many reads as a row has data columns.
 //!
 //! ## Invariants
-//! [lanes.1] Of one device one read is under way at a time, in the order of slots.                     `Lane::take`
-//! [lanes.2] A segment is finished once in each pass, by the worker that brought its last column.       `SegmentRead::left`
-//! [lanes.3] Of a segment of which not everything was read, nothing is mended but what moves or is missing, and nothing is called
-//!      lost: what was read was right, or it is read again with more.                              `SegmentRead::disappoints`
+//! [lanes.1] Of one device one read is under way at a time, in the order of slots.
+//!      `Lane::take`
+//! [lanes.2] A segment is finished once in each pass, by the worker that brought its last column.
+//!      `SegmentRead::left`
+//! [lanes.3] Of a segment of which not everything was read, nothing is mended but what moves or is
+//!      missing, and nothing is called lost: what was read was right, or it is read again with
+//!      more.
+//!      `SegmentRead::disappoints`
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -145,10 +153,11 @@ struct Outcome {
 }
 
 impl Space {
-    /// Mends segments: all devices read at once, each in order; what is wrong is put right, and columns that are missing, or lie where
-    /// they are not to stay, are built on devices that have room. With each segment come its checksums as they are stored, none for
-    /// the pool's own metadata; `others` is asked for those of segments beside, if a chunk is wrong that may be one of theirs. Sync context
-    /// only [mend.3].
+    /// Mends segments: all devices read at once, each in order; what is wrong is put right, and
+    /// columns that are missing, or lie where they are not to stay, are built on devices that have
+    /// room. With each segment come its checksums as they are stored, none for the pool's own
+    /// metadata; `others` is asked for those of segments beside, if a chunk is wrong that may be
+    /// one of theirs. Sync context only [mend.3].
     ///
     /// # Errors
     /// If a device failed that its group cannot do without.
@@ -270,7 +279,8 @@ impl Space {
             let state = self.read_state();
             let row = state.table.rows.get(&id).filter(|row| !row.open)?;
             if state.table.sums.get(&id).is_some_and(|pending| *pending != sums) {
-                // It was moved, or closed, since the last commit, and what is stored speaks of what was before.
+                // It was moved, or closed, since the last commit, and what is stored speaks of what
+                // was before.
                 return None;
             }
             (row.clone(), state.table.column_bytes(&row.place), state.table.row_units(row))
@@ -366,7 +376,8 @@ impl Space {
         Some(reads[0].repair(report))
     }
 
-    /// Reads the next column of a lane, while nobody else reads of it. The bytes are nothing if it could not be read.
+    /// Reads the next column of a lane, while nobody else reads of it. The bytes are nothing if it
+    /// could not be read.
     fn take(&self, lane: &Lane, reads: &[SegmentRead<'_>]) -> Option<(ColumnRead, Option<Buffer>)> {
         let mut queue = lock(&lane.queue);
         let stop = queue.pop_front()?;
@@ -377,7 +388,8 @@ impl Space {
         Some((stop, read.is_ok().then_some(bytes)))
     }
 
-    /// All planned columns of a segment that can be read were: mends it [lanes.2], or has it read again with more [lanes.3].
+    /// All planned columns of a segment that can be read were: mends it [lanes.2], or has it read
+    /// again with more [lanes.3].
     fn finish(&self, reads: &[SegmentRead<'_>], at: usize, outcome: &Mutex<Outcome>) {
         let segment_read = &reads[at];
         let mut report = Mended::default();

@@ -1,78 +1,91 @@
 //! # Space
 //!
-//! Decides where new blocks go and when old space may live again; the only owner of the segment table.
+//! Decides where new blocks go and when old space may live again; the only owner of the segment
+//! table.
 //!
 //! ## Definitions
-//! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit; blocks are padded to it.
-//! Where devices of a group differ in size, segments may have fewer columns than others and hold less than a slot; what can be placed, comes
-//! back or is kept is therefore counted in units (`uneven.rs`, invariants [uneven.1] to [uneven.8]).
-//! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a segment whose living
-//! units the cleaner copies away. *Run*: units that were moved together.
-//! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the units lie now.
+//! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit;
+//! blocks are padded to it. Where devices of a group differ in size, segments may have fewer
+//! columns than others and hold less than a slot; what can be placed, comes back or is kept is
+//! therefore counted in units (`uneven.rs`, invariants [uneven.1] to [uneven.8]).
+//! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a
+//! segment whose living units the cleaner copies away. *Run*: units that were moved together.
+//! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the
+//! units lie now.
 //!
 //! ## States of a segment
 //!
-//! | from    | to      | by                                                                                      |
-//! |---------|---------|-----------------------------------------------------------------------------------------|
-//! | -       | open    | an append that finds no room in its stream (`Table::allocate`)                          |
+//! | from    | to      | by |
+//! |---------|---------|---|
+//! | -       | open    | an append that finds no room in its stream (`Table::allocate`) |
 //! | open    | closed  | full; a commit on a device of whole objects; import; its owner dropped (`Table::close`) |
-//! | closed  | emptied | its last living unit dies or is moved (`Table::retire`); the row leaves the table        |
-//! | emptied | gone    | the commit whose tail knew it to be empty (`Space::committed`); the slot is free         |
+//! | closed  | emptied | its last living unit dies or is moved (`Table::retire`); the row leaves the table |
+//! | emptied | gone    | the commit whose tail knew it to be empty (`Space::committed`); the slot is free |
 //!
 //! ## Invariants
 //! `Table::check` verifies them all; tests run it after every step.
 //! [segment.1] A slot is taken by exactly one segment, with a row or emptied, or free.
-//! [segment.2] A segment id is given out once; a unit of a segment is appended to once.   assert: `allocate`, `extend`
-//! [segment.7] A slot is not used again before the commit that knows its segment to be empty.  `release_committed`; test: `t2_*`
-//! [segment.3] Living units of a row are its fill mark less its dead bits; devices and pool carry the sums.  assert: `kill` (a unit dies once)
+//! [segment.2] A segment id is given out once; a unit of a segment is appended to once.
+//!      assert: `allocate`, `extend`
+//! [segment.7] A slot is not used again before the commit that knows its segment to be empty.
+//!      `release_committed`; test: `t2_*`
+//! [segment.3] Living units of a row are its fill mark less its dead bits; devices and pool carry
+//!      the sums.
+//!      assert: `kill` (a unit dies once)
 //! [segment.4] A closed segment lives: one without life has no row.
 //! [segment.5] A run leads to existing units of which one at least lives.
-//! [segment.6] Runs overlap neither by address nor by place, and what was moved is dead where it was.
-//! So no two living blocks share a unit: a living unit is known by exactly one address.
+//! [segment.6] Runs overlap neither by address nor by place, and what was moved is dead where it
+//!      was. So no two living blocks share a unit: a living unit is known by exactly one address.
 //!
 //! ## What a crash does
-//! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken
-//! since then are free again, and what was written there is garbage nobody points to. Slots emptied since then hold what
-//! they held, because of [segment.7]. Blocks that the cleaner moved since then are still where they were, for the same reason.
+//! Nothing in memory survives. The table is what the last durable tail and the meta tree below it
+//! say. Slots taken since then are free again, and what was written there is garbage nobody points
+//! to. Slots emptied since then hold what they held, because of [segment.7]. Blocks that the
+//! cleaner moved since then are still where they were, for the same reason.
 //!
 //! Import *closes* segments that were open. Appending after the committed fill mark would be sound:
 //! the units beyond were never committed, and a key's salt is fresh at every import, so no nonce
-//! repeats. But a (segment, unit) would then have named two blocks to an observer of the device, and
-//! a device that cannot overwrite would refuse it.
-//! Cost: the unfilled rest of at most six segments per owner in use, until the cleaner takes them; such victims
-//! are nearly empty, so a loop of crashes costs the cleaner little: three imports fill less than one segment anew.
-//! Ids likewise skip what an uncommitted txg can have used: as many as there are slots.
+//! repeats. But a (segment, unit) would then have named two blocks to an observer of the device,
+//! and a device that cannot overwrite would refuse it. Cost: the unfilled rest of at most six
+//! segments per owner in use, until the cleaner takes them; such victims are nearly empty, so a
+//! loop of crashes costs the cleaner little: three imports fill less than one segment anew. Ids
+//! likewise skip what an uncommitted txg can have used: as many as there are slots.
 //!
 //! ## Why cleaning gets on
-//! Every commit's cleaner gives back about as many bytes as file content was appended since the last one (`Pressure`):
-//! twice as much if slots are short, nothing if many are free. It begins no further victim once its budget of copied bytes is
-//! used up, so no commit takes long because of it; what writers may reserve (`Space::txg_bytes_max`) follows what that budget
-//! gives back, so they are slowed instead of stopped.
+//! Every commit's cleaner gives back about as many bytes as file content was appended since the
+//! last one (`Pressure`): twice as much if slots are short, nothing if many are free. It begins no
+//! further victim once its budget of copied bytes is used up, so no commit takes long because of
+//! it; what writers may reserve (`Space::txg_bytes_max`) follows what that budget gives back, so
+//! they are slowed instead of stopped.
 //!
-//! It copies into streams that stay open across commits and splits runs at the end of a segment, so copies are packed
-//! without loss: victims with d dead units in all give back d units, wherever they are. Claims on slots:
+//! It copies into streams that stay open across commits and splits runs at the end of a segment, so
+//! copies are packed without loss: victims with d dead units in all give back d units, wherever
+//! they are. Claims on slots:
 //!
-//! | who                                 | leaves free                                                                      |
-//! |-------------------------------------|----------------------------------------------------------------------------------|
+//! | who                                 | leaves free |
+//! |-------------------------------------|---|
 //! | admission of file content           | a slot for each metadata stream and each of the cleaner's beyond what it has filled of its present one [commit_room.3], what metadata may come to beyond that [commit_room.2], and 3 whole slots that keep the cleaner going; what its own open segment takes is counted as free, also of those |
 //! | admission of deletes                | the same, but for what the cleaner's streams may fill; where the cleaner does not get on, one delete alone leaves nothing |
 //! | an append of file content           | nearly a slot for each metadata stream without much room: an alarm, as admission leaves more |
 //! | the cleaner                         | what the commit has yet to write, counted; and after the commit, which gives back what was emptied, the same as admission and what was promised |
-//! | the cleaner, if nothing was written and slots are short | what the commit has yet to write          |
-//! | metadata                            | nothing                                                                          |
+//! | the cleaner, if nothing was written and slots are short | what the commit has yet to write |
+//! | metadata                            | nothing |
 //!
-//! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
-//! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
-//! there is always a victim. In groups with narrow segments the victim's slots must be usable as
-//! free slots lie now [uneven.5]. Once more than seven eighths of the capacity live, a narrow segment
-//! whose slots complete a row of free ones is a victim even if all of it lives.
+//! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into.
+//! Capacity leaves at least 12 slots' worth of units free or dead (24 on whole objects, where every
+//! commit takes new slots for its metadata), so there is always a victim. In groups with narrow
+//! segments the victim's slots must be usable as free slots lie now [uneven.5]. Once more than
+//! seven eighths of the capacity live, a narrow segment whose slots complete a row of free ones is
+//! a victim even if all of it lives.
 //!
-//! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
-//! age itself), age counted in segments opened since; the cheapest only, when slots are short. The measuring instrument and
-//! the model to hold it against are `examples/cleaner_curve`.
+//! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum
+//! and Ousterhout 1991 take the age itself), age counted in segments opened since; the cheapest
+//! only, when slots are short. The measuring instrument and the model to hold it against are
+//! `examples/cleaner_curve`.
 //!
 //! ## Lock order
-//! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the stream only.
+//! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the
+//! stream only.
 //!
 //! ## Not here
 //! Contents of blocks, whether their bytes are right (judgement comes in as a function), second
@@ -209,9 +222,9 @@ impl Class {
         }
     }
 
-    /// Where the cleaner puts what lived in a segment of this class. Copies of metadata stay in streams of their
-    /// own, or cleaning would bring both into one segment. Small blocks for which special groups have no room become content like
-    /// other.
+    /// Where the cleaner puts what lived in a segment of this class. Copies of metadata stay in
+    /// streams of their own, or cleaning would bring both into one segment. Small blocks for which
+    /// special groups have no room become content like other.
     #[must_use]
     pub fn cleaned_into(self) -> Class {
         match self {
@@ -221,8 +234,8 @@ impl Class {
     }
 }
 
-/// Rows and relocations that were set (`Some`) or removed (`None`), for the meta tree. A removal may name what was never
-/// stored.
+/// Rows and relocations that were set (`Some`) or removed (`None`), for the meta tree. A removal
+/// may name what was never stored.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SpaceChanges {
     /// Segment rows, by id.

@@ -93,7 +93,8 @@ impl Table {
         }
     }
 
-    /// A segment without life leaves the table. Its slot stays taken until the commit that knows [segment.7].
+    /// A segment without life leaves the table. Its slot stays taken until the commit that knows
+    /// [segment.7].
     pub(crate) fn retire(&mut self, id: SegmentId) {
         let row = self.rows.remove(&id).expect("only a known segment is retired");
         self.pool_rows.remove(&id);
@@ -106,8 +107,8 @@ impl Table {
         self.emptied.insert(id, Emptied { row, committing: false });
     }
 
-    /// Units `unit` and on of `victim` were copied to `target`: whatever name they are known by now leads there.
-    /// Units that died meanwhile are dead in the copy as well.
+    /// Units `unit` and on of `victim` were copied to `target`: whatever name they are known by now
+    /// leads there. Units that died meanwhile are dead in the copy as well.
     pub fn relocate(&mut self, victim: SegmentId, unit: u32, target: (SegmentId, u32), units: u32) {
         let Some(row) = self.rows.get(&victim) else {
             self.kill_piece(Piece { segment: target.0, unit: target.1, units });
@@ -137,7 +138,8 @@ impl Table {
             let to = (target.0, target.1 + (part.to.1 - unit));
             self.relocations.insert_joined(Run { from: part.from, to, units: part.units });
         }
-        // The copy was appended as living: what had died is killed in it; what lived is killed in the victim.
+        // The copy was appended as living: what had died is killed in it; what lived is killed in
+        // the victim.
         let mut at = unit;
         for &(start, count) in live.iter().chain(std::iter::once(&(unit + units, 0))) {
             if at < start {

@@ -13,7 +13,8 @@ use crate::space::Space;
 use steadfast_format::{Address, BlockPointer, CommitTail, Placement, RelocationRow, SegmentId, SegmentRow};
 
 impl Space {
-    /// Makes the tail readable at the places that the uberblock names for its copies, before any row is known.
+    /// Makes the tail readable at the places that the uberblock names for its copies, before any
+    /// row is known.
     pub fn bootstrap(&self, tail: &BlockPointer, places: [Option<Placement>; 2]) -> Result<(), TableError> {
         let mut state = self.write_state();
         assert!(state.table.rows.is_empty(), "only the space of a pool that is being imported is loaded");
@@ -81,7 +82,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes over relocations of the meta tree by the (segment, unit) they are known by, in any portions, after all rows.
+    /// Takes over relocations of the meta tree by the (segment, unit) they are known by, in any
+    /// portions, after all rows.
     pub fn load_runs(
         &self,
         runs: impl IntoIterator<Item = ((SegmentId, u32), RelocationRow)>,
@@ -97,8 +99,8 @@ impl Space {
         Ok(())
     }
 
-    /// Ends the loading: the table is whole, every segment is closed, and ids go on beyond any that an uncommitted
-    /// txg can have used.
+    /// Ends the loading: the table is whole, every segment is closed, and ids go on beyond any that
+    /// an uncommitted txg can have used.
     pub fn finish_load(&self) -> Result<(), TableError> {
         let mut state = self.write_state();
         let state = &mut *state;
@@ -109,9 +111,9 @@ impl Space {
         state.table.finish_load(&loading.rows, &loading.runs)
     }
 
-    /// Removes segments that devices of whole objects hold and the table does not know: what a crash left of a txg that
-    /// was never committed. For an import that may write, after [`Space::finish_load`] and before the first append.
-    /// Gives how many there were.
+    /// Removes segments that devices of whole objects hold and the table does not know: what a
+    /// crash left of a txg that was never committed. For an import that may write, after
+    /// [`Space::finish_load`] and before the first append. Gives how many there were.
     pub fn discard_leftovers(&self) -> Result<usize, crate::Error> {
         let mut count = 0;
         for (&device, handle) in self.devices.iter() {

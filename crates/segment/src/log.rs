@@ -47,8 +47,9 @@ impl LogSegment {
 }
 
 impl Space {
-    /// Gives the log so many segments, or none at all if the pool is too full to spare them or a device takes whole objects
-    /// only. Durable with the commit under way. Sync context only, before the changes of the table are taken.
+    /// Gives the log so many segments, or none at all if the pool is too full to spare them or a
+    /// device takes whole objects only. Durable with the commit under way. Sync context only,
+    /// before the changes of the table are taken.
     pub fn reserve_log(&self, slots: u32) -> Vec<LogSegment> {
         if self.devices.values().any(|handle| !handle.appendable) {
             return Vec::new();
@@ -56,7 +57,8 @@ impl Space {
         let _sync = lock(&self.sync);
         let mut state = self.write_state();
         let table = &mut state.table;
-        // An eighth stays: what was admitted beside this commit is at most half of what is free, and the log a 32nd of the pool.
+        // An eighth stays: what was admitted beside this commit is at most half of what is free,
+        // and the log a 32nd of the pool.
         let kept = table.metadata_slots() + table.total_of(Side::Normal) / 8;
         if table.free_of(Side::Normal) < kept + slots {
             return Vec::new();
@@ -85,7 +87,8 @@ impl Space {
         rows.map(segment).collect()
     }
 
-    /// Writes into a segment of the log, into each of its columns. A device of several that fails is given up.
+    /// Writes into a segment of the log, into each of its columns. A device of several that fails
+    /// is given up.
     pub fn write_log(&self, at: &LogSegment, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         self.on_log(at, |device, place| device.append_segment_directly(place, offset, bytes), bytes.len())
     }
@@ -95,7 +98,8 @@ impl Space {
         self.on_log(at, |device, _| device.flush(), 0)
     }
 
-    /// Does something to each column, beside each other. Fails if all of them do, or one that its group cannot spare.
+    /// Does something to each column, beside each other. Fails if all of them do, or one that its
+    /// group cannot spare.
     fn on_log(
         &self,
         at: &LogSegment,

@@ -1,17 +1,22 @@
-//! Mending: the scrub and resilver of redundant segments. A segment is read whole, and each chunk of each column is compared with its
-//! checksum. Wrong chunks are reconstructed from the others and rewritten; missing columns are built on other devices. No key is
-//! needed, as the checksums are of the stored bytes.
+//! Mending: the scrub and resilver of redundant segments. A segment is read whole, and each chunk
+//! of each column is compared with its checksum. Wrong chunks are reconstructed from the others and
+//! rewritten; missing columns are built on other devices. No key is needed, as the checksums are of
+//! the stored bytes.
 //!
-//! Like ZFS's `dsl_scan` over a raidz or mirror, but by segment and column: block pointers are not followed.
+//! Like ZFS's `dsl_scan` over a raidz or mirror, but by segment and column: block pointers are not
+//! followed.
 //!
-//! Segments of the pool's own metadata have no checksums. Before they are mended, each of their living blocks is read against its
-//! hash, which repairs the data columns ([`Space::read`]) and all copies of a mirror ([`Space::make_alike`]). Mending then computes
-//! their parity anew, and makes the copies of dead units alike.
+//! Segments of the pool's own metadata have no checksums. Before they are mended, each of their
+//! living blocks is read against its hash, which repairs the data columns ([`Space::read`]) and all
+//! copies of a mirror ([`Space::make_alike`]). Mending then computes their parity anew, and makes
+//! the copies of dead units alike.
 //!
 //! ## Invariants
-//! [mend.1] Nothing is written that does not have the checksum it should have.                         `rebuild`
-//! [mend.2] A column is written into a slot that is free, on a device that holds no other column of the segment; the row names it
-//!      in the same commit whose flush makes it durable.                                           `Space::mend_all`
+//! [mend.1] Nothing is written that does not have the checksum it should have.
+//!      `rebuild`
+//! [mend.2] A column is written into a slot that is free, on a device that holds no other column of
+//!      the segment; the row names it in the same commit whose flush makes it durable.
+//!      `Space::mend_all`
 //! [mend.3] Sync context only: no segment leaves the table and no slot changes hands meanwhile.
 
 use std::ops::Range;
@@ -29,7 +34,8 @@ use crate::redundant::checksum;
 use crate::row::Row;
 use crate::space::{Space, lock};
 
-/// Segments on each side of those that are mended, among which bytes are looked for that lie in a wrong place.
+/// Segments on each side of those that are mended, among which bytes are looked for that lie in a
+/// wrong place.
 const BESIDE: usize = 8;
 
 /// Result of mending.
@@ -75,8 +81,8 @@ pub(crate) struct SegmentRepair {
 }
 
 impl Space {
-    /// Segments that [`Space::mend_all`] has something to look at: of several columns, closed. With `incomplete` those only that have a
-    /// column missing or on a device out of use.
+    /// Segments that [`Space::mend_all`] has something to look at: of several columns, closed. With
+    /// `incomplete` those only that have a column missing or on a device out of use.
     #[must_use]
     pub fn mendable(&self, incomplete: bool) -> Vec<SegmentId> {
         let state = self.read_state();
@@ -87,8 +93,9 @@ impl Space {
         rows.map(|(id, _)| *id).collect()
     }
 
-    /// Ends segments that are open and miss a column, or have one on a device that leaves: what is appended next goes to whole ones,
-    /// and these can be mended once a commit knows their checksums. Sync context only.
+    /// Ends segments that are open and miss a column, or have one on a device that leaves: what is
+    /// appended next goes to whole ones, and these can be mended once a commit knows their
+    /// checksums. Sync context only.
     pub fn close_incomplete(&self) -> Result<(), Error> {
         self.close_streams(|space, id| {
             let state = space.read_state();
@@ -108,12 +115,14 @@ impl Space {
         })
     }
 
-    /// Ends all open segments, so that what lies of them on devices is read from there. Sync context only.
+    /// Ends all open segments, so that what lies of them on devices is read from there. Sync
+    /// context only.
     pub fn close_open(&self) -> Result<(), Error> {
         self.close_streams(|_, _| true)
     }
 
-    /// The log has no segments from the next commit on, whose root must not name any. Sync context only.
+    /// The log has no segments from the next commit on, whose root must not name any. Sync context
+    /// only.
     pub fn drop_log(&self) {
         let _sync = lock(&self.sync);
         let mut state = self.write_state();
@@ -129,8 +138,8 @@ impl Space {
         }
     }
 
-    /// Segments with checksums whose numbers come shortly before and after these: they were written at about the same time, and lie beside
-    /// them where slots were free in a row.
+    /// Segments with checksums whose numbers come shortly before and after these: they were written
+    /// at about the same time, and lie beside them where slots were free in a row.
     #[must_use]
     pub fn beside(&self, first: SegmentId, last: SegmentId) -> Vec<SegmentId> {
         let state = self.read_state();
@@ -174,7 +183,8 @@ impl Space {
         state.table.rows.get(&id).map_or(0, |row| u64::from(row.filled) * u64::from(self.geometry.unit))
     }
 
-    /// Parts of its checksums that a segment should have; 0 if it has none or is not there any more.
+    /// Parts of its checksums that a segment should have; 0 if it has none or is not there any
+    /// more.
     #[must_use]
     pub fn checksum_parts(&self, id: SegmentId) -> u32 {
         let state = self.read_state();
@@ -209,8 +219,8 @@ impl Space {
         replaced
     }
 
-    /// Writes rows that were computed to where they were wrong, if the segment's row still names the place: what was just built
-    /// elsewhere is not needed where it was.
+    /// Writes rows that were computed to where they were wrong, if the segment's row still names
+    /// the place: what was just built elsewhere is not needed where it was.
     fn write_back(&self, repair: &SegmentRepair, rebuilt: &[(usize, Range<usize>)], report: &mut Mended) {
         let SegmentRepair { id, row, slot, chunk, .. } = repair;
         for (index, rows) in rebuilt {
@@ -240,8 +250,9 @@ impl Space {
         self.read_state().table.rows.get(&id)?.place.columns().nth(index).flatten()
     }
 
-    /// Builds missing columns on other devices [mend.2]: first those of devices that leave. Where others are away, too, and there is room for some only, a
-    /// replacement would have no end otherwise.
+    /// Builds missing columns on other devices [mend.2]: first those of devices that leave. Where
+    /// others are away, too, and there is room for some only, a replacement would have no end
+    /// otherwise.
     fn replace_columns(&self, repair: &SegmentRepair, report: &mut Mended) -> Result<(), Error> {
         let whole = repair.bad.iter().all(|bad| bad.len() <= repair.row.place.redundancy());
         let mut absent: Vec<(bool, usize)> = {
@@ -294,7 +305,8 @@ impl Space {
         rows as u64 + u64::from(state.table.lost_on(device))
     }
 
-    /// Columns on a device that rows name in memory: what else [`Space::columns_on`] counts is gone with the next commits.
+    /// Columns on a device that rows name in memory: what else [`Space::columns_on`] counts is gone
+    /// with the next commits.
     #[must_use]
     pub fn columns_named_on(&self, device: DeviceId) -> u64 {
         let state = self.read_state();
@@ -304,8 +316,8 @@ impl Space {
 }
 
 impl SegmentRepair {
-    /// Computes what is wrong or missing from the rest, and checks it [mend.1]. Gives the columns and rows that hold other bytes than
-    /// before.
+    /// Computes what is wrong or missing from the rest, and checks it [mend.1]. Gives the columns
+    /// and rows that hold other bytes than before.
     pub fn rebuild(
         &mut self,
         sums: &[[u8; Checksums::SIZE]],
@@ -397,8 +409,8 @@ impl SegmentRepair {
         right
     }
 
-    /// Copies of dead units, which nobody will judge, become like the first that there is: so copies that differ are of living blocks. Which
-    /// rows of them changed.
+    /// Copies of dead units, which nobody will judge, become like the first that there is: so
+    /// copies that differ are of living blocks. Which rows of them changed.
     fn dead_alike(&mut self) -> Vec<(usize, Range<usize>)> {
         let mut changed = Vec::new();
         // Chunks of such a segment are units.

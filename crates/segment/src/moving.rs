@@ -1,5 +1,6 @@
-//! Moving: a whole segment goes to another group, or a column of it to another device of its group. No tree changes: a block's
-//! address stays what it was, and the segment's row says where it lies now.
+//! Moving: a whole segment goes to another group, or a column of it to another device of its group.
+//! No tree changes: a block's address stays what it was, and the segment's row says where it lies
+//! now.
 //!
 //! Segments of a group with redundancy are compared with their checksums before they are written
 //! elsewhere, so that nothing wrong gets parity of its own. A segment that has lost more than
@@ -7,13 +8,18 @@
 //! bytes are copied as they are, and the reader of a block judges it by its own hash, as before.
 //!
 //! ## Invariants
-//! [moving.1] Bytes are written into slots that are free, and the row names them in the same commit whose flush makes them durable.
-//! [moving.2] The slots left are free after that commit: what the last root names stays as it was.   `Table::set_place`, [segment.7]
+//! [moving.1] Bytes are written into slots that are free, and the row names them in the same commit
+//!      whose flush makes them durable.
+//! [moving.2] The slots left are free after that commit: what the last root names stays as it was.
+//!      `Table::set_place`, [segment.7]
 //! [moving.3] Sync context only, as for mending [mend.3].
-//! [moving.4] Moving leaves to others what admission counts on: a slot is taken only where content could be let in.   `Space::has_room`
+//! [moving.4] Moving leaves to others what admission counts on: a slot is taken only where content
+//!      could be let in.
+//!      `Space::has_room`
 //!
 //! ## Cost
-//! A segment is read once and written once, and its row and checksums change. A column alone: the same of a k-th.
+//! A segment is read once and written once, and its row and checksums change. A column alone: the
+//! same of a k-th.
 
 use std::cmp::Reverse;
 
@@ -61,7 +67,8 @@ impl Table {
         !matches!(row.place, Placement::Plain(_)) || self.groups[row.group].redundancy != Redundancy::None
     }
 
-    /// Whether a segment has as many columns as new ones of its group. Those of a raidz group have them for life.
+    /// Whether a segment has as many columns as new ones of its group. Those of a raidz group have
+    /// them for life.
     pub fn is_fit(&self, row: &Row) -> bool {
         let group = &self.groups[row.group];
         match (&row.place, group.redundancy) {
@@ -73,7 +80,8 @@ impl Table {
         }
     }
 
-    /// The side where a segment belongs: what may lie on special groups, there, if there is room for more than what is written next.
+    /// The side where a segment belongs: what may lie on special groups, there, if there is room
+    /// for more than what is written next.
     fn home_of(&self, row: &Row) -> Side {
         let here = self.side_of(row);
         let room = row.class.may_be_special() && self.free_of(Side::Special) > self.small_floor();
@@ -92,7 +100,8 @@ impl Table {
         space.is_some_and(|space| !space.leaving || self.is_group_leaving(space.group))
     }
 
-    /// Slots of a device that are free, or will be with the next commit, and are not kept for what rows lack.
+    /// Slots of a device that are free, or will be with the next commit, and are not kept for what
+    /// rows lack.
     pub fn spare(&self, device: DeviceId) -> u32 {
         let spare =
             |space: &DeviceSpace| space.slots.free().saturating_add(space.lost).saturating_sub(space.owed);
@@ -107,7 +116,8 @@ impl Table {
         self.recount(index);
     }
 
-    /// A segment lies in other columns from now on, with these checksums. The slots that it leaves are free after the next commit.
+    /// A segment lies in other columns from now on, with these checksums. The slots that it leaves
+    /// are free after the next commit.
     pub fn set_place(&mut self, id: SegmentId, place: Placement, group: usize, sums: Option<Sums>) {
         let row = self.rows.get_mut(&id).expect("nothing left the table meanwhile");
         let kept: Vec<Column> = place.present().map(|(_, column)| column).collect();
@@ -137,8 +147,8 @@ impl Table {
         self.fresh.insert(id);
     }
 
-    /// Gives a mirrored segment as many columns as its group has: new ones are missing yet, and those on devices that leave go
-    /// first.
+    /// Gives a mirrored segment as many columns as its group has: new ones are missing yet, and
+    /// those on devices that leave go first.
     fn fit_mirror(&mut self, id: SegmentId) {
         let Some(row) = self.rows.get(&id).filter(|row| !self.is_fit(row)) else { return };
         let Placement::Mirror(columns) = &row.place else { return };
@@ -174,7 +184,8 @@ impl Table {
         Some(Column { device, slot })
     }
 
-    /// The column of a segment that should go to another device of its group, which has at least two slots more to spare.
+    /// The column of a segment that should go to another device of its group, which has at least
+    /// two slots more to spare.
     fn uneven(&self, row: &Row) -> Option<(usize, DeviceId)> {
         let group = &self.groups[row.group];
         let taken: Vec<DeviceId> = row.place.present().map(|(_, column)| column.device).collect();
@@ -196,7 +207,8 @@ impl Table {
             let free = group.counts.free_units + lost / u64::from(group.width.max(1)) * slot;
             (u128::from(free.saturating_sub(less * slot)) << 32) / u128::from(group.counts.total_units.max(1))
         };
-        // The pool's own metadata and the log are few, and move by themselves. Copies of metadata stay apart.
+        // The pool's own metadata and the log are few, and move by themselves. Copies of metadata
+        // stay apart.
         if row.class.is_pool() || row.class == Class::Log {
             return None;
         }
@@ -214,7 +226,8 @@ impl Table {
 }
 
 impl Space {
-    /// Segments that are closed and not of the log, in the order of their names; those only of groups that leave, or all.
+    /// Segments that are closed and not of the log, in the order of their names; those only of
+    /// groups that leave, or all.
     #[must_use]
     pub fn movable(&self, leaving: bool) -> Vec<SegmentId> {
         let state = self.read_state();
@@ -232,7 +245,8 @@ impl Space {
         })
     }
 
-    /// Ends the open segments of what belongs on special groups and lies on others: after a special group was added. Sync context only.
+    /// Ends the open segments of what belongs on special groups and lies on others: after a special
+    /// group was added. Sync context only.
     pub fn close_misplaced(&self) -> Result<(), Error> {
         self.close_streams(|space, id| {
             let state = space.read_state();
@@ -258,7 +272,8 @@ impl Space {
         table.devices.get(&device).is_some_and(|space| table.is_group_leaving(space.group))
     }
 
-    /// The group of a device is of another kind or width from now on; what lies there is made to fit by [`Space::fit`].
+    /// The group of a device is of another kind or width from now on; what lies there is made to
+    /// fit by [`Space::fit`].
     pub fn set_group(&self, device: DeviceId, redundancy: Redundancy, width: u32) {
         let _sync = lock(&self.sync);
         self.write_state().table.set_group(device, redundancy, width);
@@ -270,7 +285,8 @@ impl Space {
         self.read_state().table.is_needed(device)
     }
 
-    /// Bytes that live, and bytes that could if these devices and what lies on them were gone: what others have room for.
+    /// Bytes that live, and bytes that could if these devices and what lies on them were gone: what
+    /// others have room for.
     #[must_use]
     pub fn room_without(&self, devices: &[DeviceId]) -> (u64, u64) {
         let unit = u64::from(self.geometry.unit);
@@ -298,8 +314,9 @@ impl Space {
         self.read_state().table.lost.len()
     }
 
-    /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums. One that holds more than any segment which
-    /// can be made there is left to the next commit's cleaner, which takes it apart. Sync context only [moving.3].
+    /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums.
+    /// One that holds more than any segment which can be made there is left to the next commit's
+    /// cleaner, which takes it apart. Sync context only [moving.3].
     pub fn evacuate(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]]) -> Result<Moved, Error> {
         let _sync = lock(&self.sync);
         let target = {
@@ -322,8 +339,8 @@ impl Space {
         Ok(moved)
     }
 
-    /// Moves a segment, or a column of it, if that evens out how full devices are; between groups only if that is asked for. Sync context
-    /// only [moving.3].
+    /// Moves a segment, or a column of it, if that evens out how full devices are; between groups
+    /// only if that is asked for. Sync context only [moving.3].
     pub fn level(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], groups: bool) -> Result<Moved, Error> {
         let _sync = lock(&self.sync);
         let (uneven, emptier) = {
@@ -352,8 +369,9 @@ impl Space {
         headroom.content() >= 0
     }
 
-    /// Rows do without the columns they have on a device, so many of them; their slots are free after the next commit. Gives how many
-    /// did. The caller knows that none is needed ([`Space::is_needed`]). Sync context only [moving.3].
+    /// Rows do without the columns they have on a device, so many of them; their slots are free
+    /// after the next commit. Gives how many did. The caller knows that none is needed
+    /// ([`Space::is_needed`]). Sync context only [moving.3].
     pub fn drop_columns(&self, device: DeviceId, columns_max: usize) -> usize {
         let _sync = lock(&self.sync);
         let mut state = self.write_state();
@@ -367,8 +385,9 @@ impl Space {
         found.len()
     }
 
-    /// Makes a segment of a mirror what new ones are: of one column it becomes a mirror with checksums, of too many it loses those that
-    /// leave, and of too few it gets others, which are missing until it is mended. Sync context only [moving.3].
+    /// Makes a segment of a mirror what new ones are: of one column it becomes a mirror with
+    /// checksums, of too many it loses those that leave, and of too few it gets others, which are
+    /// missing until it is mended. Sync context only [moving.3].
     pub fn fit(&self, id: SegmentId) -> Result<Conversion, Error> {
         let _sync = lock(&self.sync);
         let mut fitted = Conversion::default();
@@ -438,7 +457,8 @@ impl Space {
         }
     }
 
-    /// Writes a whole segment to free slots; its checksums, or `None` if a device failed and was given up.
+    /// Writes a whole segment to free slots; its checksums, or `None` if a device failed and was
+    /// given up.
     fn write_whole(
         &self,
         id: SegmentId,
@@ -494,8 +514,8 @@ impl Space {
         }
     }
 
-    /// The bytes of a closed segment up to its fill mark, as they should be; `None` if they cannot be had. Of dead units of a single device
-    /// that cannot be read there are zeros.
+    /// The bytes of a closed segment up to its fill mark, as they should be; `None` if they cannot
+    /// be had. Of dead units of a single device that cannot be read there are zeros.
     fn gather(&self, id: SegmentId, row: &Row, sums: &[[u8; Checksums::SIZE]]) -> Option<Buffer> {
         let filled = (row.filled * self.geometry.unit) as usize;
         if let Placement::Plain(Column { device, slot }) = row.place {
@@ -538,7 +558,8 @@ impl Space {
         Some(bytes)
     }
 
-    /// Moves one column to another device of its group. One that is not what its checksums say stays for a scrub to mend.
+    /// Moves one column to another device of its group. One that is not what its checksums say
+    /// stays for a scrub to mend.
     fn shift(
         &self,
         id: SegmentId,

@@ -1,14 +1,17 @@
-//! How much the cleaner copies in one commit: a share of time, by the rate that the devices showed in commits before.
+//! How much the cleaner copies in one commit: a share of time, by the rate that the devices showed
+//! in commits before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their limit wait for a commit.
+/// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their
+/// limit wait for a commit.
 const CLEAN_NS: u64 = 40_000_000;
-/// Of a long commit it may be half of what was written before, up to this: where txgs are large there is room, and with
-/// nothing but the share above the cleaner would fall behind until they are small.
+/// Of a long commit it may be half of what was written before, up to this: where txgs are large
+/// there is room, and with nothing but the share above the cleaner would fall behind until they are
+/// small.
 const CLEAN_NS_MAX: u64 = 160_000_000;
-/// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it may exceed them by one
-/// segment.
+/// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it
+/// may exceed them by one segment.
 const CLEAN_BYTES_MIN: u64 = 1 << 20;
 const CLEAN_BYTES_MAX: u64 = 64 << 20;
 /// Bytes to and from devices below which a commit's duration says little about their rate.
@@ -49,8 +52,9 @@ impl Pace {
         self.bytes() * (share_ns / 1000) / (CLEAN_NS / 1000)
     }
 
-    /// A commit read and wrote `bytes` in `ns` nanoseconds: sets what the cleaner may copy in the next one, a read and a write a
-    /// byte. Smoothed, so that one slow flush does not stop the cleaner.
+    /// A commit read and wrote `bytes` in `ns` nanoseconds: sets what the cleaner may copy in the
+    /// next one, a read and a write a byte. Smoothed, so that one slow flush does not stop the
+    /// cleaner.
     pub fn observe(&self, bytes: u64, ns: u64) {
         if bytes < RATED_BYTES {
             return;

@@ -15,13 +15,16 @@ use crate::stream::OpenSegment;
 /// Reads below this are not worth the few bytes that alignment costs.
 const ALIGNED_BYTES_MIN: usize = 64 << 10;
 
-/// Places looked up for one read before it gives up: each time the cleaner must have moved the block meanwhile.
+/// Places looked up for one read before it gives up: each time the cleaner must have moved the
+/// block meanwhile.
 const LOOKUPS_MAX: usize = 4;
 
-/// Longest block of which a copy is kept when it may be wrong: nodes of trees are shorter, and copies of content are useless.
+/// Longest block of which a copy is kept when it may be wrong: nodes of trees are shorter, and
+/// copies of content are useless.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
+/// Bytes between two blocks that are read with them: a device takes longer to begin another
+/// transfer than to read these.
 pub const READ_GAP_MAX: u32 = 16 << 10;
 
 /// A part of a block's bytes and where they are.
@@ -49,8 +52,8 @@ impl Located {
 }
 
 impl Space {
-    /// Reads `len` bytes and lets `verify` judge them. Bytes that are rejected are looked for once more where the table
-    /// says they lie *now*: the cleaner may have moved them meanwhile.
+    /// Reads `len` bytes and lets `verify` judge them. Bytes that are rejected are looked for once
+    /// more where the table says they lie *now*: the cleaner may have moved them meanwhile.
     pub fn read<T, E>(
         &self,
         address: Address,
@@ -60,8 +63,9 @@ impl Space {
         self.read_keeping(0, address, len, verify)
     }
 
-    /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read a second and a third time to be put
-    /// together from the rest. Readers of bytes that are right as a rule do not copy for that.
+    /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read
+    /// a second and a third time to be put together from the rest. Readers of bytes that are right
+    /// as a rule do not copy for that.
     pub fn read_doubting<T, E>(
         &self,
         address: Address,
@@ -82,7 +86,8 @@ impl Space {
         let mut blank = false;
         let mut rejected: Option<(Buffer, usize)> = None;
         for _ in 0..LOOKUPS_MAX {
-            // Whole units, as they lie on the device: a transfer of those can go straight into the buffer.
+            // Whole units, as they lie on the device: a transfer of those can go straight into the
+            // buffer.
             let padded = self.geometry.units(len) * self.geometry.unit as usize;
             let parts = match self.locate(address, padded) {
                 Ok(parts) => parts,
@@ -209,7 +214,8 @@ impl Space {
         Ok((bytes, copy))
     }
 
-    /// Reads a part that is not in memory as it lies, into buffers that follow each other. Gives which copy of a mirror it is.
+    /// Reads a part that is not in memory as it lies, into buffers that follow each other. Gives
+    /// which copy of a mirror it is.
     pub(crate) fn read_part(
         &self,
         part: &Located,

@@ -1,12 +1,16 @@
-//! Segments of several columns: written in whole rows. A read takes the stored bytes, and reconstructs
-//! them from the other columns if they are wrong or missing.
+//! Segments of several columns: written in whole rows. A read takes the stored bytes, and
+//! reconstructs them from the other columns if they are wrong or missing.
 //!
 //! ## Invariants
-//! [redundant.1] A row is written once, whole: what a commit needs of it is filled up with dead units first.     `Space::pad_stream`
-//! [redundant.2] Only bytes that the caller accepted are written back, only into a segment whose slots are taken all the while, and only
-//!      by a pool that may write.                                                                       `Space::heal`
-//! [redundant.3] A device that failed is not asked again, and rows that were written since the last commit do not name it.
-//!                                                                                                      `Space::give_up_device`
+//! [redundant.1] A row is written once, whole: what a commit needs of it is filled up with dead
+//!      units first.
+//!      `Space::pad_stream`
+//! [redundant.2] Only bytes that the caller accepted are written back, only into a segment whose
+//!      slots are taken all the while, and only by a pool that may write.
+//!      `Space::heal`
+//! [redundant.3] A device that failed is not asked again, and rows that were written since the last
+//!      commit do not name it.
+//!      `Space::give_up_device`
 
 use crate::accounting::Wrong;
 use crate::devices::GivenUp;
@@ -38,12 +42,14 @@ impl Space {
         Columns::new(groups::layout(place), place.columns().map(of).collect())
     }
 
-    /// The same for a reader: which copy of a mirror is read first goes by the place, so that long reads go to all of them.
+    /// The same for a reader: which copy of a mirror is read first goes by the place, so that long
+    /// reads go to all of them.
     pub(crate) fn columns_of(&self, part: &Located) -> Columns {
         self.columns(part.segment, &part.place, part.column).starting_at(first_copy(part))
     }
 
-    /// Writes whole rows of an open redundant segment that its devices do not have, if they are at least `least` bytes.
+    /// Writes whole rows of an open redundant segment that its devices do not have, if they are at
+    /// least `least` bytes.
     pub(crate) fn write_rows(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
         let segment = std::sync::Arc::clone(&filling.segment);
         let bytes = segment.bytes.read().expect("no append panics");
@@ -112,8 +118,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes a device out of use because it failed. Rows written since the last commit name it no more [redundant.3]: what it holds of
-    /// them nobody knows.
+    /// Takes a device out of use because it failed. Rows written since the last commit name it no
+    /// more [redundant.3]: what it holds of them nobody knows.
     pub(crate) fn give_up_device(&self, device: DeviceId, reason: &str) {
         let Some(handle) = self.devices.get(device) else { return };
         let mut state = self.write_state();
@@ -220,8 +226,9 @@ impl Space {
         }
     }
 
-    /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes those anew that hold something else [redundant.2].
-    /// A read of one copy says nothing of the others. Returns the repaired bytes.
+    /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes
+    /// those anew that hold something else [redundant.2]. A read of one copy says nothing of the
+    /// others. Returns the repaired bytes.
     pub fn make_alike(&self, address: Address, bytes: &[u8]) -> u64 {
         let padded = self.geometry.units(bytes.len()) * self.geometry.unit as usize;
         let Ok(parts) = self.locate(address, padded) else { return 0 };
@@ -242,7 +249,8 @@ impl Space {
         repaired
     }
 
-    /// Writes accepted bytes back where something else was found, and counts that [redundant.2]. Gives how many.
+    /// Writes accepted bytes back where something else was found, and counts that [redundant.2].
+    /// Gives how many.
     fn heal(
         &self,
         address: Address,

@@ -1,8 +1,10 @@
-//! Where blocks lie that the cleaner has moved: runs of units, found by virtual and by physical address.
+//! Where blocks lie that the cleaner has moved: runs of units, found by virtual and by physical
+//! address.
 //!
-//! One run says that `units` units, known for ever as (`from_segment`, `from_unit`), lie at (`to_segment`, `to_unit`).
-//! Moving a moved run changes its target, so no lookup ever takes two steps. Units within a run may be dead (their
-//! bits in the target's row tell); a run disappears when all of them are.
+//! One run says that `units` units, known for ever as (`from_segment`, `from_unit`), lie at
+//! (`to_segment`, `to_unit`). Moving a moved run changes its target, so no lookup ever takes two
+//! steps. Units within a run may be dead (their bits in the target's row tell); a run disappears
+//! when all of them are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +82,8 @@ impl Relocations {
         self.by_from.iter().map(|(&from, &(to, units))| Run { from, to, units })
     }
 
-    /// Runs that moved `count` units known as `start` of `segment` and on, clipped to them, in order.
+    /// Runs that moved `count` units known as `start` of `segment` and on, clipped to them, in
+    /// order.
     pub fn moved_from(&self, segment: SegmentId, start: u32, count: u32) -> Vec<Run> {
         let before = self.by_from.range(..(segment, start)).next_back();
         let within = self.by_from.range((segment, start)..(segment, start + count));
@@ -92,7 +95,8 @@ impl Relocations {
             .collect()
     }
 
-    /// Runs that lie on `count` units of `segment` from `start`, clipped to them, in order of place.
+    /// Runs that lie on `count` units of `segment` from `start`, clipped to them, in order of
+    /// place.
     pub fn lying_on(&self, segment: SegmentId, start: u32, count: u32) -> Vec<Run> {
         let before = self.by_to.range(..(segment, start)).next_back();
         let within = self.by_to.range((segment, start)..(segment, start + count));
@@ -127,7 +131,8 @@ impl Relocations {
         true
     }
 
-    /// Notes a run that does not overlap any, joined with the runs before and after it if both addresses continue.
+    /// Notes a run that does not overlap any, joined with the runs before and after it if both
+    /// addresses continue.
     pub fn insert_joined(&mut self, mut run: Run) {
         let before =
             self.by_from.range(..run.from).next_back().map(|(&from, &(to, units))| Run { from, to, units });
@@ -157,7 +162,8 @@ impl Relocations {
         std::mem::take(&mut self.changed)
     }
 
-    /// Says which virtual addresses count as changed: after loading, those that only the tail knows.
+    /// Says which virtual addresses count as changed: after loading, those that only the tail
+    /// knows.
     pub fn set_changed(&mut self, changed: BTreeSet<Unit>) {
         self.changed = changed;
     }

@@ -40,7 +40,8 @@ pub(crate) struct Emptied {
     pub committing: bool,
 }
 
-/// A column that its segment's row does not name any more, but which the last committed root may name.
+/// A column that its segment's row does not name any more, but which the last committed root may
+/// name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostColumn {
     pub segment: SegmentId,

@@ -1,23 +1,29 @@
-//! Two sides of a pool: its normal groups, and its special ones, if it has any (ZFS: allocation classes, `vdev_alloc_bias`).
+//! Two sides of a pool: its normal groups, and its special ones, if it has any (ZFS: allocation
+//! classes, `vdev_alloc_bias`).
 //!
-//! | class                             | where a new segment goes                                                  |
-//! |-----------------------------------|---------------------------------------------------------------------------|
-//! | metadata of datasets, of the pool | a special group with a free slot, else a normal one                       |
+//! | class                             | where a new segment goes |
+//! |-----------------------------------|---|
+//! | metadata of datasets, of the pool | a special group with a free slot, else a normal one |
 //! | content in small blocks           | a special group, as long as a quarter of that side is free and metadata has what it may need; else it is stored as content |
-//! | content, what was cleaned, the log | a normal group                                                            |
+//! | content, what was cleaned, the log | a normal group |
 //!
-//! Content that does not fit on the normal side is refused, however much is free on the other: on the special side slots would be used up by
-//! what is written once and read in order, as everything that is free is written before anything is cleaned.
+//! Content that does not fit on the normal side is refused, however much is free on the other: on
+//! the special side slots would be used up by what is written once and read in order, as everything
+//! that is free is written before anything is cleaned.
 //!
 //! ## Invariants
-//! [sides.1] A segment of content or of the log never lies on a special group.                     assert: `Table::check`
-//! [sides.2] Admission counts the normal side alone, less what metadata needs beyond what the special side has free: so what is let in finds
-//! room whatever becomes of the special side, and a special side that is full, or too small, is slower and nothing else.
-//! [sides.3] Content in small blocks leaves to metadata what [sides.2] counts on.                        `Table::small_floor`
+//! [sides.1] A segment of content or of the log never lies on a special group.
+//!      assert: `Table::check`
+//! [sides.2] Admission counts the normal side alone, less what metadata needs beyond what the
+//!      special side has free: so what is let in finds room whatever becomes of the special side,
+//!      and a special side that is full, or too small, is slower and nothing else.
+//! [sides.3] Content in small blocks leaves to metadata what [sides.2] counts on.
+//!      `Table::small_floor`
 //!
-//! Each side is cleaned by its own need: a special side whose slots all hold something dead would send metadata to the other one. It is
-//! cleaned in commits that are made anyway, and only of victims of which an eighth is dead: where nearly all of it lives, the other side
-//! takes what is too much, and cleaning would gain nothing.
+//! Each side is cleaned by its own need: a special side whose slots all hold something dead would
+//! send metadata to the other one. It is cleaned in commits that are made anyway, and only of
+//! victims of which an eighth is dead: where nearly all of it lives, the other side takes what is
+//! too much, and cleaning would gain nothing.
 
 use crate::Class;
 use crate::geometry::signed;
@@ -26,7 +32,8 @@ use crate::row::Row;
 use crate::side::{Headroom, Side};
 use crate::table::Table;
 
-/// Part of the special side that content in small blocks leaves to metadata. OpenZFS: `special_class_metadata_reserve_pct`, 25.
+/// Part of the special side that content in small blocks leaves to metadata. OpenZFS:
+/// `special_class_metadata_reserve_pct`, 25.
 const METADATA_SHARE: u32 = 4;
 
 impl Table {

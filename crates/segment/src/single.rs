@@ -1,5 +1,5 @@
-//! Blocks on single devices. Only the pointer to a block knows its hash, so a scrub reads these devices
-//! block by block, and repairs a block only from another copy of it.
+//! Blocks on single devices. Only the pointer to a block knows its hash, so a scrub reads these
+//! devices block by block, and repairs a block only from another copy of it.
 
 use steadfast_device::SegmentPlace;
 use steadfast_format::{Address, Column, Placement};
@@ -14,8 +14,9 @@ impl Space {
         parts.iter().any(|part| part.open.is_none() && matches!(part.place, Placement::Plain(_)))
     }
 
-    /// Writes a block's bytes once more where they lie, on single devices. The caller knows that they are right, and that nothing is
-    /// committed meanwhile: sync context only. False if it does not lie so, or a device refuses.
+    /// Writes a block's bytes once more where they lie, on single devices. The caller knows that
+    /// they are right, and that nothing is committed meanwhile: sync context only. False if it does
+    /// not lie so, or a device refuses.
     pub fn rewrite(&self, address: Address, bytes: &[u8]) -> bool {
         let padded = self.geometry.units(bytes.len()) * self.geometry.unit as usize;
         let Ok(parts) = self.locate(address, padded) else { return false };

@@ -22,7 +22,8 @@ impl Slots {
         Slots { taken, total, free: total, hint: 0 }
     }
 
-    /// Adds free slots until there are `total`; gives how many were added, 0 if there are as many already.
+    /// Adds free slots until there are `total`; gives how many were added, 0 if there are as many
+    /// already.
     pub fn grow(&mut self, total: u32) -> u32 {
         let added = total.saturating_sub(self.total);
         if added > 0 {

@@ -22,8 +22,8 @@ use crate::row::Unallocated;
 use crate::stream::{OpenSegment, SpareBuffers, Stream};
 use crate::table::Table;
 
-/// The space of a pool: every segment on every device. Shared by all threads; `free`, `clean`, `drop_owner` and the hooks of
-/// a commit belong to the one sync that runs at a time.
+/// The space of a pool: every segment on every device. Shared by all threads; `free`, `clean`,
+/// `drop_owner` and the hooks of a commit belong to the one sync that runs at a time.
 pub struct Space {
     pub(crate) env: Env,
     pub(crate) geometry: Geometry,
@@ -56,7 +56,8 @@ pub(crate) struct State {
     /// Living share of the victims of late: what a slot costs.
     pub victim_live: f64,
     pub cleaner_room: CleanerRoom,
-    /// Narrow segments were emptied by the last commit for what their slots are worth, so the next one may find more.
+    /// Narrow segments were emptied by the last commit for what their slots are worth, so the next
+    /// one may find more.
     pub widening: bool,
     /// Bytes of the last tail at most.
     pub tail_bytes: u64,
@@ -76,17 +77,21 @@ impl Space {
     /// Slots kept out of the capacity, at least.
     pub const RESERVE_SLOTS_MIN: u32 = 12;
 
-    /// The same if a device takes whole objects only: each commit then takes slots for streams that others have open.
+    /// The same if a device takes whole objects only: each commit then takes slots for streams that
+    /// others have open.
     pub const RESERVE_SLOTS_MIN_OBJECTS: u32 = 24;
 
-    /// Free slots that admission leaves to the cleaner, besides what the commit needs: with the margin, one to copy into when
-    /// both of the pool's own streams need their next one. So the cleaner always gets on.
+    /// Free slots that admission leaves to the cleaner, besides what the commit needs: with the
+    /// margin, one to copy into when both of the pool's own streams need their next one. So the
+    /// cleaner always gets on.
     pub(crate) const CLEANER_SLOTS: u32 = 2;
 
-    /// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
+    /// Slots that one owner's streams keep open at most (data, copies of metadata, what was
+    /// cleaned).
     pub(crate) const STREAMS_PER_OWNER: u32 = 4;
 
-    /// The empty space of a new pool of single devices, or what [`Space::bootstrap`] begins to fill at import.
+    /// The empty space of a new pool of single devices, or what [`Space::bootstrap`] begins to fill
+    /// at import.
     #[must_use]
     pub fn new(geometry: Geometry, devices: Vec<(DeviceId, u32, SharedDevice)>, env: Env) -> Space {
         let single = |(id, slots, device)| GroupSpec {
@@ -134,8 +139,8 @@ impl Space {
         space
     }
 
-    /// Adds an empty group of devices. False if an id is taken or the pool has as many devices as a label lists. One caller at a
-    /// time; nothing is placed on it before this returns.
+    /// Adds an empty group of devices. False if an id is taken or the pool has as many devices as a
+    /// label lists. One caller at a time; nothing is placed on it before this returns.
     pub fn add_group(&self, group: GroupSpec) -> bool {
         let _sync = lock(&self.sync);
         let known = |member: &MemberSpec| self.devices.get(member.id).is_some();
@@ -166,26 +171,27 @@ impl Space {
         })
     }
 
-    /// Whether segments may have fewer columns than their group, where that uses what larger devices have (decision 0115). Known before
-    /// [`Space::bootstrap`].
+    /// Whether segments may have fewer columns than their group, where that uses what larger
+    /// devices have (decision 0115). Known before [`Space::bootstrap`].
     pub fn set_uneven(&self, on: bool) {
         self.write_state().table.set_uneven(on);
     }
 
-    /// True if a device is known and neither written nor read. One that is about to be added is not.
+    /// True if a device is known and neither written nor read. One that is about to be added is
+    /// not.
     #[must_use]
     pub fn is_out_of_use(&self, device: DeviceId) -> bool {
         self.devices.get(device).is_some_and(|handle| handle.in_use().is_none())
     }
 
-    /// Whether what is found wrong may be written anew: not by a pool that is read only, or that may have lost its devices to
-    /// another daemon.
+    /// Whether what is found wrong may be written anew: not by a pool that is read only, or that
+    /// may have lost its devices to another daemon.
     pub fn set_healing(&self, on: bool) {
         self.healing.store(on, Ordering::Relaxed);
     }
 
-    /// Takes a device out of use: nothing is read from it or written to it, and rows written since the last commit do without it.
-    /// False if its group cannot do without it.
+    /// Takes a device out of use: nothing is read from it or written to it, and rows written since
+    /// the last commit do without it. False if its group cannot do without it.
     pub fn take_out(&self, device: DeviceId) -> bool {
         let Some(handle) = self.devices.get(device) else { return false };
         let mut state = self.write_state();
@@ -230,7 +236,8 @@ impl Space {
         self.devices.iter().map(|(id, _)| *id).max().unwrap_or(DeviceId(0))
     }
 
-    /// Whether so many devices more can be added before the next import: those that have left since the last one count too.
+    /// Whether so many devices more can be added before the next import: those that have left since
+    /// the last one count too.
     #[must_use]
     pub fn has_places(&self, devices: usize) -> bool {
         self.devices.has_places(devices)
@@ -258,7 +265,8 @@ impl Space {
         self.healing.load(Ordering::Relaxed)
     }
 
-    /// Gives a device that has grown as many slots as it has now; it never loses any. Gives how many it gained.
+    /// Gives a device that has grown as many slots as it has now; it never loses any. Gives how
+    /// many it gained.
     pub fn grow_device(&self, id: DeviceId, slots: u32) -> u32 {
         let _sync = lock(&self.sync);
         self.write_state().table.grow_device(id, slots)
@@ -295,7 +303,8 @@ impl Space {
         self.read_state().table.is_known(segment)
     }
 
-    /// Frees all blocks of an owner without reading any of them (decision 0003). Sync context only. Gives the bytes freed.
+    /// Frees all blocks of an owner without reading any of them (decision 0003). Sync context only.
+    /// Gives the bytes freed.
     pub fn drop_owner(&self, owner: DatasetId) -> u64 {
         let _sync = lock(&self.sync);
         for class in Class::ALL {
@@ -317,8 +326,8 @@ impl Space {
         self.devices.iter().map(|(&id, handle)| (id, handle.counters.snapshot())).collect()
     }
 
-    /// Counts a block whose bytes are those that were written, and that its key does not open, against the first device that it
-    /// lies on.
+    /// Counts a block whose bytes are those that were written, and that its key does not open,
+    /// against the first device that it lies on.
     pub fn note_authentication(&self, address: Address) {
         let parts = self.locate(address, 1).unwrap_or_default();
         if let Some(handle) = parts.first().and_then(|part| self.devices.get(part.device())) {
@@ -326,7 +335,8 @@ impl Space {
         }
     }
 
-    /// Forgets counted errors (`zpool clear`), of these devices or of all if none is named; what could not be read is tried again.
+    /// Forgets counted errors (`zpool clear`), of these devices or of all if none is named; what
+    /// could not be read is tried again.
     pub fn clear_errors(&self, devices: &[DeviceId]) {
         self.retry_unreadable();
         for (id, handle) in self.devices.iter() {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Column, DeviceId, Placement, SegmentId};
 
-/// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
+/// Pieces in which open segments go to a device: large enough to stream, small enough not to stall
+/// an append.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 /// A segment that is being filled. Readers share it; only its stream appends.
@@ -57,8 +58,8 @@ impl OpenSegment {
     }
 }
 
-/// Buffers of closed segments, kept for the next ones: memory that was touched once need not be touched anew by the kernel,
-/// which costs more than writing into it.
+/// Buffers of closed segments, kept for the next ones: memory that was touched once need not be
+/// touched anew by the kernel, which costs more than writing into it.
 #[derive(Debug, Default)]
 pub(crate) struct SpareBuffers {
     buffers: Mutex<Vec<Buffer>>,

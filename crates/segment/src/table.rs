@@ -1,5 +1,5 @@
-//! The segment table: the place of each segment, its living units, and its changes. Pure logic; no device is touched here.
-//! Theory and invariants are in the crate's documentation.
+//! The segment table: the place of each segment, its living units, and its changes. Pure logic; no
+//! device is touched here. Theory and invariants are in the crate's documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,8 +79,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Groups of devices, each with its redundancy, the columns of a new segment, the bytes of a slot, and its devices with their
-    /// slots and whether they are in use.
+    /// Groups of devices, each with its redundancy, the columns of a new segment, the bytes of a
+    /// slot, and its devices with their slots and whether they are in use.
     pub fn new(geometry: Geometry) -> Table {
         Table {
             geometry,

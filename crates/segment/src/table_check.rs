@@ -8,7 +8,8 @@ use crate::side::Side;
 use crate::table::Table;
 
 impl Table {
-    /// Verifies every invariant of the table. Costs a pass over everything; for tests and for `inspect`.
+    /// Verifies every invariant of the table. Costs a pass over everything; for tests and for
+    /// `inspect`.
     pub fn check(&self) -> Result<(), String> {
         let mut taken: BTreeMap<(DeviceId, u32), SegmentId> = BTreeMap::new();
         let mut live_by_group = vec![0; self.groups.len()];

@@ -65,8 +65,9 @@ impl Table {
         Ok(())
     }
 
-    /// The group on which a stored segment lies: its devices are there and of one group, its slots exist, and its columns are
-    /// as many, as large and as far apart as they should be: of one with parity there may be fewer, which hold less [uneven.1].
+    /// The group on which a stored segment lies: its devices are there and of one group, its slots
+    /// exist, and its columns are as many, as large and as far apart as they should be: of one with
+    /// parity there may be fewer, which hold less [uneven.1].
     pub fn check_place(
         &self,
         segment: SegmentId,
@@ -116,7 +117,8 @@ impl Table {
         Ok(group)
     }
 
-    /// Extends a loaded segment by the block of the tail itself, which was appended after its row was computed.
+    /// Extends a loaded segment by the block of the tail itself, which was appended after its row
+    /// was computed.
     pub fn load_tail_block(&mut self, address: Address, bytes: usize) -> Result<(), TableError> {
         let wrong = TableError::TailPlace { address };
         let (unit, units) = self.units_of(address, bytes).map_err(|Unallocated| wrong.clone())?;
@@ -152,9 +154,10 @@ impl Table {
         Ok(())
     }
 
-    /// All is loaded. The tail's `rows` and `runs` are not in the meta tree yet and counts as changed; rows without
-    /// life are retired; ids skip what an uncommitted txg can have used, which is no more than there are slots: of a narrow group no more
-    /// than those of all its devices, as a segment may leave what it has on each of them.
+    /// All is loaded. The tail's `rows` and `runs` are not in the meta tree yet and counts as
+    /// changed; rows without life are retired; ids skip what an uncommitted txg can have used,
+    /// which is no more than there are slots: of a narrow group no more than those of all its
+    /// devices, as a segment may leave what it has on each of them.
     pub fn finish_load(
         &mut self,
         rows: &BTreeSet<SegmentId>,

@@ -1,29 +1,42 @@
-//! Groups with parity on devices of different sizes. The extra slots of larger devices hold *narrow*
-//! segments, of fewer columns. They hold less: of k columns of data each holds a k-th of a slot. So
-//! space is counted in units. Reasons and proofs: `docs/decisions/0115-uneven-devices.md`; the
-//! arithmetic: `widths.rs`.
+//! Groups with parity on devices of different sizes. The extra slots of larger devices hold
+//! *narrow* segments, of fewer columns. They hold less: of k columns of data each holds a k-th of a
+//! slot. So space is counted in units. Reasons and proofs: `docs/decisions/0115-uneven-devices.md`;
+//! the arithmetic: `widths.rs`.
 //!
 //! ## Definitions
-//! *Narrow group*: one in which new segments may be narrow, because the group holds more so. *Narrow row*: a segment with fewer columns than
-//! its group has by now, whatever became of the group. *Reachable*: what the segments of a group hold when they are full, and what can still
-//! be placed there.
+//! *Narrow group*: one in which new segments may be narrow, because the group holds more so.
+//! *Narrow row*: a segment with fewer columns than its group has by now, whatever became of the
+//! group. *Reachable*: what the segments of a group hold when they are full, and what can still be
+//! placed there.
 //!
 //! ## Invariants
-//! [uneven.1] A segment with parity has between parity + 1 and `width` columns on as many devices, and is filled to what these hold at most.
-//!                                                                    `Table::check_place`, `Table::load_row`; assert: `Table::check`
-//! [uneven.2] Placing a segment lowers what its group counts as free by what that segment holds, in columns of data; but for the log, for a tail that
-//!      fits into wide segments only, and while a device is replaced.                                              test
-//! [uneven.3] A commit that frees a segment raises it by that at least.                                                  test
-//! [uneven.4] A segment lacks columns only for devices that are away, and no more than its parity: a narrow one survives what any other does.
-//!                                                                                                  `Table::take_narrow`; test
-//! [uneven.5] The units kept out of the capacity are free or dead: capacity is the reachable units less them.            `Table::reachable_of`
-//! [uneven.6] Every narrow segment takes any block, and a tail: it holds a third of a slot at least, and in groups without narrow rows twice the last
-//!      tail, so that none come to be where tails are longer. Where there are some such a tail takes a wider segment.  `Table::widths`
-//! [uneven.7] In a group of as many devices as columns those that fail change nothing that admission counts, and find room for every column that was
-//!      written without them when they are back, whoever writes first. A device that comes in the stead of another has room for what that one held.
-//!                                                                                    `Table::members`, `Table::meant`; test
-//! [uneven.8] Without the feature, and in groups that hold no more by it, the table decides as it did before there were narrow segments. (What a
-//!      group of more devices than columns can come to is counted as it lies in any case.)
+//! [uneven.1] A segment with parity has between parity + 1 and `width` columns on as many devices,
+//!      and is filled to what these hold at most.
+//!      `Table::check_place`, `Table::load_row`; assert: `Table::check`
+//! [uneven.2] Placing a segment lowers what its group counts as free by what that segment holds, in
+//!      columns of data; but for the log, for a tail that fits into wide segments only, and while a
+//!      device is replaced.
+//!      test
+//! [uneven.3] A commit that frees a segment raises it by that at least.
+//!      test
+//! [uneven.4] A segment lacks columns only for devices that are away, and no more than its parity:
+//!      a narrow one survives what any other does.
+//!      `Table::take_narrow`; test
+//! [uneven.5] The units kept out of the capacity are free or dead: capacity is the reachable units
+//!      less them.
+//!      `Table::reachable_of`
+//! [uneven.6] Every narrow segment takes any block, and a tail: it holds a third of a slot at
+//!      least, and in groups without narrow rows twice the last tail, so that none come to be where
+//!      tails are longer. Where there are some such a tail takes a wider segment.
+//!      `Table::widths`
+//! [uneven.7] In a group of as many devices as columns those that fail change nothing that
+//!      admission counts, and find room for every column that was written without them when they
+//!      are back, whoever writes first. A device that comes in the stead of another has room for
+//!      what that one held.
+//!      `Table::members`, `Table::meant`; test
+//! [uneven.8] Without the feature, and in groups that hold no more by it, the table decides as it
+//!      did before there were narrow segments. (What a group of more devices than columns can come
+//!      to is counted as it lies in any case.)
 
 use crate::Class;
 use crate::commit_room::leaf_units;
@@ -37,11 +50,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use steadfast_format::{Column, DeviceId, Placement, SegmentId};
 
-/// A group has narrow segments if they add this part of what whole ones come to, and more than a whole one: less is what the log leaves of
-/// devices that are alike, or what they have beyond whole segments if there are more of them than columns.
+/// A group has narrow segments if they add this part of what whole ones come to, and more than a
+/// whole one: less is what the log leaves of devices that are alike, or what they have beyond whole
+/// segments if there are more of them than columns.
 const GAIN_SHARE: u64 = 64;
 
-/// A narrow segment holds this part of a slot at least: a block may be as long as a quarter, and each segment may end with a rest of one.
+/// A narrow segment holds this part of a slot at least: a block may be as long as a quarter, and
+/// each segment may end with a rest of one.
 const NARROW_SHARE: u32 = 3;
 
 /// A device of a group on which the next segment may have a column.
@@ -68,7 +83,8 @@ impl Table {
         (0..self.groups.len()).for_each(|index| self.recount(index));
     }
 
-    /// Counts what a group can take. Not while a table is being loaded, which ends with counting all.
+    /// Counts what a group can take. Not while a table is being loaded, which ends with counting
+    /// all.
     pub fn recount(&mut self, index: usize) {
         if !self.loading {
             self.groups[index].counts = self.count(index);
@@ -120,9 +136,10 @@ impl Table {
         }
     }
 
-    /// False if devices of so many slots gain nothing by narrow segments, and there are none. A narrow group stays one until it has no narrow
-    /// rows, and what is free is in whole segments: else what a commit gives back of narrow ones, or what already lives in them, would count
-    /// for nothing once devices are alike.
+    /// False if devices of so many slots gain nothing by narrow segments, and there are none. A
+    /// narrow group stays one until it has no narrow rows, and what is free is in whole segments:
+    /// else what a commit gives back of narrow ones, or what already lives in them, would count for
+    /// nothing once devices are alike.
     fn may_be_narrow(&self, group: &Group, all: &[u32]) -> bool {
         let alike = all.len() == group.width as usize && all.iter().all(|slots| *slots == all[0]);
         !alike || group.counts.narrow || group.narrow_rows > 0
@@ -156,8 +173,9 @@ impl Table {
         self.widths(group).filter(|_| group.counts.narrow)
     }
 
-    /// A tail took so many units: narrow segments of groups that have none yet will have to hold twice as much [uneven.6]. In powers of two, and with
-    /// some play, so that what groups count seldom changes because of it.
+    /// A tail took so many units: narrow segments of groups that have none yet will have to hold
+    /// twice as much [uneven.6]. In powers of two, and with some play, so that what groups count
+    /// seldom changes because of it.
     pub fn note_tail(&mut self, units: u32) {
         let wanted = units.saturating_mul(2).checked_next_power_of_two().unwrap_or(u32::MAX);
         if wanted > self.tail_units || wanted < self.tail_units / 2 {
@@ -168,12 +186,13 @@ impl Table {
         }
     }
 
-    /// The devices on which the next segment may have a column, those with most free slots first. Of as many as are lacking to a whole segment
-    /// those that are away count as if they were there [uneven.7]. Room for the columns that rows lack is kept free where they are to be built.
+    /// The devices on which the next segment may have a column, those with most free slots first.
+    /// Of as many as are lacking to a whole segment those that are away count as if they were there
+    /// [uneven.7]. Room for the columns that rows lack is kept free where they are to be built.
     /// Columns on devices that leave, or that a spare stands in for, count for the newest present
-    /// devices, which were added in their stead; the rest of the leaving columns count for any.
-    /// For an absent device that others make up for, as there are more devices than columns, no
-    /// more is kept than the newest ones have: it may never come back.
+    /// devices, which were added in their stead; the rest of the leaving columns count for any. For
+    /// an absent device that others make up for, as there are more devices than columns, no more is
+    /// kept than the newest ones have: it may never come back.
     fn members(&self, index: usize) -> Vec<Member> {
         let group = &self.groups[index];
         let of = |wanted: fn(&DeviceSpace) -> bool, here: bool| -> Vec<Member> {
@@ -184,7 +203,8 @@ impl Table {
         let mut here = of(DeviceSpace::usable, true);
         let mut away = of(|space| !space.in_use && !space.leaving, false);
         for member in &mut away {
-            // Slots that rows lost since the last commit are among what is owed, and free with the next.
+            // Slots that rows lost since the last commit are among what is owed, and free with the
+            // next.
             let space = &self.devices[&member.device];
             member.free = member.free.saturating_add(space.lost).saturating_sub(space.owed);
         }
@@ -205,7 +225,8 @@ impl Table {
         lower(&mut here[..newest], moving.min(room));
         lower(&mut here, leaving.saturating_sub(room));
         for member in &mut here {
-            // If it came back before the next commit, a part of what is owed gets slots that it lost.
+            // If it came back before the next commit, a part of what is owed gets slots that it
+            // lost.
             let space = &self.devices[&member.device];
             member.free = member.free.saturating_sub(space.owed.saturating_sub(space.lost));
         }
@@ -217,8 +238,9 @@ impl Table {
         here
     }
 
-    /// Sees to it that of each column that rows of a group with narrow segments lack it is known where it is to be built. When a device comes,
-    /// goes or grows, and at import: a pass over all rows, if any is missing. Those with least choice go first.
+    /// Sees to it that of each column that rows of a group with narrow segments lack it is known
+    /// where it is to be built. When a device comes, goes or grows, and at import: a pass over all
+    /// rows, if any is missing. Those with least choice go first.
     pub fn settle_owed(&mut self, index: usize) {
         self.recount(index);
         if self.loading || self.groups[index].missing == 0 || !self.is_narrow_group(index) {
@@ -246,8 +268,9 @@ impl Table {
         self.recount(index);
     }
 
-    /// Finds devices for columns that a row lacks: those that are away, for which it was made so, or else others; those with most slots that
-    /// nobody waits for. The log is not mended. The group is counted anew by the caller.
+    /// Finds devices for columns that a row lacks: those that are away, for which it was made so,
+    /// or else others; those with most slots that nobody waits for. The log is not mended. The
+    /// group is counted anew by the caller.
     pub fn assign_missing(&mut self, id: SegmentId) {
         let Some(row) = self.rows.get(&id).filter(|row| row.class != Class::Log) else { return };
         let missing = row.missing() as usize;
@@ -268,7 +291,8 @@ impl Table {
         chosen.into_iter().for_each(|device| self.mean(id, device));
     }
 
-    /// Whether columns may be built on a device, now or when it is back: not if it leaves, or is away and others make up for it.
+    /// Whether columns may be built on a device, now or when it is back: not if it leaves, or is
+    /// away and others make up for it.
     pub fn is_awaited(&self, device: DeviceId) -> bool {
         let Some(space) = self.devices.get(&device).filter(|space| !space.leaving) else { return false };
         let group = &self.groups[space.group];
@@ -276,7 +300,8 @@ impl Table {
         space.in_use || usable() < group.width as usize
     }
 
-    /// A column that a row lacks is to be built on a device. Its group is counted anew by the caller.
+    /// A column that a row lacks is to be built on a device. Its group is counted anew by the
+    /// caller.
     pub fn mean(&mut self, id: SegmentId, device: DeviceId) {
         let narrow = |row: &Row| row.class != Class::Log && self.is_narrow_group(row.group);
         if !self.rows.get(&id).is_some_and(narrow) {
@@ -313,8 +338,8 @@ impl Table {
         self.members(index).into_iter().map(|member| member.free).collect()
     }
 
-    /// Takes slots for a segment: in as many columns as lose nothing of what the group can hold, and as are needed for a block of so many
-    /// units.
+    /// Takes slots for a segment: in as many columns as lose nothing of what the group can hold,
+    /// and as are needed for a block of so many units.
     pub fn take_columns(
         &mut self,
         index: usize,
@@ -328,8 +353,8 @@ impl Table {
         }
     }
 
-    /// The columns are on the devices with most free slots, turned as those of whole segments are. Those of devices that are away are
-    /// missing; they are the last, as parity is missed least.
+    /// The columns are on the devices with most free slots, turned as those of whole segments are.
+    /// Those of devices that are away are missing; they are the last, as parity is missed least.
     fn take_narrow(
         &mut self,
         index: usize,
@@ -450,13 +475,14 @@ impl Table {
         self.of_side(side).map(|group| group.emptied_units).sum()
     }
 
-    /// Units that what lies on a side can come to, as it lies [uneven.5]: a group with narrow rows would hold more if these were written anew.
+    /// Units that what lies on a side can come to, as it lies [uneven.5]: a group with narrow rows
+    /// would hold more if these were written anew.
     pub fn reachable_of(&self, side: Side) -> u64 {
         self.of_side(side).map(|group| group.reachable(self.geometry)).sum()
     }
 
-    /// The same of the normal side, if a device of a group there had so many slots and all was written anew; `None` of a device whose group is
-    /// not of those that make narrow segments.
+    /// The same of the normal side, if a device of a group there had so many slots and all was
+    /// written anew; `None` of a device whose group is not of those that make narrow segments.
     pub fn reachable_with(&self, device: DeviceId, slots: u32) -> Option<u64> {
         let index = self.devices.get(&device)?.group;
         let group = &self.groups[index];
@@ -474,15 +500,16 @@ impl Table {
         Some(others + group.units_in(columns, self.geometry))
     }
 
-    /// Units of each stream of metadata that may be lost to rests of narrow segments, beside the one of a whole segment: no node goes across
-    /// the end of one. 0 if there are no narrow groups.
+    /// Units of each stream of metadata that may be lost to rests of narrow segments, beside the
+    /// one of a whole segment: no node goes across the end of one. 0 if there are no narrow groups.
     pub fn rest_units(&self) -> i64 {
         let slot = u64::from(self.geometry.slot_units());
         let further = slot.div_ceil(self.least_segment_units()) - 1;
         signed(further * leaf_units(self.geometry))
     }
 
-    /// The same, and a narrow segment: with these rests a stream may need one more than its share comes to, of which it fills little.
+    /// The same, and a narrow segment: with these rests a stream may need one more than its share
+    /// comes to, of which it fills little.
     pub fn spare_units(&self) -> i64 {
         match self.rest_units() {
             0 => 0,
@@ -502,7 +529,8 @@ impl Table {
         least.unwrap_or(self.geometry.slot_units().into())
     }
 
-    /// Units of the smallest segment that may be made on a side, and segments at most; `None` if there are no narrow groups.
+    /// Units of the smallest segment that may be made on a side, and segments at most; `None` if
+    /// there are no narrow groups.
     pub fn narrow_segments(&self, side: Side) -> Option<(u64, u64)> {
         let (mut least, mut segments) = (None, 0);
         for (index, group) in self.groups.iter().enumerate().filter(|(_, group)| group.side() == side) {
@@ -516,8 +544,9 @@ impl Table {
         least.map(|least| (least, segments))
     }
 
-    /// Units that come back when a segment is emptied: what it holds, or more where its slots complete what others have free (lemma 4). For
-    /// the cleaner. It is the figure of one segment alone: of several that compete for a free slot all look worth it once.
+    /// Units that come back when a segment is emptied: what it holds, or more where its slots
+    /// complete what others have free (lemma 4). For the cleaner. It is the figure of one segment
+    /// alone: of several that compete for a free slot all look worth it once.
     pub fn worth_units(&self, row: &Row, known: &mut SlotUnits) -> u32 {
         let (holds, group) = (self.capacity_units(row), &self.groups[row.group]);
         if group.narrow_rows == 0 || !self.is_narrow(row) {
@@ -608,8 +637,9 @@ impl Group {
     /// Units that its segments can come to, as they lie.
     pub fn reachable(&self, geometry: Geometry) -> u64 {
         let Counts { free_columns, total_units, narrow, surplus, .. } = self.counts;
-        // Where there are more devices than columns free slots may all be on one of them, as after it took the place of a smaller one: until
-        // columns have moved there (`Space::level`) nothing can be placed on them.
+        // Where there are more devices than columns free slots may all be on one of them, as after
+        // it took the place of a smaller one: until columns have moved there (`Space::level`)
+        // nothing can be placed on them.
         if narrow || surplus || self.narrow_rows > 0 {
             total_units.min(self.units_in(self.held_columns + free_columns, geometry))
         } else {
@@ -618,7 +648,8 @@ impl Group {
     }
 }
 
-/// Whether a group holds so much more with narrow segments than with whole ones, in columns of data, that it has some.
+/// Whether a group holds so much more with narrow segments than with whole ones, in columns of
+/// data, that it has some.
 fn is_gain(best: u64, whole: u64, data: u64) -> bool {
     best > whole + (whole / GAIN_SHARE).max(data)
 }

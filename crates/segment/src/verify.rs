@@ -13,7 +13,8 @@ use crate::space::Space;
 /// Something wrong with the columns of one segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ColumnFault {
-    /// Its row in the table names no device for a column. (The caller knows the devices that the pool does without.)
+    /// Its row in the table names no device for a column. (The caller knows the devices that the
+    /// pool does without.)
     Missing {
         /// Which column.
         column: usize,
@@ -60,8 +61,9 @@ pub enum ColumnFault {
 }
 
 impl Space {
-    /// Reads all columns of a closed segment and compares them: with the checksums `sums` where the segment has some, and parity and
-    /// copies with each other. Tells what is wrong and changes nothing. Segments of one column have nothing to compare.
+    /// Reads all columns of a closed segment and compares them: with the checksums `sums` where the
+    /// segment has some, and parity and copies with each other. Tells what is wrong and changes
+    /// nothing. Segments of one column have nothing to compare.
     pub fn verify_columns(
         &self,
         id: SegmentId,
@@ -102,7 +104,8 @@ impl Space {
 }
 
 impl SegmentRepair {
-    /// True if the parity of a row, of which every column was read, is that of its data; or if its copies are alike.
+    /// True if the parity of a row, of which every column was read, is that of its data; or if its
+    /// copies are alike.
     fn fits_together(&self, row: usize) -> bool {
         let at = row * self.chunk..(row + 1) * self.chunk;
         let chunks: Option<Vec<&[u8]>> =

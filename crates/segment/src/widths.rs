@@ -10,8 +10,9 @@
 //! U(m) = min(most × m, sum over devices of min(free, m))
 //! ```
 //!
-//! slots, and `U(m) - parity × m` of these are data. That is concave in m, so the best m is found by halving. A width for the next segment
-//! that loses nothing always exists; the widest of these is taken, as long rows are fast and cost little parity.
+//! slots, and `U(m) - parity × m` of these are data. That is concave in m, so the best m is found
+//! by halving. A width for the next segment that loses nothing always exists; the widest of these
+//! is taken, as long rows are fast and cost little parity.
 
 use crate::groups::formable;
 
@@ -24,7 +25,8 @@ pub(crate) struct Widths {
     pub most: u32,
 }
 
-/// The most that devices with some free slots can hold, in columns of data, and the fewest segments that do.
+/// The most that devices with some free slots can hold, in columns of data, and the fewest segments
+/// that do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct WidestFit {
     pub segments: u64,
@@ -32,15 +34,16 @@ pub(crate) struct WidestFit {
 }
 
 impl Widths {
-    /// Columns of data of so many segments at most, each of them as wide as free slots allow (lemma 1).
+    /// Columns of data of so many segments at most, each of them as wide as free slots allow (lemma
+    /// 1).
     fn data_of(self, free: &[u32], segments: u64) -> u64 {
         let all: u64 = free.iter().map(|&free| u64::from(free).min(segments)).sum();
         let taken = all.min(segments * u64::from(self.most));
         taken.saturating_sub(segments * u64::from(self.parity))
     }
 
-    /// The most that so many free slots on each device hold. The first number of segments that one more does not better is the
-    /// best, as what they hold is concave in their number.
+    /// The most that so many free slots on each device hold. The first number of segments that one
+    /// more does not better is the best, as what they hold is concave in their number.
     pub fn best(self, free: &[u32]) -> WidestFit {
         let (mut low, mut high) = (0, u64::from(formable(free, self.least)));
         while low < high {
@@ -69,15 +72,17 @@ impl Widths {
         low
     }
 
-    /// Columns of data that can be had after a segment in so many columns on the fullest devices. `free` begins with these.
+    /// Columns of data that can be had after a segment in so many columns on the fullest devices.
+    /// `free` begins with these.
     fn after(self, free: &[u32], columns: u32) -> u64 {
         let mut rest = free.to_vec();
         rest[..columns as usize].iter_mut().for_each(|free| *free -= 1);
         self.best(&rest).columns
     }
 
-    /// Columns of the next segment, which has to have so many: the most that lose nothing (lemma 3), or the most there can be if only
-    /// narrower ones lose nothing. `free` begins with the fullest device.
+    /// Columns of the next segment, which has to have so many: the most that lose nothing (lemma
+    /// 3), or the most there can be if only narrower ones lose nothing. `free` begins with the
+    /// fullest device.
     pub fn next(self, free: &[u32], wanted: u32) -> Option<u32> {
         let here = free.iter().take_while(|&&free| free > 0).count();
         let most = self.most.min(u32::try_from(here).unwrap_or(u32::MAX));
@@ -201,7 +206,8 @@ mod tests {
         }
     }
 
-    /// (Lemma 4) A segment that is emptied gives back what it holds at least, and no slot more makes what is there less.
+    /// (Lemma 4) A segment that is emptied gives back what it holds at least, and no slot more
+    /// makes what is there less.
     #[test]
     fn freeing_gives_back_what_was_held() {
         let mut seed = 11;
@@ -261,7 +267,8 @@ mod tests {
         assert_eq!((widths.next(&[9, 9, 9, 0], 3), widths.next(&[2, 2, 2], 0)), (Some(3), Some(3)));
         assert_eq!(widths.next(&[9, 9, 0, 0], 3), None, "no two devices make three columns");
         assert_eq!(widths.next(&[], 0), None);
-        // Two segments of four columns hold two columns of data each. One of five holds three, and leaves too little for another.
+        // Two segments of four columns hold two columns of data each. One of five holds three, and
+        // leaves too little for another.
         let few = Widths { parity: 2, least: 4, most: 5 };
         assert_eq!((few.best(&[2, 2, 2, 1, 1]).columns, few.next(&[2, 2, 2, 1, 1], 0)), (4, Some(4)));
         assert_eq!(few.next(&[2, 2, 2, 1, 1], 5), Some(5), "it is wanted, whatever it loses");

@@ -1,4 +1,5 @@
-//! The cleaner gets on: pools at 60, 90 and 100 % of their capacity are overwritten many times, and deleting always works.
+//! The cleaner gets on: pools at 60, 90 and 100 % of their capacity are overwritten many times, and
+//! deleting always works.
 
 use crate::common::{MiniPool, read};
 use steadfast_format::DatasetId;
@@ -30,7 +31,8 @@ struct Outcome {
     futile_max: u32,
 }
 
-/// Fills to `percent` of the capacity with blocks of `len` bytes, then overwrites `fold` times that, names drawn by `pick`.
+/// Fills to `percent` of the capacity with blocks of `len` bytes, then overwrites `fold` times
+/// that, names drawn by `pick`.
 fn overwrite(
     pool: &mut MiniPool,
     percent: u64,
@@ -109,7 +111,8 @@ fn a_pool_filled_to_its_capacity_still_gets_on() {
     let mut random = Random(4);
     let outcome = overwrite(&mut pool, 98, 8 << 10, 1, |_, names| random.below(names));
     assert!(outcome.futile_max < 50);
-    // Deleting needs no room of its own: everything goes, in any order, and comes back as free slots.
+    // Deleting needs no room of its own: everything goes, in any order, and comes back as free
+    // slots.
     let names: Vec<u64> = pool.blocks.keys().copied().collect();
     for part in names.chunks(100) {
         part.iter().for_each(|&name| pool.free(name));
@@ -301,7 +304,8 @@ fn relocations_are_no_more_than_living_blocks_and_go_with_them() {
     pool.verify();
 }
 
-/// However long a pool is overwritten, its relocation table is bounded by what lives, and goes with it.
+/// However long a pool is overwritten, its relocation table is bounded by what lives, and goes with
+/// it.
 #[test]
 fn relocations_stay_bounded_over_many_times_the_pools_size() {
     for percent in [85, 95] {

@@ -1,6 +1,7 @@
-//! Invariants [commit_room.1] and [commit_room.2]: what was admitted is committed, whatever a commit's metadata comes to. The simulated pool of
-//! `examples/cleaner_curve`, which writes the nodes that changed extents, rows and relocations lie in; an error is a commit that
-//! found no slot, which would suspend a pool.
+//! Invariants [commit_room.1] and [commit_room.2]: what was admitted is committed, whatever a
+//! commit's metadata comes to. The simulated pool of `examples/cleaner_curve`, which writes the
+//! nodes that changed extents, rows and relocations lie in; an error is a commit that found no
+//! slot, which would suspend a pool.
 
 #[path = "../examples/cleaner_curve/device.rs"]
 mod device;
@@ -12,8 +13,8 @@ mod world;
 
 use world::{Nodes, Setting, World};
 
-/// Hot blocks make cheap victims and many small runs, so many leaves of relocations change in a commit; with the cleaner
-/// filling the segments they go to, commit 4,507 found no slot.
+/// Hot blocks make cheap victims and many small runs, so many leaves of relocations change in a
+/// commit; with the cleaner filling the segments they go to, commit 4,507 found no slot.
 #[test]
 fn commits_find_room_at_95_percent_when_a_tenth_is_hot() {
     let setting = Setting {
@@ -34,8 +35,9 @@ fn commits_find_room_at_95_percent_when_a_tenth_is_hot() {
     assert!(seen.sums.commits > 1000 && seen.sums.moved > seen.sums.accepted, "{:?}", seen.sums);
 }
 
-/// Simulated milliseconds: what the machine does beside is not in them. Where the cleaner's stream was full and writers had left
-/// little, the cleaner stopped, writers took the rest, and the slot that it then took was waited for by all: 285 ms here.
+/// Simulated milliseconds: what the machine does beside is not in them. Where the cleaner's stream
+/// was full and writers had left little, the cleaner stopped, writers took the rest, and the slot
+/// that it then took was waited for by all: 285 ms here.
 #[test]
 fn no_write_waits_for_the_slots_that_the_cleaner_takes() {
     let setting = Setting {
@@ -58,7 +60,8 @@ fn no_write_waits_for_the_slots_that_the_cleaner_takes() {
     assert!(most < 200_000_000 && late < 125_000_000, "{most} and {late} ns of {} waits", waits.len());
 }
 
-/// A pool at so many hundredths of its capacity, metadata included, is overwritten and then emptied.
+/// A pool at so many hundredths of its capacity, metadata included, is overwritten and then
+/// emptied.
 fn overwrite_and_delete(slot_bytes: u32, slots: u32, block_bytes: u32, percent: u64, hot_tenths: u64) {
     overwrite_and_delete_on(&[], slot_bytes, slots, block_bytes, percent, hot_tenths);
 }

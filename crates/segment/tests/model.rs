@@ -1,4 +1,5 @@
-//! Random appends, frees, cleanings, commits, crashes and drops of owners against the simplest model: a map of blocks.
+//! Random appends, frees, cleanings, commits, crashes and drops of owners against the simplest
+//! model: a map of blocks.
 
 use std::cell::Cell;
 
@@ -36,7 +37,8 @@ fn run(pool: &mut MiniPool, steps: &[Step]) {
             Step::Write { name, owner, len } => {
                 // A block keeps its owner.
                 let name = name * 2 + owner;
-                // A quarter of them are metadata, which has no floor: a pool admits as much as a commit can take.
+                // A quarter of them are metadata, which has no floor: a pool admits as much as a
+                // commit can take.
                 let class = match name / 2 % 8 {
                     6 if pool.space.free_slots() > 8 => Class::Meta0,
                     7 if pool.space.free_slots() > 8 => Class::Meta1,

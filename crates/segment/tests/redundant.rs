@@ -1,5 +1,5 @@
-//! Groups of devices that fail: whatever up to their redundancy of them do, what was committed is read, and what was found wrong
-//! is right again.
+//! Groups of devices that fail: whatever up to their redundancy of them do, what was committed is
+//! read, and what was found wrong is right again.
 
 use crate::common::{MiniPool, read};
 use steadfast_crypto::hash;
@@ -318,7 +318,8 @@ fn nobody() -> Vec<Vec<[u8; Checksums::SIZE]>> {
     Vec::new()
 }
 
-/// Two chunks of a device in each other's place, as writes leave them that went astray: of one segment, and of two that follow each other.
+/// Two chunks of a device in each other's place, as writes leave them that went astray: of one
+/// segment, and of two that follow each other.
 #[test]
 fn chunks_that_were_swapped_are_misplaced_and_put_right() {
     const CHUNK: usize = 1024;
@@ -381,7 +382,8 @@ fn chunks_that_were_swapped_are_misplaced_and_put_right() {
     }
 }
 
-/// Rot that the cleaner meets is not sealed with parity of its own: what it moves can be read, or was left where it was.
+/// Rot that the cleaner meets is not sealed with parity of its own: what it moves can be read, or
+/// was left where it was.
 #[test]
 fn the_cleaner_moves_no_rot() {
     for group in GROUPS {

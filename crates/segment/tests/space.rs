@@ -1,4 +1,5 @@
-//! Single claims about space: reuse, refusal of contradictory tables, readers that race the cleaner.
+//! Single claims about space: reuse, refusal of contradictory tables, readers that race the
+//! cleaner.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -72,7 +73,8 @@ fn a_freed_block_stays_readable_until_its_slot_is_free_and_then_is_unallocated()
 fn a_moved_block_is_found_freed_and_found_again_after_a_second_move() {
     // So few slots that the cleaner always has a reason.
     let mut pool = MiniPool::new(SMALL, 18, &[true]);
-    // One small survivor among blocks that die, over and over: the cleaner moves it again and again.
+    // One small survivor among blocks that die, over and over: the cleaner moves it again and
+    // again.
     pool.write(0, OWNER, 700).unwrap();
     let survivor = pool.blocks[&0];
     for turn in 0..600_u64 {
@@ -99,7 +101,8 @@ fn readers_never_see_wrong_bytes_while_blocks_are_moved() {
     pool.commit();
     let stop = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
-    // Names below 30 stay; the others are overwritten, which fills segments with holes for the cleaner.
+    // Names below 30 stay; the others are overwritten, which fills segments with holes for the
+    // cleaner.
     let stay: Vec<_> = (0..30).map(|name| pool.blocks[&name]).collect();
     for _ in 0..40 {
         for name in 30..60 {

@@ -1,4 +1,5 @@
-//! Groups with parity on devices of different sizes: they hold as much as the parity allows, and what is narrow survives what all else does.
+//! Groups with parity on devices of different sizes: they hold as much as the parity allows, and
+//! what is narrow survives what all else does.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,15 @@ use steadfast_segment::{Class, Depth, Error, Geometry, Moved, Redundancy};
 const GEOMETRY: Geometry = Geometry { slot_size: 128 << 10, unit: 512 };
 const OWNER: DatasetId = DatasetId(0);
 
-/// Parity, sizes in slots, and how many slots can be filled: all but the largest devices, as many as there are of parity.
+/// Parity, sizes in slots, and how many slots can be filled: all but the largest devices, as many
+/// as there are of parity.
 const GROUPS: [(u8, &[u32], u64); 5] = [
     (1, &[180, 180, 60], 120),
     (1, &[120, 90, 60, 30], 60),
     (2, &[180, 180, 180, 60, 60], 100),
     (1, &[180, 180, 180, 60, 60], 120),
-    // Segments of four columns of data have two at least, so of what the two largest have to themselves a part is not used.
+    // Segments of four columns of data have two at least, so of what the two largest have to
+    // themselves a part is not used.
     (1, &[180, 180, 30, 30, 30], 45),
 ];
 
@@ -64,7 +67,8 @@ fn devices_are_filled_as_far_as_the_parity_allows() {
         assert_eq!(slots(before.size_bytes), group.2, "{group:?}");
         fill(&mut pool, 0);
         let full = pool.space.accounting();
-        // Less slots that the commit keeps, and the pool's own metadata with what is dead beside it.
+        // Less slots that the commit keeps, and the pool's own metadata with what is dead beside
+        // it.
         assert!(slots(full.live_bytes) + 16 >= group.2, "{group:?}: {full:?}");
         assert!(narrow(&pool) > 10, "{group:?}");
         pool.verify();
@@ -75,7 +79,8 @@ fn devices_are_filled_as_far_as_the_parity_allows() {
     }
 }
 
-/// A commit's worth of blocks, as a pool lets them in, and the commit with its cleaning. Gives how many were written.
+/// A commit's worth of blocks, as a pool lets them in, and the commit with its cleaning. Gives how
+/// many were written.
 fn write_some(pool: &mut MiniPool, mut pick: impl FnMut() -> Option<u64>) -> u64 {
     const LEN: usize = 8 << 10;
     let room = pool.space.room_for_txg_bytes(LEN as u32).min(1 << 20) / LEN as u64;
@@ -147,7 +152,8 @@ fn any_devices_that_can_be_spared_may_be_away() {
             pool.gone.clone_from(&gone);
             pool.import().unwrap();
             pool.verify();
-            // And the pool goes on without them: what is written lacks no more columns than its parity makes up for.
+            // And the pool goes on without them: what is written lacks no more columns than its
+            // parity makes up for.
             for name in 2000..2020 {
                 pool.write(name, OWNER, 8000).expect("there is room");
             }
@@ -174,8 +180,9 @@ fn any_devices_that_can_be_spared_may_be_away() {
     }
 }
 
-/// Builds what is missing, with the checksums that are stored. Gives the columns that found no room. As a resilver does, it ends those segments
-/// only that lack something: what is left of the others is room that the commit has counted on.
+/// Builds what is missing, with the checksums that are stored. Gives the columns that found no
+/// room. As a resilver does, it ends those segments only that lack something: what is left of the
+/// others is room that the commit has counted on.
 fn mend(pool: &MiniPool) -> u32 {
     pool.space.close_incomplete().expect("the devices write");
     let sums = |id: SegmentId| -> Vec<[u8; 16]> {
@@ -234,7 +241,8 @@ fn a_larger_device_makes_narrow_segments_wide() {
         refused = if write_some(&mut pool, &mut next) == 0 { refused + 1 } else { 0 };
     }
     let (before, most) = (narrow(&pool), slots(pool.space.accounting().live_bytes));
-    // All three hold 180 slots now; but of the third device's 120 none can be taken by itself, once what the others have free is used up.
+    // All three hold 180 slots now; but of the third device's 120 none can be taken by itself, once
+    // what the others have free is used up.
     pool.sizes[2] = 180;
     assert_eq!(pool.space.grow_device(DeviceId(3), 180), 120);
     assert_eq!(slots(pool.space.accounting().size_bytes), 180);

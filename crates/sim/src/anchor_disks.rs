@@ -1,8 +1,8 @@
 //! An anchor's state beside the devices: its register, and the host's memory of it.
 //!
-//! Both lie on a false device each, so that a crash may come before and after each of their writes. A register is durable
-//! when it answers, and never torn (its file has two slots and a hash each: `steadfast_anchor::file`); a witness is
-//! written without a flush, and may be behind.
+//! Both lie on a false device each, so that a crash may come before and after each of their writes.
+//! A register is durable when it answers, and never torn (its file has two slots and a hash each:
+//! `steadfast_anchor::file`); a witness is written without a flush, and may be behind.
 
 use std::io;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! Cuts of the power: at which write, and the content of the devices afterwards.
 //!
-//! The log of a workload is walked event by event. A write before the last flush of its device is durable; of
-//! what came after it, each write may have landed or not, whole or in part. At each event the states are enumerated
-//! that the event makes newly possible: a write makes those in which it landed; the return of an operation makes no new
-//! ones, but promises more of all that are possible, so they are judged again.
+//! The log of a workload is walked event by event. A write before the last flush of its device is
+//! durable; of what came after it, each write may have landed or not, whole or in part. At each
+//! event the states are enumerated that the event makes newly possible: a write makes those in
+//! which it landed; the return of an operation makes no new ones, but promises more of all that are
+//! possible, so they are judged again.
 
 use crate::draw::Draw;
 use crate::log::{Area, Event, EventKind};
@@ -20,7 +21,8 @@ pub struct Depth {
     pub tears: bool,
     /// Bytes that a device writes all or nothing: 512 or 4,096.
     pub sector: usize,
-    /// Of a log about so many states are drawn, spread over its events, and never more than twice as many; `None`: all.
+    /// Of a log about so many states are drawn, spread over its events, and never more than twice
+    /// as many; `None`: all.
     pub states_max: Option<usize>,
 }
 
@@ -29,7 +31,8 @@ impl Depth {
     pub const FULL: Depth = Depth { all_below: 7, drawn: 48, tears: true, sector: 512, states_max: None };
     /// For cuts inside recovery.
     pub const SECOND: Depth = Depth { all_below: 2, drawn: 4, tears: false, sector: 512, states_max: None };
-    /// For pools of many devices, whose states are dear and many: each write has all others of its moment beside it.
+    /// For pools of many devices, whose states are dear and many: each write has all others of its
+    /// moment beside it.
     pub const SAMPLED: Depth = Depth { all_below: 3, drawn: 8, states_max: Some(96), ..Depth::FULL };
     /// For cuts inside the recovery of such a pool.
     pub const SAMPLED_SECOND: Depth = Depth { states_max: Some(16), ..Depth::SECOND };
@@ -145,7 +148,8 @@ impl Cutter {
         Ok(())
     }
 
-    /// States of the next event that are told, of a log of so many events of which so many states were told; `None` if it is left out.
+    /// States of the next event that are told, of a log of so many events of which so many states
+    /// were told; `None` if it is left out.
     fn share(&mut self, events: usize, told: usize) -> Option<usize> {
         let Some(most) = self.depth.states_max else { return Some(usize::MAX) };
         if told >= 2 * most {

@@ -1,7 +1,8 @@
 //! The false device: one of slots that are appended to, or one that takes whole objects.
 //!
-//! A device of whole objects keeps each in a slot of its own, behind a page that tells its name and length. A put is
-//! there or not, never in part, and durable when it returns; so are labels and uberblocks, of which it keeps one copy.
+//! A device of whole objects keeps each in a slot of its own, behind a page that tells its name and
+//! length. A put is there or not, never in part, and durable when it returns; so are labels and
+//! uberblocks, of which it keeps one copy.
 
 use std::collections::HashSet;
 use std::io;

@@ -23,15 +23,18 @@ pub struct Counts {
     pub states: u64,
     /// Of these, states of which no equal one was seen before.
     pub distinct: u64,
-    /// Of the distinct ones, those that were opened; the others agree with one of these in every page that was read.
+    /// Of the distinct ones, those that were opened; the others agree with one of these in every
+    /// page that was read.
     pub opened: u64,
     /// States of a cut inside recovery, distinct ones.
     pub second: u64,
     /// Of these, states of a cut inside the recovery from a cut recovery.
     pub third: u64,
-    /// States that were opened without the devices that were struck, or while they failed, because their groups can spare them.
+    /// States that were opened without the devices that were struck, or while they failed, because
+    /// their groups can spare them.
     pub without: u64,
-    /// States in which what was wrong on such devices was mended, and that were then opened without as many others.
+    /// States in which what was wrong on such devices was mended, and that were then opened without
+    /// as many others.
     pub mended: u64,
     /// Operations that were refused for want of room, and changed nothing.
     pub refused: u64,
@@ -113,7 +116,8 @@ pub struct Explorer {
     turn: u64,
     known: Known,
     lied_to: HashSet<u128>,
-    /// Trees (which `known` keeps where they are) that the workload may leave behind at these moments.
+    /// Trees (which `known` keeps where they are) that the workload may leave behind at these
+    /// moments.
     judged: HashSet<(usize, usize, usize)>,
     /// Counters.
     pub counts: Counts,
@@ -123,11 +127,13 @@ pub struct Explorer {
     pub depth: Depth,
 }
 
-/// States opened whose outcomes are remembered, at most: each is a path of some hundred pages in the memory of them.
+/// States opened whose outcomes are remembered, at most: each is a path of some hundred pages in
+/// the memory of them.
 const OPENED_MAX: u64 = 20_000;
 /// One recovery in so many that were cut is cut once more.
 const THIRD_EVERY: u64 = 200;
-/// One state in so many is cut again inside its recovery; of a full pool, whose recoveries are dear, one in so many.
+/// One state in so many is cut again inside its recovery; of a full pool, whose recoveries are
+/// dear, one in so many.
 const SECOND_EVERY: u64 = 20;
 const SECOND_EVERY_FULL: u64 = 200;
 
@@ -167,7 +173,8 @@ impl Explorer {
         // The content of such a device depends on the workload.
         self.lied_to.clear();
         self.judged.clear();
-        // Workloads of one and two changes come to the same states as long as they do the same; others to states of their own.
+        // Workloads of one and two changes come to the same states as long as they do the same;
+        // others to states of their own.
         let first = number.shared();
         if first.is_none() || first != self.known.first || self.known.opened > OPENED_MAX {
             self.known = Known { first, ..Known::default() };

@@ -1,11 +1,15 @@
-//! Random histories of file systems, volumes, snapshots, clones, promotions, streams and ways back, and of content that is shared between files, beside a model
-//! that knows all of them as copies, with the power gone at any write of their last steps.
+//! Random histories of file systems, volumes, snapshots, clones, promotions, streams and ways back,
+//! and of content that is shared between files, beside a model that knows all of them as copies,
+//! with the power gone at any write of their last steps.
 //!
 //! ## Invariants
-//! [histories.1] Each step answers as the model does, and after it everything is what the model says.
-//! [histories.2] The state found after a crash is the model's state after some step, whole: all file systems, all snapshots, all origins. Not more
-//!      steps than had begun, and no fewer than those up to the last change of snapshots or clones that had returned.
-//! [histories.3] The offline check finds nothing, and what was being freed comes back: then it finds nothing either.
+//! [histories.1] Each step answers as the model does, and after it everything is what the model
+//!      says.
+//! [histories.2] The state found after a crash is the model's state after some step, whole: all
+//!      file systems, all snapshots, all origins. Not more steps than had begun, and no fewer than
+//!      those up to the last change of snapshots or clones that had returned.
+//! [histories.3] The offline check finds nothing, and what was being freed comes back: then it
+//!      finds nothing either.
 
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +35,8 @@ const CUT_STEPS: usize = 4;
 /// File systems at most, and snapshots of each.
 const LINES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
-/// Settings of pools, by their places: plain, units of 512 bytes, encrypted, a mirror, and two on which equal content is stored once.
+/// Settings of pools, by their places: plain, units of 512 bytes, encrypted, a mirror, and two on
+/// which equal content is stored once.
 const OF_SETTINGS: [usize; 6] = [0, 6, 7, 18, 21, 22];
 /// Bytes of a record, or some of them: what is copied from such a place to such a place is shared.
 const RECORD: usize = 16 << 10;
@@ -52,7 +57,8 @@ enum Step {
     Clone(String, String),
     Promote(String),
     Destroy(String),
-    /// Snapshot, the older one that the receiver is to have, the receiver, and whether it is to give up what it has beyond.
+    /// Snapshot, the older one that the receiver is to have, the receiver, and whether it is to
+    /// give up what it has beyond.
     Receive(String, Option<String>, String, bool),
     /// A clone's snapshot, its origin, and a name for another clone of that.
     ReceiveClone(String, String, String),
@@ -76,7 +82,8 @@ struct History {
     named: usize,
 }
 
-/// Runs the history of a seed, cuts the end of it anywhere, and judges one in `every` of the states.
+/// Runs the history of a seed, cuts the end of it anywhere, and judges one in `every` of the
+/// states.
 ///
 /// # Errors
 /// The first claim that does not hold.
@@ -158,7 +165,8 @@ fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), F
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
 }
 
-/// Sends every snapshot raw, whole and upon the one before it: where assertions are on, what manifests say is held against the trees.
+/// Sends every snapshot raw, whole and upon the one before it: where assertions are on, what
+/// manifests say is held against the trees.
 fn hold_manifests(pool: &Pool) -> Result<(), Failure> {
     for name in pool.datasets().names() {
         let snapshots = pool.datasets().snapshot_names(&name).map_err(|error| error.to_string())?;
@@ -244,7 +252,8 @@ impl History {
         }
     }
 
-    /// Mostly what can be received: an increment into what has an older snapshot of the same name, or all of one into something new.
+    /// Mostly what can be received: an increment into what has an older snapshot of the same name,
+    /// or all of one into something new.
     fn draw_receive(&mut self, snapshots: &[String], names: &[String], snapshot: &str) -> Step {
         let force = self.draw.percent(60);
         let halves = |full: &str| -> (String, String) {
@@ -343,7 +352,8 @@ impl History {
                     return Ok(false);
                 }
                 if model.is_ok() {
-                    // Nodes keep their numbers, and older snapshots may have some that the newest has no more.
+                    // Nodes keep their numbers, and older snapshots may have some that the newest
+                    // has no more.
                     let from = snapshot.split('@').next().unwrap_or_default();
                     let mut inos = self.inos.get(target).cloned().unwrap_or_default();
                     inos.extend(self.inos[from].clone());
@@ -392,7 +402,8 @@ impl History {
         }
     }
 
-    /// Of a sealed pool its own file system stays the encryption root, of which the model knows nothing.
+    /// Of a sealed pool its own file system stays the encryption root, of which the model knows
+    /// nothing.
     fn would_take_the_pools_key(&self, name: &str) -> bool {
         let origin =
             self.forest.lines().find(|(known, _)| *known == name).and_then(|(_, line)| line.origin.as_ref());

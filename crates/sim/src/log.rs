@@ -42,7 +42,8 @@ pub enum EventKind {
     },
     /// All writes before it are durable.
     Flush,
-    /// A flush that failed: writes before it that were not durable are gone, and no later flush brings them back.
+    /// A flush that failed: writes before it that were not durable are gone, and no later flush
+    /// brings them back.
     FlushFailed,
     /// A range is needed no more.
     Discard {
@@ -104,7 +105,8 @@ impl Log {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).push((disk, page));
     }
 
-    /// Pages of the first images on which what was done so far depends, in the order in which they were first read.
+    /// Pages of the first images on which what was done so far depends, in the order in which they
+    /// were first read.
     #[must_use]
     pub fn reads(&self) -> Vec<(usize, u32)> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,5 @@
-//! `cargo run --release -p steadfast-sim -- --seconds 60`: takes the power away everywhere, and tells what came of it.
+//! `cargo run --release -p steadfast-sim -- --seconds 60`: takes the power away everywhere, and
+//! tells what came of it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -159,7 +160,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // States that break panic by the dozen when a bug is planted; what counts of a panic is told with the state.
+    // States that break panic by the dozen when a bug is planted; what counts of a panic is told
+    // with the state.
     std::panic::set_hook(Box::new(|_| ()));
     let (report, canaries) = match args.seed {
         Some(number) => {

@@ -1,13 +1,17 @@
-//! Log devices that come, fail, go and return, with the power gone at any moment, and with it all but one side of their mirror; or a side is
-//! found zeroed, spoilt, or as it was in the beginning.
+//! Log devices that come, fail, go and return, with the power gone at any moment, and with it all
+//! but one side of their mirror; or a side is found zeroed, spoilt, or as it was in the beginning.
 //!
 //! ## What is asked of each state
-//! [mirror_faults.1] Log devices in use by the labels of the leaves are there, with labels no older than theirs.
-//! [mirror_faults.2] Without all but one of a mirror's devices in use, whichever that is, and without those that are out of use, the pool opens without help
-//!      and holds what was promised: all that had been when the power went, and nothing that never was.
+//! [mirror_faults.1] Log devices in use by the labels of the leaves are there, with labels no older
+//!      than theirs.
+//! [mirror_faults.2] Without all but one of a mirror's devices in use, whichever that is, and
+//!      without those that are out of use, the pool opens without help and holds what was promised:
+//!      all that had been when the power went, and nothing that never was.
 //! [mirror_faults.3] With one of them zeroed, spoilt or put back, and the others there: the same.
-//! [mirror_faults.4] A promise made with one side alone is not forgotten when the others come back without it: the pool asks for that side, or has it.
-//! [mirror_faults.5] Then it lives on: with all of them it opens, is exported, the offline check finds nothing, and it opens again.
+//! [mirror_faults.4] A promise made with one side alone is not forgotten when the others come back
+//!      without it: the pool asks for that side, or has it.
+//! [mirror_faults.5] Then it lives on: with all of them it opens, is exported, the offline check
+//!      finds nothing, and it opens again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -251,7 +255,8 @@ impl History {
     }
 }
 
-/// Looks for a bug where devices fail, in so many states of each history. Returns the broken claim, if any, and the number of judged states.
+/// Looks for a bug where devices fail, in so many states of each history. Returns the broken claim,
+/// if any, and the number of judged states.
 #[must_use]
 pub fn hunt(bug: Bug, states: usize) -> (Option<Failure>, Counts) {
     let mut all = Counts::default();
@@ -303,7 +308,8 @@ impl Work {
     }
 }
 
-/// Log disks that the labels of a state call in use, those of a mirror together [mirror_faults.1]; and the others.
+/// Log disks that the labels of a state call in use, those of a mirror together [mirror_faults.1];
+/// and the others.
 fn sides(disks: &Disks) -> Result<(Vec<Vec<usize>>, Vec<usize>), Failure> {
     let (pools, _) = scan(disks.handles());
     let tank = pools.into_iter().find(|found| found.config.name == "tank");
@@ -424,7 +430,8 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
     Ok(4)
 }
 
-/// Imports a pool without some disks. Each import of one pool has a `number` of its own: what it draws, the epoch of its log, is drawn by no other.
+/// Imports a pool without some disks. Each import of one pool has a `number` of its own: what it
+/// draws, the epoch of its log, is drawn by no other.
 fn try_import(images: &[Image], lost: &[usize], number: u64) -> (Machine, Result<Pool, Error>) {
     let machine = Machine { env: world::env(0xc0f + number, None), disks: Disks::new(&setting(), images) };
     let handles = machine.disks.handles().into_iter().enumerate();

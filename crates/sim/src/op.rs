@@ -127,7 +127,8 @@ pub struct Sides<'a> {
     pub draw: &'a mut Draw,
     /// Makes a commit come by itself.
     pub wait: &'a dyn Fn(),
-    /// Lets the log's interval pass: what `Pool::log_interval` says, or what went wrong with the commit that it asked for.
+    /// Lets the log's interval pass: what `Pool::log_interval` says, or what went wrong with the
+    /// commit that it asked for.
     pub interval: &'a dyn Fn() -> Result<Option<bool>, String>,
     /// Removes what fills the pool.
     pub room: &'a dyn Fn() -> Result<(), String>,

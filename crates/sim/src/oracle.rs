@@ -1,15 +1,17 @@
 //! States allowed after a crash.
 //!
-//! Let H(0), H(1), ... be what the model shows after so many operations; `begun` of them had begun when the power went,
-//! and `returned` of them had returned.
+//! Let H(0), H(1), ... be what the model shows after so many operations; `begun` of them had begun
+//! when the power went, and `returned` of them had returned.
 //!
 //! ## Invariants
-//! [oracle.1] The state found is one H(j), whole: renames are atomic, no byte is of another time, nothing that was gone is there.
+//! [oracle.1] The state found is one H(j), whole: renames are atomic, no byte is of another time,
+//!      nothing that was gone is there.
 //! [oracle.2] j ≤ `begun`; j ≥ k if operation k was a `sync` that returned.
-//! [oracle.3] If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node (with its content, its
-//!      attributes and its names) is as in some H(m) with m ≥ k.
-//! [oracle.4] Where the log holds names only (`journal=writeback`), [oracle.1] and [oracle.3] are asked of everything but content; each byte of
-//!      content is one that the file had there in some H(j) that [oracle.2] allows, or zero if these differ.
+//! [oracle.3] If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node
+//!      (with its content, its attributes and its names) is as in some H(m) with m ≥ k.
+//! [oracle.4] Where the log holds names only (`journal=writeback`), [oracle.1] and [oracle.3] are
+//!      asked of everything but content; each byte of content is one that the file had there in
+//!      some H(j) that [oracle.2] allows, or zero if these differ.
 
 use crate::cut::Moment;
 use crate::op::Promise;

@@ -1,9 +1,10 @@
 //! Outcomes of states that were never opened.
 //!
-//! A recovery is a function of what it reads: the world it runs in is always the same. So it is remembered as a path in a
-//! tree: which page was read first, what that held, which page was read then, and so on to the outcome. A state that
-//! holds, page by page along such a path, what the remembered one held, would be read in the same order and come to
-//! the same end. Most states of a cut differ only in blocks that no root names yet, which no recovery reads.
+//! A recovery is a function of what it reads: the world it runs in is always the same. So it is
+//! remembered as a path in a tree: which page was read first, what that held, which page was read
+//! then, and so on to the outcome. A state that holds, page by page along such a path, what the
+//! remembered one held, would be read in the same order and come to the same end. Most states of a
+//! cut differ only in blocks that no root names yet, which no recovery reads.
 
 use std::collections::HashMap;
 
@@ -46,8 +47,8 @@ impl<T: Clone> OutcomeCache<T> {
     /// Remembers what came of a state after these pages of it were read.
     ///
     /// # Panics
-    /// If another state that held the same so far was read in another order: then recovery depends on something else,
-    /// and no seed repeats.
+    /// If another state that held the same so far was read in another order: then recovery depends
+    /// on something else, and no seed repeats.
     pub fn insert(&mut self, images: &[Image], reads: &[(usize, u32)], outcome: T) {
         let mut at = 0;
         for (disk, page) in reads {

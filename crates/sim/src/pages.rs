@@ -1,8 +1,9 @@
 //! Bytes of a device as pages that are shared between thousands of states, each with a fingerprint.
 //!
-//! A crash state differs from the image before it in a few pages. So an image is a base that all states of a workload
-//! share, and a small map over it; pages are immutable and counted. The fingerprint of an image is the exclusive or of
-//! one word for each page that is not blank, so that it is kept up to date page by page, and equal images have equal ones.
+//! A crash state differs from the image before it in a few pages. So an image is a base that all
+//! states of a workload share, and a small map over it; pages are immutable and counted. The
+//! fingerprint of an image is the exclusive or of one word for each page that is not blank, so that
+//! it is kept up to date page by page, and equal images have equal ones.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -52,8 +52,8 @@ pub fn recover_lied_to(
     catch_unwind(AssertUnwindSafe(attempt)).map_err(panic_text)
 }
 
-/// Opens a pool without some of its disks, whose groups can do without them. With `after` they are there, and fail for good after some operations
-/// that are drawn by it.
+/// Opens a pool without some of its disks, whose groups can do without them. With `after` they are
+/// there, and fail for good after some operations that are drawn by it.
 ///
 /// # Errors
 /// It does not open, or something of it cannot be read.
@@ -103,7 +103,8 @@ pub enum Checks<'a> {
     Live {
         /// Effects that struck on the way.
         struck: FaultsSeen,
-        /// Disks of which all that is wrong is mended at last, because their groups can spare them; then as many others are away.
+        /// Disks of which all that is wrong is mended at last, because their groups can spare them;
+        /// then as many others are away.
         mends: &'a [usize],
     },
 }
@@ -134,7 +135,8 @@ impl FaultsSeen {
 
     /// Codes of what the check may find of it in a pool of that setting.
     fn findings(self, setting: &Setting) -> &'static [&'static str] {
-        // A device of a group that failed for a moment is given up, and what was written meanwhile lacks its column.
+        // A device of a group that failed for a moment is given up, and what was written meanwhile
+        // lacks its column.
         const TOLD: &[&str] = &["column-missing", "device-out"];
         const UNTOLD: &[&str] = &[
             "column-missing",
@@ -242,7 +244,8 @@ fn attempt(
     Ok(Recovered { tree, events, reads: reads.unwrap_or_else(|| disks.log.reads()) })
 }
 
-/// Devices that were given up come back, and a scrub finds what is wrong on them: then the check finds nothing, but for what was torn of old.
+/// Devices that were given up come back, and a scrub finds what is wrong on them: then the check
+/// finds nothing, but for what was torn of old.
 fn mend(
     setting: &Setting,
     env: &Env,

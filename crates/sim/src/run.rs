@@ -68,7 +68,8 @@ pub enum Choice {
         part: u64,
         /// How many there are.
         of: u64,
-        /// First chunk: all workloads that begin with one change, made durable in one way, are a chunk.
+        /// First chunk: all workloads that begin with one change, made durable in one way, are a
+        /// chunk.
         at: u64,
     },
     /// Workloads with a fault.
@@ -86,7 +87,8 @@ pub struct Report {
     pub settings: BTreeMap<usize, (u64, u64)>,
     /// Claims that do not hold.
     pub broken: Vec<Broken>,
-    /// Of all workloads of two changes: the first chunk that is not done, and the last one of the part plus one.
+    /// Of all workloads of two changes: the first chunk that is not done, and the last one of the
+    /// part plus one.
     pub chunks: Option<(u64, u64)>,
     /// Processor time of all workers, in nanoseconds.
     pub cpu_ns: u64,
@@ -102,11 +104,12 @@ fn thread_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Coprime to the number of workloads of one change: neighbours differ only in how they are made durable.
+/// Coprime to the number of workloads of one change: neighbours differ only in how they are made
+/// durable.
 const STRIDE: u64 = 37;
 
-/// The settings that turns take, in turn. Those whose states are dear come less often; the full one's workloads a test runs without
-/// cuts.
+/// The settings that turns take, in turn. Those whose states are dear come less often; the full
+/// one's workloads a test runs without cuts.
 fn cycle(only: Option<usize>) -> Vec<usize> {
     if let Some(only) = only {
         return vec![only];
@@ -116,8 +119,8 @@ fn cycle(only: Option<usize>) -> Vec<usize> {
     (0..4).flat_map(|_| cheap()).chain(dear).collect()
 }
 
-/// The workload that comes at a turn. Of four turns three go through all of one change, as long as there are some left; the
-/// others sample.
+/// The workload that comes at a turn. Of four turns three go through all of one change, as long as
+/// there are some left; the others sample.
 fn workload(turn: u64, plan: &Plan) -> Number {
     let cycle = cycle(plan.setting);
     let length = cycle.len() as u64;
@@ -230,7 +233,8 @@ pub fn replay(number: Number) -> Report {
     report
 }
 
-/// Runs workloads until time or states are used up, or there are no more. `progress` is told now and then how far it is.
+/// Runs workloads until time or states are used up, or there are no more. `progress` is told now
+/// and then how far it is.
 pub fn run(plan: &Plan, progress: &(dyn Fn(&Report) + Sync)) -> Report {
     let env = Env::real();
     let began = env.clock.monotonic_ns();
@@ -351,7 +355,8 @@ fn faulty(bug: Bug, home: usize, draw: &mut Draw) -> Number {
 /// States of each history of log devices that are judged for a bug.
 const HUNTED_STATES: usize = 200;
 
-/// Plants a bug and looks for it in workloads of one change, of some and with faults, on the setting that has what it is in.
+/// Plants a bug and looks for it in workloads of one change, of some and with faults, on the
+/// setting that has what it is in.
 #[must_use]
 pub fn hunt(bug: Bug, workloads: u64) -> Caught {
     if bug == Bug::LogSideSwallowed {

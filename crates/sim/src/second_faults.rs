@@ -1,5 +1,5 @@
-//! Faults in groups that can spare more than one device: others fail while one is replaced, the power
-//! goes meanwhile, and devices return with their content of long ago.
+//! Faults in groups that can spare more than one device: others fail while one is replaced, the
+//! power goes meanwhile, and devices return with their content of long ago.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,8 @@ use crate::verbs::{Machine, State, Verb, finish, nothing, said, state_of, whole}
 use crate::workload::Failure;
 use crate::world::{self, Disks, SHORT_SLOTS, Setting};
 
-/// A group of which the first device is replaced because it failed, and which fail meanwhile: with it as many as it can spare.
+/// A group of which the first device is replaced because it failed, and which fail meanwhile: with
+/// it as many as it can spare.
 pub struct SecondFault {
     /// How it keeps segments, and its devices.
     pub groups: &'static [(Redundancy, usize)],
@@ -37,7 +38,8 @@ const LATER: usize = 5;
 pub struct Counts {
     /// Replacements during which others failed.
     pub struck: u64,
-    /// States of a cut beside that, each opened twice: without the devices that failed, and with them.
+    /// States of a cut beside that, each opened twice: without the devices that failed, and with
+    /// them.
     pub cut: u64,
 }
 
@@ -49,8 +51,9 @@ impl SecondFault {
         format!("{redundancy:?} of {count}: {:?} fail while 0 is replaced", self.failing)
     }
 
-    /// The others fail at every `every`-th operation of this kind while the first is replaced: nothing is lost, and the replacement comes to
-    /// its end. So it does after a cut, of which about `cuts` are tried beside each.
+    /// The others fail at every `every`-th operation of this kind while the first is replaced:
+    /// nothing is lost, and the replacement comes to its end. So it does after a cut, of which
+    /// about `cuts` are tried beside each.
     ///
     /// # Errors
     /// The first claim that does not hold.
@@ -139,7 +142,8 @@ fn hold(pool: &Pool, expected: &State) -> Result<(), Failure> {
     if found == *expected { Ok(()) } else { Err(expected.difference(&found)) }
 }
 
-/// A state of a cut opens, holds everything and comes to its end: without the devices that failed, and with them as they were left.
+/// A state of a cut opens, holds everything and comes to its end: without the devices that failed,
+/// and with them as they were left.
 fn judge(setting: &Setting, images: &[Image], expected: &State, failing: &[usize]) -> Result<(), Failure> {
     let gone: Vec<usize> = [0].iter().chain(failing).copied().collect();
     for away in [&gone[..], &[]] {
@@ -173,7 +177,8 @@ fn import(setting: &Setting, images: &[Image], away: &[usize]) -> Result<(Machin
     Ok((machine, pool))
 }
 
-/// A group of which devices return with old content: how many devices it has, and one that has so many slots only.
+/// A group of which devices return with old content: how many devices it has, and one that has so
+/// many slots only.
 pub struct StaleGroup {
     /// How it keeps segments, and its devices.
     pub groups: &'static [(Redundancy, usize)],
@@ -200,8 +205,9 @@ impl StaleGroup {
         format!("{uneven}{redundancy:?} of {count}: devices return with old content")
     }
 
-    /// As many devices as the group can spare return with what they held some commits ago, labels and all, as after the restoration of an
-    /// image: nothing of it is believed, and two scrubs later the group is whole. How many sets of devices that were.
+    /// As many devices as the group can spare return with what they held some commits ago, labels
+    /// and all, as after the restoration of an image: nothing of it is believed, and two scrubs
+    /// later the group is whole. How many sets of devices that were.
     ///
     /// # Errors
     /// The first claim that does not hold.

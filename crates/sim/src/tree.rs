@@ -75,8 +75,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Of a file system on devices with faults: what can be read of it. A directory that cannot be listed and a file that
-    /// cannot be read are left out.
+    /// Of a file system on devices with faults: what can be read of it. A directory that cannot be
+    /// listed and a file that cannot be read are left out.
     #[must_use]
     pub fn readable(fs: &FileSystem) -> Tree {
         let mut tree = Tree::default();
@@ -108,7 +108,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Of a model, as it looks when all uses have ended. `inos` gives the numbers that the real stack chose.
+    /// Of a model, as it looks when all uses have ended. `inos` gives the numbers that the real
+    /// stack chose.
     #[must_use]
     pub fn of_model(model: &Model, inos: &BTreeMap<Id, u64>) -> Tree {
         let mut model = model.clone();

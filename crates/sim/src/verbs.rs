@@ -1,8 +1,9 @@
 //! Verbs that change what a pool is made of, with the power gone at any write of them.
 //!
-//! Nothing of what the pool's files hold changes meanwhile, so what is asked of a state is simple: the pool opens without help, its files
-//! are what they were, the offline check finds nothing that a crash may not leave, and what was begun comes to its end or was never
-//! begun: then the check finds nothing at all, and files are still what they were.
+//! Nothing of what the pool's files hold changes meanwhile, so what is asked of a state is simple:
+//! the pool opens without help, its files are what they were, the offline check finds nothing that
+//! a crash may not leave, and what was begun comes to its end or was never begun: then the check
+//! finds nothing at all, and files are still what they were.
 
 use crate::cut::{Cutter, Depth, print};
 use crate::disk::{Effect, Fault};
@@ -29,14 +30,15 @@ pub(crate) const KEY: [u8; 32] = [7; 32];
 pub struct Verb {
     /// Its name.
     pub name: &'static str,
-    /// The groups it begins with, by redundancy and number of devices. A device more or less is what verbs are about: some are left
-    /// over.
+    /// The groups it begins with, by redundancy and number of devices. A device more or less is
+    /// what verbs are about: some are left over.
     pub groups: &'static [(Redundancy, usize)],
     /// Devices that do not belong to it in the beginning.
     pub spare: usize,
     /// One of its devices that has so many slots only, however many fit.
     pub short: Option<(usize, u32)>,
-    /// Those of its devices that are spoilt before it is done: a bit of each page of their segments is wrong.
+    /// Those of its devices that are spoilt before it is done: a bit of each page of their segments
+    /// is wrong.
     pub spoilt: &'static [usize],
     /// Done before: what it does is not cut.
     pub before: fn(&Machine, &Pool) -> Result<(), Failure>,
@@ -133,7 +135,8 @@ impl Verb {
         self.explore_drawn(every, 0)
     }
 
-    /// The same under another draw: other salts and numbers in the pool, and other fates of writes that were not flushed.
+    /// The same under another draw: other salts and numbers in the pool, and other fates of writes
+    /// that were not flushed.
     ///
     /// # Errors
     /// The first that is not as it must be.
@@ -214,7 +217,8 @@ impl Verb {
     }
 }
 
-/// A pool that was spoilt was scrubbed: by the scrub that was under way when it was imported, and went on; or before; or now, if none was begun.
+/// A pool that was spoilt was scrubbed: by the scrub that was under way when it was imported, and
+/// went on; or before; or now, if none was begun.
 pub(crate) fn scrubbed(pool: &Pool, then: Option<ScanRow>) -> Result<(), Failure> {
     match then.map(|scan| scan.state) {
         Some(ScanState::Finished) => Ok(()),
@@ -251,7 +255,8 @@ impl Machine {
         }
     }
 
-    /// Some file systems more, so that there are some segments; and a scrub takes one of them at a time beside other load.
+    /// Some file systems more, so that there are some segments; and a scrub takes one of them at a
+    /// time beside other load.
     pub(crate) fn fill_for_scrub(&self, pool: &Pool) -> Result<(), Failure> {
         for name in ["tank/d", "tank/e", "tank/f"] {
             pool.datasets().create_dataset(name, Default::default(), None).map_err(said)?;
@@ -333,7 +338,8 @@ impl Machine {
         finish(pool)
     }
 
-    /// A pool that was split off, if there is one, opens, holds what it may, comes to rest and opens again.
+    /// A pool that was split off, if there is one, opens, holds what it may, comes to rest and
+    /// opens again.
     pub(crate) fn judge_other(&self, allowed: &[&State]) -> Result<(), Failure> {
         for time in ["first", "again"] {
             let other = world::import_other(&self.env, &self.disks);
@@ -350,7 +356,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The offline check of the pool's devices finds nothing but what a device that is out of use leaves.
+    /// The offline check of the pool's devices finds nothing but what a device that is out of use
+    /// leaves.
     pub(crate) fn inspect(&self) -> Result<(), Failure> {
         // One that has left may have a label still, if the power went while it was erased.
         let (pools, _) = steadfast_pool::scan(self.disks.handles());

@@ -325,7 +325,8 @@ pub const VERBS: &[Verb] = &[
         spare: 0,
         short: Some((2, SHORT_SLOTS)),
         spoilt: &[],
-        // More than half a segment, which fits into no narrow one: the cleaner has to take it apart.
+        // More than half a segment, which fits into no narrow one: the cleaner has to take it
+        // apart.
         before: |machine, pool| (0..3).try_for_each(|_| machine.change(pool)),
         act: |machine, pool| machine.remove(pool, 0),
     },

@@ -337,8 +337,8 @@ fn change_both(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     machine.change_of(pool, "tank/d", 0x18)
 }
 
-/// Equal content is stored once: two file systems hold the same, files share records with others, snapshots `a` and `b` hold what was so
-/// before and after.
+/// Equal content is stored once: two file systems hold the same, files share records with others,
+/// snapshots `a` and `b` hold what was so before and after.
 fn with_shared(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     pool.datasets().set_property("tank", "dedup", Some("on")).map_err(said)?;
     machine.change(pool)?;
@@ -381,7 +381,8 @@ fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
     pool.datasets().clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
 }
 
-/// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its own, and its origin changed too.
+/// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its
+/// own, and its origin changed too.
 pub(crate) fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     for name in ["a", "b"] {
         take(pool, name)?;

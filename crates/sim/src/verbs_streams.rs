@@ -1,5 +1,6 @@
-//! Verbs of streams and volumes, with the power gone at any write of them ([`crate::verbs`]). A stream goes from a pool into itself: it begins and
-//! ends where it is received, and what it was made of is part of what must stay.
+//! Verbs of streams and volumes, with the power gone at any write of them ([`crate::verbs`]). A
+//! stream goes from a pool into itself: it begins and ends where it is received, and what it was
+//! made of is part of what must stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,7 +133,8 @@ fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     take_of(pool, "tank/s@a")
 }
 
-/// A sealed file system, one below it and a clone, with snapshots that hold what they have not any more; and their key is gone.
+/// A sealed file system, one below it and a clone, with snapshots that hold what they have not any
+/// more; and their key is gone.
 pub(crate) fn with_lost_tree(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     with_sealed(machine, pool)?;
     pool.datasets().create_dataset("tank/s/in", Default::default(), None).map_err(said)?;
@@ -154,7 +156,8 @@ fn sealed(machine: &Machine) -> Result<(BTreeMap<String, String>, NewKey), Failu
     Ok((props, NewKey { user: Arc::new(user) }))
 }
 
-/// A volume with a key of its own, a raw copy of its snapshot, and another one of what it became since: longer.
+/// A volume with a key of its own, a raw copy of its snapshot, and another one of what it became
+/// since: longer.
 fn with_sealed_volume(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     let (props, key) = sealed(machine)?;
     let spec = VolumeSpec { bytes: 40 * u64::from(BLOCK), block_bytes: BLOCK };
@@ -171,7 +174,8 @@ fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
     pool.datasets().take_snapshots(&[snapshot.to_owned()], &Default::default()).map_err(said)
 }
 
-/// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has the key.
+/// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has
+/// the key.
 fn copy_raw(pool: &Pool, snapshot: &str, base: Option<&str>) -> Result<(), Failure> {
     copy_raw_to(pool, snapshot, base, "tank/r")
 }
@@ -181,8 +185,8 @@ fn copy_raw_to(pool: &Pool, snapshot: &str, base: Option<&str>, target: &str) ->
     receive(pool, &into(target, false), &stream).map_err(said)
 }
 
-/// A file system with a key of its own and a raw copy of its snapshot; and a clone of that with a snapshot. Its name comes behind the one of what it
-/// takes its key from.
+/// A file system with a key of its own and a raw copy of its snapshot; and a clone of that with a
+/// snapshot. Its name comes behind the one of what it takes its key from.
 fn with_sealed_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     with_sealed(machine, pool)?;
     copy_raw(pool, "tank/s@a", None)?;

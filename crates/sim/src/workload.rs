@@ -1,7 +1,7 @@
 //! Which workloads there are, and how one is run.
 //!
-//! A number names a workload for ever: its first byte says which set it is of, the second which setting of the pool it runs
-//! on, the rest which of that set.
+//! A number names a workload for ever: its first byte says which set it is of, the second which
+//! setting of the pool it runs on, the rest which of that set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,7 +207,8 @@ impl Number {
                 let count = if set == Set::Few { 3 + draw.below(4) } else { 20 + draw.below(60) };
                 let mut last = 0;
                 for _ in 0..count {
-                    // Most changes are followed by nothing: commits gather several. Half of them meet the one before.
+                    // Most changes are followed by nothing: commits gather several. Half of them
+                    // meet the one before.
                     let how = if draw.percent(60) { 0 } else { draw.below(PERSISTS) };
                     let about = target(CHANGES[last]).0;
                     let near: Vec<usize> =
@@ -217,7 +218,8 @@ impl Number {
                 }
             }
         }
-        // Where equal content is stored once, some changes make content equal, by sharing whole records or by writing it again.
+        // Where equal content is stored once, some changes make content equal, by sharing whole
+        // records or by writing it again.
         if SETTINGS[self.setting()].props.iter().any(|(name, _)| *name == "dedup") {
             for op in &mut ops {
                 *op = match *op {
@@ -247,8 +249,8 @@ impl Number {
         ops
     }
 
-    /// Of its world and of what is written. All sequences of one and two have the same, so that what two of them have in common
-    /// in front comes to the same states, and is opened once.
+    /// Of its world and of what is written. All sequences of one and two have the same, so that
+    /// what two of them have in common in front comes to the same states, and is opened once.
     fn seed(self) -> u64 {
         match self.set() {
             Set::One | Set::Two => self.setting() as u64,
@@ -256,7 +258,8 @@ impl Number {
         }
     }
 
-    /// The same for workloads that begin with the same change, if they have states in common: those of one change and two.
+    /// The same for workloads that begin with the same change, if they have states in common: those
+    /// of one change and two.
     #[must_use]
     pub fn shared(self) -> Option<u64> {
         let one = (CHANGES.len() * PERSISTS) as u64;
@@ -277,8 +280,9 @@ impl Number {
         faults.collect::<String>() + &ops
     }
 
-    /// The faults that strike while it runs, and which devices: one, where nothing makes up for that; else up to as many devices of each
-    /// group as it can spare, some of them in more than one way.
+    /// The faults that strike while it runs, and which devices: one, where nothing makes up for
+    /// that; else up to as many devices of each group as it can spare, some of them in more than
+    /// one way.
     #[must_use]
     pub fn faults(self) -> Vec<(usize, Fault)> {
         let Some(first) = self.fault() else { return Vec::new() };
@@ -321,7 +325,8 @@ impl Number {
         let setting = &SETTINGS[self.setting()];
         let disk = draw.below(setting.images());
         if disk >= setting.disks + setting.logs {
-            // A register that lies is none: what it does to a pool is the adversary's suite, in the room `pool`.
+            // A register that lies is none: what it does to a pool is the adversary's suite, in the
+            // room `pool`.
             let operation = *draw.pick(&[Operation::Read, Operation::Write, Operation::Flush]);
             let effect = *draw.pick(&[Effect::Fail, Effect::Gone, Effect::Away(3)]);
             let fault = Fault { operation, skip: draw.below(6) as u64, times: 1, effect };
@@ -388,7 +393,8 @@ pub struct Trace {
     pub promises: Vec<Promise>,
     /// Effects that struck.
     pub struck: Vec<Effect>,
-    /// The devices that were struck, if their groups can spare all of them: then nothing may be lost, and nothing refused.
+    /// The devices that were struck, if their groups can spare all of them: then nothing may be
+    /// lost, and nothing refused.
     pub spared: Vec<usize>,
     /// Errno of the operation that was struck.
     pub errno: Option<i32>,
@@ -531,7 +537,8 @@ impl Base {
         let is_spared = faults.iter().all(|(disk, _)| self.setting.spared(*disk) > 0);
         let (mut errno, mut refused) = (None, 0);
         let wait = || {
-            // The first ones store content early, the next lets the interval pass, then one commits.
+            // The first ones store content early, the next lets the interval pass, then one
+            // commits.
             for _ in 0..8 {
                 mounted.pool.step();
             }

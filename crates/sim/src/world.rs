@@ -37,7 +37,8 @@ pub struct Setting {
     pub redundancy: Redundancy,
     /// How many of the devices, the last ones, are a mirror for metadata and small blocks.
     pub special: usize,
-    /// A device of a group that has so many slots only, so that segments soon have fewer columns than the group has.
+    /// A device of a group that has so many slots only, so that segments soon have fewer columns
+    /// than the group has.
     pub short: Option<(usize, u32)>,
     /// Devices of the intent log's own.
     pub logs: usize,
@@ -57,7 +58,8 @@ pub struct Setting {
     pub full: bool,
     /// It is full: hardly anything is admitted but what gives room back.
     pub brim: bool,
-    /// Its states are many and dear, and some of them are drawn: whoever runs a workload of it comes to its end.
+    /// Its states are many and dear, and some of them are drawn: whoever runs a workload of it
+    /// comes to its end.
     pub sampled: bool,
     /// Promise of `fsync`.
     pub journal: Journal,
@@ -247,7 +249,8 @@ impl Setting {
         if self.sampled { Depth::SAMPLED } else { Depth::FULL }
     }
 
-    /// Its groups: which devices they are of, and how many of those each can spare. A device that stands alone is of none.
+    /// Its groups: which devices they are of, and how many of those each can spare. A device that
+    /// stands alone is of none.
     #[must_use]
     pub fn groups(&self) -> Vec<(Range<usize>, usize)> {
         let main = 0..self.disks - self.special;
@@ -341,7 +344,8 @@ impl Disks {
         Disks::new(setting, &vec![Image::blank(DISK_BYTES); setting.images()])
     }
 
-    /// The pool on them, which is exported, uses so many slots of a device from now on, however many fit.
+    /// The pool on them, which is exported, uses so many slots of a device from now on, however
+    /// many fit.
     fn shorten(&self, disk: usize, slots: u32) {
         for device in &self.all[..self.setting.disks] {
             for copy in 0..medium::LABELS {

@@ -26,7 +26,8 @@ fn kept_seeds_stay_good() {
 
 #[test]
 fn one_change_may_be_cut_anywhere() {
-    // A third of them on the first setting; all of them, on all settings, are the first part of every run.
+    // A third of them on the first setting; all of them, on all settings, are the first part of
+    // every run.
     let mut explorer = Explorer::new(0, None).expect("a pool");
     for index in (0..Set::One.size().expect("bounded")).step_by(3) {
         if let Err(broken) = explorer.explore(Number::new(Set::One, 0, index)) {
@@ -55,7 +56,8 @@ fn a_full_pool_refuses_whole_and_takes_back() {
     assert!(refused > 0, "none of {ops} operations was refused");
 }
 
-/// Pools of many devices have so many states that nobody would come to the end of one workload: some of them are drawn.
+/// Pools of many devices have so many states that nobody would come to the end of one workload:
+/// some of them are drawn.
 #[test]
 fn workloads_of_a_sampled_setting_have_no_more_states_than_they_may() {
     let at = SETTINGS.iter().position(|setting| setting.sampled).expect("there is one");
@@ -73,7 +75,8 @@ fn workloads_of_a_sampled_setting_have_no_more_states_than_they_may() {
     }
 }
 
-/// Up to as many devices of each group as it can spare are wrong in any way at any time, and nothing is lost or refused.
+/// Up to as many devices of each group as it can spare are wrong in any way at any time, and
+/// nothing is lost or refused.
 #[test]
 fn what_groups_make_up_for_costs_nothing() {
     for (at, setting) in SETTINGS.iter().enumerate().filter(|(_, setting)| !setting.groups().is_empty()) {
@@ -99,7 +102,8 @@ fn what_groups_make_up_for_costs_nothing() {
     }
 }
 
-/// Numbers are kept with the faults that made them worth it: they are the first, and nothing comes beside them.
+/// Numbers are kept with the faults that made them worth it: they are the first, and nothing comes
+/// beside them.
 #[test]
 fn kept_seeds_have_the_faults_that_they_were_kept_for() {
     for (number, setting) in [(0x051226d2e6d3eacd, 18), (0x05140c53947d2f52, 20)] {

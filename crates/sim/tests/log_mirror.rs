@@ -2,7 +2,8 @@
 
 use steadfast_sim::mirror_faults::HISTORIES;
 
-/// About so many states of each history: more of them are `cargo run --release -p steadfast-sim -- --verbs`.
+/// About so many states of each history: more of them are
+/// `cargo run --release -p steadfast-sim -- --verbs`.
 const STATES: usize = 24;
 
 #[test]

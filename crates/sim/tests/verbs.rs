@@ -1,4 +1,5 @@
-//! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while one is replaced.
+//! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while
+//! one is replaced.
 
 use steadfast_device::Operation;
 use steadfast_sim::second_faults::{SECOND_FAULTS, STALE_GROUPS};
@@ -9,7 +10,8 @@ use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 /// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
 const EVERY: u64 = 11;
 
-/// The same of verbs on devices of different sizes, whose histories are long: a pool is filled until its segments get narrower.
+/// The same of verbs on devices of different sizes, whose histories are long: a pool is filled
+/// until its segments get narrower.
 const EVERY_UNEVEN: u64 = 23;
 
 #[test]
@@ -44,7 +46,8 @@ fn verbs_of_snapshots_may_be_cut_anywhere() {
     }
 }
 
-/// The end of a stream shows all of it at once; what is there of it before is freed or gone on with.
+/// The end of a stream shows all of it at once; what is there of it before is freed or gone on
+/// with.
 #[test]
 fn verbs_of_streams_may_be_cut_anywhere() {
     for verb in STREAM_VERBS {

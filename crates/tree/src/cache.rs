@@ -1,10 +1,11 @@
-//! Cache of stored nodes, shared by all trees of a pool: the metadata half of ZFS's ARC. Its size is set by the pool. File content
-//! has a cache of its own (`blockio::cache`).
+//! Cache of stored nodes, shared by all trees of a pool: the metadata half of ZFS's ARC. Its size
+//! is set by the pool. File content has a cache of its own (`blockio::cache`).
 //!
-//! Unlike the ARC, which adapts between recency and frequency, it is a clock with second chance: shards, each a table under a
-//! read-write lock with a clock hand. A hit takes the shared lock and sets one bit. The hand clears bits until it finds one
-//! already clear, and evicts there. That is close to least recently used, and moves nothing on a hit. Pointers name their
-//! blocks for ever, so an entry is never wrong, only useless. The sync that frees a block removes its node.
+//! Unlike the ARC, which adapts between recency and frequency, it is a clock with second chance:
+//! shards, each a table under a read-write lock with a clock hand. A hit takes the shared lock and
+//! sets one bit. The hand clears bits until it finds one already clear, and evicts there. That is
+//! close to least recently used, and moves nothing on a hit. Pointers name their blocks for ever,
+//! so an entry is never wrong, only useless. The sync that frees a block removes its node.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -51,7 +52,8 @@ impl NodeCache {
         })
     }
 
-    /// Changes how many bytes of nodes the cache may hold; what is too much goes at once. The number of shards stays.
+    /// Changes how many bytes of nodes the cache may hold; what is too much goes at once. The
+    /// number of shards stays.
     pub fn set_bytes_max(&self, bytes: usize) {
         let shard_bytes_max = bytes / self.shards.len();
         self.shard_bytes_max.store(shard_bytes_max, Ordering::Relaxed);
@@ -101,7 +103,8 @@ impl NodeCache {
         found
     }
 
-    /// As [`NodeCache::get`] for a caller that reads no missing node, but begins again another way: that is no miss yet.
+    /// As [`NodeCache::get`] for a caller that reads no missing node, but begins again another way:
+    /// that is no miss yet.
     pub(crate) fn glance(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let shard = self.shard(pointer).read().expect("no panic while held");
         let found = shard.find(pointer, domain)?;
@@ -192,7 +195,8 @@ struct Shard {
 impl Shard {
     fn find(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let entry = self.slots[*self.index.get(&pointer.copies[0])?].as_ref()?;
-        // The whole pointer must agree: an address alone is a claim, the hash is the proof. And what one key opened, another may not.
+        // The whole pointer must agree: an address alone is a claim, the hash is the proof. And
+        // what one key opened, another may not.
         if entry.pointer != *pointer || entry.domain != domain {
             return None;
         }
@@ -230,7 +234,8 @@ impl Shard {
         }
     }
 
-    /// Lets go of vacant slots, which the hand would have to pass for ever if the cache stays smaller.
+    /// Lets go of vacant slots, which the hand would have to pass for ever if the cache stays
+    /// smaller.
     fn close_ranks(&mut self) {
         self.slots.retain(Option::is_some);
         self.slots.shrink_to_fit();
@@ -240,7 +245,8 @@ impl Shard {
         self.hand = 0;
     }
 
-    /// Turns the hand to the first entry not referenced since its last visit, and evicts it. Ends within two turns.
+    /// Turns the hand to the first entry not referenced since its last visit, and evicts it. Ends
+    /// within two turns.
     fn evict_one(&mut self) {
         assert!(!self.index.is_empty(), "one entry always fits: it is smaller than a shard");
         loop {

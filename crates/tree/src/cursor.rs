@@ -1,4 +1,5 @@
-//! Reading in order: a cursor is a path of nodes, a range is two cursors and the bounds between them.
+//! Reading in order: a cursor is a path of nodes, a range is two cursors and the bounds between
+//! them.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use steadfast_format::{Address, DecodeError};
 
 use crate::StoreError;
 
-/// Errors of the tree. An operation that returns one has changed nothing (what a failed sync leaves is said at
-/// [`Tree::sync`](crate::Tree::sync)).
+/// Errors of the tree. An operation that returns one has changed nothing (what a failed sync leaves
+/// is said at [`Tree::sync`](crate::Tree::sync)).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

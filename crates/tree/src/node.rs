@@ -1,7 +1,8 @@
 //! Nodes in memory, and the links that hold them.
 //!
-//! A [`Node`] is content only and, once shared, never changes. The identity of a node (its place, its predecessor)
-//! belongs to the [`Child`] link in its parent, so the cache and readers can share nodes without knowing.
+//! A [`Node`] is content only and, once shared, never changes. The identity of a node (its place,
+//! its predecessor) belongs to the [`Child`] link in its parent, so the cache and readers can share
+//! nodes without knowing.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -43,8 +44,8 @@ pub(crate) struct Dirty {
 pub(crate) struct NodeVersion {
     /// Set once, by the sync that wrote this version.
     pub(crate) pointer: OnceLock<BlockPointer>,
-    /// The version to free when this one is written, or when this one is dropped without having been. Taken by
-    /// whoever frees it: the duty to free exists once [tree.4].
+    /// The version to free when this one is written, or when this one is dropped without having
+    /// been. Taken by whoever frees it: the duty to free exists once [tree.4].
     predecessor: Mutex<Option<Predecessor>>,
 }
 
@@ -68,8 +69,8 @@ impl NodeVersion {
 }
 
 impl Predecessor {
-    /// Pointer that is to be freed for this version: its own, or if it was never written that of the nearest
-    /// version before it that was.
+    /// Pointer that is to be freed for this version: its own, or if it was never written that of
+    /// the nearest version before it that was.
     pub(crate) fn into_pointer(self) -> Option<BlockPointer> {
         let mut version = self;
         loop {

@@ -1,7 +1,8 @@
 //! Entries of a node in memory: slots in key order over a heap of bytes.
 //!
-//! Cloning is two copies of memory, searching is binary search over the slots, and inserting moves slots of eight
-//! bytes, never entries. Bytes of removed entries stay in the heap until they are more than a quarter of it.
+//! Cloning is two copies of memory, searching is binary search over the slots, and inserting moves
+//! slots of eight bytes, never entries. Bytes of removed entries stay in the heap until they are
+//! more than a quarter of it.
 
 use std::cmp::Ordering;
 

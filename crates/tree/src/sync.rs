@@ -9,12 +9,12 @@ use crate::tree::{LoadError, State};
 use crate::write::Bounds;
 use crate::{Error, Result, Tree};
 
-/// Encoded nodes given to the store in one call, at most (and one node more): bounds the memory of a sync, and is
-/// far more than enough to keep all cores busy.
+/// Encoded nodes given to the store in one call, at most (and one node more): bounds the memory of
+/// a sync, and is far more than enough to keep all cores busy.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// The tree as it was at one moment: what one transaction group writes. Holds the nodes of that moment in memory;
-/// drop it when it is synced.
+/// The tree as it was at one moment: what one transaction group writes. Holds the nodes of that
+/// moment in memory; drop it when it is synced.
 #[derive(Debug)]
 pub struct Snapshot {
     token: Arc<()>,
@@ -82,12 +82,13 @@ impl Tree {
         }
     }
 
-    /// Writes all nodes of the snapshot that are not stored, children before parents, and returns the root's
-    /// pointer (`None` for an empty tree). Then frees the versions they replace and the nodes that were dropped, and
-    /// lets the live tree forget what is now stored; the cache keeps what it has room for.
+    /// Writes all nodes of the snapshot that are not stored, children before parents, and returns
+    /// the root's pointer (`None` for an empty tree). Then frees the versions they replace and the
+    /// nodes that were dropped, and lets the live tree forget what is now stored; the cache keeps
+    /// what it has room for.
     ///
-    /// Snapshots are synced in the order they were taken; one may be left out, and its changes go with the next.
-    /// Another thread may read, change and snapshot the tree meanwhile.
+    /// Snapshots are synced in the order they were taken; one may be left out, and its changes go
+    /// with the next. Another thread may read, change and snapshot the tree meanwhile.
     ///
     /// On an error nothing is freed and the tree goes on working from memory. Nodes already written
     /// stay so: the same snapshot or a later one may be synced again, and writes only what is
@@ -124,8 +125,8 @@ impl Tree {
         Ok(root)
     }
 
-    /// Bytes that the next sync writes at most, if a node of so many encoded bytes takes what `stored` says of it. Walks the
-    /// nodes changed since the last snapshot.
+    /// Bytes that the next sync writes at most, if a node of so many encoded bytes takes what
+    /// `stored` says of it. Walks the nodes changed since the last snapshot.
     #[must_use]
     pub fn unwritten_bytes(&self, stored: impl Fn(usize) -> u64) -> u64 {
         let state = self.state();
@@ -167,7 +168,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The snapshot is stored: what it dropped is superseded, and the live tree need not keep it in memory.
+    /// The snapshot is stored: what it dropped is superseded, and the live tree need not keep it in
+    /// memory.
     fn finish(&self, epoch: u64, ledger: &mut Ledger) {
         let mut state = self.state_mut();
         let State { frozen, root, .. } = &mut *state;
@@ -181,8 +183,9 @@ impl Tree {
         self.advance_version();
     }
 
-    /// Calls a function for the pointer of every node of the tree as last synced (or opened), parents first, each
-    /// when it is no longer needed here. Reads inner nodes only. Not to be used while the tree is synced: nodes may then be gone before they are visited.
+    /// Calls a function for the pointer of every node of the tree as last synced (or opened),
+    /// parents first, each when it is no longer needed here. Reads inner nodes only. Not to be used
+    /// while the tree is synced: nodes may then be gone before they are visited.
     pub fn visit_pointers(&self, mut f: impl FnMut(&BlockPointer)) -> Result<()> {
         let root = self.ledger.lock().expect("a panic during an earlier sync").root;
         match root {
@@ -213,7 +216,8 @@ impl Tree {
     }
 }
 
-/// Links of nodes not yet written, by level. A written node has only written nodes below it [tree.3].
+/// Links of nodes not yet written, by level. A written node has only written nodes below it
+/// [tree.3].
 fn collect_unwritten<'s>(child: &'s Child, levels: &mut Vec<Vec<&'s Dirty>>) {
     let Child::Dirty(dirty) = child else { return };
     if dirty.node_version.pointer.get().is_some() {
@@ -237,7 +241,8 @@ fn settled(node: &Arc<Node>) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// Replaces links to written nodes by their pointers throughout a live tree. Walks only nodes not yet written.
+/// Replaces links to written nodes by their pointers throughout a live tree. Walks only nodes not
+/// yet written.
 fn settle(child: &mut Child) {
     child.settle();
     if let Child::Dirty(dirty) = child

@@ -8,8 +8,9 @@ use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId,
 
 use crate::{NodeStore, StoreError, Tree};
 
-/// A [`NodeStore`] that knows what it gave out and what it got back. It panics at once when a block is freed that is
-/// not live. Like a pool, it goes on reading freed blocks until [`CountingStore::commit`], and refuses them from then on.
+/// A [`NodeStore`] that knows what it gave out and what it got back. It panics at once when a block
+/// is freed that is not live. Like a pool, it goes on reading freed blocks until
+/// [`CountingStore::commit`], and refuses them from then on.
 #[derive(Debug, Default)]
 pub struct CountingStore {
     accounts: Mutex<Accounts>,
@@ -51,7 +52,8 @@ pub enum CountingStoreError {
     Absent(Address),
 }
 
-/// Lets a number of calls pass, then fails all. Zero, the default, is "off"; else calls left plus one.
+/// Lets a number of calls pass, then fails all. Zero, the default, is "off"; else calls left plus
+/// one.
 #[derive(Debug, Default)]
 struct Countdown(AtomicU64);
 

@@ -15,17 +15,18 @@ use crate::sync::{Frozen, Ledger};
 use crate::write::{Bounds, Change, HeldNodes, Missing, Survey, Writer};
 use crate::{Error, NodeStore, Result};
 
-/// Least size a tree's nodes may be limited to: an inner node must hold two entries with the greatest keys.
+/// Least size a tree's nodes may be limited to: an inner node must hold two entries with the
+/// greatest keys.
 const NODE_BYTES_MAX_MIN: usize = 1_280;
 const _: () =
     assert!(NODE_BYTES_MAX_MIN >= HEADER_SIZE + 2 * (SLOT_SIZE + KEY_BYTES_MAX + BlockPointer::ENCODED_SIZE));
 
-/// How a tree writes. A tree may be opened with other options than it was made with: nodes change size as they
-/// are rewritten.
+/// How a tree writes. A tree may be opened with other options than it was made with: nodes change
+/// size as they are rewritten.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Options {
-    /// Greatest encoded node, in bytes, from 1,280 to 65,536. Below 8,192 the greatest value shrinks with it, since an
-    /// entry may take half a node.
+    /// Greatest encoded node, in bytes, from 1,280 to 65,536. Below 8,192 the greatest value
+    /// shrinks with it, since an entry may take half a node.
     pub node_bytes_max: usize,
 }
 
@@ -42,8 +43,8 @@ impl Default for Options {
     }
 }
 
-/// A copy-on-write B+tree over a [`NodeStore`]. Any number of threads may read and change it at once. See the
-/// crate's text.
+/// A copy-on-write B+tree over a [`NodeStore`]. Any number of threads may read and change it at
+/// once. See the crate's text.
 pub struct Tree {
     store: Arc<dyn NodeStore>,
     pub(crate) cache: CacheView,
@@ -118,7 +119,8 @@ impl Tree {
         self.get_with(key, |value| value.map(<[u8]>::to_vec))
     }
 
-    /// Hands the value of a key, or `None`, to a function; no copy is made and no lock is held meanwhile.
+    /// Hands the value of a key, or `None`, to a function; no copy is made and no lock is held
+    /// meanwhile.
     pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let leaf = self.leaf(key)?;
         Ok(f(leaf
@@ -148,9 +150,10 @@ impl Tree {
 
     /// Keys and values in order, from either end.
     ///
-    /// The iterator sees the tree as it is now, whatever is changed meanwhile, until a sync ends and a block it
-    /// still needs may be gone: from there on it sees a newer version, and goes on behind the last key it gave. A
-    /// key that is there all the time is given exactly once. An error ends the iteration.
+    /// The iterator sees the tree as it is now, whatever is changed meanwhile, until a sync ends
+    /// and a block it still needs may be gone: from there on it sees a newer version, and goes on
+    /// behind the last key it gave. A key that is there all the time is given exactly once. An
+    /// error ends the iteration.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range<'_> {
         let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
@@ -186,8 +189,9 @@ impl Tree {
         Ok(self.batch(&[Change::Remove(key)])?.pop().flatten())
     }
 
-    /// Makes many changes at once, in strictly ascending order of their keys; returns for each the value before.
-    /// Others see all of them or none. The cost is one walk per leaf concerned, not per change.
+    /// Makes many changes at once, in strictly ascending order of their keys; returns for each the
+    /// value before. Others see all of them or none. The cost is one walk per leaf concerned, not
+    /// per change.
     pub fn batch(&self, changes: &[Change<'_>]) -> Result<Vec<Option<Vec<u8>>>> {
         changes.iter().try_for_each(|change| self.check(change))?;
         if let Some(index) = changes.windows(2).position(|pair| pair[0].key() >= pair[1].key()) {
@@ -218,8 +222,9 @@ impl Tree {
         Ok(before)
     }
 
-    /// Replaces the value of a key by what a function makes of it (`None`: no such key, or remove it), in one step;
-    /// returns the value before. The function runs under the tree's lock and must not call the tree.
+    /// Replaces the value of a key by what a function makes of it (`None`: no such key, or remove
+    /// it), in one step; returns the value before. The function runs under the tree's lock and must
+    /// not call the tree.
     pub fn modify(
         &self,
         key: &[u8],
@@ -241,9 +246,10 @@ impl Tree {
         Ok(self.apply(&mut state, &[change], &mut held).pop().flatten())
     }
 
-    /// Removes up to `limit` keys of a range, lowest first, then hands each removed key with its value to a
-    /// function, and returns how many there were: fewer than `limit` means that none are left, except what others
-    /// inserted meanwhile. On an error nothing was removed. Memory and time are bounded by `limit`.
+    /// Removes up to `limit` keys of a range, lowest first, then hands each removed key with its
+    /// value to a function, and returns how many there were: fewer than `limit` means that none are
+    /// left, except what others inserted meanwhile. On an error nothing was removed. Memory and
+    /// time are bounded by `limit`.
     pub fn remove_range<K: AsRef<[u8]>>(
         &self,
         bounds: impl RangeBounds<K>,
@@ -261,13 +267,15 @@ impl Tree {
         Ok(keys.len())
     }
 
-    /// Encoded bytes of all nodes changed since the last snapshot: what the next sync writes, before compression.
+    /// Encoded bytes of all nodes changed since the last snapshot: what the next sync writes,
+    /// before compression.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.state().dirty_bytes as u64
     }
 
-    /// True if anything changed since the last snapshot, or a sync has failed since the last that did not.
+    /// True if anything changed since the last snapshot, or a sync has failed since the last that
+    /// did not.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.state().changed
@@ -294,8 +302,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the lock with every node on the paths of `changes` in memory: in the tree or held. Returns also which
-    /// of the changes are removals of nothing.
+    /// Takes the lock with every node on the paths of `changes` in memory: in the tree or held.
+    /// Returns also which of the changes are removals of nothing.
     fn survey(
         &self,
         changes: &[Change<'_>],
@@ -366,8 +374,9 @@ impl Tree {
         }
     }
 
-    /// The same without reading; `None` if a node is missing. Walks dirty nodes under the lock without counting
-    /// references to them, so that writers need not copy what readers only pass through.
+    /// The same without reading; `None` if a node is missing. Walks dirty nodes under the lock
+    /// without counting references to them, so that writers need not copy what readers only pass
+    /// through.
     fn leaf_in_memory(&self, key: &[u8]) -> Option<Option<Arc<Node>>> {
         let mut stored = {
             let state = self.state();
@@ -415,8 +424,9 @@ impl Tree {
         &*self.store
     }
 
-    /// A stored node, from the cache or the store, checked against what its parent says. With a version given, a
-    /// block that may have been freed since is not asked for, and not complained about.
+    /// A stored node, from the cache or the store, checked against what its parent says. With a
+    /// version given, a block that may have been freed since is not asked for, and not complained
+    /// about.
     pub(crate) fn load(
         &self,
         pointer: &BlockPointer,

@@ -1,18 +1,20 @@
 //! Changing a tree in memory: two walks under one lock.
 //!
-//! [`Survey`] walks the paths of all changes without touching anything and notes which nodes are not in memory.
-//! When none is missing, [`Writer`] walks again and changes; it needs no device and so cannot fail, which is why
-//! an operation that fails leaves the tree as it was.
+//! [`Survey`] walks the paths of all changes without touching anything and notes which nodes are
+//! not in memory. When none is missing, [`Writer`] walks again and changes; it needs no device and
+//! so cannot fail, which is why an operation that fails leaves the tree as it was.
 //!
-//! *Splits.* A node above the size limit is cut by bytes. If all new entries came at its right end, pieces are
-//! filled from the left, so that ascending keys leave full nodes behind; mirrored for the left end. If the latest
-//! inserts are an ascending run in the middle (a file that grows among others), the cut is behind the run, which
-//! then has a right end to grow at. Otherwise pieces are equal. A piece always fits: an entry is at most half a node.
+//! *Splits.* A node above the size limit is cut by bytes. If all new entries came at its right end,
+//! pieces are filled from the left, so that ascending keys leave full nodes behind; mirrored for
+//! the left end. If the latest inserts are an ascending run in the middle (a file that grows among
+//! others), the cut is behind the run, which then has a right end to grow at. Otherwise pieces are
+//! equal. A piece always fits: an entry is at most half a node.
 //!
-//! *Merges.* A node that shrank below a quarter is merged with a neighbour if both together are at most three
-//! quarters full, so the next insert does not split it again. Neighbours that are not in memory and cannot be read
-//! are left alone: a thin node is a cost, not a fault. An empty node is dropped in any case. Two neighbours that
-//! were not merged are more than three eighths full on average.
+//! *Merges.* A node that shrank below a quarter is merged with a neighbour if both together are at
+//! most three quarters full, so the next insert does not split it again. Neighbours that are not in
+//! memory and cannot be read are left alone: a thin node is a cost, not a fault. An empty node is
+//! dropped in any case. Two neighbours that were not merged are more than three eighths full on
+//! average.
 
 use std::sync::Arc;
 
@@ -23,10 +25,11 @@ use crate::cache::{AddressMap, CacheView};
 use crate::node::{Child, Dirty, Node, NodeVersion, Predecessor, separator};
 use crate::page::{Page, Run};
 
-/// Above this many changes a leaf is rebuilt rather than changed in place, where each insert moves half the slots.
+/// Above this many changes a leaf is rebuilt rather than changed in place, where each insert moves
+/// half the slots.
 const REBUILD_CHANGES_MIN: usize = 32;
-/// Inserts, each right behind the one before, that count as a run: random keys seldom make one (in a leaf of 150
-/// keys, once in three million inserts), and files that grow soon do.
+/// Inserts, each right behind the one before, that count as a run: random keys seldom make one (in
+/// a leaf of 150 keys, once in three million inserts), and files that grow soon do.
 const RUN_COUNT_MIN: usize = 4;
 
 /// One change of a tree.
@@ -48,7 +51,8 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Nodes an operation has in hand, so that a cache too small to keep them cannot make it start over for ever.
+/// Nodes an operation has in hand, so that a cache too small to keep them cannot make it start over
+/// for ever.
 #[derive(Debug, Default)]
 pub(crate) struct HeldNodes {
     nodes: AddressMap<Arc<Node>>,
@@ -113,7 +117,8 @@ pub(crate) struct Survey<'t> {
     pub(crate) cache: &'t CacheView,
     pub(crate) node_bytes_max: usize,
     pub(crate) missing: Vec<Missing>,
-    /// Keys of removals that will find nothing, as indices of the batch; valid if nothing is missing.
+    /// Keys of removals that will find nothing, as indices of the batch; valid if nothing is
+    /// missing.
     pub(crate) absent: Vec<usize>,
     seen: usize,
 }
@@ -142,8 +147,8 @@ impl<'t> Survey<'t> {
         });
     }
 
-    /// Walks the paths of `changes`, all of which lie in this subtree. Returns how large the node will be at most
-    /// after them, if it is a leaf in memory.
+    /// Walks the paths of `changes`, all of which lie in this subtree. Returns how large the node
+    /// will be at most after them, if it is a leaf in memory.
     pub(crate) fn walk(
         &mut self,
         child: &Child,
@@ -476,7 +481,8 @@ impl Writer<'_> {
         merged
     }
 
-    /// True if children `left` and `left + 1` are in memory and together at most three quarters of a node.
+    /// True if children `left` and `left + 1` are in memory and together at most three quarters of
+    /// a node.
     fn fits(&mut self, node: &Node, left: usize) -> bool {
         let sizes = (self.resident(&node.children[left]), self.resident(&node.children[left + 1]));
         let (Some(one), Some(two)) = sizes else { return false };
@@ -550,7 +556,8 @@ impl Writer<'_> {
             Child::Stored(pointer) => Some(Predecessor::Stored(*pointer)),
         };
         if predecessor.is_some() {
-            // Links stay as they are: a dirty child that was written meanwhile is in memory only through its link.
+            // Links stay as they are: a dirty child that was written meanwhile is in memory only
+            // through its link.
             let node = Node::clone(&self.resident(child).expect("surveyed"));
             *self.dirty_bytes += node.size();
             *child = Child::Dirty(Dirty {
@@ -560,7 +567,8 @@ impl Writer<'_> {
             });
         }
         match child {
-            // A reader may still hold the node: it keeps what it holds, and we go on with a copy [tree.1].
+            // A reader may still hold the node: it keeps what it holds, and we go on with a copy
+            // [tree.1].
             Child::Dirty(dirty) => Arc::make_mut(&mut dirty.node),
             Child::Stored(_) => unreachable!("made dirty above"),
         }

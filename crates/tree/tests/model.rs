@@ -9,7 +9,8 @@ use steadfast_format::BlockPointer;
 use steadfast_tree::testing::CountingStore;
 use steadfast_tree::{Change, NodeCache, NodeStore, Snapshot, StoreError, Tree};
 
-/// Random changes, looks, snapshots, syncs (late, left out, failing) and reopening, all from one seed.
+/// Random changes, looks, snapshots, syncs (late, left out, failing) and reopening, all from one
+/// seed.
 fn long_run(seed: u64, steps: usize, space: u64, cache_bytes: usize) {
     let mut random = Random(seed);
     let books = CountingStore::new();

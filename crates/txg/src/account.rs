@@ -6,8 +6,9 @@ use crate::{AdmitKind, Verdict};
 
 /// A quota besides the pool's room: asked before an operation begins, and told how it ends.
 ///
-/// All calls but the first two come under the budget's lock, so that asking and taking is one step: two operations
-/// never both get the last of a limit. They must be quick and must not call the budget.
+/// All calls but the first two come under the budget's lock, so that asking and taking is one step:
+/// two operations never both get the last of a limit. They must be quick and must not call the
+/// budget.
 pub trait Account: Send + Sync {
     /// False while there is nothing to be held to: then operations begin without an account.
     fn is_limited(&self) -> bool;

@@ -1,22 +1,26 @@
-//! Dirty budget and write throttle: the bytes that may be changed and not yet committed, and the delay of writers.
+//! Dirty budget and write throttle: the bytes that may be changed and not yet committed, and the
+//! delay of writers.
 //!
-//! Like ZFS's write throttle (`dmu_tx_delay`), but bytes are reserved before an operation begins, so a limit is never exceeded,
-//! and space on the devices is reserved with them (ZFS: `dsl_dir_tempreserve_space`).
+//! Like ZFS's write throttle (`dmu_tx_delay`), but bytes are reserved before an operation begins,
+//! so a limit is never exceeded, and space on the devices is reserved with them (ZFS:
+//! `dsl_dir_tempreserve_space`).
 //!
 //! ## The curve
-//! Let `x` be fullness between the start (60 % of the limit) and the limit, 0 to 1. An operation of `n` bytes waits
+//! Let `x` be fullness between the start (60 % of the limit) and the limit, 0 to 1. An operation of
+//! `n` bytes waits
 //!
 //! ```text
 //! delay = DELAY_UNIT_NS × max(n, 16 KiB) / 128 KiB × x / (1 − x)        at most DELAY_NS_MAX = 20 ms
 //!
 //!    60 %: 0     70 %: 0.17 ms     80 %: 0.5 ms     90 %: 1.5 ms     95 %: 3.5 ms     98 %: 9.5 ms     (n = 128 KiB)
 //! ```
-//! Delays are taken one after another (each wake-up is later than the one before by its delay), so the rate let
-//! through at a fullness does not depend on the number of writers: 128 KiB per delay, that is 750 MB/s at 70 %, 260 MB/s
-//! at 80 %, 87 MB/s at 90 %, 14 MB/s at 98 %. A device that drains at 100 MB/s balances near 89 % with 1.3 ms a
-//! write. At the limit itself an operation waits for a release, and nobody behind it for its delay; the curve's steepness makes
-//! that rare. The delays of waiting writers were computed before a release. If the curve asks for no
-//! delay after it, all of them go on, and the next writer waits for one longest delay at most.
+//! Delays are taken one after another (each wake-up is later than the one before by its delay), so
+//! the rate let through at a fullness does not depend on the number of writers: 128 KiB per delay,
+//! that is 750 MB/s at 70 %, 260 MB/s at 80 %, 87 MB/s at 90 %, 14 MB/s at 98 %. A device that
+//! drains at 100 MB/s balances near 89 % with 1.3 ms a write. At the limit itself an operation
+//! waits for a release, and nobody behind it for its delay; the curve's steepness makes that rare.
+//! The delays of waiting writers were computed before a release. If the curve asks for no delay
+//! after it, all of them go on, and the next writer waits for one longest delay at most.
 
 use crate::{Account, Commits, Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
@@ -36,7 +40,8 @@ const STALL_PATIENCE: Duration = Duration::from_millis(100);
 /// Slices of a delay that make up as much.
 const SLICES_A_LOOK: u32 = 5;
 const _: () = assert!(SLICES_A_LOOK as u64 * DELAY_NS_MAX == STALL_PATIENCE.as_nanos() as u64);
-/// Txgs that can hold reservations at once: open, frozen, and one being released. A power of two above that.
+/// Txgs that can hold reservations at once: open, frozen, and one being released. A power of two
+/// above that.
 const TXG_SLOTS: usize = 4;
 
 /// Effect of an operation on space.
@@ -44,7 +49,8 @@ const TXG_SLOTS: usize = 4;
 pub enum AdmitKind {
     /// It may leave the pool fuller.
     Write,
-    /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works on a full pool.
+    /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works
+    /// on a full pool.
     Remove,
 }
 
@@ -55,8 +61,8 @@ pub struct Cost {
     pub memory: u64,
     /// On devices, in the worst case.
     pub space: u64,
-    /// Leaves of metadata that may change because of it, one for each block of content written or freed: what they take
-    /// depends on what else the txg changes ([`Space::overhead`]).
+    /// Leaves of metadata that may change because of it, one for each block of content written or
+    /// freed: what they take depends on what else the txg changes ([`Space::overhead`]).
     pub blocks: u64,
 }
 
@@ -88,14 +94,17 @@ impl Cost {
 pub enum Verdict {
     /// There is room for the worst case.
     Admit,
-    /// There may be room once what is reserved or freed now is committed: wait for a commit and ask again.
+    /// There may be room once what is reserved or freed now is committed: wait for a commit and ask
+    /// again.
     AfterCommit,
-    /// There will be room once the cleaner, or a deletion that goes on from commit to commit, has got further: wait for a
-    /// commit and ask again, as often as this is the answer. The pool gives it only while it sees progress.
+    /// There will be room once the cleaner, or a deletion that goes on from commit to commit, has
+    /// got further: wait for a commit and ask again, as often as this is the answer. The pool gives
+    /// it only while it sees progress.
     AfterCleaning,
     /// There is none.
     NoSpace,
-    /// There may be room below a limit once what is reserved or freed now is committed: like [`Verdict::AfterCommit`].
+    /// There may be room below a limit once what is reserved or freed now is committed: like
+    /// [`Verdict::AfterCommit`].
     QuotaAfterCommit,
     /// A limit of the dataset, of one above it or of an owner is reached.
     OverQuota,
@@ -116,13 +125,13 @@ pub struct Room {
 
 /// The pool's knowledge of its space.
 pub trait Space: Send + Sync {
-    /// May an operation of this kind go on, if afterwards `reserved` (this operation's included, of which
-    /// `cost` is new) is promised and not yet placed? Called under the budget's lock: must be quick and must not
-    /// call the budget.
+    /// May an operation of this kind go on, if afterwards `reserved` (this operation's included, of
+    /// which `cost` is new) is promised and not yet placed? Called under the budget's lock: must be
+    /// quick and must not call the budget.
     fn admit(&self, kind: AdmitKind, cost: Cost, reserved: Cost) -> Verdict;
 
-    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it. Grows with them, and for the
-    /// sum of two it is no more than for each. Called like [`Space::admit`].
+    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it. Grows
+    /// with them, and for the sum of two it is no more than for each. Called like [`Space::admit`].
     fn overhead(&self, blocks: u64) -> u64 {
         let _ = blocks;
         0
@@ -133,8 +142,9 @@ pub trait Space: Send + Sync {
         Room { free: u64::MAX, capacity: u64::MAX, placeable: u64::MAX }
     }
 
-    /// Called, without gate or locks, when an operation has to wait for a commit: a world without a sync thread makes one
-    /// here and returns true. With a sync thread it is false, and the operation sleeps until that has committed.
+    /// Called, without gate or locks, when an operation has to wait for a commit: a world without a
+    /// sync thread makes one here and returns true. With a sync thread it is false, and the
+    /// operation sleeps until that has committed.
     fn commit_inline(&self) -> bool {
         false
     }
@@ -204,8 +214,9 @@ impl State {
         thousandths(self.total.memory + extra.memory, self.limits.memory)
     }
 
-    /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the pool: where it is small,
-    /// deleting is what helps, and has only to be bounded by memory and by admission.
+    /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the
+    /// pool: where it is small, deleting is what helps, and has only to be bounded by memory and by
+    /// admission.
     fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
             AdmitKind::Write => self.fullness(world, extra),
@@ -218,8 +229,8 @@ fn thousandths(used: u64, limit: u64) -> u32 {
     u32::try_from(u128::from(used) * 1000 / u128::from(limit.max(1))).unwrap_or(u32::MAX)
 }
 
-/// Delay, in nanoseconds, of an operation that leaves `bytes` in memory when reservations stand at `fullness`
-/// thousandths of their limit. Public for simulations of a pool.
+/// Delay, in nanoseconds, of an operation that leaves `bytes` in memory when reservations stand at
+/// `fullness` thousandths of their limit. Public for simulations of a pool.
 #[must_use]
 pub fn delay_ns(fullness: u32, bytes: u64) -> u64 {
     if fullness <= DELAY_START {
@@ -288,7 +299,8 @@ impl Budget {
         self.state.lock().waits
     }
 
-    /// Gives back all that operations of `txg` reserved. Called when the pool has counted what `txg` really uses.
+    /// Gives back all that operations of `txg` reserved. Called when the pool has counted what
+    /// `txg` really uses.
     pub fn release(&self, txg: Txg) {
         let mut state = self.state.lock();
         let cost = std::mem::take(&mut state.by_txg[slot(txg)]);
@@ -372,8 +384,8 @@ impl Budget {
         }
     }
 
-    /// Waits as the curve says, behind those who wait already. Delays of many writers add up to more than a caller that is
-    /// killed should wait for, or one whom a release has made room for.
+    /// Waits as the curve says, behind those who wait already. Delays of many writers add up to
+    /// more than a caller that is killed should wait for, or one whom a release has made room for.
     fn delay(&self, kind: AdmitKind, cost: Cost, patience: Patience) -> Result<(), Refusal> {
         let asked = |state: &State| match state.felt(&*self.space, kind, Cost::default()) {
             // It waits for a release, which is told of at once.
@@ -414,7 +426,8 @@ impl Budget {
         unreachable!("the loop returns")
     }
 
-    /// Waits, without locks held, until something was released after `seen`; asks for a commit first.
+    /// Waits, without locks held, until something was released after `seen`; asks for a commit
+    /// first.
     fn wait_release(&self, seen: u64, commits: &Commits, patience: Patience) -> Result<(), Refusal> {
         let goal = commits.committed().next();
         loop {
@@ -422,7 +435,8 @@ impl Budget {
             if self.space.commit_inline() {
                 return Ok(());
             }
-            // The txg after the last committed one is open or frozen; if frozen, the open one is the next to ask for.
+            // The txg after the last committed one is open or frozen; if frozen, the open one is
+            // the next to ask for.
             commits.request_sync(goal.next());
             if commits.make_step() {
                 return Ok(());

@@ -33,8 +33,9 @@ pub struct Moment {
 pub struct CloseRule {
     /// Longest time changes stay uncommitted.
     pub interval: Duration,
-    /// Fullness at which a sync starts, in thousandths. Well below the throttle's start (600), so that in balance
-    /// one txg is written while the next one fills: 250 frozen + 250 open is still undelayed.
+    /// Fullness at which a sync starts, in thousandths. Well below the throttle's start (600), so
+    /// that in balance one txg is written while the next one fills: 250 frozen + 250 open is still
+    /// undelayed.
     pub fullness: u32,
 }
 

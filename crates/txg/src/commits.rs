@@ -64,8 +64,9 @@ impl Commits {
         }
     }
 
-    /// From now on waiters drive the sync loop themselves: each wait is a row of steps. For worlds without tasks, where a
-    /// wait for another thread would have no end. Set once, before the first wait.
+    /// From now on waiters drive the sync loop themselves: each wait is a row of steps. For worlds
+    /// without tasks, where a wait for another thread would have no end. Set once, before the first
+    /// wait.
     pub fn set_step(&self, step: Step) {
         assert!(self.step.set(step).is_ok(), "one loop commits");
     }
@@ -180,13 +181,15 @@ impl Commits {
         self.news.notify_all();
     }
 
-    /// How often [`Commits::tell`] was called: to be asked before the look whose answer is waited for.
+    /// How often [`Commits::tell`] was called: to be asked before the look whose answer is waited
+    /// for.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.state.lock().turns
     }
 
-    /// Waits until a turn was told of that is not among the first `seen`, at most `patience`; where nobody else makes turns, makes one.
+    /// Waits until a turn was told of that is not among the first `seen`, at most `patience`; where
+    /// nobody else makes turns, makes one.
     pub fn wait_turn(&self, seen: u64, patience: Duration) {
         if self.make_step() {
             return;
@@ -203,7 +206,8 @@ impl Commits {
         self.progress.notify_all();
     }
 
-    /// Nothing commits any more: all who wait, and all who come, get `reason`. The first reason stays.
+    /// Nothing commits any more: all who wait, and all who come, get `reason`. The first reason
+    /// stays.
     pub fn suspend(&self, reason: &str) {
         let mut state = self.state.lock();
         state.suspended.get_or_insert_with(|| Suspended { reason: reason.into() });
@@ -219,7 +223,8 @@ impl Commits {
         self.progress.notify_all();
     }
 
-    /// Fails if the pool is suspended; where operations are held, only when they are let go, or the caller's patience ends.
+    /// Fails if the pool is suspended; where operations are held, only when they are let go, or the
+    /// caller's patience ends.
     pub(crate) fn check_patiently(&self, patience: Patience) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         let mut has_waited = false;

@@ -20,8 +20,8 @@ impl Gate {
         Gate { open: RwLock::new(first) }
     }
 
-    /// Enters the open txg. Waits while a freeze runs. Never called by a thread that is inside already: a waiting
-    /// freeze would stand between the two.
+    /// Enters the open txg. Waits while a freeze runs. Never called by a thread that is inside
+    /// already: a waiting freeze would stand between the two.
     pub fn enter(&self) -> Hold<'_> {
         Hold { open: self.open.read() }
     }
@@ -38,14 +38,15 @@ impl Gate {
         *self.open.read()
     }
 
-    /// Waits until every operation has left, and runs `look` with the open txg while nothing is inside. The txg stays open.
+    /// Waits until every operation has left, and runs `look` with the open txg while nothing is
+    /// inside. The txg stays open.
     pub fn still<R>(&self, look: impl FnOnce(Txg) -> R) -> R {
         let open = self.open.write();
         look(*open)
     }
 
-    /// Waits until every operation has left, runs `freeze` with the closing txg while nothing is inside, then opens the
-    /// next one. Returns what `freeze` returned.
+    /// Waits until every operation has left, runs `freeze` with the closing txg while nothing is
+    /// inside, then opens the next one. Returns what `freeze` returned.
     pub fn advance<R>(&self, freeze: impl FnOnce(Txg) -> R) -> R {
         let mut open = self.open.write();
         let result = freeze(*open);

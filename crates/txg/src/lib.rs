@@ -1,44 +1,53 @@
 //! # Transaction groups
 //!
-//! A transaction group (txg) is a set of changes that becomes durable all at once or not at all. Operations join the
-//! open one; one thread of the pool closes it, writes it and commits it.
+//! A transaction group (txg) is a set of changes that becomes durable all at once or not at all.
+//! Operations join the open one; one thread of the pool closes it, writes it and commits it.
 //!
 //! ## Definitions
-//! *Operation*: one call that changes something; it holds the gate from its first change to its last.
-//! *Memory cost*: bytes an operation leaves in memory until its txg is synced. *Space cost*: bytes its txg may have to
-//! place on devices in the worst case. *Reserved*: the sum of costs of operations whose txg is not yet released.
+//! *Operation*: one call that changes something; it holds the gate from its first change to its
+//! last.
+//! *Memory cost*: bytes an operation leaves in memory until its txg is synced. *Space cost*: bytes
+//! its txg may have to place on devices in the worst case. *Reserved*: the sum of costs of
+//! operations whose txg is not yet released.
 //!
 //! ## States
 //! ```text
 //! open ─[Gate::advance: last holder leaves, freeze runs]→ frozen ─[pool syncs]→ synced
 //!      ─[uberblock durable; Commits::note_committed, Budget::release]→ committed
 //! ```
-//! Quiescing has no duration of its own: the sync thread takes the gate exclusively, which waits for the operations
-//! inside and holds back new ones, runs the freeze of every dataset (pointer swaps and a few inode items), and lets
-//! T+1 in. Then T is written while operations of T+1 go on.
+//! Quiescing has no duration of its own: the sync thread takes the gate exclusively, which waits
+//! for the operations inside and holds back new ones, runs the freeze of every dataset (pointer
+//! swaps and a few inode items), and lets T+1 in. Then T is written while operations of T+1 go on.
 //!
 //! ## Invariants
-//! [txg.1] One txg is open at all times, and at most one is frozen and not committed. The pool calls `advance` only after
-//!      it has committed or given up the previous one.                        assert: `Commits::note_committed`
-//! [txg.2] An operation's changes are all in one txg: it holds the gate shared, and freeze holds it exclusively.
-//!                                                              test: `freeze_sees_whole_operations_only`
-//! [txg.3] Reserved bytes of T fall only when T is released, after its real usage is known to the pool, so that
-//!      `live + reserved` never under-estimates.                test: `reserved_falls_only_by_settling_or_release`
-//! [txg.4] Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
-//! [txg.5] A waiter outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
-//!      caller lives.                                          test: `a_killed_caller_leaves_the_throttle`
+//! [txg.1] One txg is open at all times, and at most one is frozen and not committed. The pool
+//!      calls `advance` only after it has committed or given up the previous one.
+//!      assert: `Commits::note_committed`
+//! [txg.2] An operation's changes are all in one txg: it holds the gate shared, and freeze holds it
+//!      exclusively.
+//!      test: `freeze_sees_whole_operations_only`
+//! [txg.3] Reserved bytes of T fall only when T is released, after its real usage is known to the
+//!      pool, so that `live + reserved` never under-estimates.
+//!      test: `reserved_falls_only_by_settling_or_release`
+//! [txg.4] Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen
+//!      outside.
+//! [txg.5] A waiter outside can be given up: no wait is longer than a tenth of a second between two
+//!      looks at whether the caller lives.
+//!      test: `a_killed_caller_leaves_the_throttle`
 //!
 //! ## What it costs
-//! One shared lock and one short mutex per operation. The stall at freeze is the longest running operation (a copy of
-//! at most a megabyte, or a cold tree read) plus the freeze itself.
+//! One shared lock and one short mutex per operation. The stall at freeze is the longest running
+//! operation (a copy of at most a megabyte, or a cold tree read) plus the freeze itself.
 //!
 //! ## Why writers are slowed smoothly
-//! If writers outrun the devices, reserved bytes grow. A bare limit would let writers run at memory speed and then stop
-//! for the length of a sync. Instead each operation sleeps a little, more the fuller it is (`budget`), so the point of
-//! balance is found where operations arrive as fast as syncs drain. The idea is that of the OpenZFS write throttle.
+//! If writers outrun the devices, reserved bytes grow. A bare limit would let writers run at memory
+//! speed and then stop for the length of a sync. Instead each operation sleeps a little, more the
+//! fuller it is (`budget`), so the point of balance is found where operations arrive as fast as
+//! syncs drain. The idea is that of the OpenZFS write throttle.
 //!
 //! ## Lock order
-//! Gate, then everything else. Throttle and admission come before the gate. A thread never enters the gate twice.
+//! Gate, then everything else. Throttle and admission come before the gate. A thread never enters
+//! the gate twice.
 //!
 //! ## Not here
 //! The work of freeze and sync is `dataset`'s and `pool`'s; this crate never writes.
@@ -71,7 +80,8 @@ pub enum Refusal {
     /// The pool could not place the worst case of this operation.
     #[error("no space left in the pool")]
     NoSpace,
-    /// A quota of the dataset, of one above it, or of an owner leaves no room for the worst case of this operation.
+    /// A quota of the dataset, of one above it, or of an owner leaves no room for the worst case of
+    /// this operation.
     #[error("a quota is reached")]
     OverQuota,
     /// The pool is suspended after a fault of its devices.
@@ -109,11 +119,12 @@ impl Txgs {
         }
     }
 
-    /// Begins an operation: waits as the throttle says, asks for admission, then enters the open txg.
+    /// Begins an operation: waits as the throttle says, asks for admission, then enters the open
+    /// txg.
     ///
-    /// `cost` is the worst case; [`Operation::settle`] gives back what was not needed. Must not be called by a thread
-    /// that is inside an operation or holds any lock that an operation takes. Waits as long as the thread's [`Patience`]
-    /// says.
+    /// `cost` is the worst case; [`Operation::settle`] gives back what was not needed. Must not be
+    /// called by a thread that is inside an operation or holds any lock that an operation takes.
+    /// Waits as long as the thread's [`Patience`] says.
     pub fn begin(&self, kind: AdmitKind, cost: Cost) -> Result<Operation<'_>, Refusal> {
         self.begin_for(None, kind, cost)
     }
@@ -135,8 +146,8 @@ impl Txgs {
         Ok(Operation { reservation, hold })
     }
 
-    /// Begins an operation whose room was promised before: what a log is replayed with. It is counted like any other and
-    /// waits for nothing. Refused only on a suspended pool.
+    /// Begins an operation whose room was promised before: what a log is replayed with. It is
+    /// counted like any other and waits for nothing. Refused only on a suspended pool.
     pub fn begin_promised(
         &self,
         account: Option<Arc<dyn Account>>,
@@ -149,9 +160,11 @@ impl Txgs {
     }
 }
 
-/// One operation inside the open txg. Dropping it leaves the gate; what it reserved stays until its txg is released.
+/// One operation inside the open txg. Dropping it leaves the gate; what it reserved stays until its
+/// txg is released.
 pub struct Operation<'a> {
-    // Dropped first: an unassigned reservation would give its bytes back, an assigned one does nothing.
+    // Dropped first: an unassigned reservation would give its bytes back, an assigned one does
+    // nothing.
     reservation: Reservation<'a>,
     hold: Hold<'a>,
 }
@@ -163,7 +176,8 @@ impl Operation<'_> {
         self.hold.txg()
     }
 
-    /// Replaces the worst case by what the operation really left behind. May be called once or more; the last one counts.
+    /// Replaces the worst case by what the operation really left behind. May be called once or
+    /// more; the last one counts.
     pub fn settle(&mut self, cost: Cost) {
         self.reservation.settle(cost);
     }

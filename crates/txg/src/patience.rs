@@ -1,8 +1,9 @@
 //! How long the caller on whose behalf a thread works is ready to wait.
 //!
-//! A write that is slowed, or waits for a commit, waits in the kernel too: whoever called `write(2)` cannot even be killed
-//! before it is answered. So the thread that serves a call knows whose call it is, as the kernel itself does ("current"),
-//! and the places that wait look at that instead of getting it handed down through every room.
+//! A write that is slowed, or waits for a commit, waits in the kernel too: whoever called
+//! `write(2)` cannot even be killed before it is answered. So the thread that serves a call knows
+//! whose call it is, as the kernel itself does ("current"), and the places that wait look at that
+//! instead of getting it handed down through every room.
 
 use crate::Refusal;
 use std::cell::Cell;
@@ -38,7 +39,8 @@ impl Drop for Before {
 }
 
 impl Patience {
-    /// Runs `work` with this patience: it holds for the operations that this thread begins until `work` returns.
+    /// Runs `work` with this patience: it holds for the operations that this thread begins until
+    /// `work` returns.
     pub fn during<T>(self, work: impl FnOnce() -> T) -> T {
         let _before = Before(PATIENCE.replace(self));
         work()
@@ -55,8 +57,8 @@ impl Patience {
         PATIENCE.get()
     }
 
-    /// Fails if waiting on makes no sense: called once before the first wait, where only a caller without any patience
-    /// fails, and again after each.
+    /// Fails if waiting on makes no sense: called once before the first wait, where only a caller
+    /// without any patience fails, and again after each.
     pub(crate) fn check(self, has_waited: bool) -> Result<(), Refusal> {
         match self {
             Patience::None => Err(Refusal::WouldWait),

@@ -19,7 +19,8 @@ fn freeze_sees_whole_operations_only() {
     let env = Env::real();
     let limits = Limits { memory: u64::MAX / 4, space: u64::MAX / 4 };
     let txgs = Arc::new(Txgs::new(&env, Txg(0), limits, Arc::new(Unlimited)));
-    // An operation makes the two counters differ and then equal again; freeze must only ever see them equal.
+    // An operation makes the two counters differ and then equal again; freeze must only ever see
+    // them equal.
     let (left, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
@@ -97,7 +98,8 @@ fn delays_of_several_writers_queue_up() {
     assert!((5_000_000..5_200_000).contains(&passed), "{passed} ns");
 }
 
-/// A clock under which another writer comes whenever one sleeps, until so many have come; then a txg is committed.
+/// A clock under which another writer comes whenever one sleeps, until so many have come; then a
+/// txg is committed.
 struct Crowd {
     clock: Arc<dyn Clock>,
     txgs: OnceLock<Weak<Txgs>>,

@@ -1,9 +1,9 @@
-//! How fast is parity arithmetic here? Prints GB/s of all columns of a stripe together, data and parity, for 8 data columns,
-//! by kernel and record size: the measure and the sizes of OpenZFS's `raidz_test -B`, so that the two tables can be laid
-//! side by side.
+//! How fast is parity arithmetic here? Prints GB/s of all columns of a stripe together, data and
+//! parity, for 8 data columns, by kernel and record size: the measure and the sizes of OpenZFS's
+//! `raidz_test -B`, so that the two tables can be laid side by side.
 //!
-//! `cargo run --release -p steadfast-vdev --example parity [-- --rounds N] [--all]`: the fastest kernel, or with `--all` each.
-//! Rounds go through all cells in turn, the median is printed.
+//! `cargo run --release -p steadfast-vdev --example parity [-- --rounds N] [--all]`: the fastest kernel, or with `--all`
+//! each. Rounds go through all cells in turn, the median is printed.
 
 use rustix::time::{ClockId, clock_gettime};
 use steadfast_vdev::parity::{Kernel, Reconstruction, generate_by};
@@ -60,8 +60,8 @@ fn main() {
     }
 }
 
-/// GB/s of one operation on records of `size` bytes. The stripe counts in full, as in `raidz_test`; parity that is not to be
-/// used (P, where data is to be had from Q) is missing, but not rebuilt.
+/// GB/s of one operation on records of `size` bytes. The stripe counts in full, as in `raidz_test`;
+/// parity that is not to be used (P, where data is to be had from Q) is missing, but not rebuilt.
 fn rate(kernel: Kernel, parity: usize, missing: &[usize], size: usize) -> f64 {
     let column = size / DATA;
     let mut columns: Vec<Vec<u8>> =

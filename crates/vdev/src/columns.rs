@@ -1,25 +1,31 @@
 //! # Columns of one segment
 //!
-//! Writes rows with their parity, and reads bytes under a caller's judgement: [`Columns::read`] tries copies, then
-//! reconstructs columns from the others, until the caller's function accepts the bytes, and reports the wrong columns. Blocks and
-//! their hashes are unknown here.
+//! Writes rows with their parity, and reads bytes under a caller's judgement: [`Columns::read`]
+//! tries copies, then reconstructs columns from the others, until the caller's function accepts the
+//! bytes, and reports the wrong columns. Blocks and their hashes are unknown here.
 //!
-//! Like ZFS's `vdev_raidz_reconstruct` (and combinatorial reconstruction, `vdev_raidz_combrec`) and `vdev_mirror`, but a stripe is a
-//! row of a segment and not a block: rows are written whole, so there is no partial stripe and no padding by block.
+//! Like ZFS's `vdev_raidz_reconstruct` (and combinatorial reconstruction, `vdev_raidz_combrec`) and
+//! `vdev_mirror`, but a stripe is a row of a segment and not a block: rows are written whole, so
+//! there is no partial stripe and no padding by block.
 //!
 //! ## Invariants
-//! [columns.1] A row is written once, whole, with its parity: no read before a write, no moment in which what was durable before has
-//!      parity that does not fit.                        assert: `write`
-//! [columns.2] A read gives bytes that were accepted, or an error. Up to p columns (n - 1 copies) that are missing, unreadable or wrong in
-//!      any way do not keep it from that.                test: `columns/tests.rs`
-//! [columns.3] Only bytes that were accepted are written back, and only where something else was read: other bytes of the same
-//!      rows may have been computed from columns that are wrong there.
+//! [columns.1] A row is written once, whole, with its parity: no read before a write, no moment in
+//!      which what was durable before has parity that does not fit.
+//!      assert: `write`
+//! [columns.2] A read gives bytes that were accepted, or an error. Up to p columns (n - 1 copies)
+//!      that are missing, unreadable or wrong in any way do not keep it from that.
+//!      test: `columns/tests.rs`
+//! [columns.3] Only bytes that were accepted are written back, and only where something else was
+//!      read: other bytes of the same rows may have been computed from columns that are wrong
+//!      there.
 //! [columns.4] A column that was given as missing is neither read nor written.
 //!
 //! ## Cost
-//! A read that is accepted at once: a transfer for each column that holds some of it. Otherwise all columns of its rows are read
-//! once (again, or for the first time if the caller gives what it read: [`Columns::attempts_behind`]), and sets of columns taken to be wrong are tried, smallest first: at most the sum over j <= p of C(k + p, j), each one
-//! pass of the parity kernel over the wanted part and one judgement. Sets that cannot change the bytes asked for are left out.
+//! A read that is accepted at once: a transfer for each column that holds some of it. Otherwise all
+//! columns of its rows are read once (again, or for the first time if the caller gives what it
+//! read: [`Columns::attempts_behind`]), and sets of columns taken to be wrong are tried, smallest
+//! first: at most the sum over j <= p of C(k + p, j), each one pass of the parity kernel over the
+//! wanted part and one judgement. Sets that cannot change the bytes asked for are left out.
 
 use std::ops::Range;
 
@@ -29,7 +35,8 @@ use steadfast_env::{Job, Tasks};
 use crate::parity::{Reconstruction, generate};
 use crate::stripe::Stripe;
 
-/// Writes of fewer bytes, parity included, are not worth waking threads for: the kernel takes them into memory.
+/// Writes of fewer bytes, parity included, are not worth waking threads for: the kernel takes them
+/// into memory.
 const TOGETHER_BYTES_MIN: usize = 256 << 10;
 
 /// SegmentPlace of one column.
@@ -66,7 +73,8 @@ pub enum Fault {
     Device(DeviceError),
     /// It held other bytes than those that were accepted.
     Wrong,
-    /// It held zeros where something was written: the write never came there, or the device was wiped.
+    /// It held zeros where something was written: the write never came there, or the device was
+    /// wiped.
     Blank,
 }
 
@@ -147,7 +155,8 @@ impl Columns {
         Columns { layout, first: 0, columns }
     }
 
-    /// The same, of which reads of a mirror begin with copy `first`, modulo their number: who reads much spreads it so.
+    /// The same, of which reads of a mirror begin with copy `first`, modulo their number: who reads
+    /// much spreads it so.
     #[must_use]
     pub fn starting_at(self, first: usize) -> Columns {
         let first = first % self.columns.len();
@@ -169,8 +178,9 @@ impl Columns {
         }
     }
 
-    /// Writes bytes of the segment from `offset` on: whole rows, all columns at once. If the columns that did not take them and the
-    /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on.
+    /// Writes bytes of the segment from `offset` on: whole rows, all columns at once. If the
+    /// columns that did not take them and the missing ones are more than the redundancy, what was
+    /// written is lost, and the caller must not go on.
     ///
     /// # Panics
     /// If the bytes are not whole rows [columns.1].
@@ -208,7 +218,8 @@ impl Columns {
         }
     }
 
-    /// Writes what each column gets, from `at` on, and makes a sum of every chunk. Of a mirror, whose columns are alike, of one.
+    /// Writes what each column gets, from `at` on, and makes a sum of every chunk. Of a mirror,
+    /// whose columns are alike, of one.
     fn write_parts<S: Send>(
         &self,
         at: usize,
@@ -291,8 +302,9 @@ impl Columns {
         }
     }
 
-    /// The same for who has read the bytes with [`Columns::read_straight`], from the copy that it told, and found them wrong: that version
-    /// is left out, and nothing of it is read again before all others were given.
+    /// The same for who has read the bytes with [`Columns::read_straight`], from the copy that it
+    /// told, and found them wrong: that version is left out, and nothing of it is read again before
+    /// all others were given.
     #[must_use]
     pub fn attempts_behind(&self, offset: usize, copy: usize, rejected: Buffer) -> Attempts<'_> {
         let mut attempts = self.attempts(offset, rejected.len());
@@ -315,9 +327,10 @@ impl Columns {
         attempts
     }
 
-    /// Reads the bytes as they lie into `outs`, one behind the other, if all columns that hold some can be read. For who will
-    /// judge them, and asks for [`Columns::attempts`] if they are not right. Gives which copy of a mirror it was. The error tells the
-    /// column and what its device said; nothing, if the column is missing.
+    /// Reads the bytes as they lie into `outs`, one behind the other, if all columns that hold some
+    /// can be read. For who will judge them, and asks for [`Columns::attempts`] if they are not
+    /// right. Gives which copy of a mirror it was. The error tells the column and what its device
+    /// said; nothing, if the column is missing.
     pub fn read_straight(
         &self,
         offset: usize,
@@ -369,8 +382,9 @@ impl Columns {
         }
     }
 
-    /// Reads bytes of which nobody here knows what they should be, if all columns fit together: copies alike, parity as it should
-    /// be. `None` if they do not, or one is missing or cannot be read.
+    /// Reads bytes of which nobody here knows what they should be, if all columns fit together:
+    /// copies alike, parity as it should be. `None` if they do not, or one is missing or cannot be
+    /// read.
     #[must_use]
     pub fn read_consistent(&self, offset: usize, len: usize) -> Option<Buffer> {
         match self.layout {
@@ -423,8 +437,9 @@ impl Columns {
 /// The rows of a range, as they were read; `None` where a column could not be.
 type Rows = Vec<Option<Buffer>>;
 
-/// Versions of a range of bytes, the likeliest first: as it lies, from other copies, and with every set of columns that could be
-/// wrong computed from the others. A version that is accepted goes to [`Attempts::accept`].
+/// Versions of a range of bytes, the likeliest first: as it lies, from other copies, and with every
+/// set of columns that could be wrong computed from the others. A version that is accepted goes to
+/// [`Attempts::accept`].
 pub struct Attempts<'c> {
     columns: &'c Columns,
     range: Range<usize>,
@@ -439,7 +454,8 @@ pub struct Attempts<'c> {
     rows: Option<Rows>,
     /// Sets of columns taken to be missing, yet to be tried, the last first.
     sets: Vec<Vec<usize>>,
-    /// The bytes as they lie are to be given at last: the caller had read them before, and a device may have erred once.
+    /// The bytes as they lie are to be given at last: the caller had read them before, and a device
+    /// may have erred once.
     again: bool,
 }
 
@@ -465,7 +481,8 @@ impl Attempts<'_> {
         &self.failed
     }
 
-    /// The bytes are these: says in which columns something else was read, and if `repair`, writes them back there [columns.3].
+    /// The bytes are these: says in which columns something else was read, and if `repair`, writes
+    /// them back there [columns.3].
     #[must_use]
     pub fn accept(self, accepted: &[u8], repair: bool) -> Vec<Finding> {
         assert_eq!(accepted.len(), self.range.len(), "the bytes that were asked for");
@@ -539,7 +556,8 @@ impl Attempts<'_> {
         Some(bytes)
     }
 
-    /// Reads all columns of the rows, but for what is known of them, and lists the sets of columns that may be wrong.
+    /// Reads all columns of the rows, but for what is known of them, and lists the sets of columns
+    /// that may be wrong.
     fn read_rows(&mut self, stripe: Stripe) {
         let part = stripe.rows(&self.range);
         let columns = self.columns.columns.iter().enumerate().map(|(index, column)| {
@@ -562,8 +580,8 @@ impl Attempts<'_> {
             (0..stripe.columns()).partition(|&column| rows[column].is_some());
         if unknown.len() <= stripe.parity() {
             let touched = self.touched(stripe);
-            // Taking a column that holds nothing of this to be wrong changes nothing of what was given before, unless it is
-            // parity that something is computed from.
+            // Taking a column that holds nothing of this to be wrong changes nothing of what was
+            // given before, unless it is parity that something is computed from.
             let computes = |missing: &Vec<usize>| touched.iter().any(|column| missing.contains(column));
             let all = subsets(&present, stripe.parity() - unknown.len()).into_iter().map(|suspects| {
                 let mut missing: Vec<usize> = unknown.iter().chain(&suspects).copied().collect();

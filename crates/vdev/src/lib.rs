@@ -2,8 +2,9 @@
 //!
 //! Makes many unreliable devices into fewer reliable ones, one segment's columns at a time.
 //!
-//! [`parity`] is the arithmetic of parity columns and of reconstruction (ZFS: `vdev_raidz_math`). [`Stripe`] is the layout of a
-//! segment's bytes in its columns. [`Columns`] writes, reads and repairs them (decision 0080).
+//! [`parity`] is the arithmetic of parity columns and of reconstruction (ZFS: `vdev_raidz_math`).
+//! [`Stripe`] is the layout of a segment's bytes in its columns. [`Columns`] writes, reads and
+//! repairs them (decision 0080).
 #![deny(unsafe_code)]
 
 mod columns;

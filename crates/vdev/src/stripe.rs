@@ -6,8 +6,9 @@
 //! row 1                 chunk 3    chunk 4    chunk 5    parity of 3 to 5
 //! ```
 //!
-//! Byte b of the segment lies in chunk c = b / chunk size: in column c mod k, at (c / k) chunk size + b mod chunk size. A column's
-//! chunks are contiguous, so a range of bytes is at most one range in each column.
+//! Byte b of the segment lies in chunk c = b / chunk size: in column c mod k, at (c / k) chunk
+//! size + b mod chunk size. A column's chunks are contiguous, so a range of bytes is at most one
+//! range in each column.
 
 use std::ops::Range;
 

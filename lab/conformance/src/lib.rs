@@ -1,22 +1,25 @@
 //! # Conformance and stress
 //!
-//! `steadfast lab conformance` and `steadfast lab stress` run suites that others wrote, and one of our own, on the mount
-//! of a fresh pool: one pool a suite. After each suite the pool is exported, read by `steadfast inspect check`, imported
-//! again, and its tree must be what it was before.
+//! `steadfast lab conformance` and `steadfast lab stress` run suites that others wrote, and one of
+//! our own, on the mount of a fresh pool: one pool a suite. After each suite the pool is exported,
+//! read by `steadfast inspect check`, imported again, and its tree must be what it was before.
 //!
 //! ```text
 //! suites/NAME.sh ─[stage: pool, mount, time limit]→ log ─[tally: PASS, FAIL, SKIP]→ known failures taken off → line
 //! ```
 //!
 //! ## Invariants
-//! [conformance.1] A suite is judged by its cases one by one, never by its exit status alone: a suite that prints no
-//!   case failed.
-//! [conformance.2] A case that is expected to fail stands in `known-failures.txt` with a reason. If it passes, that
-//!   is an error too, and so is a suite that ends without a single case that passed or was skipped with a reason.
-//! [conformance.3] When a run ends, in whatever way, its mounts, its daemon and its files are gone; the logs stay.
+//! [conformance.1] A suite is judged by its cases one by one, never by its exit status alone: a
+//!      suite that prints no case failed.
+//! [conformance.2] A case that is expected to fail stands in `known-failures.txt` with a reason. If
+//!      it passes, that is an error too, and so is a suite that ends without a single case that
+//!      passed or was skipped with a reason.
+//! [conformance.3] When a run ends, in whatever way, its mounts, its daemon and its files are gone;
+//!      the logs stay.
 //!
 //! ## Reading order
-//! [`suite`] (the list), [`stage`] (a pool for one suite), [`tally`] (its result), [`stress`] (our own suite).
+//! [`suite`] (the list), [`stage`] (a pool for one suite), [`tally`] (its result), [`stress`] (our
+//! own suite).
 #![forbid(unsafe_code)]
 
 mod known;
@@ -40,8 +43,9 @@ use stage::Stage;
 use suite::Kind;
 use tally::Tally;
 
-/// `steadfast lab conformance` and `steadfast lab stress`. `args` begins with that word. Returns the exit status: 0 when
-/// nothing failed unexpectedly, 1 when something did, 2 for a wrong command line, 130 when stopped by a signal.
+/// `steadfast lab conformance` and `steadfast lab stress`. `args` begins with that word. Returns
+/// the exit status: 0 when nothing failed unexpectedly, 1 when something did, 2 for a wrong command
+/// line, 130 when stopped by a signal.
 pub fn main(args: &[String], context: &Context) -> i32 {
     if args.first().map(String::as_str) == Some("stress-worker") {
         return stress::worker_main(&args[1..]);
@@ -85,7 +89,8 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 /// Runs the suites asked for, one after the other, and prints a line for each.
 ///
 /// # Errors
-/// A failure that keeps a suite from being run at all. A suite that fails is no error but a [`Tally`] with failures.
+/// A failure that keeps a suite from being run at all. A suite that fails is no error but a
+/// [`Tally`] with failures.
 pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result<Vec<Tally>, Error> {
     let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let out =

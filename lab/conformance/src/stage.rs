@@ -1,5 +1,5 @@
-//! Where a suite runs: a fresh pool on an image file, its mount, a scratch directory beside it, and what is asked of the
-//! pool afterwards.
+//! Where a suite runs: a fresh pool on an image file, its mount, a scratch directory beside it, and
+//! what is asked of the pool afterwards.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -20,7 +20,8 @@ use crate::tree;
 
 /// Name of every suite's pool.
 const POOL: &str = "suite";
-/// A command of ours that has not ended by then never will: an export of a loaded pool on a busy machine takes a while.
+/// A command of ours that has not ended by then never will: an export of a loaded pool on a busy
+/// machine takes a while.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A pool and its mount, for one suite. Dropping it takes everything away.
@@ -212,7 +213,8 @@ impl Stage {
     fn cpu_s(&self) -> f64 {
         let fields = |pid: &str, from: usize| -> u64 {
             let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            // The name in brackets may hold blanks: what follows the last bracket is field 3 and up.
+            // The name in brackets may hold blanks: what follows the last bracket is field 3 and
+            // up.
             let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
             rest.split_ascii_whitespace().skip(from).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
         };

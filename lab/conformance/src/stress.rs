@@ -1,14 +1,17 @@
-//! Random operations of many processes on one tree, in a form that lets every reader tell right bytes from wrong ones.
+//! Random operations of many processes on one tree, in a form that lets every reader tell right
+//! bytes from wrong ones.
 //!
-//! The idea: the word at offset `o` of *any* file is either zero or `pattern(o)`. Writes, copies, truncations, holes and
-//! renames keep that true without any process knowing what the others do, so contents are checked at every read, while
-//! all run, and once more at the end. The resulting tree is not modelled here; the stage compares it
-//! before an export and after the import, and the checker reads the pool in between.
+//! The idea: the word at offset `o` of *any* file is either zero or `pattern(o)`. Writes, copies,
+//! truncations, holes and renames keep that true without any process knowing what the others do, so
+//! contents are checked at every read, while all run, and once more at the end. The resulting tree
+//! is not modelled here; the stage compares it before an export and after the import, and the
+//! checker reads the pool in between.
 //!
 //! ## Invariants
-//! [stress.1] Offsets and lengths of everything that moves or drops content are multiples of [`WORD`].
-//! [stress.2] An operation ends with success or with an error that a race on names explains (`expected`); anything else, EIO
-//!      above all, ends the worker with a failure.
+//! [stress.1] Offsets and lengths of everything that moves or drops content are multiples of
+//!      [`WORD`].
+//! [stress.2] An operation ends with success or with an error that a race on names explains
+//!      (`expected`); anything else, EIO above all, ends the worker with a failure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -43,7 +46,8 @@ fn pattern(offset: u64) -> u64 {
     mix(offset ^ 0x5_7ead_fa57)
 }
 
-/// `DIR SEED OPERATIONS INDEX`: works; `DIR verify`: reads every word of every file. Returns the exit status.
+/// `DIR SEED OPERATIONS INDEX`: works; `DIR verify`: reads every word of every file. Returns the
+/// exit status.
 pub(crate) fn worker_main(args: &[String]) -> i32 {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
@@ -264,8 +268,9 @@ impl Worker {
         Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, flags)?)
     }
 
-    /// A folder goes below another one. One that is high already goes for good: what lies deeper than our names reach nobody would
-    /// ever remove, so the tree would grow until it is too deep for any path, and the file system full.
+    /// A folder goes below another one. One that is high already goes for good: what lies deeper
+    /// than our names reach nobody would ever remove, so the tree would grow until it is too deep
+    /// for any path, and the file system full.
     fn rename_folder(&mut self) -> io::Result<()> {
         let (from, to) = (self.folder(), self.folder());
         if is_high(&from, HEIGHT_MAX) { fs::remove_dir_all(from) } else { fs::rename(from, to) }
@@ -371,8 +376,8 @@ fn check(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
     }
 }
 
-/// Reads every file below `root` and returns how many words there were. Holes are skipped where the file system tells
-/// them.
+/// Reads every file below `root` and returns how many words there were. Holes are skipped where the
+/// file system tells them.
 ///
 /// # Errors
 /// The first wrong word, or whatever cannot be read.

@@ -38,8 +38,8 @@ pub struct Suite {
     pub image: u64,
     /// Most seconds of the short and of the long form; a suite that takes longer failed.
     pub limit_s: (u64, u64),
-    /// Script for bash. It finds `W` (a fresh directory on the mount), `S` (scratch beside it), `SF` (the program),
-    /// `LONG` (0 or 1), `SEED`.
+    /// Script for bash. It finds `W` (a fresh directory on the mount), `S` (scratch beside it),
+    /// `SF` (the program), `LONG` (0 or 1), `SEED`.
     pub script: &'static str,
 }
 

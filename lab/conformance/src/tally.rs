@@ -33,8 +33,8 @@ impl Tally {
         tally
     }
 
-    /// Reads a log: lines that begin with `PASS CASE`, `FAIL CASE words` or `SKIP CASE words` count, all others are for
-    /// people.
+    /// Reads a log: lines that begin with `PASS CASE`, `FAIL CASE words` or `SKIP CASE words`
+    /// count, all others are for people.
     pub fn read(name: &str, log: &str) -> Tally {
         let mut tally = Tally { name: name.to_owned(), ..Tally::default() };
         for line in log.lines() {

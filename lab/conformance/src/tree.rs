@@ -1,4 +1,5 @@
-//! A tree of files as one line an object, so that two walks can be compared and the first difference named.
+//! A tree of files as one line an object, so that two walks can be compared and the first
+//! difference named.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -13,8 +14,8 @@ use rustix::io::Errno;
 
 use crate::random::mix;
 
-/// Path below the root to everything about the object that must survive: type, mode, owner, links, size, times,
-/// extended attributes, target, content.
+/// Path below the root to everything about the object that must survive: type, mode, owner, links,
+/// size, times, extended attributes, target, content.
 pub type Tree = BTreeMap<Vec<u8>, String>;
 
 /// Walks `root`. Access times are left out: reading changes them.
@@ -78,8 +79,8 @@ pub fn difference(before: &Tree, after: &Tree) -> Option<String> {
     after.keys().find(|name| !before.contains_key(*name)).map(|name| format!("{} appeared", shown(name)))
 }
 
-/// A checksum of what is not zero, with its place: where a file system keeps holes is its own affair. It tells accidents,
-/// not adversaries.
+/// A checksum of what is not zero, with its place: where a file system keeps holes is its own
+/// affair. It tells accidents, not adversaries.
 fn content(path: &Path, size: u64) -> io::Result<u64> {
     let file = File::open(path)?;
     let mut buffer = vec![0u8; 1 << 20];
@@ -92,7 +93,8 @@ fn content(path: &Path, size: u64) -> io::Result<u64> {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
             Err(error) => return Err(error.into()),
         };
-        // A short read in the middle would shift the words, so each round fills the buffer or ends the file.
+        // A short read in the middle would shift the words, so each round fills the buffer or ends
+        // the file.
         let mut filled = 0;
         while filled < buffer.len() {
             match file.read_at(&mut buffer[filled..], offset + filled as u64)? {

@@ -1,5 +1,6 @@
-//! The lab without the program it belongs to: `cargo run -p steadfast-lab-experiment --example lab -- run compression
-//! --target dir:/mnt/a,/mnt/b`. `STEADFAST` names the executable for runs that make pools.
+//! The lab without the program it belongs to: `cargo run -p steadfast-lab-experiment --example lab
+//! -- run compression --target dir:/mnt/a,/mnt/b`. `STEADFAST` names the executable for runs that
+//! make pools.
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,5 @@
-//! `steadfast lab run all`: every experiment, one after the other, and a page with links to all reports.
+//! `steadfast lab run all`: every experiment, one after the other, and a page with links to all
+//! reports.
 
 use std::fs;
 use std::path::Path;
@@ -29,11 +30,12 @@ struct Part {
     told: Result<String, String>,
 }
 
-/// Runs all of them, one after the other, each into a directory of its own, and writes `index.html`. One that fails does not
-/// keep the others from running.
+/// Runs all of them, one after the other, each into a directory of its own, and writes
+/// `index.html`. One that fails does not keep the others from running.
 ///
 /// # Errors
-/// When the directory or the page cannot be written, when stopped, or when every one of them failed.
+/// When the directory or the page cannot be written, when stopped, or when every one of them
+/// failed.
 pub(crate) fn run(request: &AllRequest, context: &Context, stop: &Arc<AtomicBool>) -> Result<String, Error> {
     let out = results::directory("all", request.out.as_deref())?;
     let started = SystemTime::now();

@@ -1,4 +1,5 @@
-//! The command line of `steadfast lab`. Each experiment declares its own options; here they become one command.
+//! The command line of `steadfast lab`. Each experiment declares its own options; here they become
+//! one command.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,8 @@ pub(crate) enum Experiment {
     Cow(BesideRequest),
     /// Cost of each journal mode, ours and ext4's, beside xfs and btrfs (needs root)
     Journal(BesideRequest),
-    /// A device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse (needs root)
+    /// A device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse (needs
+    /// root)
     Recovery(RecoveryRequest),
     /// Cost of snapshots: taking, keeping, listing, destroying, sending, beside btrfs (needs root)
     Snapshots(SnapshotsRequest),
@@ -112,7 +114,8 @@ impl Experiment {
         }
     }
 
-    /// The experiment with what follows from several of its options. Refuses options that do not fit together.
+    /// The experiment with what follows from several of its options. Refuses options that do not
+    /// fit together.
     fn resolved(self) -> Result<Self, String> {
         let load = |name| beside::find(name).expect("both loads are there: a test names them");
         Ok(match self {
@@ -232,8 +235,8 @@ fn is_file(word: &str) -> bool {
     word.contains('/') || word.ends_with(".parm") || word.ends_with(".vdb") || Path::new(word).is_file()
 }
 
-/// Place of the experiment's name in `run ...`: options may stand before it. It is the first word that is neither an
-/// option nor the value of one.
+/// Place of the experiment's name in `run ...`: options may stand before it. It is the first word
+/// that is neither an option nor the value of one.
 fn experiment_at(words: &[&str]) -> Option<usize> {
     let command = command();
     let run = command.find_subcommand("run")?;

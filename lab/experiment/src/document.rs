@@ -105,7 +105,8 @@ fn cell(row: &Row, arm: &str, base: &str) -> String {
     }
 }
 
-/// Writes the table between the marks of a document, or at its end, and the pictures into `img` beside it.
+/// Writes the table between the marks of a document, or at its end, and the pictures into `img`
+/// beside it.
 pub(crate) fn insert(figures: &Figures<'_>, document: &Path) -> Result<(), Error> {
     let old = match fs::read_to_string(document) {
         Ok(text) => text,

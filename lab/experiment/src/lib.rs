@@ -1,8 +1,8 @@
 //! # Experiments that anyone can repeat
 //!
-//! `steadfast lab run compression` makes two pools on image files, loads both with the parameter file of the source
-//! reports, measures space, response times and processor use, removes everything it made, and writes a page with the
-//! reports' own figures beside ours.
+//! `steadfast lab run compression` makes two pools on image files, loads both with the parameter
+//! file of the source reports, measures space, response times and processor use, removes everything
+//! it made, and writes a page with the reports' own figures beside ours.
 //!
 //! ```text
 //! command_line ─► perform ─► one experiment ─► results: report.json, report.html, a table for a document
@@ -19,12 +19,13 @@
 //!                            host (commands, mounts, daemons, directories, free space)
 //! ```
 //!
-//! The lab is a stranger to the engine. It imports nothing from it and starts the `steadfast` program it is given; it
-//! could as well measure any two mounted directories (`--target dir:FIRST,SECOND`).
+//! The lab is a stranger to the engine. It imports nothing from it and starts the `steadfast`
+//! program it is given; it could as well measure any two mounted directories
+//! (`--target dir:FIRST,SECOND`).
 //!
 //! ## Reading order
-//! `host`, `file_systems`, `load`; then an experiment: `feature` for one that switches a feature, [`engine`] for one
-//! with many columns; then `command_line` and `all`.
+//! `host`, `file_systems`, `load`; then an experiment: `feature` for one that switches a feature,
+//! [`engine`] for one with many columns; then `command_line` and `all`.
 #![forbid(unsafe_code)]
 
 mod all;
@@ -68,8 +69,8 @@ pub use steadfast_lab_report::{html, number, report};
 
 use command_line::{Experiment, Request};
 
-/// `steadfast lab`. `args` are the words after `lab`. Returns the exit status: 0, 1 for a failure, 2 for a wrong
-/// command line, 130 when stopped by a signal.
+/// `steadfast lab`. `args` are the words after `lab`. Returns the exit status: 0, 1 for a failure,
+/// 2 for a wrong command line, 130 when stopped by a signal.
 pub fn main(args: &[String], context: &Context) -> i32 {
     match answer(args, context) {
         Ok(text) => {

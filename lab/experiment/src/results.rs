@@ -50,7 +50,8 @@ impl<R: Told> From<Results<R>> for Done {
     }
 }
 
-/// Makes the directory for the results of an experiment: the one that was asked for, or one named after it and now.
+/// Makes the directory for the results of an experiment: the one that was asked for, or one named
+/// after it and now.
 pub(crate) fn directory(experiment: &str, asked: Option<&Path>) -> Result<PathBuf, Error> {
     let out = match asked {
         Some(out) => out.to_owned(),
@@ -64,8 +65,9 @@ pub(crate) fn directory(experiment: &str, asked: Option<&Path>) -> Result<PathBu
     out.canonicalize().map_err(Error::io("find", &out))
 }
 
-/// Notes an early end: why it ended is the first note, and the figures are of as many rounds as the row with most has.
-/// Returns the error of an experiment that ended early and had measured something; `None` for one that came to its end.
+/// Notes an early end: why it ended is the first note, and the figures are of as many rounds as the
+/// row with most has. Returns the error of an experiment that ended early and had measured
+/// something; `None` for one that came to its end.
 ///
 /// # Errors
 /// The error itself if nothing was measured.
@@ -88,8 +90,8 @@ pub(crate) fn early<'r>(
     Ok(Some(error))
 }
 
-/// Writes `report.json` and `report.html`, and the table and pictures into a document: not those of an experiment that
-/// ended `early`, which is an error all the same.
+/// Writes `report.json` and `report.html`, and the table and pictures into a document: not those of
+/// an experiment that ended `early`, which is an error all the same.
 pub(crate) fn write<R: Serialize>(
     report: R,
     page: &str,

@@ -1,4 +1,5 @@
-//! The start that experiments have in common: a directory for results, a private one for images, a shell, the machine.
+//! The start that experiments have in common: a directory for results, a private one for images, a
+//! shell, the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::results;
 pub(crate) struct Setup {
     /// Directory for the results.
     pub out: PathBuf,
-    /// Private directory for images, removed when dropped: keep it longer than what is mounted in it.
+    /// Private directory for images, removed when dropped: keep it longer than what is mounted in
+    /// it.
     pub workdir: Workdir,
     /// The machine, and how busy it was at the start.
     pub machine: Machine,
@@ -27,7 +29,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Begins an experiment. `out` is where its results were asked for, `parent` where its images go.
+    /// Begins an experiment. `out` is where its results were asked for, `parent` where its images
+    /// go.
     pub(crate) fn new(name: &str, out: Option<&Path>, parent: &Path) -> Result<Setup, Error> {
         let out = results::directory(name, out)?;
         let (started, clock) = (SystemTime::now(), Instant::now());

@@ -1,7 +1,8 @@
 //! Figures of the source reports, read from the file beside the parameter files.
 //!
-//! Both ran OpenZFS in the kernel on 256 MiB image files, loaded by vdbench with the parameter files that this lab
-//! carries. Disk usage is the `Used` column of `df -h`, so their "MB" is 2^20 bytes, rounded up.
+//! Both ran OpenZFS in the kernel on 256 MiB image files, loaded by vdbench with the parameter
+//! files that this lab carries. Disk usage is the `Used` column of `df -h`, so their "MB" is 2^20
+//! bytes, rounded up.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! The pages, looked at in a real browser: Chromium without a window, asked over its own protocol through two pipes.
-//! Skipped with a word where no Chromium is installed.
+//! The pages, looked at in a real browser: Chromium without a window, asked over its own protocol
+//! through two pipes. Skipped with a word where no Chromium is installed.
 
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -160,7 +160,8 @@ impl Browser {
         message
     }
 
-    /// Shows a page and says what is wrong with it; how light its ground is, and how many figures it has.
+    /// Shows a page and says what is wrong with it; how light its ground is, and how many figures
+    /// it has.
     fn look(&mut self, page: &Path, (width, height): (u32, u32), scheme: &str) -> (Vec<String>, f64, u64) {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});

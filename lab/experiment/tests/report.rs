@@ -1,4 +1,5 @@
-//! Reports drawn from a real run's `report.json`, kept since version 1 of the schema: yesterday's results open today.
+//! Reports drawn from a real run's `report.json`, kept since version 1 of the schema: yesterday's
+//! results open today.
 
 use steadfast_lab_experiment::beside::{
     self,

@@ -22,7 +22,8 @@ pub struct Agent {
     listener: TcpListener,
     config: Arc<ServerConfig>,
     secret: Arc<Secret>,
-    /// The master that is being served, and how many connections it has: one for each of its clients here.
+    /// The master that is being served, and how many connections it has: one for each of its
+    /// clients here.
     busy: Arc<Mutex<Option<(MasterId, usize)>>>,
     strangers: Arc<AtomicUsize>,
 }

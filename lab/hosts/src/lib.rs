@@ -1,8 +1,9 @@
 //! # Several hosts
 //!
-//! `hd=` and `host=` of a parameter file: one process, the master, divides each run among hosts, each carries out its
-//! part with the same engine, and the master lays their intervals together. A host is a thread of the master where it
-//! names this machine, else an agent (`steadfast bench agent`) that listens there.
+//! `hd=` and `host=` of a parameter file: one process, the master, divides each run among hosts,
+//! each carries out its part with the same engine, and the master lays their intervals together. A
+//! host is a thread of the master where it names this machine, else an agent
+//! (`steadfast bench agent`) that listens there.
 //!
 //! ```text
 //! Run ─[part]→ one Run for each host ─[link: TLS, a shared secret]→ agent ─[worker: Session]→ intervals
@@ -11,11 +12,14 @@
 //! ```
 //!
 //! ## Invariants
-//! [hosts.1] Nothing that a master says is read before it has proved that it knows the secret, but 4 bytes of a length, which
-//!      is bounded, and a proof of fixed size.                                    test: `hostile_bytes_change_nothing`
-//! [hosts.2] The secret never leaves the process, is in no message, no log and on no command line; a proof is bound to the
-//!      keys of its own connection and worth nothing on another.                  test: `a_proof_is_bound_to_its_connection`
-//! [hosts.3] A host that is gone ends the run; what all hosts had measured until then is in the result.
+//! [hosts.1] Nothing that a master says is read before it has proved that it knows the secret, but
+//!      4 bytes of a length, which is bounded, and a proof of fixed size.
+//!      test: `hostile_bytes_change_nothing`
+//! [hosts.2] The secret never leaves the process, is in no message, no log and on no command line;
+//!      a proof is bound to the keys of its own connection and worth nothing on another.
+//!      test: `a_proof_is_bound_to_its_connection`
+//! [hosts.3] A host that is gone ends the run; what all hosts had measured until then is in the
+//!      result.
 #![forbid(unsafe_code)]
 
 mod agent;

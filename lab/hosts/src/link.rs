@@ -1,8 +1,10 @@
-//! One connection: TLS with throw-away keys, a proof of the secret from both sides, then frames of bounded length.
+//! One connection: TLS with throw-away keys, a proof of the secret from both sides, then frames of
+//! bounded length.
 //!
-//! The agent's key is a raw public key (RFC 7250), made for this process and certified by nobody. The proof shows
-//! who is at the other end: an HMAC under the shared secret over keys exported from this very connection (RFC 9266's
-//! idea). Somebody in the middle has two connections with other keys, and no proof fits both.
+//! The agent's key is a raw public key (RFC 7250), made for this process and certified by nobody.
+//! The proof shows who is at the other end: an HMAC under the shared secret over keys exported from
+//! this very connection (RFC 9266's idea). Somebody in the middle has two connections with other
+//! keys, and no proof fits both.
 
 use crate::secret::{PROOF_BYTES, Role, Secret, random};
 use crate::{Error, message};
@@ -24,7 +26,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest frame after both have proved who they are: an interval of 10,000 groups has a few megabytes.
+/// Longest frame after both have proved who they are: an interval of 10,000 groups has a few
+/// megabytes.
 const FRAME_MAX: usize = 64 << 20;
 /// Handshake and proofs together.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -240,7 +243,8 @@ fn shake(socket: TcpStream, mut tls: Connection, until: Instant) -> Result<(Rece
     Ok((Receiver { link: Arc::new(link), buffer }, exported))
 }
 
-/// How long the next read may take: to the end of the handshake, or until it is time to say something.
+/// How long the next read may take: to the end of the handshake, or until it is time to say
+/// something.
 fn patience(socket: &TcpStream, until: Option<Instant>) -> io::Result<()> {
     let left = match until {
         Some(until) => until.saturating_duration_since(Instant::now()),
@@ -307,7 +311,8 @@ impl Link {
 }
 
 impl Receiver {
-    /// The next message. While none comes, `alive` is sent from time to time; a silent other side is an error.
+    /// The next message. While none comes, `alive` is sent from time to time; a silent other side
+    /// is an error.
     pub(crate) fn next<T: DeserializeOwned>(&mut self, alive: &impl Serialize) -> Result<T, Error> {
         let mut heard = Instant::now();
         loop {

@@ -213,8 +213,8 @@ impl From<&CpuUse> for Cpu {
     }
 }
 
-/// Percentages are means over the hosts, seconds their sums. Each host comes with its place: clients of one place are one
-/// machine, often one process, and are counted once.
+/// Percentages are means over the hosts, seconds their sums. Each host comes with its place:
+/// clients of one place are one machine, often one process, and are counted once.
 pub(crate) fn over_hosts<P: PartialEq>(all: &[(P, Cpu)]) -> CpuUse {
     let first = |(at, (place, cpu))| (!all[..at].iter().any(|(known, _)| known == place)).then_some(cpu);
     let all: Vec<&Cpu> = all.iter().map(|(place, cpu)| (place, cpu)).enumerate().filter_map(first).collect();

@@ -1,8 +1,9 @@
 //! Divides a run among hosts.
 //!
-//! Demands on the run as a whole are divided: its rate by the shares of workloads and storages, each evenly over
-//! the hosts that have both; threads of a storage (SD) and of a workload (FWD) over the hosts that use them, one each
-//! at least; files of a shared tree in turn. Limits (`maxdata=`) are watched by the master alone.
+//! Demands on the run as a whole are divided: its rate by the shares of workloads and storages,
+//! each evenly over the hosts that have both; threads of a storage (SD) and of a workload (FWD)
+//! over the hosts that use them, one each at least; files of a shared tree in turn. Limits
+//! (`maxdata=`) are watched by the master alone.
 
 use steadfast_lab_params::{FileWork, Fsd, Fwd, RawWork, Run, Sd, Wd, Work, shares};
 
@@ -16,8 +17,8 @@ pub(crate) struct Part {
     pub weights: Vec<f64>,
 }
 
-/// The parts of a run: one for each host that has something to do. `weights`: as [`steadfast_lab_workload::Crew::run`]
-/// has them.
+/// The parts of a run: one for each host that has something to do. `weights`: as
+/// [`steadfast_lab_workload::Crew::run`] has them.
 pub(crate) fn parts(run: &Run, weights: Option<&[f64]>, hosts: &[String]) -> Vec<Part> {
     let common = Run {
         startcmd: Default::default(),

@@ -52,7 +52,8 @@ impl Secret {
         Ok(Secret { hkdf, keys: hkdf.extract_from_secret(Some(b"steadfast bench"), bytes) })
     }
 
-    /// The secret in a file that its owner alone may read. Blanks and line ends around it do not count.
+    /// The secret in a file that its owner alone may read. Blanks and line ends around it do not
+    /// count.
     ///
     /// # Errors
     /// When the file cannot be read, is open to others, or is too short.
@@ -110,8 +111,8 @@ impl Secret {
         self.sign(&self.key(role), exported)
     }
 
-    /// Whether a proof is right. The comparison is of images of both under a secret key, so that its time tells
-    /// nothing.
+    /// Whether a proof is right. The comparison is of images of both under a secret key, so that
+    /// its time tells nothing.
     pub(crate) fn proves(&self, role: Role, exported: &[u8], proof: &[u8]) -> bool {
         let key = self.key(role);
         let wanted = self.sign(&key, exported);

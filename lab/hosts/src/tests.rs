@@ -245,7 +245,8 @@ fn clients_of_one_agent_and_of_the_master_are_hosts_of_their_own() {
     assert_eq!(one.said.lock().unwrap().iter().filter(served).count(), 2);
 }
 
-/// Takes what comes on one side and sends it on the other, as somebody in the middle with TLS of his own would.
+/// Takes what comes on one side and sends it on the other, as somebody in the middle with TLS of
+/// his own would.
 #[test]
 fn a_proof_is_bound_to_its_connection() {
     let real = Running::new(SECRET);

@@ -1,7 +1,8 @@
 //! Carries out the orders of a master: on an agent, and on a thread of the master itself.
 //!
-//! Two threads: one hears every order when it comes and notes on the desk what concerns the run that is under way; the
-//! other does the work, one order after the other, and looks at the desk where it has to wait.
+//! Two threads: one hears every order when it comes and notes on the desk what concerns the run
+//! that is under way; the other does the work, one order after the other, and looks at the desk
+//! where it has to wait.
 
 use crate::message::{Begin, Done, Order, Word, kinds};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -69,7 +70,8 @@ impl Desk {
     }
 }
 
-/// Works at orders until no more come. `say` is called from several threads, one word at a time each.
+/// Works at orders until no more come. `say` is called from several threads, one word at a time
+/// each.
 pub(crate) fn work(desk: &Desk, orders: &mpsc::Receiver<Order>, say: &(dyn Fn(Word) + Sync)) {
     let mut next = orders.recv().ok();
     while let Some(order) = next.take() {

@@ -130,7 +130,8 @@ pub(crate) fn dedups<'a>(
     general.map(|dedup| (dedup, None)).into_iter().chain(own_sds).chain(own_fsds).collect()
 }
 
-/// Every write must be whole blocks, or blocks would not be what the ratio counts. `storage`: of this one alone.
+/// Every write must be whole blocks, or blocks would not be what the ratio counts. `storage`: of
+/// this one alone.
 pub(crate) fn check_dedup(
     dedup: Dedup,
     storage: Option<&str>,

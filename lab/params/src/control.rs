@@ -1,4 +1,5 @@
-//! Words that steer an execution: commands before and after, repetition, a monitor file, histogram edges.
+//! Words that steer an execution: commands before and after, repetition, a monitor file, histogram
+//! edges.
 
 use crate::error::{Error, ErrorKind};
 use crate::lexer::Item;

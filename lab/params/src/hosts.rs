@@ -1,7 +1,8 @@
 //! `hd=` and `host=`: which machines carry out which part.
 //!
-//! A host is this process where it names this machine without a port, else an agent that listens there. Where a file
-//! has hosts, they alone work; a workload runs on all of them unless `host=` says less.
+//! A host is this process where it names this machine without a port, else an agent that listens
+//! there. Where a file has hosts, they alone work; a workload runs on all of them unless `host=`
+//! says less.
 
 use crate::error::{Error, ErrorKind, Place, nearest};
 use crate::lexer::Item;
@@ -67,8 +68,8 @@ fn is_on(hosts: &[String], host: &str) -> bool {
     hosts.is_empty() || hosts.iter().any(|name| name == host)
 }
 
-/// Reads one `hd=` with what stands behind it: one host, or as many as `clients=` says. None for `hd=default`, whose
-/// `clients` are those of all that follow.
+/// Reads one `hd=` with what stands behind it: one host, or as many as `clients=` says. None for
+/// `hd=default`, whose `clients` are those of all that follow.
 pub(crate) fn host(
     first: &Item,
     items: &[Item],
@@ -108,7 +109,8 @@ fn client_names(name: &str, clients: u32) -> Vec<String> {
     (0..clients).map(|client| format!("{name}_cl{client}")).collect()
 }
 
-/// The names that an `hd=` line makes, before it is known whether it is right. `clients`: of `hd=default`.
+/// The names that an `hd=` line makes, before it is known whether it is right. `clients`: of
+/// `hd=default`.
 pub(crate) fn names(items: &[Item], clients: &mut u32) -> Vec<String> {
     let Some((first, rest)) = items.split_first() else { return Vec::new() };
     let said =

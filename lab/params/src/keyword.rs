@@ -1,7 +1,7 @@
 //! The words of each section, in the order in which an abbreviation is looked up.
 //!
-//! A word may be cut to any prefix of two or more characters, first match in the section's order wins; words that
-//! vdbench takes only in full are marked. Words that are not carried out are here
+//! A word may be cut to any prefix of two or more characters, first match in the section's order
+//! wins; words that vdbench takes only in full are marked. Words that are not carried out are here
 //! too: *ignored* if they cannot change a result, *refused by name* if they would.
 
 use crate::error::{Error, ErrorKind, nearest};

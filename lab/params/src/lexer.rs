@@ -2,17 +2,17 @@
 //!
 //! # Rules (verified against 5.04.07 by its simulation mode)
 //!
-//! [lexer.1] Leading blanks are dropped; a line that is empty or begins with `/`, `#` or `*` is comment; a line that
-//!      begins with `eof` ends its file.
-//! [lexer.2] Everything from the first blank outside double quotes is comment. It is lost *silently* in vdbench; here
-//!      what looks like a lost parameter is warned about.
+//! [lexer.1] Leading blanks are dropped; a line that is empty or begins with `/`, `#` or `*` is
+//!      comment; a line that begins with `eof` ends its file.
+//! [lexer.2] Everything from the first blank outside double quotes is comment. It is lost
+//!      *silently* in vdbench; here what looks like a lost parameter is warned about.
 //! [lexer.3] After that cut, a trailing comma joins the next line.
-//! [lexer.4] `$name` and `!name` are replaced from the command line; one that cannot be replaced refuses the file, and so
-//!      does a replacement that nothing uses.
-//!      `$host` and `!host` stand for the name of a host, `#host` for its number: the line is there once for each `hd=`
+//! [lexer.4] `$name` and `!name` are replaced from the command line; one that cannot be replaced
+//!      refuses the file, and so does a replacement that nothing uses. `$host` and `!host` stand
+//!      for the name of a host, `#host` for its number: the line is there once for each `hd=`
 //!      before it. `#hosts` is their number.
-//! [lexer.5] `include=file` stands alone on its line, is looked for beside the including file and then in the current
-//!      directory, and does not nest.
+//! [lexer.5] `include=file` stands alone on its line, is looked for beside the including file and
+//!      then in the current directory, and does not nest.
 
 use crate::error::{Error, ErrorKind, Place, Warning};
 use std::path::{Path, PathBuf};

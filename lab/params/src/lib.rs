@@ -1,20 +1,24 @@
 //! # Parameter files of vdbench
 //!
-//! Reads the language that vdbench 5.04.07 accepts and says what it means: a [`Plan`] of [`Run`]s with all names
-//! resolved, all loops unrolled and all checks made, so that what remains for an engine is to carry it out.
+//! Reads the language that vdbench 5.04.07 accepts and says what it means: a [`Plan`] of [`Run`]s
+//! with all names resolved, all loops unrolled and all checks made, so that what remains for an
+//! engine is to carry it out.
 //!
 //! ```text
 //! files ─[lexer]→ statements ─[section, keyword, read]→ definitions ─[plan]→ runs
 //! ```
 //!
 //! ## Invariants
-//! [params.1] No input makes this crate panic, loop or allocate without bound: lines, definitions, lists and runs have
-//!      limits with names. Guarded by [`fuzz`] and the test `mutated_files_never_panic`.
-//! [params.2] Nothing is dropped silently: a word is carried out, or ignored with a warning because it cannot change what
-//!      is measured, or refused by name.
-//! [params.3] Every refusal names file, line and word in one sentence, and carries vdbench's own text where it has one.
+//! [params.1] No input makes this crate panic, loop or allocate without bound: lines, definitions,
+//!      lists and runs have limits with names. Guarded by [`fuzz`] and the test
+//!      `mutated_files_never_panic`.
+//! [params.2] Nothing is dropped silently: a word is carried out, or ignored with a warning because
+//!      it cannot change what is measured, or refused by name.
+//! [params.3] Every refusal names file, line and word in one sentence, and carries vdbench's own
+//!      text where it has one.
 //!
-//! The language was described from the outside (documentation, behaviour); nothing here is taken from its source.
+//! The language was described from the outside (documentation, behaviour); nothing here is taken
+//! from its source.
 #![forbid(unsafe_code)]
 
 mod checks;

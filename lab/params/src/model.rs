@@ -109,9 +109,11 @@ pub struct Sd {
     pub replay: Vec<String>,
     /// `dedupratio=` and its like, over the general ones.
     pub dedup: Option<Dedup>,
-    /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty otherwise.
+    /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty
+    /// otherwise.
     pub parts: Vec<Sd>,
-    /// `host=`, each with the lun that followed it, empty where `lun` is meant. None at all: every host has it.
+    /// `host=`, each with the lun that followed it, empty where `lun` is meant. None at all: every
+    /// host has it.
     pub luns: Vec<(Vec<String>, String)>,
     /// Where it was defined.
     #[serde(skip)]
@@ -139,7 +141,8 @@ pub struct Wd {
     pub skew: Option<f64>,
     /// `range=`, over the storage's.
     pub range: Option<Range>,
-    /// `streams=`: the storage is cut into so many pieces, each with a sequential pointer and threads of its own.
+    /// `streams=`: the storage is cut into so many pieces, each with a sequential pointer and
+    /// threads of its own.
     pub streams: u32,
     /// `stride=(min,max)`, bytes: a seek skips so far ahead instead of going anywhere.
     pub stride: Option<(u64, u64)>,
@@ -533,7 +536,8 @@ pub struct ErrorLimit {
     pub seconds: Option<u64>,
     /// A storage with an error is not used any more, or not for so many seconds; the others go on.
     pub remove: Option<Removal>,
-    /// Command for the shell at the first error, which then ends the run. `$output $lun $lba $size $sector $error`.
+    /// Command for the shell at the first error, which then ends the run.
+    /// `$output $lun $lba $size $sector $error`.
     pub command: Option<String>,
 }
 
@@ -585,7 +589,8 @@ pub struct Dedup {
     pub hot: HotSets,
 }
 
-/// `deduphotsets=(sets,blocks,...)`: the first blocks of a storage belong to sets of so many blocks each.
+/// `deduphotsets=(sets,blocks,...)`: the first blocks of a storage belong to sets of so many blocks
+/// each.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct HotSets {
     /// Pairs of sets and blocks of each set; (0, 0) from the first that was not said on.
@@ -660,7 +665,8 @@ pub struct General {
     pub validate: Option<Validate>,
     /// `journal=`: what was written is known to the next execution too; data is validated then.
     pub journal: Option<JournalRules>,
-    /// `histogram=`: upper edges in nanoseconds; none if histograms are suppressed. `None`: vdbench's 27 buckets.
+    /// `histogram=`: upper edges in nanoseconds; none if histograms are suppressed. `None`:
+    /// vdbench's 27 buckets.
     pub histogram: Option<Vec<u64>>,
     /// `monitor=`: a file whose content ends a run, or all of them.
     pub monitor: Option<String>,

@@ -80,7 +80,8 @@ pub fn show_size(value: f64) -> String {
     format!("{value}")
 }
 
-/// All numbers of an item, ranges expanded: `(1-8,d)`, `(64k-1k,d)`, `(2-6,2)`, `(100-300,100,1000)`.
+/// All numbers of an item, ranges expanded: `(1-8,d)`, `(64k-1k,d)`, `(2-6,2)`,
+/// `(100-300,100,1000)`.
 pub fn numbers(item: &Item, unit: Unit) -> Result<Vec<Number>, Error> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -153,7 +154,8 @@ fn expand(
     Ok(())
 }
 
-/// All names of an item, ranges such as `(sd1-sd9)` expanded. A trailing `*` stays: only the caller knows the names.
+/// All names of an item, ranges such as `(sd1-sd9)` expanded. A trailing `*` stays: only the caller
+/// knows the names.
 pub fn names(item: &Item) -> Result<Vec<String>, Error> {
     let mut out = Vec::new();
     for value in &item.values {

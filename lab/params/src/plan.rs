@@ -1,4 +1,5 @@
-//! From definitions to runs: names resolved, checks across definitions, loops unrolled, formats inserted.
+//! From definitions to runs: names resolved, checks across definitions, loops unrolled, formats
+//! inserted.
 
 use crate::checks::{
     check_dedup, check_journal, check_replay, check_times, check_validate, clean_first, dedups,
@@ -134,8 +135,8 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
     })
 }
 
-/// Each storage has a journal of its own.
-/// Names of storages in workloads. Where vdbench waits until a run needs them, a mistake is found here already.
+/// Each storage has a journal of its own. Names of storages in workloads. Where vdbench waits until
+/// a run needs them, a mistake is found here already.
 fn resolve_workloads(definitions: &mut Definitions) -> Result<(Vec<Wd>, Vec<Fwd>), Error> {
     let sds: Vec<&str> = definitions.sds.iter().map(|sd| sd.name.as_str()).collect();
     let fsds: Vec<&str> = definitions.fsds.iter().map(|fsd| fsd.name.as_str()).collect();
@@ -667,7 +668,8 @@ fn concatenate(work: &mut RawWork, combination: &Combination<'_>) {
     }
 }
 
-/// Where one workload has a priority or a rate of its own, all have priorities from 1 on, rates first.
+/// Where one workload has a priority or a rate of its own, all have priorities from 1 on, rates
+/// first.
 fn check_priorities(rd: &Rd, wds: &[Wd]) -> Result<(), Error> {
     let Some(said) = wds.iter().find(|wd| wd.priority.is_some() || wd.iorate.is_some()) else {
         return Ok(());

@@ -191,7 +191,8 @@ pub(crate) fn seek(item: &Item) -> Result<Seek, Error> {
 /// vdbench's `n` of `(poisson,n)` where none is said.
 const MIDPOINT: f64 = 3.0;
 
-/// The number behind `poisson`, or what vdbench takes; `skewed,midpoint=3` is an older spelling of it.
+/// The number behind `poisson`, or what vdbench takes; `skewed,midpoint=3` is an older spelling of
+/// it.
 fn midpoint(item: &Item, rest: &[crate::lexer::Value]) -> Result<f64, Error> {
     let [value] = rest else {
         return if rest.is_empty() { Ok(MIDPOINT) } else { Err(bad(item, "poisson takes one number")) };

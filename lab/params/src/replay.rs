@@ -1,8 +1,8 @@
 //! `replay=`: a run that repeats a trace instead of drawing operations.
 //!
-//! A device of the trace belongs to the sd that names it with `replay=`, itself or by its group (`rg=`). Several sds of one
-//! group are one storage, several devices of one lie one behind the other. One sd alone may name none: it has what no other
-//! names.
+//! A device of the trace belongs to the sd that names it with `replay=`, itself or by its group
+//! (`rg=`). Several sds of one group are one storage, several devices of one lie one behind the
+//! other. One sd alone may name none: it has what no other names.
 
 use crate::error::{Error, ErrorKind, Place};
 use crate::lexer::Item;

@@ -250,7 +250,8 @@ impl Definitions {
     pub(crate) fn statement(&mut self, statement: &Statement) -> Result<(), Error> {
         let Some(first) = statement.items.first() else { return Ok(()) };
         let mut items = statement.items.as_slice();
-        // A keyword belongs to the section that is open: after rd=, a line with wd= is a parameter of that rd.
+        // A keyword belongs to the section that is open: after rd=, a line with wd= is a parameter
+        // of that rd.
         if let Some(section) =
             Section::opened_by(&first.keyword).filter(|s| s.rank() >= self.open_section().rank())
         {
@@ -587,8 +588,8 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
     Ok(())
 }
 
-/// The parameters of deduplication. Those that a storage does not set come from the general ones; a unit of 0 is refused
-/// at the end of the file.
+/// The parameters of deduplication. Those that a storage does not set come from the general ones; a
+/// unit of 0 is refused at the end of the file.
 fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item) -> Result<(), Error> {
     let plain = Dedup {
         ratio: 1.0,

@@ -338,7 +338,8 @@ fn format_of_the_command_line_stands_over_the_file() {
     assert_eq!(labels("restart", FormatOverride::Clean), "format_for_r format_for_r r");
 }
 
-/// The table of words in lab/README.md and the words of the code are the same, with the same treatment.
+/// The table of words in lab/README.md and the words of the code are the same, with the same
+/// treatment.
 #[test]
 fn every_word_of_the_language_stands_in_the_readme_as_it_is_treated() {
     use std::collections::BTreeMap;

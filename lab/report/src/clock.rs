@@ -1,4 +1,5 @@
-//! Times as reports show them. All are UTC, so that figures of two machines can be laid side by side.
+//! Times as reports show them. All are UTC, so that figures of two machines can be laid side by
+//! side.
 
 use std::time::SystemTime;
 

@@ -83,9 +83,11 @@ example 2: a tree of files, written as fast as possible
   rd=run1,fwd=fwd1,fwdrate=max,format=yes,elapsed=10,interval=1
 ";
 
-/// Carries out the `vdbench` command. `args` are without the program's name. Ends soon after `stop` becomes true.
+/// Carries out the `vdbench` command. `args` are without the program's name. Ends soon after `stop`
+/// becomes true.
 ///
-/// Returns the exit status: 0, or 157 for any failure, for a run in which nothing was done, and when stopped.
+/// Returns the exit status: 0, or 157 for any failure, for a run in which nothing was done, and
+/// when stopped.
 pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let agent = match words.split_first() {

@@ -1,7 +1,8 @@
-//! `report.json`, for programs: everything the tables say, percentiles, and processors of who is measured and who
-//! measures. And `latency.csv`, percentiles per operation and interval.
+//! `report.json`, for programs: everything the tables say, percentiles, and processors of who is
+//! measured and who measures. And `latency.csv`, percentiles per operation and interval.
 //!
-//! The schema has a version. Fields are added without a new one; a field that changes its meaning gets a new version.
+//! The schema has a version. Fields are added without a new one; a field that changes its meaning
+//! gets a new version.
 
 use crate::clock::Moment;
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! # Reports
 //!
-//! Runs written down in the shapes people and their scripts know from vdbench 5.04.07, and in JSON and CSV with what
-//! vdbench does not say: percentiles, and the processor time of who is measured and who measures.
+//! Runs written down in the shapes people and their scripts know from vdbench 5.04.07, and in JSON
+//! and CSV with what vdbench does not say: percentiles, and the processor time of who is measured
+//! and who measures.
 //!
 //! ```text
 //! args ─[command]→ Plan ─[workload::execute]→ Event ─[output]→ console, *.html, report.json, latency.csv
@@ -10,10 +11,11 @@
 //! ```
 //!
 //! ## Invariants
-//! [lab_report.1] Columns of the tables, of flatfile.html and of status.html are vdbench's: position, width, order. Our
-//!      additions are in separate files.                                      test: `shapes.rs`, against output of the original
-//! [lab_report.2] A table whose run measured nothing says NaN or 0.0 as vdbench does; report.json then has the figures of the
-//!      whole run, by the clock.
+//! [lab_report.1] Columns of the tables, of flatfile.html and of status.html are vdbench's:
+//!      position, width, order. Our additions are in separate files.
+//!      test: `shapes.rs`, against output of the original
+//! [lab_report.2] A table whose run measured nothing says NaN or 0.0 as vdbench does; report.json
+//!      then has the figures of the whole run, by the clock.
 //! [lab_report.3] A run in which nothing was done is a failure, unless the caller says otherwise.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! How a run goes, at the foot of a terminal: rates of the last intervals, response times as a line of heat, processors.
+//! How a run goes, at the foot of a terminal: rates of the last intervals, response times as a line
+//! of heat, processors.
 //!
-//! Three lines below the console's own, wiped before each of those and drawn again behind it. Only where standard
-//! output is a terminal.
+//! Three lines below the console's own, wiped before each of those and drawn again behind it. Only
+//! where standard output is a terminal.
 
 use std::io::{self, Write};
 use steadfast_lab_params::Run;
@@ -97,7 +98,8 @@ fn sparks(rates: &[f64]) -> String {
     rates.iter().map(|rate| BARS[((rate / most * 7.0).round() as usize).min(7)]).collect()
 }
 
-/// One sign a stretch of response time, as dark as its share; the scale is that of roots, so that tails are seen.
+/// One sign a stretch of response time, as dark as its share; the scale is that of roots, so that
+/// tails are seen.
 fn heat_line(counts: &[u64]) -> String {
     let total = counts.iter().sum::<u64>().max(1) as f64;
     let shade = |count: &u64| match *count {

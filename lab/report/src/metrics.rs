@@ -1,7 +1,7 @@
 //! `--metrics ADDRESS`: how the runs go, for Prometheus, over HTTP while they go on.
 //!
-//! Counters are those of the whole execution, gauges those of the last interval. One thread answers one request after
-//! the other; nobody who asks can hold a run up.
+//! Counters are those of the whole execution, gauges those of the last interval. One thread answers
+//! one request after the other; nobody who asks can hold a run up.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,4 +1,5 @@
-//! Numbers as people read them. One place, so that the table, the charts, the sentence and the terminal agree.
+//! Numbers as people read them. One place, so that the table, the charts, the sentence and the
+//! terminal agree.
 
 use crate::report::Unit;
 

@@ -1,4 +1,5 @@
-//! Listens to runs and writes everything down: console, output directory, `report.json`, `latency.csv`.
+//! Listens to runs and writes everything down: console, output directory, `report.json`,
+//! `latency.csv`.
 
 use crate::clock::Moment;
 use crate::flatfile;
@@ -49,7 +50,8 @@ struct SubjectPages {
 }
 
 impl SubjectPages {
-    /// Its part of a stretch of time, and the processors that worked on it. `None` for a host that took no part.
+    /// Its part of a stretch of time, and the processors that worked on it. `None` for a host that
+    /// took no part.
     fn part<'a>(&self, all: &Groups, cpu: &'a CpuUse, hosts: &'a [Share]) -> Option<(Groups, &'a CpuUse)> {
         match &self.subject {
             Subject::Storage(name) => Some((all.filtered(|group| group.storage == *name), cpu)),

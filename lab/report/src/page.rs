@@ -1,11 +1,12 @@
-//! The files of an output directory. Each is plain text behind one line of HTML, flushed line by line, so that
-//! monitoring programs read along.
+//! The files of an output directory. Each is plain text behind one line of HTML, flushed line by
+//! line, so that monitoring programs read along.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// One file. Failures to write are kept and told at the end: a full disk must not end a measurement.
+/// One file. Failures to write are kept and told at the end: a full disk must not end a
+/// measurement.
 pub(crate) struct Page {
     file: BufWriter<File>,
     failed: Option<io::Error>,
@@ -52,7 +53,8 @@ pub(crate) fn hash(label: &str, loops: &str) -> u32 {
     bytes.fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) >> 1
 }
 
-/// Finds the directory that `-o` means: `dir` as it is, `dir+` with the first free number, `dir.tod` with date and time.
+/// Finds the directory that `-o` means: `dir` as it is, `dir+` with the first free number,
+/// `dir.tod` with date and time.
 pub(crate) fn resolve(wanted: &str, compact_time: &str) -> PathBuf {
     if let Some(base) = wanted.strip_suffix('+') {
         if !Path::new(base).exists() {

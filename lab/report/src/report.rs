@@ -1,9 +1,11 @@
-//! The result of an experiment as data: what `report.json` holds and everything that is drawn is drawn from.
+//! The result of an experiment as data: what `report.json` holds and everything that is drawn is
+//! drawn from.
 //!
-//! The structure knows nothing of compression or encryption. An experiment compares *arms* (the same load on
-//! differently configured places), in one or more *rounds*, each a series of *phases* (one run of the load each).
-//! *Measures* are the figures taken out of the phases: one per arm and round, beside what others have published.
-//! An experiment fills this in and gets the table, the charts and the file for nothing.
+//! The structure knows nothing of compression or encryption. An experiment compares *arms* (the
+//! same load on differently configured places), in one or more *rounds*, each a series of *phases*
+//! (one run of the load each). *Measures* are the figures taken out of the phases: one per arm and
+//! round, beside what others have published. An experiment fills this in and gets the table, the
+//! charts and the file for nothing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the schema in `report.json`.
 pub const SCHEMA: &str = "steadfast-lab-report";
-/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do not change it.
+/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do
+/// not change it.
 pub const VERSION: u32 = 1;
 
 /// One experiment, run.
@@ -83,7 +86,8 @@ pub struct Machine {
     pub backing: String,
     /// Load average over one minute when the experiment began.
     pub load_before: f64,
-    /// How busy the machine was with other things in the second before the load began, percent of all processors.
+    /// How busy the machine was with other things in the second before the load began, percent of
+    /// all processors.
     #[serde(default)]
     pub busy_before_percent: f64,
 }

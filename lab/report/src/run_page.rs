@@ -1,4 +1,5 @@
-//! `report.html`: one execution of a parameter file as a page. One file, nothing fetched, light and dark.
+//! `report.html`: one execution of a parameter file as a page. One file, nothing fetched, light and
+//! dark.
 
 use crate::figures::{ArmInfo, Row, shown};
 use crate::html::{escape, lines, parts};
@@ -106,7 +107,8 @@ impl RunPage {
         let key = format!("r{}", self.runs.len());
         let mut phase = phase::phase(result, &key, 1, self.machine.cores, false);
         phase.operation = "work".to_owned();
-        // A format, or a run that was over within its warm-up, has no averages: then the whole of it is shown.
+        // A format, or a run that was over within its warm-up, has no averages: then the whole of
+        // it is shown.
         let measured = result.measured.requested().count > 0;
         let (groups, seconds) = match measured {
             true => (&result.measured, result.measured_seconds()),

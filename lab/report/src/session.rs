@@ -1,4 +1,5 @@
-//! A plan carried out and written down: what the command does, for programs that have a plan already.
+//! A plan carried out and written down: what the command does, for programs that have a plan
+//! already.
 
 use crate::output::Output;
 use std::io::{self, Write};
@@ -52,15 +53,17 @@ impl<'a> RunRequest<'a> {
 pub struct Reported {
     /// Results of all runs.
     pub outcome: Outcome,
-    /// Why it is a failure, in a sentence or two: an error, the stop flag, or a run in which nothing was done.
+    /// Why it is a failure, in a sentence or two: an error, the stop flag, or a run in which
+    /// nothing was done.
     pub failure: Option<String>,
 }
 
-/// Carries out a plan, with the console lines on `console`, all pages and `report.json` in the directory, and each
-/// event also handed to `also`. Ends soon after `stop` becomes true.
+/// Carries out a plan, with the console lines on `console`, all pages and `report.json` in the
+/// directory, and each event also handed to `also`. Ends soon after `stop` becomes true.
 ///
 /// # Errors
-/// When the directory or a page cannot be written. Failures of the runs are in [`Reported::failure`].
+/// When the directory or a page cannot be written. Failures of the runs are in
+/// [`Reported::failure`].
 pub fn run_reported(
     request: &RunRequest<'_>,
     stop: &AtomicBool,

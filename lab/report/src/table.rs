@@ -1,7 +1,7 @@
 //! Lines of the two console tables, column by column as 5.04.07 prints them.
 //!
-//! A number that is too wide for its column loses decimals from the right; a rate over zero intervals is `NaN`, printed
-//! without padding, as programs that read these tables expect.
+//! A number that is too wide for its column loses decimals from the right; a rate over zero
+//! intervals is `NaN`, printed without padding, as programs that read these tables expect.
 
 use steadfast_lab_params::{Operation, Plan, Work};
 use steadfast_lab_workload::cpu::CpuUse;
@@ -10,7 +10,8 @@ use steadfast_lab_workload::{Figures, Groups, Line};
 
 const MIB: f64 = 1_048_576.0;
 
-/// A number in a column of `width`: too wide, it is cut from the right; it never loses digits before the point.
+/// A number in a column of `width`: too wide, it is cut from the right; it never loses digits
+/// before the point.
 pub(crate) fn number(value: f64, width: usize, decimals: usize) -> String {
     if value.is_nan() {
         return "NaN".into();
@@ -80,8 +81,8 @@ pub(crate) fn raw_line(label: &str, stretch: &Stretch<'_>) -> String {
     )
 }
 
-/// Which columns of operations a file table has: what the parameter file uses, opens and closes always, and all that a
-/// format does where there is one.
+/// Which columns of operations a file table has: what the parameter file uses, opens and closes
+/// always, and all that a format does where there is one.
 pub(crate) fn columns(plan: &Plan) -> Vec<Operation> {
     let mut used = vec![Operation::Open, Operation::Close];
     for run in &plan.runs {

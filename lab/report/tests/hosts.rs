@@ -96,7 +96,8 @@ fn a_file_with_two_hosts_is_one_result_and_an_agent_that_is_killed_ends_it() {
     for host in ["host=one: ", "host=two: "] {
         assert!(console.contains(host) && console.contains("operations a second"), "{console}");
     }
-    // Each host has a page, a part of report.json, and a row of report.html; together they are the whole.
+    // Each host has a page, a part of report.json, and a row of report.html; together they are the
+    // whole.
     let out = dir.path().join("out");
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(out.join("report.json")).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! A journal outlives the program: killed while it writes, deletes and makes files, nothing is called wrong afterwards.
+//! A journal outlives the program: killed while it writes, deletes and makes files, nothing is
+//! called wrong afterwards.
 
 use std::fs;
 use std::path::Path;

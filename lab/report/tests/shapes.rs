@@ -1,4 +1,5 @@
-//! Our reports beside lines of the original: headers letter by letter, numbers by where their columns end.
+//! Our reports beside lines of the original: headers letter by letter, numbers by where their
+//! columns end.
 
 use std::ffi::OsString;
 use std::fs;

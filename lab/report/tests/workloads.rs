@@ -1,5 +1,5 @@
-//! The four parameter files of the source reports: as they are, they parse; shortened, and on a directory that is there,
-//! they run. Only times and sizes are shortened.
+//! The four parameter files of the source reports: as they are, they parse; shortened, and on a
+//! directory that is there, they run. Only times and sizes are shortened.
 
 use std::ffi::OsString;
 use std::fs;

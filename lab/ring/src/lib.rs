@@ -1,17 +1,19 @@
 //! # Reads and writes in flight
 //!
-//! A [`Ring`] carries so many operations at a time on behalf of one thread: each *slot* has a buffer of its own, is given
-//! to the kernel with a read or a write, and comes back with the result. Safe from outside; the room exists so that the
-//! rest of the lab needs no `unsafe`.
+//! A [`Ring`] carries so many operations at a time on behalf of one thread: each *slot* has a
+//! buffer of its own, is given to the kernel with a read or a write, and comes back with the
+//! result. Safe from outside; the room exists so that the rest of the lab needs no `unsafe`.
 //!
 //! ## States of a slot
 //! free ─`start`→ in flight ─`wait`→ free
 //!
 //! ## Invariants
-//! [lab_ring.1] A buffer is touched by nobody but the kernel while its slot is in flight.   assert: `buffer`, `start`
-//! [lab_ring.2] A buffer lives as long as the kernel may touch it: a ring that is dropped waits for what is in flight first.
-//!      test: `a_ring_that_is_dropped_waits`
-//! [lab_ring.3] There are never more entries in flight than slots, and queues have room for all.   assert: `start`
+//! [lab_ring.1] A buffer is touched by nobody but the kernel while its slot is in flight.
+//!      assert: `buffer`, `start`
+//! [lab_ring.2] A buffer lives as long as the kernel may touch it: a ring that is dropped waits for
+//!      what is in flight first. test: `a_ring_that_is_dropped_waits`
+//! [lab_ring.3] There are never more entries in flight than slots, and queues have room for all.
+//!      assert: `start`
 #![deny(unsafe_op_in_unsafe_fn)]
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -57,7 +59,8 @@ impl Ring {
         let depth = depth.clamp(1, DEPTH_MAX);
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(1);
         let ring = IoUring::builder().build(entries)?;
-        // Waiting with a time limit is what every kernel since 5.11 can do; older ones are left to threads.
+        // Waiting with a time limit is what every kernel since 5.11 can do; older ones are left to
+        // threads.
         if !ring.params().is_feature_ext_arg() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -86,7 +89,8 @@ impl Ring {
         &mut slot.memory[slot.start..slot.start + length]
     }
 
-    /// Hands a free slot to the kernel, at the next [`Ring::wait`]. `file` must stay open until the slot is back.
+    /// Hands a free slot to the kernel, at the next [`Ring::wait`]. `file` must stay open until the
+    /// slot is back.
     ///
     /// # Panics
     /// When the slot is in flight, or the buffer is shorter.
@@ -99,17 +103,18 @@ impl Ring {
             Way::Write => opcode::Write::new(fd, memory, count).offset(offset).build(),
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the buffer is the slot's own, `count` bytes of it are within bounds (`buffer` asserted it), it is not
-        // touched while `flying` is set [lab_ring.1], and it is not freed before it is back ([lab_ring.2]: `drop` waits). A descriptor
-        // that is closed too early makes the kernel answer EBADF, not touch memory.
+        // SAFETY: the buffer is the slot's own, `count` bytes of it are within bounds (`buffer`
+        // asserted it), it is not touched while `flying` is set [lab_ring.1], and it is not freed
+        // before it is back ([lab_ring.2]: `drop` waits). A descriptor that is closed too early
+        // makes the kernel answer EBADF, not touch memory.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the queue has room for every slot");
         self.slots[slot].flying = true;
         self.flying += 1;
     }
 
-    /// Gives the kernel what was started, waits until one is back or the time is over, and tells of all that are:
-    /// slot, and bytes moved or why not.
+    /// Gives the kernel what was started, waits until one is back or the time is over, and tells of
+    /// all that are: slot, and bytes moved or why not.
     ///
     /// # Errors
     /// When the ring itself fails. Operations in flight stay so.

@@ -2,15 +2,17 @@
 //!
 //! # Names and order
 //!
-//! Directories are `vdb.<level>_<number>.dir`, numbers from 1 to the width; files `vdb_f<number>.file`, numbered over
-//! the whole anchor. Directories of one level are ordered with the first level's number running fastest, so the lowest
-//! directories of a 2x2 tree are 1_1/2_1, 1_2/2_1, 1_1/2_2, 1_2/2_2.
+//! Directories are `vdb.<level>_<number>.dir`, numbers from 1 to the width; files
+//! `vdb_f<number>.file`, numbered over the whole anchor. Directories of one level are ordered with
+//! the first level's number running fastest, so the lowest directories of a 2x2 tree are 1_1/2_1,
+//! 1_2/2_1, 1_1/2_2, 1_2/2_2.
 //!
 //! # State
 //!
-//! One atomic word per file: existing, in use, length. It begins from `vdb_control.file` where that is ours and whole,
-//! else from a look at each file, and is written back at the end of a run. A control file that describes another
-//! structure refuses the run: reading a tree as what it is not would measure something else.
+//! One atomic word per file: existing, in use, length. It begins from `vdb_control.file` where that
+//! is ours and whole, else from a look at each file, and is written back at the end of a run. A
+//! control file that describes another structure refuses the run: reading a tree as what it is not
+//! would measure something else.
 
 use crate::random::mix;
 use crate::shared::Shared;
@@ -118,7 +120,8 @@ pub(crate) struct Tree {
     pub next_absent: AtomicU64,
     /// The same for directories.
     pub next_directory: AtomicU64,
-    /// Files that may be chosen: all of this host, or as many of them as the working set holds. [`Tree::own`] says which.
+    /// Files that may be chosen: all of this host, or as many of them as the working set holds.
+    /// [`Tree::own`] says which.
     pub usable: u64,
     pub key: u64,
     /// Keys of all files, if data is validated.
@@ -215,7 +218,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the control file; a failure is no failure of the run, since it can be looked up again.
+    /// Writes the control file; a failure is no failure of the run, since it can be looked up
+    /// again.
     pub(crate) fn save(&self) {
         // A host that shares a tree knows only its own files.
         if self.fsd.share.is_some() {
@@ -351,8 +355,9 @@ impl Tree {
         self.directories[directory as usize].load(Relaxed) == PRESENT
     }
 
-    /// Makes the caller the one who makes (`exists` false) or removes a directory. The caller must report the result with
-    /// [`Tree::set_directory`]; until then the directory neither exists nor is missing for others.
+    /// Makes the caller the one who makes (`exists` false) or removes a directory. The caller must
+    /// report the result with [`Tree::set_directory`]; until then the directory neither exists nor
+    /// is missing for others.
     pub(crate) fn claim_directory(&self, directory: u64, exists: bool) -> bool {
         let from = if exists { PRESENT } else { ABSENT };
         self.directories[directory as usize].compare_exchange(from, CHANGING, Relaxed, Relaxed).is_ok()
@@ -403,8 +408,8 @@ impl Tree {
         }
     }
 
-    /// To be called before what a file holds is destroyed: nobody expects it any more, not even after a crash. False if
-    /// that cannot be written down, which ends the run.
+    /// To be called before what a file holds is destroyed: nobody expects it any more, not even
+    /// after a crash. False if that cannot be written down, which ends the run.
     pub(crate) fn gone(&self, file: u64, shared: &Shared<'_>) -> bool {
         self.map.as_ref().is_none_or(|keys| {
             let (first, count) = keys.blocks(file);
@@ -453,7 +458,8 @@ impl Tree {
         }
     }
 
-    /// Everything below the anchor that bears our names: files, then directories, deepest last. Links are not followed.
+    /// Everything below the anchor that bears our names: files, then directories, deepest last.
+    /// Links are not followed.
     pub(crate) fn remains(&self, ended: impl Fn() -> bool) -> std::io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let mut open = vec![self.root.clone()];
@@ -556,7 +562,8 @@ fn checksum(text: &str) -> u64 {
     text.bytes().fold(0x5eed, |sum, byte| mix(sum, u64::from(byte)))
 }
 
-/// Structure, directories, files (existing; their length if not full). `None` if it is not ours or not whole.
+/// Structure, directories, files (existing; their length if not full). `None` if it is not ours or
+/// not whole.
 #[allow(clippy::type_complexity)]
 fn parse_control(text: &str) -> Option<(String, Vec<bool>, Vec<Option<Option<u64>>>)> {
     let (body, sum) = text.rsplit_once("checksum=")?;
@@ -618,7 +625,8 @@ impl Trees {
         Ok(())
     }
 
-    /// The tree of this fsd, known or looked up. `journal` gives the keys of a tree that is new a journal.
+    /// The tree of this fsd, known or looked up. `journal` gives the keys of a tree that is new a
+    /// journal.
     pub(crate) fn open(
         &mut self,
         fsd: &Fsd,

@@ -8,10 +8,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use steadfast_lab_params::Commands;
 
-/// How long a line is waited for once the command itself has ended: what it left behind with `&` may go on talking.
+/// How long a line is waited for once the command itself has ended: what it left behind with `&`
+/// may go on talking.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// Carries out the commands in order. Their output goes to the observer; a failed command is reported and the run goes on.
+/// Carries out the commands in order. Their output goes to the observer; a failed command is
+/// reported and the run goes on.
 pub(crate) fn run(
     commands: &Commands,
     output: &str,

@@ -1,4 +1,5 @@
-//! Processor time: of the whole machine, of processes somebody names (a file system's daemon), and of ourselves.
+//! Processor time: of the whole machine, of processes somebody names (a file system's daemon), and
+//! of ourselves.
 
 use std::fs;
 

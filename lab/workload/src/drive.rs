@@ -62,7 +62,8 @@ impl Context<'_> {
         }
     }
 
-    /// Data for so many storages of so many bytes altogether. `own`: what a storage says of its own, and its size.
+    /// Data for so many storages of so many bytes altogether. `own`: what a storage says of its
+    /// own, and its size.
     pub(crate) fn pattern(
         &self,
         run: &Run,
@@ -120,7 +121,8 @@ impl Context<'_> {
         Ok(map)
     }
 
-    /// The tree of a run, with its keys if data is validated. Files that a recovery finds missing are in `lost`.
+    /// The tree of a run, with its keys if data is validated. Files that a recovery finds missing
+    /// are in `lost`.
     fn tree(
         &mut self,
         fsd: &Fsd,
@@ -292,7 +294,8 @@ impl Context<'_> {
         Ok(result)
     }
 
-    /// How many operations each thread of a storage carries through a ring; `None` where each has one of its own.
+    /// How many operations each thread of a storage carries through a ring; `None` where each has
+    /// one of its own.
     fn depths(&self, storage: &raw::Storage) -> Option<Vec<usize>> {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         if !storage.suits_ring(self.options.engine, processors) {
@@ -772,7 +775,8 @@ fn pass(note: Note, observer: &mut Observer<'_>) {
     }
 }
 
-/// Each thread has a buffer of its largest transfer; together they must fit where nothing else would.
+/// Each thread has a buffer of its largest transfer; together they must fit where nothing else
+/// would.
 pub(crate) fn check_buffers(run: &Run, threads: impl Iterator<Item = (u32, u64)>) -> Result<(), Error> {
     const BUFFERS_MAX: u64 = 16 << 30;
     let total =

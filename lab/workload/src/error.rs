@@ -1,6 +1,7 @@
 //! Why a run could not begin.
 
-/// Reason why a run could not begin. Later failures are in [`RunResult::failure`](crate::RunResult::failure).
+/// Reason why a run could not begin. Later failures are in
+/// [`RunResult::failure`](crate::RunResult::failure).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -7,8 +7,8 @@ use steadfast_lab_params::{CommandOutput, Run};
 use crate::result::{Groups, Interval, RunResult};
 use crate::shared::IoError;
 
-/// Waits until every host that shares a tree has come to this step of its format, or until the last argument says that
-/// the run is over. Called by one thread at a time.
+/// Waits until every host that shares a tree has come to this step of its format, or until the last
+/// argument says that the run is over. Called by one thread at a time.
 pub type Meet<'a> = dyn Fn(&str, usize, &dyn Fn() -> bool) + Sync + 'a;
 
 /// Observers of a run.
@@ -17,7 +17,8 @@ pub type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 /// Options beside the parameter file.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Processes whose processor time is reported, such as the daemon of the file system that is measured.
+    /// Processes whose processor time is reported, such as the daemon of the file system that is
+    /// measured.
     pub watch: Vec<u32>,
     /// Makes addresses and data repeatable.
     pub seed: u64,
@@ -25,14 +26,16 @@ pub struct Options {
     pub output: String,
     /// How operations of raw runs are carried out.
     pub engine: Engine,
-    /// Response times begin when an operation was due, not when it was begun; where no rate is asked for, as ever.
+    /// Response times begin when an operation was due, not when it was begun; where no rate is
+    /// asked for, as ever.
     pub from_arrival: bool,
 }
 
 /// How operations of raw runs are carried out.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Engine {
-    /// Through io_uring where that helps: past the page cache, with more operations at a time than processors.
+    /// Through io_uring where that helps: past the page cache, with more operations at a time than
+    /// processors.
     #[default]
     Auto,
     /// One thread for each operation at a time.

@@ -32,7 +32,8 @@ impl Outcome {
         failed.or_else(|| self.refused.as_ref().map(Error::to_string))
     }
 
-    /// The sentence about errors that were too few to end a run; none where `data_errors=remove` goes on.
+    /// The sentence about errors that were too few to end a run; none where `data_errors=remove`
+    /// goes on.
     pub fn failed_operations(&self, plan: &Plan) -> Option<String> {
         let errors: u64 = self.runs.iter().map(|run| run.errors).sum();
         (errors > 0 && plan.general.data_errors.remove.is_none()).then(|| {
@@ -52,8 +53,8 @@ impl Outcome {
     }
 }
 
-/// Carries out all runs of a plan, in order. A run that fails or cannot begin ends the plan; what was found out before
-/// is in the outcome all the same.
+/// Carries out all runs of a plan, in order. A run that fails or cannot begin ends the plan; what
+/// was found out before is in the outcome all the same.
 pub fn execute(
     plan: &Plan,
     options: &Options,
@@ -138,7 +139,8 @@ impl Execution<'_> {
             )));
         }
         if let (Some(rules), Some(mut recovery)) = (recovers, recovery::run(plan)?) {
-            // With skip_read_all nothing is read, but what was under way is looked at when the journal is.
+            // With skip_read_all nothing is read, but what was under way is looked at when the
+            // journal is.
             recovery.maxdata = rules.skip_read_all.then_some(steadfast_lab_params::DataLimit::Bytes(1));
             self.one(&recovery, None, outcome, observer)?;
             if rules.only || outcome.failure().is_some() {
@@ -247,7 +249,8 @@ fn error_command(line: &str, error: &IoError) -> String {
         .replace("$error", code)
 }
 
-/// Share of each (workload, storage, operation) that was asked for, in the order in which runs make their groups.
+/// Share of each (workload, storage, operation) that was asked for, in the order in which runs make
+/// their groups.
 fn proportions(result: &RunResult) -> Vec<f64> {
     let total = result.measured.requested().count.max(1) as f64;
     let mut pairs: Vec<(String, String, Option<steadfast_lab_params::Operation>)> = Vec::new();
@@ -281,7 +284,8 @@ fn proportions(result: &RunResult) -> Vec<f64> {
         .collect()
 }
 
-/// The sentence of `abort_failed_skew=` about the first workload whose share missed its skew by more.
+/// The sentence of `abort_failed_skew=` about the first workload whose share missed its skew by
+/// more.
 fn failed_skew(result: &RunResult, limit: f64) -> Option<String> {
     let workloads: Vec<(&str, Option<f64>)> = match &result.run.work {
         Work::Raw(work) => work.wds.iter().map(|(wd, _)| (wd.name.as_str(), wd.skew)).collect(),

@@ -1,9 +1,10 @@
 //! FSD and FWD: operations on a tree of files, and the format that makes the tree.
 //!
-//! A *group* is one operation of one fwd on one fsd, with threads of its own. A thread that reads or writes takes a
-//! file into use, opens it, does operations until the file (or `stopafter=`) is done, closes it and chooses again.
-//! Opens and closes have their own columns and count as requested only where they are the operation asked for.
-//! Response times span the call alone: unlike vdbench's, those of writes do not contain making the data.
+//! A *group* is one operation of one fwd on one fsd, with threads of its own. A thread that reads
+//! or writes takes a file into use, opens it, does operations until the file (or `stopafter=`) is
+//! done, closes it and chooses again. Opens and closes have their own columns and count as
+//! requested only where they are the operation asked for. Response times span the call alone:
+//! unlike vdbench's, those of writes do not contain making the data.
 
 use crate::anchor::{FileMap, Tree};
 use crate::event::Meet;
@@ -79,7 +80,8 @@ struct Hand<'a, 'b> {
     random: Random,
     buffer: Buffer,
     generation: u64,
-    /// How late the next operation that was asked for begins, where response times begin at the arrival.
+    /// How late the next operation that was asked for begins, where response times begin at the
+    /// arrival.
     late_ns: u64,
 }
 
@@ -590,7 +592,8 @@ impl Group {
         self.wait_for_others(hand, !files && !self.tree.all_directories(false))
     }
 
-    /// Nothing to do now. Whether it can change: by other groups, or (`soon`) by other threads of this one.
+    /// Nothing to do now. Whether it can change: by other groups, or (`soon`) by other threads of
+    /// this one.
     fn wait_for_others(&self, hand: &Hand<'_, '_>, soon: bool) -> bool {
         std::thread::sleep(BUSY_NAP);
         (self.supplied || soon) && !hand.shared.ended()
@@ -703,7 +706,8 @@ impl Group {
 /// Files and directories of an earlier format.
 pub(crate) type Remains = (Vec<PathBuf>, Vec<PathBuf>);
 
-/// The format of one file system: delete, mkdir, create. All threads of it go through each step together.
+/// The format of one file system: delete, mkdir, create. All threads of it go through each step
+/// together.
 pub(crate) struct Formatter<'a> {
     pub storage: usize,
     /// Where the hosts meet that share the tree.
@@ -818,7 +822,8 @@ impl Formatter<'_> {
         (next < count).then_some(next)
     }
 
-    /// Waits for all threads; the last to arrive does `last` before anybody goes on. False at the end of the run.
+    /// Waits for all threads; the last to arrive does `last` before anybody goes on. False at the
+    /// end of the run.
     fn together(&self, step: &mut usize, shared: &Shared<'_>, last: impl FnOnce()) -> bool {
         let threads = self.tuning.threads as usize;
         *step += 1;

@@ -2,19 +2,23 @@
 //!
 //! # Shape
 //!
-//! Values below 128 ns have a bucket each. Above, each power of two is cut into 64 equal parts, so a bucket is at most
-//! 1/64 of its value wide and its middle is wrong by at most 0.8 %. 2,496 buckets reach to 2^45 ns, almost ten hours;
-//! what is longer counts as that. 20 kB for one operation of one thread, of which a run touches a few lines.
+//! Values below 128 ns have a bucket each. Above, each power of two is cut into 64 equal parts, so
+//! a bucket is at most 1/64 of its value wide and its middle is wrong by at most 0.8 %. 2,496
+//! buckets reach to 2^45 ns, almost ten hours; what is longer counts as that. 20 kB for one
+//! operation of one thread, of which a run touches a few lines.
 //!
 //! # Writing without locks
 //!
-//! [`Cell`] has one writer, a worker thread, and any number of readers. The writer adds with a plain load and a plain
-//! store (`Relaxed`; no locked instruction); readers see counts that are a moment old. Counts only grow, so an
-//! interval is the difference of two readings, and nothing is ever reset under a writer's feet.
+//! [`Cell`] has one writer, a worker thread, and any number of readers. The writer adds with a
+//! plain load and a plain store (`Relaxed`; no locked instruction); readers see counts that are a
+//! moment old. Counts only grow, so an interval is the difference of two readings, and nothing is
+//! ever reset under a writer's feet.
 //!
 //! ## Invariants
-//! [histogram.1] `bucket` is monotonic and `low(bucket(v)) <= v`.                      test: `buckets_hold_their_values`
-//! [histogram.2] Merging then asking equals asking of all values at once.              test: `merged_histograms_answer_as_one`
+//! [histogram.1] `bucket` is monotonic and `low(bucket(v)) <= v`.
+//!      test: `buckets_hold_their_values`
+//! [histogram.2] Merging then asking equals asking of all values at once.
+//!      test: `merged_histograms_answer_as_one`
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -112,7 +116,8 @@ impl Cell {
         self.bytes.load(Relaxed)
     }
 
-    /// Adds all counts so far to `into`; the largest value is that of `interval`, whose place after next is cleared.
+    /// Adds all counts so far to `into`; the largest value is that of `interval`, whose place after
+    /// next is cleared.
     pub fn read(&self, into: &mut Histogram, interval: u32) {
         into.count += self.count.load(Relaxed);
         into.sum_ns += u128::from(self.sum_ns.load(Relaxed));
@@ -165,8 +170,8 @@ impl Histogram {
         filled.map(|(bucket, count)| (bucket as u16, *count)).collect()
     }
 
-    /// This histogram with these buckets, as [`Histogram::filled`] gives them. `None` if there is no such bucket, or if
-    /// they are more than can be counted.
+    /// This histogram with these buckets, as [`Histogram::filled`] gives them. `None` if there is
+    /// no such bucket, or if they are more than can be counted.
     pub fn with_filled(self, filled: &[(u16, u64)]) -> Option<Histogram> {
         let mut counts = vec![0u64; BUCKETS];
         let mut sum = 0u64;
@@ -190,7 +195,8 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Counts since `before`, an earlier reading of the same cells. The largest value is this reading's own.
+    /// Counts since `before`, an earlier reading of the same cells. The largest value is this
+    /// reading's own.
     pub fn since(&self, before: &Histogram) -> Histogram {
         let counts: Vec<u64> =
             self.counts.iter().zip(&before.counts).map(|(a, b)| a.saturating_sub(*b)).collect();
@@ -224,8 +230,8 @@ impl Histogram {
         ((self.squares_us2 - sum_us * sum_us / n).max(0.0) / (n - 1.0)).sqrt() / 1000.0
     }
 
-    /// The value below which `percent` of the operations stayed, in nanoseconds, right to 0.8 %; never above the
-    /// largest. 0 if there was none.
+    /// The value below which `percent` of the operations stayed, in nanoseconds, right to 0.8 %;
+    /// never above the largest. 0 if there was none.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         let total: u64 = self.counts.iter().sum();
         if total == 0 {
@@ -248,7 +254,8 @@ impl Histogram {
         self.percentile_ns(percent) as f64 / 1e6
     }
 
-    /// The counts in vdbench's 27 buckets. A bucket of ours that lies across an edge goes where its middle lies.
+    /// The counts in vdbench's 27 buckets. A bucket of ours that lies across an edge goes where its
+    /// middle lies.
     pub fn vdbench_buckets(&self) -> Vec<u64> {
         self.buckets(&VDBENCH_EDGES_NS)
     }

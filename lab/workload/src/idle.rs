@@ -1,7 +1,7 @@
 //! `timeout=`: storages that answer nothing for a while.
 //!
-//! Looked at when an interval ends. Runs that may end early (a format, `seekpct=eof`, `fileselect=once`) are not
-//! looked at, as in vdbench.
+//! Looked at when an interval ends. Runs that may end early (a format, `seekpct=eof`,
+//! `fileselect=once`) are not looked at, as in vdbench.
 
 use crate::command;
 use crate::event::{Event, Observer};
@@ -38,7 +38,8 @@ impl Idle {
         Some(Idle { rule, storages: storages.iter().map(silent).collect() })
     }
 
-    /// An interval is over: `counts` of all that was done so far. The sentence that ends the run, if it ends.
+    /// An interval is over: `counts` of all that was done so far. The sentence that ends the run,
+    /// if it ends.
     pub(crate) fn look<'a>(
         &mut self,
         counts: impl Iterator<Item = (&'a str, u64)> + Clone,

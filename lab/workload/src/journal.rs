@@ -1,8 +1,8 @@
 //! # Journals: what was written is known after a crash too
 //!
-//! `NAME.map` has the keys of all blocks of a storage as of a moment, `NAME.jnl` what was written since: an entry before
-//! each write and one behind it. A run that ends, or a journal that has grown to its limit, writes a new map and begins
-//! the journal again.
+//! `NAME.map` has the keys of all blocks of a storage as of a moment, `NAME.jnl` what was written
+//! since: an entry before each write and one behind it. A run that ends, or a journal that has
+//! grown to its limit, writes a new map and begins the journal again.
 //!
 //! | file | off | len | field |
 //! |---|---|---|---|
@@ -20,20 +20,25 @@
 //! | | | 8 | entry: bit 63 set behind a write, bits 48 to 54 the key, bits 0 to 47 the block |
 //! | | | 16 | or, with bit 62 set: the first of blocks that nobody knows any more, and how many (in the same record) |
 //!
-//! The storage of an fsd is all blocks of its files, one file after the other. `JR01` was before there were journals of
-//! trees and never has bit 62.
+//! The storage of an fsd is all blocks of its files, one file after the other. `JR01` was before
+//! there were journals of trees and never has bit 62.
 //!
-//! All numbers are little endian. A record is written whole (512 bytes, as one sector) and synchronously unless
-//! `journal=noflush`; a sector is written or not, as vdbench assumes too.
+//! All numbers are little endian. A record is written whole (512 bytes, as one sector) and
+//! synchronously unless `journal=noflush`; a sector is written or not, as vdbench assumes too.
 //!
 //! ## Invariants
-//! [lab_journal.1] The entry before a write is durable before the write begins; the entry behind it after the write returned.
-//! [lab_journal.2] A map takes its place whole: written beside, made durable, renamed; a journal of another generation is none.
-//! [lab_journal.3] A block with an entry before and none behind holds the old or the new data, and either is right.
-//! [lab_journal.4] A map has no key of a block whose write has its entry in the journal before it and has not returned: keys are
-//!      taken away before that entry, and gathered while no entry can come. Else the new map would call the old data
-//!      right, and the entry that says otherwise is gone.
-//! [lab_journal.5] What a file held is not known any more, durably, before the file is deleted, cut or replaced.
+//! [lab_journal.1] The entry before a write is durable before the write begins; the entry behind it
+//!      after the write returned.
+//! [lab_journal.2] A map takes its place whole: written beside, made durable, renamed; a journal of
+//!      another generation is none.
+//! [lab_journal.3] A block with an entry before and none behind holds the old or the new data, and
+//!      either is right.
+//! [lab_journal.4] A map has no key of a block whose write has its entry in the journal before it
+//!      and has not returned: keys are taken away before that entry, and gathered while no entry
+//!      can come. Else the new map would call the old data right, and the entry that says otherwise
+//!      is gone.
+//! [lab_journal.5] What a file held is not known any more, durably, before the file is deleted, cut
+//!      or replaced.
 
 use crate::random::mix;
 use std::collections::BTreeMap;
@@ -150,7 +155,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A new map, and a journal with nothing in it. `keys` is asked while no entry can come [lab_journal.4].
+    /// A new map, and a journal with nothing in it. `keys` is asked while no entry can come
+    /// [lab_journal.4].
     ///
     /// # Errors
     /// When they cannot be written.
@@ -175,7 +181,8 @@ impl Journal {
         if let Some(parent) = self.map.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;
         }
-        // Between here and the next line the journal is of the older generation, and so none: the map has it all [lab_journal.2].
+        // Between here and the next line the journal is of the older generation, and so none: the
+        // map has it all [lab_journal.2].
         let mut head = [0; RECORD];
         head[..8].copy_from_slice(JOURNAL_MAGIC);
         head[8..16].copy_from_slice(&generation.to_le_bytes());
@@ -231,7 +238,8 @@ impl Journal {
 }
 
 impl Writer {
-    /// Adds words that belong together, and begins a new record where this one has no room for them.
+    /// Adds words that belong together, and begins a new record where this one has no room for
+    /// them.
     fn push(&mut self, words: &[u64]) -> io::Result<()> {
         if self.count + words.len() > ENTRIES {
             self.write()?;

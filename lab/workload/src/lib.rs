@@ -1,7 +1,7 @@
 //! # The workload engine
 //!
-//! Carries out the runs of a vdbench parameter file on whatever is mounted where the file points, and measures. It
-//! knows nothing of the file system below: it opens, reads, writes and counts.
+//! Carries out the runs of a vdbench parameter file on whatever is mounted where the file points,
+//! and measures. It knows nothing of the file system below: it opens, reads, writes and counts.
 //!
 //! ```text
 //! Plan ─[execute]→ for each run: threads (raw, files) ─[cells]→ driver (drive) ─[Event]→ observer
@@ -9,15 +9,18 @@
 //! ```
 //!
 //! ## What it costs
-//! An operation adds to the call itself: two readings of the clock (25 ns each), one draw or two (2 ns), six plain
-//! stores to the thread's own counters, one load of the interval's number. No lock, no locked instruction, no
-//! allocation; except one compare-and-swap where a rate is asked for, and one fetch-and-add where addresses are
-//! sequential, because vdbench's sequential pointer is one for all threads.
+//! An operation adds to the call itself: two readings of the clock (25 ns each), one draw or two (2
+//! ns), six plain stores to the thread's own counters, one load of the interval's number. No lock,
+//! no locked instruction, no allocation; except one compare-and-swap where a rate is asked for, and
+//! one fetch-and-add where addresses are sequential, because vdbench's sequential pointer is one
+//! for all threads.
 //!
 //! ## Invariants
-//! [workload.1] A response time spans the call and nothing else: not waiting for a turn, not making data.
+//! [workload.1] A response time spans the call and nothing else: not waiting for a turn, not making
+//!      data.
 //! [workload.2] Every operation is counted once, in the interval in which it ended.
-//! [workload.3] The stop flag ends everything within a second, but for a call the kernel does not give back.
+//! [workload.3] The stop flag ends everything within a second, but for a call the kernel does not
+//!      give back.
 //! [workload.4] What is written never repeats (see [`pattern`]).
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! `monitor=`: a file that somebody writes to end a run, or all of them.
 //!
-//! It is read at the end of each interval. At the start an order that was left in it is taken away, or it would be
-//! carried out at once; any other content is somebody's and stays.
+//! It is read at the end of each interval. At the start an order that was left in it is taken away,
+//! or it would be carried out at once; any other content is somebody's and stays.
 
 use std::fs;
 use std::io::Read;

@@ -1,30 +1,37 @@
 //! # Data that compresses exactly so much, and never twice the same
 //!
-//! A compressing file system is measured wrongly by data that compresses better than people think, and a deduplicating
-//! one by data that repeats. vdbench copies from one buffer of 1 MiB, so a compressor with a window of 8 MiB sees one
-//! file as 25 copies of the same. Here nothing repeats, and a ratio is a ratio.
+//! A compressing file system is measured wrongly by data that compresses better than people think,
+//! and a deduplicating one by data that repeats. vdbench copies from one buffer of 1 MiB, so a
+//! compressor with a window of 8 MiB sees one file as 25 copies of the same. Here nothing repeats,
+//! and a ratio is a ratio.
 //!
 //! ## How
-//! A *stencil* of 4 MiB of random 32-bit words is made once per ratio; each word is zero with the probability that the
-//! table gives for the ratio. Each 4 KiB unit of each write draws from (seed, file, position, generation) a place in
-//! the stencil and a 64-bit key, and copies: zero words stay zero, other words are XORed with the key. So zeros lie as
-//! in the stencil, and the rest is as random as the key. It is a few vector instructions per 16 bytes,
-//! so it runs near the speed of a copy.
+//! A *stencil* of 4 MiB of random 32-bit words is made once per ratio; each word is zero with the
+//! probability that the table gives for the ratio. Each 4 KiB unit of each write draws from (seed,
+//! file, position, generation) a place in the stencil and a 64-bit key, and copies: zero words stay
+//! zero, other words are XORed with the key. So zeros lie as in the stencil, and the rest is as
+//! random as the key. It is a few vector instructions per 16 bytes, so it runs near the speed of a
+//! copy.
 //!
 //! ## What was written before
-//! With `dedupratio=` some blocks of `dedupunit=` bytes repeat on purpose. Which ones depends on their place alone, so a
-//! place that was a duplicate stays one: a share of 1/ratio less the sets is unique (and differs at each rewrite), the
-//! rest belongs to one of the sets, and all blocks of a set have one content. So distinct contents are 1/ratio of all.
+//! With `dedupratio=` some blocks of `dedupunit=` bytes repeat on purpose. Which ones depends on
+//! their place alone, so a place that was a duplicate stays one: a share of 1/ratio less the sets
+//! is unique (and differs at each rewrite), the rest belongs to one of the sets, and all blocks of
+//! a set have one content. So distinct contents are 1/ratio of all.
 //!
 //! ## Claims
-//! [pattern.1] The ratio under LZ4, in blocks of 128 KiB, is the ratio asked for within 3 %.  test: `lz4_finds_the_ratio...`
-//! [pattern.2] No two 4 KiB units are equal: 2^64 keys, 2^19 places.                          test: `no_two_units_are_equal`
-//! [pattern.3] A rewrite of the same place differs from what was there (`generation`).        test: `a_rewrite_differs`
-//! [pattern.4] Blocks to distinct contents are as the dedup ratio says.                  test: `distinct_contents_are_as_few`
+//! [pattern.1] The ratio under LZ4, in blocks of 128 KiB, is the ratio asked for within 3 %.
+//!      test: `lz4_finds_the_ratio...`
+//! [pattern.2] No two 4 KiB units are equal: 2^64 keys, 2^19 places.
+//!      test: `no_two_units_are_equal`
+//! [pattern.3] A rewrite of the same place differs from what was there (`generation`).
+//!      test: `a_rewrite_differs`
+//! [pattern.4] Blocks to distinct contents are as the dedup ratio says.
+//!      test: `distinct_contents_are_as_few`
 //!
 //! ## Not here
-//! Other compressors: zstd finds about 1.3 times the ratio in such data, because it codes the positions of zeros
-//! better. That is a property of the data of vdbench too.
+//! Other compressors: zstd finds about 1.3 times the ratio in such data, because it codes the
+//! positions of zeros better. That is a property of the data of vdbench too.
 
 use crate::random::{Random, mix};
 use steadfast_lab_params::{Dedup, DedupSets, FlipFlop, HotSets};
@@ -35,8 +42,8 @@ const STENCIL_WORDS: usize = 1 << 20;
 pub const UNIT: usize = 4096;
 const UNIT_WORDS: usize = UNIT / 4;
 
-/// Share of zero words, per 10,000, for a ratio: measured with LZ4 on blocks of 128 KiB, straight between rows.
-/// `ratios_of_the_table` (ignored test) prints it anew.
+/// Share of zero words, per 10,000, for a ratio: measured with LZ4 on blocks of 128 KiB, straight
+/// between rows. `ratios_of_the_table` (ignored test) prints it anew.
 const ZEROS: &[(f64, f64)] = &[
     (1.0, 0.0),
     (1.02, 1281.4),
@@ -143,14 +150,16 @@ impl Pattern {
         self
     }
 
-    /// The bytes of a file instead, over and over, as often as they fit into 1 MiB (or once, if they are longer).
+    /// The bytes of a file instead, over and over, as often as they fit into 1 MiB (or once, if
+    /// they are longer).
     pub fn copying(mut self, bytes: &[u8]) -> Pattern {
         let times = ((1 << 20) / bytes.len().max(1)).max(1);
         self.fixed = (!bytes.is_empty()).then(|| bytes.repeat(times));
         self
     }
 
-    /// Fills `buffer` with the data of `file` at `position`. `generation` should differ for every write.
+    /// Fills `buffer` with the data of `file` at `position`. `generation` should differ for every
+    /// write.
     pub fn fill(&self, buffer: &mut [u8], file: u64, position: u64, generation: u64) {
         if let Some(fixed) = &self.fixed {
             return fill_fixed(buffer, fixed, position);
@@ -173,8 +182,9 @@ impl Pattern {
         }
     }
 
-    /// Decides whether a block repeats, and which content. One turn of `mix` over a count is a count in steps of its key: for a key near a
-    /// simple fraction of 2^64 it would call far more blocks unique than it should, or far fewer.
+    /// Decides whether a block repeats, and which content. One turn of `mix` over a count is a
+    /// count in steps of its key: for a key near a simple fraction of 2^64 it would call far more
+    /// blocks unique than it should, or far fewer.
     fn draw(&self, file: u64, number: u64) -> u64 {
         mix(mix(mix(self.seed ^ SET_KEY, file), number), SET_KEY)
     }
@@ -224,7 +234,8 @@ fn zeros_for(ratio: f64) -> f64 {
     let ratio = ratio.clamp(ZEROS[0].0, ZEROS[ZEROS.len() - 1].0);
     let above = ZEROS.partition_point(|(r, _)| *r < ratio).max(1);
     let ((r0, z0), (r1, z1)) = (ZEROS[above - 1], ZEROS[above]);
-    // The compressed size is roughly proportional to the words that are not zero, so 1/ratio is nearly straight.
+    // The compressed size is roughly proportional to the words that are not zero, so 1/ratio is
+    // nearly straight.
     z0 + (z1 - z0) * (1.0 / ratio - 1.0 / r0) / (1.0 / r1 - 1.0 / r0)
 }
 

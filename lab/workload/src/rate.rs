@@ -1,9 +1,10 @@
 //! How fast threads may go: arrivals on an absolute schedule, and shares of an uncontrolled rate.
 //!
-//! A [`Schedule`] is one number, the time of the next arrival. A thread takes an arrival by moving that number on
-//! with one compare-and-swap, sleeps until its time, and goes. So all threads of a group share one queue of arrivals,
-//! as in vdbench, and there is no queue. If threads fall behind, arrivals wait; more than 2,000 of them never do,
-//! which is the length of vdbench's queue: what is older is forgotten, as its generator would have been blocked.
+//! A [`Schedule`] is one number, the time of the next arrival. A thread takes an arrival by moving
+//! that number on with one compare-and-swap, sleeps until its time, and goes. So all threads of a
+//! group share one queue of arrivals, as in vdbench, and there is no queue. If threads fall behind,
+//! arrivals wait; more than 2,000 of them never do, which is the length of vdbench's queue: what is
+//! older is forgotten, as its generator would have been blocked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ impl Schedule {
         self.phases.iter().find(|(end, _)| at < *end).map_or(1e9, |(_, mean)| *mean)
     }
 
-    /// Takes the next arrival if it is due, and says when it was. Else the time at which it will be.
+    /// Takes the next arrival if it is due, and says when it was. Else the time at which it will
+    /// be.
     pub fn take_due(&self, random: &mut Random, now_ns: u64) -> Result<u64, u64> {
         let next = self.next_ns.load(Relaxed);
         let due = if self.spike { next - next % 1_000_000_000 } else { next };

@@ -1,9 +1,9 @@
 //! SD and WD: operations on one long file or device.
 //!
-//! Per operation, in this order: read or write? how long? hit or miss? random or next? where? A sequential operation
-//! continues behind the last address *of its area*, random ones included; the pointer is shared by all threads.
-//! Where both hit percentages are zero there is one area, the whole range; else the first `hitarea` bytes are for hits
-//! and misses stay behind them.
+//! Per operation, in this order: read or write? how long? hit or miss? random or next? where? A
+//! sequential operation continues behind the last address *of its area*, random ones included; the
+//! pointer is shared by all threads. Where both hit percentages are zero there is one area, the
+//! whole range; else the first `hitarea` bytes are for hits and misses stay behind them.
 
 mod ring;
 
@@ -100,7 +100,8 @@ impl Area {
     }
 }
 
-/// One of `count`, the first more often: exponential with its mean at `count` / `midpoint`, going round.
+/// One of `count`, the first more often: exponential with its mean at `count` / `midpoint`, going
+/// round.
 pub(crate) fn poisson(random: &mut Random, count: u64, midpoint: f64) -> u64 {
     let draw = -(1.0 - random.unit()).ln() * count as f64 / midpoint;
     draw as u64 % count
@@ -110,8 +111,9 @@ pub(crate) fn poisson(random: &mut Random, count: u64, midpoint: f64) -> u64 {
 const HOT_MB: f64 = 1e10;
 
 impl Area {
-    /// An address of a hot band: as many accesses fall into the first 10 MB as between 10 and 100 MB, between 100 MB
-    /// and 1 GB and so on; what lies behind the band goes round. Writes keep one per cent of the band away.
+    /// An address of a hot band: as many accesses fall into the first 10 MB as between 10 and 100
+    /// MB, between 100 MB and 1 GB and so on; what lies behind the band goes round. Writes keep one
+    /// per cent of the band away.
     fn hot(&self, random: &mut Random, xfer: u64, read: bool) -> u64 {
         let blocks = (self.length / xfer.max(1)).max(1);
         let bytes = ((HOT_MB + 1.0).powf(random.unit()) - 1.0) * 1e6;
@@ -119,7 +121,8 @@ impl Area {
         ((bytes / xfer.max(1) as f64) as u64).wrapping_add(away) % blocks * xfer
     }
 
-    /// Skips between `low` and `high` bytes, a multiple of the transfer size; from the start again at the end.
+    /// Skips between `low` and `high` bytes, a multiple of the transfer size; from the start again
+    /// at the end.
     fn stride(&self, random: &mut Random, low: u64, high: u64, xfer: u64) -> u64 {
         let first = low.div_ceil(xfer);
         let skip = (first + random.below((high / xfer).saturating_sub(first) + 1)) * xfer;
@@ -375,7 +378,8 @@ impl Storage {
         self.file_key
     }
 
-    /// Whether operations may go through a ring: nothing comes between a read or a write and the next.
+    /// Whether operations may go through a ring: nothing comes between a read or a write and the
+    /// next.
     pub(crate) fn suits_ring(&self, engine: Engine, processors: u32) -> bool {
         let possible = self.map.is_none() && !self.flags.fsync_each && self.removal.is_none();
         match engine {
@@ -511,7 +515,8 @@ impl Storage {
         self.streams.iter().position(|s| draw < s.until).unwrap_or(0)
     }
 
-    /// Next operation of a stream: read or write, place, length. `None` at the end of a stream that does not wrap.
+    /// Next operation of a stream: read or write, place, length. `None` at the end of a stream that
+    /// does not wrap.
     #[inline]
     fn next_operation(&self, at: usize, thread: usize, random: &mut Random) -> Option<(bool, u64, u64)> {
         let stream = &self.streams[at];
@@ -532,7 +537,8 @@ impl Storage {
         Some((read, address + self.sd.offset, xfer))
     }
 
-    /// The part that an address lies on, and where there. No transfer crosses from one part to the next.
+    /// The part that an address lies on, and where there. No transfer crosses from one part to the
+    /// next.
     #[inline]
     fn place(&self, address: u64, xfer: u64, files: usize) -> (usize, u64) {
         if files == 1 {
@@ -696,7 +702,8 @@ mod tests {
             });
             hits.count() as f64 / 20_000.0
         };
-        // 1/1024 of the band has a tenth of the reads and none of the writes; the first tenth a quarter and more.
+        // 1/1024 of the band has a tenth of the reads and none of the writes; the first tenth a
+        // quarter and more.
         assert!((0.08..0.16).contains(&below(&hot, true, 10)), "reads");
         assert!(below(&hot, false, 10) < 0.01, "writes");
         assert!(below(&hot, true, 1024) > 0.25);

@@ -1,9 +1,9 @@
-//! Journals of storages and trees: begun with the first run that uses one, or gone on with where an earlier execution
-//! left them; and the runs that read what they know.
+//! Journals of storages and trees: begun with the first run that uses one, or gone on with where an
+//! earlier execution left them; and the runs that read what they know.
 //!
-//! A tree has one journal, of the blocks of all its files. It is compared with the files twice: a file that is
-//! missing, or shorter than its known blocks reach, is told before anything is read; the rest is read and compared by
-//! the run `journal_recovery`, as any other run would.
+//! A tree has one journal, of the blocks of all its files. It is compared with the files twice: a
+//! file that is missing, or shorter than its known blocks reach, is told before anything is read;
+//! the rest is read and compared by the run `journal_recovery`, as any other run would.
 
 use crate::anchor::{FileMap, Tree};
 use crate::error::Error;
@@ -94,8 +94,8 @@ impl Opening<'_> {
                 bytes.resize(length as usize, 0);
                 match File::open(&path).and_then(|file| file.read_exact_at(bytes, lba)) {
                     Ok(()) => Ok(Some(Place { lba, file_key: mix(tree.key, file), path })),
-                    // A write that would have made or extended the file was not done. Its earlier contents are looked for
-                    // with all other lost files.
+                    // A write that would have made or extended the file was not done. Its earlier
+                    // contents are looked for with all other lost files.
                     Err(error) if is_missing(&error) => Ok(None),
                     Err(error) => Err(format!("'{}': {}", path.display(), errno_text(&error))),
                 }
@@ -112,7 +112,8 @@ fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), NotFound | UnexpectedEof)
 }
 
-/// Files that do not hold all that was written to them; what they should hold is not expected any more.
+/// Files that do not hold all that was written to them; what they should hold is not expected any
+/// more.
 fn lost(tree: &Tree, keys: &FileMap) -> Vec<IoError> {
     let block = keys.map.block();
     let mut lost = Vec::new();

@@ -1,11 +1,13 @@
-//! A trace is done again: each operation when its time has come, at the place where its device lies now.
+//! A trace is done again: each operation when its time has come, at the place where its device lies
+//! now.
 //!
-//! Each storage has its operations in the order of their times, and `threads=` threads that take the next one, wait until it
-//! is due, and do it. So as many are under way as in the trace, up to `threads=`: what finds no thread free is late,
-//! and how late the latest was is told. Nothing is left out for being late.
+//! Each storage has its operations in the order of their times, and `threads=` threads that take
+//! the next one, wait until it is due, and do it. So as many are under way as in the trace, up to
+//! `threads=`: what finds no thread free is late, and how late the latest was is told. Nothing is
+//! left out for being late.
 //!
-//! Devices of one share lie one behind the other, and so do its storages; what crosses from one storage to the next is
-//! moved back. A share without names has the devices that no other has.
+//! Devices of one share lie one behind the other, and so do its storages; what crosses from one
+//! storage to the next is moved back. A share without names has the devices that no other has.
 
 use crate::drive::{Context, Job, Names, check_buffers, mix_key};
 use crate::error::Error;
@@ -401,7 +403,8 @@ mod tests {
         let trace =
             trace(&[(0, 0, 0, 4096), (1, 1, 4096, 4096), (2, 0, 4096, 2048), (3, 1, 0, 4096), (4, 1, 0, 0)]);
         let both = replay(&[(&["a", "b"], &[0, 1])], None);
-        // a has 6,144 bytes, b begins behind them; what would cross from one storage to the next is moved back.
+        // a has 6,144 bytes, b begins behind them; what would cross from one storage to the next is
+        // moved back.
         let wanted = [vec![(0, 4096), (4096, 2048), (4096, 4096), (0, 0)], vec![(2048, 4096), (0, 0)]];
         assert_eq!(places(deal(&trace, &both, &SIZES, &NAMES)), wanted);
         let apart = replay(&[(&["b"], &[0]), (&[], &[1])], None);

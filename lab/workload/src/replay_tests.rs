@@ -74,7 +74,8 @@ fn what_is_in_the_trace_is_done_where_its_device_lies() {
 #[test]
 fn a_group_is_one_storage_and_one_sd_has_what_no_other_names() {
     let dir = prepared(TRACE);
-    // b begins behind a, at 12,288: its last block would lie at 73,728 of 131,072, in the second storage.
+    // b begins behind a, at 12,288: its last block would lie at 73,728 of 131,072, in the second
+    // storage.
     let text = format!("rg=all,devices=(a,b)\n{}", file(["all", "all"], "replay=HERE/trace,iorate=max"));
     let (outcome, said) = run(dir.path(), &text);
     assert_eq!(outcome.failure(), None, "{said:?}");

@@ -173,11 +173,13 @@ pub struct RunResult {
     pub measured: Groups,
     /// Processors over the intervals that count.
     pub measured_cpu: CpuUse,
-    /// Everything, warm-up included: what a format, which may be over before the warm-up, is judged by.
+    /// Everything, warm-up included: what a format, which may be over before the warm-up, is judged
+    /// by.
     pub whole: Groups,
     /// Processors over everything.
     pub whole_cpu: CpuUse,
-    /// The intervals that count by host, in the order of the parameter file. Empty where one machine alone works.
+    /// The intervals that count by host, in the order of the parameter file. Empty where one
+    /// machine alone works.
     pub hosts: Vec<Share>,
     /// Counters.
     pub counters: Vec<Counter>,
@@ -205,8 +207,8 @@ impl RunResult {
             || matches!(&self.run.work, steadfast_lab_params::Work::Files(work) if work.format.is_some())
     }
 
-    /// Processor time of the engine outside the kernel per operation, microseconds: what measuring costs, data included
-    /// that is made for writes. `None` if too little was done to tell.
+    /// Processor time of the engine outside the kernel per operation, microseconds: what measuring
+    /// costs, data included that is made for writes. `None` if too little was done to tell.
     pub fn overhead_us(&self) -> Option<f64> {
         let count: u64 = self.whole.0.iter().map(|group| group.times.count).sum();
         // The kernel counts in hundredths of a second.

@@ -1,8 +1,9 @@
 //! State that the threads of one run share, and state of each thread.
 //!
-//! Shared and read: the end flags and the number of the interval, written a few times in a run. Shared and written:
-//! nothing on the way of an operation, except where the parameters ask for it (a sequential pointer, a schedule).
-//! Each thread's counters are its own; the driver reads them (see [`crate::histogram`]).
+//! Shared and read: the end flags and the number of the interval, written a few times in a run.
+//! Shared and written: nothing on the way of an operation, except where the parameters ask for it
+//! (a sequential pointer, a schedule). Each thread's counters are its own; the driver reads them
+//! (see [`crate::histogram`]).
 
 use crate::histogram::Cell;
 use crate::result::Counter;
@@ -232,7 +233,8 @@ impl<'a> Shared<'a> {
             return;
         }
         let path = path.display().to_string();
-        // The error that ends the run may be the short write before: what matters is that there was one at all.
+        // The error that ends the run may be the short write before: what matters is that there was
+        // one at all.
         let out_of_space =
             self.full.fetch_or(errno.starts_with("ENOSPC"), Relaxed) || errno.starts_with("ENOSPC");
         self.note(Note::Error(IoError {

@@ -5,7 +5,8 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{Operation, parse_text};
 
-/// Carries out a text in which `HERE` stands for a directory of its own; what was said comes with the outcome.
+/// Carries out a text in which `HERE` stands for a directory of its own; what was said comes with
+/// the outcome.
 fn run(text: &str) -> (Outcome, Vec<String>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let plan = parse_text("test.parm", &text.replace("HERE", &dir.path().display().to_string())).unwrap();
@@ -123,7 +124,8 @@ fn files_from_anywhere_are_read_whole_and_a_complete_tree_is_believed() {
     assert!(failure.contains("ENOENT"), "what is not there was believed: {failure}");
 }
 
-/// The reads and writes of a run, as lines `r|w OFFSET`, cannot be seen from outside; a sparse file shows them.
+/// The reads and writes of a run, as lines `r|w OFFSET`, cannot be seen from outside; a sparse file
+/// shows them.
 fn written_blocks(path: &std::path::Path, block: usize) -> Vec<usize> {
     let bytes = fs::read(path).unwrap();
     let filled = bytes.chunks(block).enumerate().filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0));

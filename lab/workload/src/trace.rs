@@ -7,10 +7,12 @@
 //! | | or `fio version 3 iolog` | `microseconds file action [offset length]` |
 //! | blkparse | neither | what blkparse(1) prints: `8,0 3 11 0.009507758 697 Q WS 223490 + 56 [kjournald]`; sectors of 512 bytes |
 //!
-//! Of blkparse's events those are taken that queue an operation (`Q`); where there is none of them, those that hand one to
-//! the device (`D`). The device `8,0` is written `8:0` in parameter files, because a comma parts a list.
+//! Of blkparse's events those are taken that queue an operation (`Q`); where there is none of them,
+//! those that hand one to the device (`D`). The device `8,0` is written `8:0` in parameter files,
+//! because a comma parts a list.
 //!
-//! A trace is kept in memory, 32 bytes an operation, and there are at most [`OPERATIONS_MAX`] of them.
+//! A trace is kept in memory, 32 bytes an operation, and there are at most [`OPERATIONS_MAX`] of
+//! them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -190,7 +192,8 @@ fn fio(words: &[&str], at_ns: u64, waited: &mut u64, to: &mut Gathered) -> Resul
     }
 }
 
-/// A line of blkparse(1); what is none of its events is passed over, as its summaries are. Whether it was one.
+/// A line of blkparse(1); what is none of its events is passed over, as its summaries are. Whether
+/// it was one.
 fn blkparse(words: &[&str], wanted: &str, to: &mut Gathered) -> Result<bool, String> {
     let [device, _, _, time, _, action, flags, rest @ ..] = words else { return Ok(false) };
     let Some((major, minor)) = device.split_once(',') else { return Ok(false) };

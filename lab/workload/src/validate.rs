@@ -1,9 +1,9 @@
 //! # Data validation: what comes back is what was written last
 //!
-//! One byte for each *key block* (the smallest transfer of all runs): 0 unknown, 1 to 126 how often it was written, going
-//! round, 127 known to be bad. A block that was never written by this execution is never judged. Each 512-byte sector
-//! says where it belongs, when and for which key it was written, and by whom; the rest is data that place and key give
-//! again:
+//! One byte for each *key block* (the smallest transfer of all runs): 0 unknown, 1 to 126 how often
+//! it was written, going round, 127 known to be bad. A block that was never written by this
+//! execution is never judged. Each 512-byte sector says where it belongs, when and for which key it
+//! was written, and by whom; the rest is data that place and key give again:
 //!
 //! | off | len | field |
 //! |---|---|---|
@@ -16,13 +16,15 @@
 //! | 28 | 4 | process id of the writer, big endian |
 //! | 32 | 480 | data as `compratio=` asks for |
 //!
-//! Fields and order are those of vdbench. The key of a block's first write is drawn, so that what an earlier execution
-//! left there does not pass for a write that was lost (one chance in 126).
+//! Fields and order are those of vdbench. The key of a block's first write is drawn, so that what
+//! an earlier execution left there does not pass for a write that was lost (one chance in 126).
 //!
 //! ## Invariants
-//! [validate.1] A block is used by one thread at a time: the top bit of its byte is a lock, taken in rising order and given up
-//!      whole, so that no two threads wait for each other.         test: `a_claim_excludes_others_and_is_given_back`
-//! [validate.2] A block whose write did not return whole is unknown until the next.  test: `a_failed_write_leaves_unknown...`
+//! [validate.1] A block is used by one thread at a time: the top bit of its byte is a lock, taken
+//!      in rising order and given up whole, so that no two threads wait for each other.
+//!      test: `a_claim_excludes_others_and_is_given_back`
+//! [validate.2] A block whose write did not return whole is unknown until the next.
+//!      test: `a_failed_write_leaves_unknown...`
 //! [validate.3] A bad block is told once, and not written again: the evidence stays on the disk.
 
 use crate::evidence::{self, number};
@@ -100,8 +102,8 @@ impl Map {
         self.keys.iter().map(|key| key.load(Acquire) & !BUSY).collect()
     }
 
-    /// Begins a journal in `directory`, or goes on with the one that is there if it is to be recovered; what was found is
-    /// returned. The sentence says why it cannot be.
+    /// Begins a journal in `directory`, or goes on with the one that is there if it is to be
+    /// recovered; what was found is returned. The sentence says why it cannot be.
     pub(crate) fn open_journal(
         &mut self,
         directory: &Path,
@@ -133,9 +135,9 @@ impl Map {
         Ok(found)
     }
 
-    /// Finds out what the writes left that were under way: old data or new, either is right. `read` fills the buffer with
-    /// what a block holds and says where that is, or `None` where there is nothing any more. The evidence of one that is
-    /// neither, if there is one.
+    /// Finds out what the writes left that were under way: old data or new, either is right. `read`
+    /// fills the buffer with what a block holds and says where that is, or `None` where there is
+    /// nothing any more. The evidence of one that is neither, if there is one.
     pub(crate) fn settle(
         &self,
         pending: &journal::Pending,
@@ -202,7 +204,8 @@ impl Map {
         })
     }
 
-    /// Makes blocks unknown before what they held is destroyed [lab_journal.5]; false if the journal failed, which ends the run.
+    /// Makes blocks unknown before what they held is destroyed [lab_journal.5]; false if the
+    /// journal failed, which ends the run.
     pub(crate) fn gone(&self, first: u64, count: u64, shared: &Shared<'_>) -> bool {
         let known = self.has_journal() && self.last_known(first, count).is_some();
         self.forget(first, count);
@@ -375,7 +378,8 @@ impl Transfer<'_, '_> {
         !rules.reread || self.read(&claim, bytes, "the read after a write", record)
     }
 
-    /// Reads what is about to be written over. The file may end within it: behind the last known block nothing is missing.
+    /// Reads what is about to be written over. The file may end within it: behind the last known
+    /// block nothing is missing.
     fn preread(&self, claim: &Claim<'_>, bytes: &mut [u8], record: &mut Record<'_>) -> bool {
         let known = (0..claim.count).rfind(|at| claim.key(*at) != 0).map_or(0, |at| at + 1);
         let length = (known * self.map.rules.block).min(bytes.len() as u64) as usize;

@@ -4,7 +4,8 @@ use crate::*;
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{Operation, parse_text};
 
-/// Carries out a text in which `HERE` stands for a directory of its own; the errors come with the outcome.
+/// Carries out a text in which `HERE` stands for a directory of its own; the errors come with the
+/// outcome.
 fn run(text: &str) -> (Outcome, Vec<IoError>) {
     let dir = tempfile::tempdir().unwrap();
     let plan = parse_text("test.parm", &text.replace("HERE", &dir.path().display().to_string())).unwrap();
@@ -165,7 +166,8 @@ fn sizes_that_do_not_fit_together_are_refused() {
 
 #[test]
 fn a_file_that_ends_within_a_transfer_is_written_on_without_a_complaint() {
-    // Files begin empty; a block of 1k is known where a write of 4k goes that reaches beyond the end.
+    // Files begin empty; a block of 1k is known where a write of 4k goes that reaches beyond the
+    // end.
     let (outcome, errors) = run("validate=yes\nfsd=fsd1,anchor=HERE/a,depth=1,width=1,files=2,size=30k\n\
          fwd=m,fsd=fsd1,operation=create,fileselect=once\n\
          fwd=w,fsd=fsd1,operation=write,xfersize=(1k,50,4k,50),fileio=random,fileselect=random,stopafter=3\n\

@@ -1,4 +1,5 @@
-//! Locks and leases. All users of a mount are on this machine, so the kernel keeps them; these rows say that it does.
+//! Locks and leases. All users of a mount are on this machine, so the kernel keeps them; these rows
+//! say that it does.
 
 use super::{Ask::Python, Row, promised};
 

@@ -1,9 +1,11 @@
-//! What programs expect of a file system, asked through a mount: one row or one test for each behaviour.
+//! What programs expect of a file system, asked through a mount: one row or one test for each
+//! behaviour.
 //!
-//! The rows are short programs (shell or Python) that run as root, each in an empty directory of its own and for a minute at
-//! most; they pass if they end with status 0. A test runs the rows of one theme on one pool, tells every row that failed,
-//! then exports the pool, checks its stored structures and imports it again. Long forms run with `STEADFAST_LONG=1`.
-//! DESIGN.md, "POSIX", is the table of what is promised.
+//! The rows are short programs (shell or Python) that run as root, each in an empty directory of
+//! its own and for a minute at most; they pass if they end with status 0. A test runs the rows of
+//! one theme on one pool, tells every row that failed, then exports the pool, checks its stored
+//! structures and imports it again. Long forms run with `STEADFAST_LONG=1`. DESIGN.md, "POSIX", is
+//! the table of what is promised.
 
 mod attributes;
 mod files;
@@ -16,7 +18,8 @@ use std::process::Command;
 
 use steadfast_tests::{Host, Ran, is_root, no_fuse, output, skip};
 
-/// Longest time one row may take, in seconds: only what hangs takes so long, even on a busy machine.
+/// Longest time one row may take, in seconds: only what hangs takes so long, even on a busy
+/// machine.
 const ROW_SECONDS: &str = "600";
 
 /// How a row asks.

@@ -235,15 +235,16 @@ fn step(host: &Host, text: &str) {
     host.exec("env", &["-C", &host.at("t").display().to_string(), "python3", "-c", &text], b"").ok();
 }
 
-/// Does something for each `n` below `count * each`, in so many parts, because no command may take longer than the harness has
-/// patience.
+/// Does something for each `n` below `count * each`, in so many parts, because no command may take
+/// longer than the harness has patience.
 fn parts(host: &Host, count: u32, each: u32, text: &str) {
     for part in 0..count {
         step(host, &format!("for n in range({part} * {each}, ({part} + 1) * {each}): {text}"));
     }
 }
 
-/// A million names in one directory: made, found, listed while others delete, removed. Some minutes.
+/// A million names in one directory: made, found, listed while others delete, removed. Some
+/// minutes.
 #[test]
 fn a_million_names() {
     if !long() {

@@ -1,4 +1,5 @@
-//! Promises that need more than one directory: several users, a full pool, a daemon that starts again.
+//! Promises that need more than one directory: several users, a full pool, a daemon that starts
+//! again.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,7 +78,8 @@ for at in ('.', 'g'):
     ask(&host, &host.at("t"), &text).ok();
 }
 
-/// Handles (NFS, `open_by_handle_at`) name their file for ever: through dropped caches, another daemon, another import.
+/// Handles (NFS, `open_by_handle_at`) name their file for ever: through dropped caches, another
+/// daemon, another import.
 #[test]
 fn handles_outlive_caches_and_daemons() {
     let Some(host) = tank("handles", 256) else { return };
@@ -126,8 +128,8 @@ refuses(errno.ESTALE, by_handle, get('../gone.handle'))
     run(known);
 }
 
-/// A place in a listing that a client keeps (as NFS clients do) is found again after the daemon, and after an import, while
-/// names before and behind it went.
+/// A place in a listing that a client keeps (as NFS clients do) is found again after the daemon,
+/// and after an import, while names before and behind it went.
 #[test]
 fn places_in_a_listing_outlive_daemons() {
     let Some(host) = tank("places in a listing", 256) else { return };
@@ -172,7 +174,8 @@ fn what_is_full_can_be_emptied() {
     whole(&host);
 }
 
-/// With the kernel's write-back cache the kernel keeps the times of written files: what it showed is what is stored.
+/// With the kernel's write-back cache the kernel keeps the times of written files: what it showed
+/// is what is stored.
 #[test]
 fn times_of_collected_writes_are_those_that_were_shown() {
     let Some(host) = tank("times of collected writes", 128) else { return };
@@ -186,8 +189,8 @@ fn times_of_collected_writes_are_those_that_were_shown() {
     whole(&host);
 }
 
-/// A file that was read is folded behind everybody's back, and occupies less then: `stat` says so though the kernel knew a
-/// number that it may keep for an hour.
+/// A file that was read is folded behind everybody's back, and occupies less then: `stat` says so
+/// though the kernel knew a number that it may keep for an hour.
 #[test]
 fn blocks_of_a_folded_file_are_told_anew() {
     let Some(host) = tank("blocks of a folded file", 512) else { return };
@@ -245,7 +248,8 @@ os.utime('d/file', ns=(-5, 2**33 * 10**9 + 3)); os.chown('d/file', 2**32 - 10, 2
     assert_eq!(look(), before);
 }
 
-/// `acltype=off`: lists are neither shown nor taken, modes alone count, and what was stored is not lost.
+/// `acltype=off`: lists are neither shown nor taken, modes alone count, and what was stored is not
+/// lost.
 #[test]
 fn lists_can_be_switched_off() {
     let Some(host) = tank("acltype", 128) else { return };
@@ -272,7 +276,8 @@ fn lists_can_be_switched_off() {
         .says("convmv");
 }
 
-/// Reading from a pool that may not be changed changes nothing, not even in memory, and writing is refused.
+/// Reading from a pool that may not be changed changes nothing, not even in memory, and writing is
+/// refused.
 #[test]
 fn a_read_only_pool_keeps_its_access_times() {
     let Some(host) = tank("read-only", 128) else { return };
@@ -291,8 +296,9 @@ fn a_read_only_pool_keeps_its_access_times() {
     whole(&host);
 }
 
-/// `atime` and `relatime` say when reading moves an access time. Each read is made with an empty page cache (a new mount),
-/// because what the kernel answers from it is not told to any FUSE server.
+/// `atime` and `relatime` say when reading moves an access time. Each read is made with an empty
+/// page cache (a new mount), because what the kernel answers from it is not told to any FUSE
+/// server.
 #[test]
 fn access_times_follow_the_properties() {
     let Some(host) = tank("atime", 128) else { return };
@@ -313,7 +319,8 @@ fn access_times_follow_the_properties() {
     whole(&host);
 }
 
-/// A folder whose files stop answering when its server is stopped: what a hanging disk is to a daemon.
+/// A folder whose files stop answering when its server is stopped: what a hanging disk is to a
+/// daemon.
 struct Hanging {
     server: Child,
     at: std::path::PathBuf,
@@ -345,7 +352,8 @@ impl Drop for Hanging {
     }
 }
 
-/// Who waits for a disk that does not answer can be killed: a request is never kept longer than its caller lives.
+/// Who waits for a disk that does not answer can be killed: a request is never kept longer than its
+/// caller lives.
 #[test]
 fn who_waits_for_a_hanging_disk_can_be_killed() {
     let test = "killed while a disk hangs";

@@ -43,8 +43,8 @@ fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
     match parsed.operands[0].as_str() {
         "run" => {
             if parsed.has_long("detached") {
-                // A session of its own keeps the terminal's signals away. The call fails only for the leader
-                // of a process group, which needs none.
+                // A session of its own keeps the terminal's signals away. The call fails only for
+                // the leader of a process group, which needs none.
                 let _ = rustix::process::setsid();
             }
             let memory = memory::settings(parsed)?;

@@ -1,8 +1,9 @@
 //! `steadfast demo`: a tour on a fresh machine, in under three minutes.
 //!
-//! The demo creates pools on image files, runs the parameter files of the source reports on them, and prints
-//! reports. Then it flips one bit of an image and shows that the error is detected. It runs commands that a
-//! person could type, in a folder and with a daemon of its own, and always removes both.
+//! The demo creates pools on image files, runs the parameter files of the source reports on them,
+//! and prints reports. Then it flips one bit of an image and shows that the error is detected. It
+//! runs commands that a person could type, in a folder and with a daemon of its own, and always
+//! removes both.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

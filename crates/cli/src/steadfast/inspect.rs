@@ -1,4 +1,5 @@
-//! `steadfast inspect`: stored structures printed and checked offline. No daemon is asked, and nothing is written.
+//! `steadfast inspect`: stored structures printed and checked offline. No daemon is asked, and
+//! nothing is written.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -90,7 +91,8 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let anchor = steadfast_inspect::anchored(&leaves);
     let request = Request { leaves: &leaves, secret, anchor: anchor.as_ref(), env: &env };
 
-    // Straight to the stream: a tree may be longer than memory. A reader that has gone is no failure.
+    // Straight to the stream: a tree may be longer than memory. A reader that has gone is no
+    // failure.
     let json = parsed.has('j');
     let out = RefCell::new(&mut *session.world.out);
     let print = |record: Record| {

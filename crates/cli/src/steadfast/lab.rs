@@ -1,4 +1,5 @@
-//! `steadfast lab` and `steadfast demo`. The lab runs this program by its path, and knows nothing else of it.
+//! `steadfast lab` and `steadfast demo`. The lab runs this program by its path, and knows nothing
+//! else of it.
 
 use crate::command::{Door, FAILED};
 use crate::world::World;

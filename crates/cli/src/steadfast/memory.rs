@@ -20,8 +20,8 @@ const fn sized(long: &'static str, doc: &'static str) -> Flag {
     Flag { letter: '\0', long, value: "size", doc }
 }
 
-/// Limits of the daemon: from options of `daemon run`, else from the environment, which a daemon inherits
-/// from the command that starts it, else a share of the machine's memory.
+/// Limits of the daemon: from options of `daemon run`, else from the environment, which a daemon
+/// inherits from the command that starts it, else a share of the machine's memory.
 pub(super) fn settings(parsed: &Parsed) -> Result<Memory, Failure> {
     let from = |option: &str, variable: &str, least: u64| -> Result<Option<u64>, Failure> {
         let (text, origin) = match (parsed.value_of_long(option), std::env::var(variable)) {

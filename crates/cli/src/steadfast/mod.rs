@@ -1,5 +1,5 @@
-//! `steadfast` itself: the daemon, the links of other names, the offline tools, the doors to the lab.
-//! [`crate::catalog`] has the table.
+//! `steadfast` itself: the daemon, the links of other names, the offline tools, the doors to the
+//! lab. [`crate::catalog`] has the table.
 
 pub(crate) mod bench;
 pub(crate) mod compat;

@@ -6,8 +6,8 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{FsList, FsMount};
 
-/// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to change a
-/// mount, because the kernel lists the type `fuse.steadfast`.
+/// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to
+/// change a mount, because the kernel lists the type `fuse.steadfast`.
 pub(crate) const NAMES: [&str; 2] = ["mount.steadfast", "mount.fuse.steadfast"];
 
 pub(crate) const COMMAND: Command = Command {

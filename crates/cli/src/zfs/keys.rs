@@ -63,7 +63,8 @@ pub(super) fn load_key_of(session: &mut Session<'_, '_>, name: &str) -> Result<(
     }
 }
 
-/// Reads the key of an encryption root and loads it. On a terminal a wrong passphrase can be typed again.
+/// Reads the key of an encryption root and loads it. On a terminal a wrong passphrase can be typed
+/// again.
 pub(super) fn load_one(
     session: &mut Session<'_, '_>,
     fs: &FsInfo,

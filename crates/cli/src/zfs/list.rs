@@ -84,7 +84,8 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sort key: file systems by name, each followed by its snapshots from old to new, then by its children.
+/// Sort key: file systems by name, each followed by its snapshots from old to new, then by its
+/// children.
 fn in_order(fs: &FsInfo) -> (Vec<&str>, bool, u64, &str) {
     let (filesystem, snapshot) = fs.name.split_once('@').unwrap_or((&fs.name, ""));
     let age = if snapshot.is_empty() { 0 } else { fs.createtxg };

@@ -114,7 +114,8 @@ pub(super) fn mounted(session: &mut Session<'_, '_>) -> Result<Vec<FsInfo>, Fail
     Ok(all)
 }
 
-/// Mounts all file systems at and below `name` with canmount=on. Prints those that cannot be mounted.
+/// Mounts all file systems at and below `name` with canmount=on. Prints those that cannot be
+/// mounted.
 ///
 /// # Errors
 /// The file systems cannot be listed.

@@ -59,8 +59,8 @@ pub(super) fn slow(vdev: &VdevReport) -> String {
     format!("{} slow", nice_number(vdev.kinds.slow))
 }
 
-/// A damaged range: `/tank/file` if mounted, `tank/fs:/file` if not, `tank/fs:<0x2a>` if the file has no
-/// name; then its bytes.
+/// A damaged range: `/tank/file` if mounted, `tank/fs:/file` if not, `tank/fs:<0x2a>` if the file
+/// has no name; then its bytes.
 pub(super) fn place(error: &DataError) -> String {
     let bytes = match error.length {
         0 => String::new(),

@@ -207,7 +207,8 @@ pub(super) fn one(
         accept_lost_log: parsed.has('m'),
     };
     let outcome = match session.ask(request.clone()) {
-        // A sealed pool needs its key for the import. Only the daemon can see that a pool is sealed.
+        // A sealed pool needs its key for the import. Only the daemon can see that a pool is
+        // sealed.
         Err(refusal)
             if refusal.code == Code::PoolSealed && (parsed.has('l') || session.world.input_is_terminal) =>
         {

@@ -12,7 +12,8 @@ pub(super) struct Flow {
     pub guid: u64,
     /// True if the operator named it: it is printed without its pool.
     pub alone: bool,
-    /// Bytes allocated and free. `None` for a member of a group: as in ZFS, space is counted by group.
+    /// Bytes allocated and free. `None` for a member of a group: as in ZFS, space is counted by
+    /// group.
     pub room: Option<(u64, u64)>,
     pub seconds: f64,
     /// Reads, writes, flushes, trims.

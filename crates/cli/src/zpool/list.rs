@@ -113,7 +113,8 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
     Ok(())
 }
 
-/// A cell of `zpool list -v`. As in ZFS, space is counted by group; a member has only size, expandsize and state.
+/// A cell of `zpool list -v`. As in ZFS, space is counted by group; a member has only size,
+/// expandsize and state.
 fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
     let counted = depth == 1 && vdev.class != VdevClass::Anchor;
     let value = match name {

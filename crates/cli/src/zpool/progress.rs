@@ -1,5 +1,5 @@
-//! Progress of a scrub, a resilver or a move of data: the lines of `zpool status`, and JSON in the shape of
-//! OpenZFS's `scan_stats`, `removal_stats` and `raidz_expand_stats`.
+//! Progress of a scrub, a resilver or a move of data: the lines of `zpool status`, and JSON in the
+//! shape of OpenZFS's `scan_stats`, `removal_stats` and `raidz_expand_stats`.
 
 use crate::date::{self, now};
 use crate::json;
@@ -144,9 +144,9 @@ pub(super) fn as_json(scan: &ScanReport, exact: bool, as_number: bool) -> Value 
     })
 }
 
-/// A removal, an expansion or a rebalance as JSON, with the name of its entry. Indexes of top-level devices,
-/// which OpenZFS prints, are missing: an expansion moves data of all groups, and a removed device has no
-/// index. A rebalance, which OpenZFS lacks, has the names of a removal.
+/// A removal, an expansion or a rebalance as JSON, with the name of its entry. Indexes of top-level
+/// devices, which OpenZFS prints, are missing: an expansion moves data of all groups, and a removed
+/// device has no index. A rebalance, which OpenZFS lacks, has the names of a removal.
 pub(super) fn move_as_json(moving: &ScanReport, exact: bool, as_number: bool) -> (&'static str, Value) {
     let Pace { rate, left } = pace(moving, now());
     let number = |value| json::number(value, as_number);

@@ -179,7 +179,8 @@ const TRIMMED: [&str; 3] = ["trim", "trimmed", "trimming"];
 /// Words for an initialization.
 const INITIALIZED: [&str; 3] = ["initialize", "initialized", "initializing"];
 
-/// The note about a trim or an initialization: always with `-t` or `-i`, else only while it is active.
+/// The note about a trim or an initialization: always with `-t` or `-i`, else only while it is
+/// active.
 fn remark(trim: &TrimReport, [verb, done, doing]: [&str; 3], asked: bool) -> Option<String> {
     if !asked {
         return (trim.state == TrimState::Active).then(|| format!("({doing})"));

@@ -33,7 +33,8 @@ const PROPERTIES: [&str; 15] = [
 /// Selects all groups and devices.
 const ALL: &str = "all-vdevs";
 
-/// True if the second word names a group or device of the pool in the first word. Else all words are pools.
+/// True if the second word names a group or device of the pool in the first word. Else all words
+/// are pools.
 ///
 /// # Errors
 /// There is no such pool.

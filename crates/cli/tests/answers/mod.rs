@@ -1,5 +1,6 @@
-//! The engine over image files, behind the socket: no kernel is needed, because mounts only pretend. Figures that depend
-//! on time and on the engine's own use of space are replaced by fixed ones, so that output can be compared to the letter.
+//! The engine over image files, behind the socket: no kernel is needed, because mounts only
+//! pretend. Figures that depend on time and on the engine's own use of space are replaced by fixed
+//! ones, so that output can be compared to the letter.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,7 +97,8 @@ impl Host {
         }
     }
 
-    /// Each look finds one second more, with 100 reads of 4 KiB and 10 writes of 1 MiB on each device.
+    /// Each look finds one second more, with 100 reads of 4 KiB and 10 writes of 1 MiB on each
+    /// device.
     fn fix_calls(&self, pools: &mut [PoolIo]) {
         let looks = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         let count = |calls: u64, bytes: u64, nanos: u64| {

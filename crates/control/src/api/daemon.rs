@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Asks nothing: an answer shows that the daemon lives. A daemon that was just killed may still accept connections, but
-/// does not answer.
+/// Asks nothing: an answer shows that the daemon lives. A daemon that was just killed may still
+/// accept connections, but does not answer.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonPing {}
 

@@ -337,7 +337,8 @@ pub struct PoolTrim {
     pub devices: Vec<PathBuf>,
     /// Command.
     pub command: TrimCommand,
-    /// Bytes a second on each device (`-r`); `None`: no limit, or the limit from before it was suspended.
+    /// Bytes a second on each device (`-r`); `None`: no limit, or the limit from before it was
+    /// suspended.
     pub rate: Option<u64>,
 }
 

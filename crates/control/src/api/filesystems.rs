@@ -1,4 +1,5 @@
-//! File systems and volumes: creating, destroying, listing, renaming and mounting them; their properties and keys.
+//! File systems and volumes: creating, destroying, listing, renaming and mounting them; their
+//! properties and keys.
 
 use super::values::{Properties, Value};
 use crate::secret::Key;
@@ -65,7 +66,8 @@ pub struct FsList {
 pub struct FsListAll {
     /// File systems and snapshots to start at; empty: every pool.
     pub names: Vec<String>,
-    /// How many levels below to include; `None`: all. 0: only the named. A snapshot is a level below its file system.
+    /// How many levels below to include; `None`: all. 0: only the named. A snapshot is a level
+    /// below its file system.
     pub depth: Option<u32>,
     /// List file systems.
     pub filesystems: bool,

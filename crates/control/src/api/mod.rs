@@ -1,7 +1,7 @@
 //! Every request and answer of the daemon's API.
 //!
-//! Values are exact (bytes, seconds, words); the command line makes them readable. Requests carry absolute paths: the
-//! daemon's working folder is `/`.
+//! Values are exact (bytes, seconds, words); the command line makes them readable. Requests carry
+//! absolute paths: the daemon's working folder is `/`.
 
 mod daemon;
 mod dedup;

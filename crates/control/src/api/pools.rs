@@ -105,7 +105,8 @@ pub struct PoolImport {
     /// Path of its anchor, if it is not where the labels say (`--anchor`).
     #[serde(default)]
     pub anchor: Option<PathBuf>,
-    /// Import the root on the devices although the anchor records another one (`--accept-rollback`).
+    /// Import the root on the devices although the anchor records another one
+    /// (`--accept-rollback`).
     #[serde(default)]
     pub accept_rollback: bool,
     /// Import the root on the devices although the anchor is lost (`--accept-lost-anchor`).
@@ -132,7 +133,8 @@ pub struct PoolList {
     pub names: Vec<String>,
 }
 
-/// A pool and all its properties. Pools that are remembered but whose devices are missing are listed with `UNAVAIL`.
+/// A pool and all its properties. Pools that are remembered but whose devices are missing are
+/// listed with `UNAVAIL`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolInfo {
     /// Name.

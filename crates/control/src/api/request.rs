@@ -25,7 +25,8 @@ use super::values::Outcome;
 use crate::inject::{Injections, PoolInject};
 use serde::{Deserialize, Serialize};
 
-/// Version of this API. Both ends must speak the same; it grows with every change that an older end would misread.
+/// Version of this API. Both ends must speak the same; it grows with every change that an older end
+/// would misread.
 pub const API_VERSION: u32 = 2;
 
 /// A request type and its answer.
@@ -36,8 +37,8 @@ pub trait Call: Serialize {
     fn into_request(self) -> Request;
 }
 
-/// Calls a macro with all verbs, each with its answer. The daemon's own requests are not among them: the server answers
-/// those.
+/// Calls a macro with all verbs, each with its answer. The daemon's own requests are not among
+/// them: the server answers those.
 macro_rules! for_each_verb {
     ($then:ident) => {
         $then! {

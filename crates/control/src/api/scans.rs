@@ -65,7 +65,8 @@ pub struct ScanReport {
     /// Removed devices, by the names that status prints; by number once they are gone.
     #[serde(default)]
     pub what: String,
-    /// Most bytes a second that a scrub reads beside other load; 0: as many as half of the time allows.
+    /// Most bytes a second that a scrub reads beside other load; 0: as many as half of the time
+    /// allows.
     #[serde(default)]
     pub limit: u64,
     /// File systems that a scrub of single devices skipped, because their keys are not loaded.

@@ -1,18 +1,20 @@
-//! Snapshots by policy: the property `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` of a file system.
+//! Snapshots by policy: the property `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` of a file
+//! system.
 //!
-//! A snapshot belongs to a period by its name alone: `auto-hourly-2026-11-22_14:00` (UTC). It is due if no snapshot has
-//! that name. So a daemon that did not run takes due snapshots when it starts, and a clock that jumps leaves nothing
-//! that would prevent the next one. A renamed snapshot is never removed. All due snapshots of a period in a pool are
-//! taken in one commit.
+//! A snapshot belongs to a period by its name alone: `auto-hourly-2026-11-22_14:00` (UTC). It is
+//! due if no snapshot has that name. So a daemon that did not run takes due snapshots when it
+//! starts, and a clock that jumps leaves nothing that would prevent the next one. A renamed
+//! snapshot is never removed. All due snapshots of a period in a pool are taken in one commit.
 //!
 //! ## Invariants
-//! [auto_snapshot.1] Only snapshots with names of this form are removed: those beyond the count of their period, oldest
-//!     first.
-//! [auto_snapshot.2] A snapshot with a hold or a clone is left alone; its removal is tried again when the next one of its
-//!     period is taken.
-//! [auto_snapshot.3] A snapshot that a user destroyed is not taken again in its period, while the daemon runs.
-//! [auto_snapshot.4] A file system at its `snapshot_limit`, or without its key, does not stop the snapshots of others. It
-//!     is tried again each minute.
+//! [auto_snapshot.1] Only snapshots with names of this form are removed: those beyond the count of
+//!      their period, oldest first.
+//! [auto_snapshot.2] A snapshot with a hold or a clone is left alone; its removal is tried again
+//!      when the next one of its period is taken.
+//! [auto_snapshot.3] A snapshot that a user destroyed is not taken again in its period, while the
+//!      daemon runs.
+//! [auto_snapshot.4] A file system at its `snapshot_limit`, or without its key, does not stop the
+//!      snapshots of others. It is tried again each minute.
 
 use crate::engine::policy_state::PolicyState;
 use crate::engine::state::{Engine, ImportedPool};
@@ -39,8 +41,8 @@ struct Due {
 }
 
 impl Engine {
-    /// Starts the thread that carries out policies. It is not part of upkeep: writes to a suspended pool wait, and upkeep
-    /// may end that.
+    /// Starts the thread that carries out policies. It is not part of upkeep: writes to a suspended
+    /// pool wait, and upkeep may end that.
     pub(super) fn carry_out_policies(self: &Arc<Self>) {
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
         let clock = Arc::clone(&env.clock);
@@ -112,7 +114,8 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
                     policies.say(&name, what);
                     full.push(name);
                 }
-                // The intent log holds acknowledged data for the key; the snapshot would not contain it.
+                // The intent log holds acknowledged data for the key; the snapshot would not
+                // contain it.
                 Err(steadfast_pool::Error::KeyNotLoaded { name }) if !unfit.contains(&name) => {
                     let what = format!(
                         "{AUTO_SNAPSHOT}: no snapshot was taken: changes wait in the intent log until the key is loaded"

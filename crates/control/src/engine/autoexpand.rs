@@ -1,4 +1,5 @@
-//! Devices that have grown: expanded at import, and while the daemon runs, if the pool has `autoexpand=on`.
+//! Devices that have grown: expanded at import, and while the daemon runs, if the pool has
+//! `autoexpand=on`.
 
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool};
@@ -18,7 +19,8 @@ impl Engine {
         }
     }
 
-    /// Expands due devices that have grown. Gives those that could not be expanded, with the reason.
+    /// Expands due devices that have grown. Gives those that could not be expanded, with the
+    /// reason.
     pub(super) fn expand_grown(
         &self,
         held: &ImportedPool,
@@ -27,7 +29,8 @@ impl Engine {
     ) -> Vec<(PathBuf, Refusal)> {
         let mut failed = Vec::new();
         for leaf in held.pool.state().leaves {
-            // A device that is out of use is expanded when it is back: its labels cannot be written now.
+            // A device that is out of use is expanded when it is back: its labels cannot be written
+            // now.
             let has_grown = leaf.config.state == LeafState::Online && leaf.growth.fits > leaf.growth.slots;
             let path = leaf.config.path;
             if !has_grown || !is_due(Path::new(&path)) {

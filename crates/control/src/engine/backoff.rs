@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Most looks between two tries: a minute.
 const RESTS_MAX: u32 = 30;
 
-/// A device that was refused. The cause may go away: another process had it open, another device was being resilvered,
-/// it was too small.
+/// A device that was refused. The cause may go away: another process had it open, another device
+/// was being resilvered, it was too small.
 struct Refused {
     /// Device number and inode.
     identity: (u64, u64),

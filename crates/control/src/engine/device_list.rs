@@ -39,7 +39,8 @@ pub(super) fn sorted(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> HandlesB
     HandlesByClass { main, logs, spares, caches }
 }
 
-/// The log devices and mirrors of them that a device list asks for, of its log devices in their order.
+/// The log devices and mirrors of them that a device list asks for, of its log devices in their
+/// order.
 pub(super) fn log_groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<GroupHandles> {
     let mut handles = handles.into_iter();
     let logs = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
@@ -51,7 +52,8 @@ pub(super) fn log_groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<
     group.collect()
 }
 
-/// The groups that a device list asks for, of its main devices in their order, then of its special ones; single ones stand alone.
+/// The groups that a device list asks for, of its main devices in their order, then of its special
+/// ones; single ones stand alone.
 pub(super) fn groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<GroupHandles> {
     let mut handles = handles.into_iter();
     let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class);
@@ -87,9 +89,9 @@ pub(super) fn groups_of(held: &ImportedPool, class: GroupClass) -> Vec<(VdevKind
     alone.chain(groups).collect()
 }
 
-/// Refuses groups of different redundancy, as ZFS does: a pool is as safe as its least redundant group. `normal` and
-/// `special` are the pool's present groups. A special group may be of another kind if it survives as many failures: its
-/// loss is the loss of the pool.
+/// Refuses groups of different redundancy, as ZFS does: a pool is as safe as its least redundant
+/// group. `normal` and `special` are the pool's present groups. A special group may be of another
+/// kind if it survives as many failures: its loss is the loss of the pool.
 pub(super) fn check_alike(
     vdevs: &[VdevSpec],
     [normal, special]: [&[(VdevKind, usize)]; 2],

@@ -15,7 +15,8 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, R
     Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
 }
 
-/// The device's number and inode: two paths of one device have the same. For disks, the number of the disk.
+/// The device's number and inode: two paths of one device have the same. For disks, the number of
+/// the disk.
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = fs::metadata(path).ok()?;
     if metadata.file_type().is_block_device() {
@@ -105,8 +106,8 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
     Ok(Search { pools, refused })
 }
 
-/// A device that is too small to be one was larger once, or never was one. Making it larger, as create would advise,
-/// brings nothing back.
+/// A device that is too small to be one was larger once, or never was one. Making it larger, as
+/// create would advise, brings nothing back.
 fn cut_short(path: &Path, refusal: Refusal) -> Refusal {
     if refusal.code != Code::VdevSmall {
         return refusal;
@@ -143,7 +144,8 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
     }
     let (pools, others) = scan(handles);
     let found = pools.into_iter().find(|pool| pool.guid.0 == guid);
-    // Groups may have enough redundancy for missing devices. Whether a missing log device matters is decided by the import.
+    // Groups may have enough redundancy for missing devices. Whether a missing log device matters
+    // is decided by the import.
     if let Some(found) = found.filter(|found| refused.is_none() || steadfast_pool::is_enough(found)) {
         return Ok(found);
     }

@@ -1,4 +1,5 @@
-//! Events: those that the engine posts, and those that its pools noticed. They are kept in memory for `zpool events`.
+//! Events: those that the engine posts, and those that its pools noticed. They are kept in memory
+//! for `zpool events`.
 
 use crate::engine::state::Engine;
 use std::collections::BTreeMap;

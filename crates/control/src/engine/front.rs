@@ -1,4 +1,5 @@
-//! How file systems are mounted: settings, and the interface to the kernel. Tests implement it without one.
+//! How file systems are mounted: settings, and the interface to the kernel. Tests implement it
+//! without one.
 
 use crate::refusal::Refusal;
 use parking_lot::Mutex;
@@ -41,8 +42,8 @@ pub type UsageOf = Arc<dyn Fn() -> Usage + Send + Sync>;
 
 /// Makes mounts. Passed in, so that tests need no kernel.
 pub trait Front: Send + Sync {
-    /// Mounts a dataset at a folder that exists, and serves it until it is unmounted. The handle lives as long as the
-    /// mount.
+    /// Mounts a dataset at a folder that exists, and serves it until it is unmounted. The handle
+    /// lives as long as the mount.
     ///
     /// # Errors
     /// [`crate::Code::FuseMissing`], [`crate::Code::FuseMount`].
@@ -54,8 +55,8 @@ pub trait Front: Send + Sync {
         usage: UsageOf,
     ) -> Result<Box<dyn Mounted>, Refusal>;
 
-    /// True if users other than the daemon's may enter its mounts: root may allow it, others if the administrator permits
-    /// it. File modes apply in either case.
+    /// True if users other than the daemon's may enter its mounts: root may allow it, others if the
+    /// administrator permits it. File modes apply in either case.
     fn may_allow_other(&self) -> bool;
 
     /// Frees a folder at which a server that died has left a mount. True if there was one.
@@ -76,7 +77,8 @@ pub trait Mounted: Send + Sync {
     /// Changes its options while files stay open. `allow_other` does not change.
     ///
     /// # Errors
-    /// [`crate::Code::FsBusy`] if files are open for writing and it is to be read-only, [`crate::Code::FuseMount`].
+    /// [`crate::Code::FsBusy`] if files are open for writing and it is to be read-only,
+    /// [`crate::Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 
     /// Makes the kernel write out dirty pages, and waits.

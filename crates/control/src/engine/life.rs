@@ -16,8 +16,8 @@ use steadfast_env::Env;
 use steadfast_pool::Memory;
 
 impl Engine {
-    /// Starts, and imports the pools that were imported when the last daemon ended. A pool that cannot be imported is
-    /// reported on stderr and stays remembered.
+    /// Starts, and imports the pools that were imported when the last daemon ended. A pool that
+    /// cannot be imported is reported on stderr and stays remembered.
     ///
     /// # Errors
     /// If the list of remembered pools cannot be read: starting without it would forget them.
@@ -62,7 +62,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the threads in the background: upkeep, snapshot policies, NBD. They end when the engine is dropped.
+    /// Starts the threads in the background: upkeep, snapshot policies, NBD. They end when the
+    /// engine is dropped.
     pub fn tend(self: &Arc<Self>) {
         self.carry_out_policies();
         self.serve_volumes();
@@ -79,8 +80,8 @@ impl Engine {
         drop(env.tasks.spawn("upkeep", job));
     }
 
-    /// Unmounts and exports all pools because the daemon ends. They stay remembered for the next start. Without `force` it
-    /// refuses while files are open, and everything stays as it was.
+    /// Unmounts and exports all pools because the daemon ends. They stay remembered for the next
+    /// start. Without `force` it refuses while files are open, and everything stays as it was.
     ///
     /// # Errors
     /// [`Code::FsBusy`], [`Code::StreamBusy`], and errors of the pools.
@@ -123,7 +124,8 @@ impl Engine {
             self.pools.write().clear();
             return Ok(());
         };
-        // The daemon stays, with the pools that could not be exported. Exported pools stay remembered ([engine.3]).
+        // The daemon stays, with the pools that could not be exported. Exported pools stay
+        // remembered ([engine.3]).
         for pool in remembered.into_iter().filter(|pool| pools.contains_key(&pool.name)) {
             if !self.pools.read().contains_key(&pool.name) {
                 let what =

@@ -1,23 +1,29 @@
-//! The engine: holds imported pools, mounts their file systems, and carries out the verbs of the API.
+//! The engine: holds imported pools, mounts their file systems, and carries out the verbs of the
+//! API.
 //!
-//! Each verb is a file: `zpool/scrub.rs`, `zfs/hold.rs`. A verb translates: a request into calls of the room `pool`, the
-//! pool's errors into refusals. The engine owns three things: the pools it holds (and remembers for the next start),
-//! their mounts, and the order of verbs.
+//! Each verb is a file: `zpool/scrub.rs`, `zfs/hold.rs`. A verb translates: a request into calls of
+//! the room `pool`, the pool's errors into refusals. The engine owns three things: the pools it
+//! holds (and remembers for the next start), their mounts, and the order of verbs.
 //!
-//! - `verb`: the shape of a verb; `dispatch`: from a request to its verb; `zpool/`, `zfs/`: the verbs.
-//! - `state`: the engine and an imported pool; `registry`: looking pools up, taking them in, letting them go.
+//! - `verb`: the shape of a verb; `dispatch`: from a request to its verb; `zpool/`, `zfs/`: the
+//!   verbs.
+//! - `state`: the engine and an imported pool; `registry`: looking pools up, taking them in,
+//!   letting them go.
 //! - `life`: start and end; `upkeep`, `auto_snapshot`: work in the background.
-//! - `mounts`, `mounted`, `mountpoints`, `mount_options`: mounts; `front`: how tests replace the kernel.
+//! - `mounts`, `mounted`, `mountpoints`, `mount_options`: mounts; `front`: how tests replace the
+//!   kernel.
 //! - `nbd`: volumes for NBD clients.
-//! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as refusals.
+//! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
+//!   refusals.
 //!
 //! ## Invariants
-//! [engine.1] Verbs that change something run one at a time; verbs that only read never wait for them.
-//!     assert: `Verb::IN_TURN`
+//! [engine.1] Verbs that change something run one at a time; verbs that only read never wait for
+//!      them. assert: `Verb::IN_TURN`
 //! [engine.2] A file system is unmounted before its pool lets go of it, children before parents.
-//! [engine.3] A pool that cannot be imported at the start stays remembered, with the reason, until it is imported or
-//!     exported.
-//! [engine.4] A refused verb changes nothing: everything that can be checked is checked before the first change.
+//! [engine.3] A pool that cannot be imported at the start stays remembered, with the reason, until
+//!      it is imported or exported.
+//! [engine.4] A refused verb changes nothing: everything that can be checked is checked before the
+//!      first change.
 
 mod anchors;
 mod auto_snapshot;

@@ -68,8 +68,8 @@ impl Engine {
         Ok(settings)
     }
 
-    /// Options that differ from the properties. mount(8) gives all options; those that repeat a property follow the
-    /// property when it changes.
+    /// Options that differ from the properties. mount(8) gives all options; those that repeat a
+    /// property follow the property when it changes.
     pub(super) fn telling(
         &self,
         held: &ImportedPool,

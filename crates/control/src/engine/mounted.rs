@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl ImportedPool {
-    /// Tells mounts at and below these names that their snapshots changed, and waits until the kernel knows.
+    /// Tells mounts at and below these names that their snapshots changed, and waits until the
+    /// kernel knows.
     pub(super) fn note_snapshots<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
         let names: BTreeSet<&str> = names.into_iter().collect();
         let is_of = |name: &str| {
@@ -24,7 +25,8 @@ impl ImportedPool {
         touched.iter().for_each(|served| served.await_notes());
     }
 
-    /// The same for those of these snapshots that no longer exist: deferred ones go with their last hold or clone.
+    /// The same for those of these snapshots that no longer exist: deferred ones go with their last
+    /// hold or clone.
     pub(super) fn note_gone(&self, snapshots: &[String]) {
         let there: BTreeSet<String> = self.those_there(snapshots).into_iter().collect();
         let gone = snapshots.iter().filter(|name| !there.contains(*name));
@@ -45,9 +47,9 @@ impl ImportedPool {
         there
     }
 
-    /// Makes the kernel write out dirty pages of mounted file systems, those of `chosen`, so that a snapshot contains
-    /// them. Warns of pages that could not be written. The caller must not hold the turn of verbs: writes wait for a
-    /// suspended pool, and only a verb ends that.
+    /// Makes the kernel write out dirty pages of mounted file systems, those of `chosen`, so that a
+    /// snapshot contains them. Warns of pages that could not be written. The caller must not hold
+    /// the turn of verbs: writes wait for a suspended pool, and only a verb ends that.
     pub(super) fn settle(&self, chosen: impl Fn(&str) -> bool) -> Vec<Refusal> {
         if self.pool.is_read_only() || self.pool.suspended().is_some() {
             return Vec::new();
@@ -130,8 +132,8 @@ impl ImportedPool {
             self.mounts.lock().insert(name.to_owned(), mount);
             return Err(refusal.with("fs", name));
         }
-        // A folder inside another file system of the pool is data of that one. It stays: a read-only import could not
-        // make it again.
+        // A folder inside another file system of the pool is data of that one. It stays: a
+        // read-only import could not make it again.
         let made = mount.made.iter().filter(|folder| !self.is_inside_ours(folder)).cloned();
         unmake(&made.collect::<Vec<_>>());
         Ok(())

@@ -29,8 +29,8 @@ impl Shape {
     }
 }
 
-/// Makes a mountpoint: an empty folder, or for a volume an empty file. Returns the new folders and file, outermost
-/// first.
+/// Makes a mountpoint: an empty folder, or for a volume an empty file. Returns the new folders and
+/// file, outermost first.
 pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<PathBuf>, Refusal> {
     check(at, overlay, shape)?;
     let mut made: Vec<PathBuf> =
@@ -43,7 +43,8 @@ pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<Path
             false => fs::create_dir(folder),
         };
         match outcome {
-            // Another process made it meanwhile: only empty folders are removed later, so that does not matter.
+            // Another process made it meanwhile: only empty folders are removed later, so that does
+            // not matter.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 unmake(&made[..index]);
                 let what = format!("the mountpoint {} cannot be created: {error}", at.display());
@@ -55,7 +56,8 @@ pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<Path
     Ok(made)
 }
 
-/// Removes folders and files that were made for a mount, innermost first, as long as they are empty.
+/// Removes folders and files that were made for a mount, innermost first, as long as they are
+/// empty.
 pub(super) fn unmake(made: &[PathBuf]) {
     for place in made.iter().rev() {
         // A file with contents is no longer ours.

@@ -135,13 +135,14 @@ impl Engine {
         self.pools.read().values().any(holds)
     }
 
-    /// Mounts everything at and below `name` that mounts automatically and whose key is loaded. Failures are warnings.
+    /// Mounts everything at and below `name` that mounts automatically and whose key is loaded.
+    /// Failures are warnings.
     pub(super) fn mount_below(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
         self.mount_below_again(held, name, Vec::new())
     }
 
-    /// The same after [`Engine::leave`]: former mounts are mounted again with their options, also those with
-    /// `canmount=noauto`; at their old path if that was not their mountpoint.
+    /// The same after [`Engine::leave`]: former mounts are mounted again with their options, also
+    /// those with `canmount=noauto`; at their old path if that was not their mountpoint.
     pub(super) fn mount_below_again(
         &self,
         held: &Arc<ImportedPool>,
@@ -213,8 +214,9 @@ impl Engine {
         Ok(left.into_iter().rev().map(|placed| placed.name).collect())
     }
 
-    /// Unmounts everything at and below these names, one name after the other, or nothing: if one is refused, the others
-    /// are mounted again. Gives the former mounts in the order in which [`Engine::mount_placed`] can mount them again.
+    /// Unmounts everything at and below these names, one name after the other, or nothing: if one
+    /// is refused, the others are mounted again. Gives the former mounts in the order in which
+    /// [`Engine::mount_placed`] can mount them again.
     pub(super) fn leave(
         &self,
         held: &Arc<ImportedPool>,
@@ -225,7 +227,8 @@ impl Engine {
         for name in names {
             for placed in self.placed_below(held, name).into_iter().rev() {
                 if let Err(refusal) = held.unmount(&placed.name, force) {
-                    // They were mounted a moment ago; even if that fails now, the refusal below is reported.
+                    // They were mounted a moment ago; even if that fails now, the refusal below is
+                    // reported.
                     let _ = self.mount_placed(held, left);
                     return Err(refusal);
                 }

@@ -1,9 +1,9 @@
 //! NBD: the socket beside the daemon's own, its clients, and the volumes that they may open.
 //!
 //! ## Invariants
-//! [nbd_client.1] A client that has opened a volume holds a handle of its dataset, as a mount does. The volume is not
-//!     destroyed, rolled back or locked, and its pool is not exported, before the connection ends.
-//!     `Engine::part_clients`
+//! [nbd_client.1] A client that has opened a volume holds a handle of its dataset, as a mount does.
+//!      The volume is not destroyed, rolled back or locked, and its pool is not exported, before
+//!      the connection ends. `Engine::part_clients`
 //! [nbd_client.2] A volume is opened in turn with the verbs that change something ([engine.1]).
 //! [nbd_client.3] There are at most [`CLIENTS_MAX`] clients, each with one thread.
 
@@ -30,7 +30,8 @@ impl Engine {
     /// Serves NBD clients until the process ends. Failures are reported on stderr.
     pub(super) fn serve_volumes(self: &Arc<Self>) {
         let socket = self.runtime.nbd_socket();
-        // accept(2) needs a descriptor for each client. If there are only a few, commands need them more.
+        // accept(2) needs a descriptor for each client. If there are only a few, commands need them
+        // more.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if limit.is_some_and(|limit| limit < DESCRIPTORS_MIN) {
             eprintln!(
@@ -63,8 +64,8 @@ impl Engine {
         Ok(Some(format!("nbd+unix:///{}?socket={}", escaped(name), escaped(&socket.display().to_string()))))
     }
 
-    /// Refuses if a client has opened a volume at or below `name`; with `force` cuts it off, and waits until it has closed
-    /// it.
+    /// Refuses if a client has opened a volume at or below `name`; with `force` cuts it off, and
+    /// waits until it has closed it.
     pub(super) fn part_clients(&self, held: &ImportedPool, name: &str, force: bool) -> Result<(), Refusal> {
         let below = format!("{name}/");
         let guid = held.pool.guid().0;

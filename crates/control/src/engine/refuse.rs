@@ -36,8 +36,8 @@ pub(super) fn of_pool(error: Error, name: &str) -> Refusal {
     pool(error).with("pool", name)
 }
 
-/// Matches an error against kinds, each below its code with the fields of its message. A kind that needs more is left to
-/// another function.
+/// Matches an error against kinds, each below its code with the fields of its message. A kind that
+/// needs more is left to another function.
 macro_rules! by_code {
     ($error:ident, $what:ident, $else:ident;
      $($code:ident: $($kind:ident { $($field:ident: $name:literal),* }),+;)*) => {

@@ -119,7 +119,8 @@ impl Engine {
         ImportedPool { pool, devices, since_ns, altroot, cached, mounts, streams }
     }
 
-    /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so failures here are warnings.
+    /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so
+    /// failures here are warnings.
     pub(super) fn take(
         &self,
         caller: &Caller,
@@ -139,8 +140,9 @@ impl Engine {
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
 
-    /// Unmounts everything of a pool that is to be exported or destroyed, and gives the former mounts. Writers that wait
-    /// for a suspended pool fail now: otherwise nothing could be unmounted.
+    /// Unmounts everything of a pool that is to be exported or destroyed, and gives the former
+    /// mounts. Writers that wait for a suspended pool fail now: otherwise nothing could be
+    /// unmounted.
     pub(super) fn unmount_all(
         &self,
         held: &Arc<ImportedPool>,
@@ -175,7 +177,8 @@ impl Engine {
         devices::usual_places(&known)
     }
 
-    /// Remembered pools that are not imported, and why. Their devices are looked at when nothing is locked.
+    /// Remembered pools that are not imported, and why. Their devices are looked at when nothing is
+    /// locked.
     pub(super) fn missing_pools(&self, names: &[String]) -> Vec<(CachedPool, Refusal)> {
         let lost = self.lost.lock();
         let wanted = lost.iter().filter(|(name, _)| names.is_empty() || names.contains(name));

@@ -1,8 +1,9 @@
 //! Work in the background that no command asked for.
 //!
-//! - A removed or replaced device leaves its pool long after the command returned: it is dropped from the list of pools to
-//!   import at the next start.
-//! - `autoreplace=on`: a new device at the path of a missing or failed one replaces it, like `zpool replace`.
+//! - A removed or replaced device leaves its pool long after the command returned: it is dropped
+//!   from the list of pools to import at the next start.
+//! - `autoreplace=on`: a new device at the path of a missing or failed one replaces it, like
+//!   `zpool replace`.
 //! - `autoexpand=on`: a device that has grown is expanded, like `zpool online -e`.
 
 use crate::api::PoolReplace;
@@ -50,8 +51,8 @@ impl Engine {
             if self.backoff.lock().is_resting(&path, identity) {
                 continue;
             }
-            // With a label it is the old device, which `zpool online` brings back, or one of another pool. Other contents
-            // must not be overwritten.
+            // With a label it is the old device, which `zpool online` brings back, or one of
+            // another pool. Other contents must not be overwritten.
             let Ok(handle) = devices::open(&path, &OpenOptions::PEEK) else { continue };
             if devices::contents(&path).is_some() || steadfast_pool::label_of(&*handle.device).is_ok() {
                 continue;
@@ -120,7 +121,8 @@ impl ImportedPool {
     /// Updates the list of the pool's devices. True if it changed.
     pub(super) fn follow_devices(&self) -> bool {
         let mut known = self.devices.write();
-        // Asked under the lock of the list, so that no device that a verb adds meanwhile is dropped.
+        // Asked under the lock of the list, so that no device that a verb adds meanwhile is
+        // dropped.
         let now = self.pool.device_paths();
         // Paths as typed: the pool keeps them as text, and a path need not be UTF-8.
         let of = |path: &String| {

@@ -1,7 +1,7 @@
 //! The shape of a verb.
 //!
-//! A verb is a request of the API, how it is checked, and how it is carried out. Each verb has a file of its own, under
-//! the name that ZFS gives it: `zpool/scrub.rs`, `zfs/hold.rs`.
+//! A verb is a request of the API, how it is checked, and how it is carried out. Each verb has a
+//! file of its own, under the name that ZFS gives it: `zpool/scrub.rs`, `zfs/hold.rs`.
 
 use crate::api::Call;
 use crate::caller::Caller;
@@ -29,7 +29,8 @@ pub trait Verb: Call {
 }
 
 impl Engine {
-    /// Carries out a verb, in turn with others if it changes something. The request has passed [`Verb::check`].
+    /// Carries out a verb, in turn with others if it changes something. The request has passed
+    /// [`Verb::check`].
     ///
     /// # Errors
     /// Those of the verb.

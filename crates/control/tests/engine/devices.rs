@@ -1,4 +1,5 @@
-//! Reports of devices and groups: of pools that are not imported, of grown devices, of split pools, of degraded new pools.
+//! Reports of devices and groups: of pools that are not imported, of grown devices, of split pools,
+//! of degraded new pools.
 
 use super::*;
 
@@ -89,7 +90,8 @@ fn a_remembered_pool_is_shown_with_its_groups() {
     let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
     let found = house.host().call(&caller(), request).unwrap().remove(0);
     assert_eq!((shape(&found.vdevs), found.state), (with_states(&expected), Unavail));
-    // Without any label there is what was remembered; a device of another kind in a place is none of the pool's.
+    // Without any label there is what was remembered; a device of another kind in a place is none
+    // of the pool's.
     house.engine = None;
     moved(&["a.img", "d.img", "f.img", "g.img", "h.img", "i.img"], &here, &away);
     house.image("a.img");

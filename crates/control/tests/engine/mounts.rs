@@ -1,4 +1,5 @@
-//! Where file systems are mounted and with what, and what a change of properties or names does to that.
+//! Where file systems are mounted and with what, and what a change of properties or names does to
+//! that.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Content frames: records as they are compressed (ZFS: `DRR_WRITE`), and repeats of content sent before (ZFS:
-//! `DRR_WRITE_BYREF`).
+//! Content frames: records as they are compressed (ZFS: `DRR_WRITE`), and repeats of content sent
+//! before (ZFS: `DRR_WRITE_BYREF`).
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, Compression, DecodeError, InodeId};
@@ -100,14 +100,14 @@ impl PackedRecord {
 
 /// Content that the stream brought before: a frame *repeats* is some of these.
 ///
-/// | off | len | field  | meaning                                                              |
-/// |-----|-----|--------|----------------------------------------------------------------------|
-/// |   0 |   8 | inode  | file, not 0                                                          |
-/// |   8 |   8 | offset | where the bytes begin in it                                          |
-/// |  16 |   8 | length | how many: 1 to 2^26                                                  |
+/// | off | len | field  | meaning |
+/// |-----|-----|--------|---|
+/// |   0 |   8 | inode  | file, not 0 |
+/// |   8 |   8 | offset | where the bytes begin in it |
+/// |  16 |   8 | length | how many: 1 to 2^26 |
 /// |  24 |   8 | snapshot | that has them, by its place in the stream, from 1: this one, or one before |
-/// |  32 |   8 | source | file that has them in that, not 0                                    |
-/// |  40 |   8 | from   | where they begin in it                                               |
+/// |  32 |   8 | source | file that has them in that, not 0 |
+/// |  40 |   8 | from   | where they begin in it |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Repeat {
     /// File.
@@ -180,7 +180,8 @@ impl Repeat {
         }
     }
 
-    /// True if another one says of the bytes behind its own that they are what lies behind its source.
+    /// True if another one says of the bytes behind its own that they are what lies behind its
+    /// source.
     #[must_use]
     pub fn is_followed_by(&self, next: &Repeat) -> bool {
         let of = |repeat: &Repeat| (repeat.inode, repeat.snapshot, repeat.source);
@@ -248,7 +249,8 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(PackedRecord::decode(&bytes[..end]).is_err(), "cut at {end}");
         }
-        // No file, far outside of any, nothing to make, too much, nothing to make it of, as much as it makes, another method.
+        // No file, far outside of any, nothing to make, too much, nothing to make it of, as much as
+        // it makes, another method.
         let wrong: [(usize, &[u8]); 9] = [
             (0, &[0]),
             (15, &[0x80]),

@@ -33,18 +33,19 @@ pub enum FrameKind {
     Repeats = 13,
     /// [`StreamMember`](super::StreamMember): a file system of the tree that the stream is of.
     Member = 14,
-    /// Blocks that a raw snapshot still has of what its base had ([`RawKept`](crate::raw::RawKept)).
+    /// Blocks that a raw snapshot still has of what its base had
+    /// ([`RawKept`](crate::raw::RawKept)).
     RawKept = 15,
 }
 
 /// Header of each frame.
 ///
-/// | off | len | field    | meaning                                                            |
-/// |-----|-----|----------|--------------------------------------------------------------------|
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
 /// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats, 14 member, 15 raw kept |
-/// |   1 |   3 | reserved | zero                                                               |
-/// |   4 |   4 | length   | bytes of the payload                                               |
-/// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
+/// |   1 |   3 | reserved | zero |
+/// |   4 |   4 | length   | bytes of the payload |
+/// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FrameHeader {
     /// Its kind.

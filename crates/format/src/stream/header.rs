@@ -7,12 +7,12 @@ const MAGIC: &[u8; 8] = b"SFstream";
 
 /// The first bytes of a stream.
 ///
-/// | off | len | field    | meaning                                                            |
-/// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   8 | magic    | "SFstream"                                                         |
-/// |   8 |   4 | version  | 1                                                                  |
+/// | off | len | field    | meaning |
+/// |-----|-----|----------|---|
+/// |   0 |   8 | magic    | "SFstream" |
+/// |   8 |   4 | version  | 1 |
 /// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; bit 3: with members; bit 4: with what raw snapshots keep; a reader that does not know a bit refuses the stream |
-/// |  16 |  48 | reserved | zero                                                               |
+/// |  16 |  48 | reserved | zero |
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StreamHeader {
     /// Content of some of its snapshots comes in packed records.

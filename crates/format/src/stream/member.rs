@@ -3,16 +3,17 @@
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};
 
-/// A file system of the tree that a stream is of, and the snapshots that it has where the stream comes from.
+/// A file system of the tree that a stream is of, and the snapshots that it has where the stream
+/// comes from.
 ///
-/// | off | len | field     | meaning                                                           |
-/// |-----|-----|-----------|-------------------------------------------------------------------|
-/// |   0 |   1 | flags     | bit 0: it is left out of the stream, with all below it            |
-/// |   1 |   1 | reserved  | zero                                                              |
-/// |   2 |   2 | name_len  | length of its name, not 0                                         |
-/// |   4 |   4 | snapshots | how many follow                                                   |
-/// |   8 |   8 | reserved  | zero                                                              |
-/// |  16 |     | name      | its full name, UTF-8                                              |
+/// | off | len | field     | meaning |
+/// |-----|-----|-----------|---|
+/// |   0 |   1 | flags     | bit 0: it is left out of the stream, with all below it |
+/// |   1 |   1 | reserved  | zero |
+/// |   2 |   2 | name_len  | length of its name, not 0 |
+/// |   4 |   4 | snapshots | how many follow |
+/// |   8 |   8 | reserved  | zero |
+/// |  16 |     | name      | its full name, UTF-8 |
 /// |     |     | snapshot ... | eight bytes of guid, not 0; two bytes of length, not 0; then the name behind the `@`, UTF-8; oldest first |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StreamMember {
@@ -118,7 +119,8 @@ mod tests {
         ] {
             assert_eq!(StreamMember::decode(&other.encode()), Ok(other));
         }
-        // Another flag, no name, another count, a guid of 0, a name of a snapshot that is none or no text; and something behind it.
+        // Another flag, no name, another count, a guid of 0, a name of a snapshot that is none or
+        // no text; and something behind it.
         let first = StreamMember::LAYOUT.size() + "tank/home".len();
         for (at, byte) in
             [(0, 2), (1, 1), (2, 0), (4, 2), (8, 1), (first, 0), (first + 8, 0), (first + 10, 0xff)]

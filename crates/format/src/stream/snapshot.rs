@@ -6,22 +6,22 @@ use crate::{DecodeError, InodeId};
 
 /// The snapshot that follows.
 ///
-/// | off | len | field        | meaning                                                        |
-/// |-----|-----|--------------|----------------------------------------------------------------|
-/// |   0 |   8 | guid         | of the snapshot, not 0                                         |
-/// |   8 |   8 | base         | guid of the snapshot that it builds upon; 0: it is complete    |
-/// |  16 |   8 | created_ns   | wall time of its creation                                      |
-/// |  24 |   8 | bytes        | about what its content comes to in the stream                  |
-/// |  32 |  16 | hash_seed    | key of the hash that orders its directories                    |
+/// | off | len | field        | meaning |
+/// |-----|-----|--------------|---|
+/// |   0 |   8 | guid         | of the snapshot, not 0 |
+/// |   8 |   8 | base         | guid of the snapshot that it builds upon; 0: it is complete |
+/// |  16 |   8 | created_ns   | wall time of its creation |
+/// |  24 |   8 | bytes        | about what its content comes to in the stream |
+/// |  32 |  16 | hash_seed    | key of the hash that orders its directories |
 /// |  48 |   8 | inode        | resumed: content before (inode, offset) is left out, and names; 0: nothing is |
-/// |  56 |   8 | offset       | resumed: see above                                             |
+/// |  56 |   8 | offset       | resumed: see above |
 /// |  64 |   1 | flags        | bit 0: with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume; bit 4: of a clone; bit 5: packed |
-/// |  65 |   1 | reserved     | zero                                                           |
-/// |  66 |   2 | name_len     | length of the name                                             |
-/// |  68 |   4 | props_len    | length of the properties                                       |
-/// |  72 |  24 | reserved     | zero                                                           |
-/// |  96 |     | name         | full name of the snapshot where it was, UTF-8                  |
-/// |     |     | props        | properties: `name=value`, each followed by a zero byte, UTF-8  |
+/// |  65 |   1 | reserved     | zero |
+/// |  66 |   2 | name_len     | length of the name |
+/// |  68 |   4 | props_len    | length of the properties |
+/// |  72 |  24 | reserved     | zero |
+/// |  96 |     | name         | full name of the snapshot where it was, UTF-8 |
+/// |     |     | props        | properties: `name=value`, each followed by a zero byte, UTF-8 |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StreamBegin {
     /// Names the snapshot wherever it goes.

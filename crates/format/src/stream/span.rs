@@ -1,4 +1,5 @@
-//! The keys a tree still has between two keys: all others of the base are deleted (ZFS: `DRR_FREEOBJECTS`, `DRR_FREE`).
+//! The keys a tree still has between two keys: all others of the base are deleted (ZFS:
+//! `DRR_FREEOBJECTS`, `DRR_FREE`).
 
 use crate::DecodeError;
 use crate::layout::{Decoder, Encoder, Layout};

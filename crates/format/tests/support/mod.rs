@@ -1,4 +1,5 @@
-//! Golden bytes as text: hexadecimal pairs, `#` to the end of a line is a remark, `00*85` stands for 85 such bytes.
+//! Golden bytes as text: hexadecimal pairs, `#` to the end of a line is a remark, `00*85` stands
+//! for 85 such bytes.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! The handshake: which features both sides have. [`negotiate`] is a pure function of the kernel's offer and our wishes.
+//! The handshake: which features both sides have. [`negotiate`] is a pure function of the kernel's
+//! offer and our wishes.
 //!
 //! | Flag | We | Why |
 //! |---|---|---|
@@ -181,7 +182,8 @@ pub enum Mismatch {
 
 /// Smallest `max_write`; the kernel refuses to go lower.
 pub(crate) const MAX_WRITE_MIN: usize = 4096;
-/// Largest `max_write` that `max_pages` (16 bits) can express with pages of 4 KiB, rounded to a power of two.
+/// Largest `max_write` that `max_pages` (16 bits) can express with pages of 4 KiB, rounded to a
+/// power of two.
 pub(crate) const MAX_WRITE_MAX: usize = 128 << 20;
 
 /// Chooses what both sides will use.

@@ -1,12 +1,13 @@
 //! # The FUSE protocol, as bytes
 //!
-//! Facts are those of the kernel's user-space interface header `linux/fuse.h`, protocol 7.45; everything is in the
-//! machine's own byte order, and structures are padded to eight bytes. Nothing here does I/O, and decoding is a pure
-//! function: any bytes give a value or a [`DecodeError`], never a panic.
+//! Facts are those of the kernel's user-space interface header `linux/fuse.h`, protocol 7.45;
+//! everything is in the machine's own byte order, and structures are padded to eight bytes. Nothing
+//! here does I/O, and decoding is a pure function: any bytes give a value or a [`DecodeError`],
+//! never a panic.
 //!
-//! A request is a 40-byte header, a fixed structure that the opcode chooses, and a rest (names, data). Over
-//! `/dev/fuse` these follow each other; over the kernel's io_uring queues they lie in three places. [`Parts`] hides
-//! the difference from the decoder.
+//! A request is a 40-byte header, a fixed structure that the opcode chooses, and a rest (names,
+//! data). Over `/dev/fuse` these follow each other; over the kernel's io_uring queues they lie in
+//! three places. [`Parts`] hides the difference from the decoder.
 
 pub mod init;
 pub mod reply;
@@ -18,7 +19,8 @@ use thiserror::Error;
 pub const MAJOR: u32 = 7;
 /// Newest minor version we speak.
 pub const MINOR: u32 = 45;
-/// Oldest minor version we accept: Linux 5.4. Older structures are shorter and are not written down here.
+/// Oldest minor version we accept: Linux 5.4. Older structures are shorter and are not written down
+/// here.
 pub const MINOR_MIN: u32 = 31;
 
 /// Size of the header in front of each request.
@@ -28,8 +30,8 @@ pub const OUT_HEADER_SIZE: usize = 16;
 /// Fixed structure of WRITE. Header and this make 80 bytes in front of the data.
 pub const WRITE_IN_SIZE: usize = 40;
 
-/// Why bytes are not a request. Where the header was readable, the session answers `EIO` (a bug of the kernel, or
-/// of this decoder: it is logged); where it was not, the message is dropped.
+/// Why bytes are not a request. Where the header was readable, the session answers `EIO` (a bug of
+/// the kernel, or of this decoder: it is logged); where it was not, the message is dropped.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -137,7 +139,8 @@ impl InHeader {
 pub enum Parts<'a> {
     /// One run of bytes: the fixed structure, then the rest (`/dev/fuse`).
     Stream(&'a [u8]),
-    /// The fixed structure in its own field (which may be longer than it), the rest in the payload (io_uring).
+    /// The fixed structure in its own field (which may be longer than it), the rest in the payload
+    /// (io_uring).
     Split {
         /// Field that begins with the fixed structure.
         fixed: &'a [u8],
@@ -146,8 +149,8 @@ pub enum Parts<'a> {
     },
 }
 
-/// Reads numbers at constant offsets of a structure whose size was checked: an offset outside is our bug, which the
-/// golden tests of every structure would show.
+/// Reads numbers at constant offsets of a structure whose size was checked: an offset outside is
+/// our bug, which the golden tests of every structure would show.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl Fields<'_> {
@@ -192,7 +195,8 @@ opcodes! {
     SYNCFS = 50, TMPFILE = 51, STATX = 52, COPY_FILE_RANGE_64 = 53,
 }
 
-/// Numbers of the messages that the server sends unasked; they stand in the reply header's error field.
+/// Numbers of the messages that the server sends unasked; they stand in the reply header's error
+/// field.
 pub mod notify {
     /// Forget cached attributes and pages of an inode.
     pub const INVAL_INODE: i32 = 2;
@@ -203,6 +207,7 @@ pub mod notify {
     /// Forget every name (7.44).
     pub const INC_EPOCH: i32 = 8;
 
-    /// In INVAL_ENTRY: look the name up again when it is next used, but tear nothing down now (7.38).
+    /// In INVAL_ENTRY: look the name up again when it is next used, but tear nothing down now
+    /// (7.38).
     pub const EXPIRE_ONLY: u32 = 1;
 }

@@ -245,8 +245,8 @@ pub fn encode_dirent(out: &mut [u8], ino: u64, cookie: u64, kind: FileKind, name
 /// One message that the server sends unasked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Notification {
-    /// Forget the attributes of an inode and pages of it: from `offset`, `length` bytes (0: to the end). A negative
-    /// offset drops attributes only.
+    /// Forget the attributes of an inode and pages of it: from `offset`, `length` bytes (0: to the
+    /// end). A negative offset drops attributes only.
     InvalInode {
         /// The inode.
         ino: u64,

@@ -203,7 +203,8 @@ pub fn decode_parts<'a>(
 
 /// Walks the extensions for the supplementary group. `None` if they contradict themselves.
 ///
-/// Each is a header of two words, size (with the header, a multiple of 8 after padding) and type, and its content.
+/// Each is a header of two words, size (with the header, a multiple of 8 after padding) and type,
+/// and its content.
 fn decode_group(mut bytes: &[u8]) -> Option<Option<u32>> {
     /// Types up to this one are security contexts.
     const EXT_GROUPS: u32 = 32;
@@ -454,7 +455,8 @@ impl<'a> Body<'a> {
 }
 
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// The answer of the older COPY_FILE_RANGE has 32 bits; whole pages, so that a caller's loop stays aligned.
+/// The answer of the older COPY_FILE_RANGE has 32 bits; whole pages, so that a caller's loop stays
+/// aligned.
 const COPY_NARROW_MAX: u64 = 0xffff_f000;
 const GETATTR_FH: u32 = 1;
 const READ_LOCKOWNER: u32 = 1 << 1;

@@ -13,11 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use steadfast_fuse::*;
 
-/// A test that takes longer hangs: its mount is cut, and it fails. Long, since machines may be slow and busy.
+/// A test that takes longer hangs: its mount is cut, and it fails. Long, since machines may be slow
+/// and busy.
 pub const LIMIT: Duration = Duration::from_secs(600);
 
-/// No process is being started while the guard lives. A child has copies of all our descriptors until it runs its own
-/// program: a file that one test has closed would still be open in the child of another, and its mount busy.
+/// No process is being started while the guard lives. A child has copies of all our descriptors
+/// until it runs its own program: a file that one test has closed would still be open in the child
+/// of another, and its mount busy.
 pub fn no_spawns() -> MutexGuard<'static, ()> {
     static SPAWNS: Mutex<()> = Mutex::new(());
     SPAWNS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,7 +74,8 @@ pub fn scratch(name: &str) -> PathBuf {
     fs::canonicalize(dir).unwrap()
 }
 
-/// The mount tests run with any switches: `STEADFAST_TEST_FUSE=io_uring=on cargo test -p steadfast-fuse`.
+/// The mount tests run with any switches:
+/// `STEADFAST_TEST_FUSE=io_uring=on cargo test -p steadfast-fuse`.
 pub fn options() -> MountOptions {
     let mut options = MountOptions::new("memory");
     options.subtype = Some("memfs".into());
@@ -88,7 +91,8 @@ pub struct Bench {
     pub log: Arc<Mutex<Vec<String>>>,
 }
 
-/// Mounts, runs `body` on a thread of its own under a time limit, and checks that nothing is left behind.
+/// Mounts, runs `body` on a thread of its own under a time limit, and checks that nothing is left
+/// behind.
 pub fn mounted(name: &str, body: impl FnOnce(&Bench) + Send + 'static) {
     mounted_with(name, options(), body);
 }

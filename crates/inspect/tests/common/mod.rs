@@ -1,5 +1,5 @@
-//! A pool of two small devices, made of the same rooms a real one is made of, with an open inside: tests plant faults
-//! where no operator could.
+//! A pool of two small devices, made of the same rooms a real one is made of, with an open inside:
+//! tests plant faults where no operator could.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -94,17 +94,19 @@ pub struct Fixture {
     pub datasets: Vec<Dataset>,
     pub sealed: Option<(Arc<BlockKeys>, Key, WrappedKey)>,
     pub txg: Arc<AtomicU64>,
-    /// Changes values of the meta tree and the tail's bytes before they are sealed and hashed: what a stranger who has
-    /// the keys could write.
+    /// Changes values of the meta tree and the tail's bytes before they are sealed and hashed: what
+    /// a stranger who has the keys could write.
     pub forge: Option<Forge>,
-    /// The first device is a mirror of one column, whose segments should have checksums; the fixture stores none.
+    /// The first device is a mirror of one column, whose segments should have checksums; the
+    /// fixture stores none.
     mirrored: bool,
     tail: Option<BlockPointer>,
     tag: [u8; 32],
 }
 
 impl Fixture {
-    /// A pool with a plain root dataset and an encrypted one below it; with `sealed` its own metadata is sealed too.
+    /// A pool with a plain root dataset and an encrypted one below it; with `sealed` its own
+    /// metadata is sealed too.
     pub fn new(sealed: bool) -> Fixture {
         let env = Env::seeded(11);
         let devices: Vec<_> = ["left", "right"]

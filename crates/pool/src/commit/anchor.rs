@@ -7,14 +7,15 @@ use steadfast_format::AuxClass;
 use steadfast_format::LogHead;
 
 impl Syncer {
-    /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it fails, nothing that the
-    /// root before needs may be released [anchor.2].
+    /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it
+    /// fails, nothing that the root before needs may be released [anchor.2].
     pub(crate) fn move_anchor(&self, root: Root, retiring: bool) -> Result<()> {
         let Some(anchor) = self.core.anchor() else { return Ok(()) };
         let txg = root.uberblock.txg;
         if retiring {
             anchor.retire(root)?;
-            // In this order: what is promised before is vouched for, and the host hears of no record afterwards.
+            // In this order: what is promised before is vouched for, and the host hears of no
+            // record afterwards.
             self.zil.log.set_vouch(None);
             anchor.forget();
             *self.core.anchor.write() = None;

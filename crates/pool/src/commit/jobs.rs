@@ -1,7 +1,8 @@
 //! Background jobs of the sync task, in order of right of way.
 //!
-//! A step of a job is bounded in time, so that commits go on beside it. A step that fails suspends the pool; then only jobs that
-//! write nothing go on. Both are decided in one place, [`Syncer::run`].
+//! A step of a job is bounded in time, so that commits go on beside it. A step that fails suspends
+//! the pool; then only jobs that write nothing go on. Both are decided in one place,
+//! [`Syncer::run`].
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +22,8 @@ pub(crate) struct Job {
     name: &'static str,
     /// It writes nothing, so it goes on while the pool is suspended.
     reads_only: bool,
-    /// One step. Returns when to take the next one: `None` if nothing is under way, `NOW` before the jobs behind it.
+    /// One step. Returns when to take the next one: `None` if nothing is under way, `NOW` before
+    /// the jobs behind it.
     step: fn(&Syncer) -> Result<Option<Duration>>,
 }
 
@@ -109,7 +111,8 @@ impl Syncer {
         }
         match self.core.space.discard(DISCARDS_PER_COMMIT, 0) {
             0 => Ok(None),
-            // Slots that the last commit freed are discarded after the next one, for which they are reason enough.
+            // Slots that the last commit freed are discarded after the next one, for which they are
+            // reason enough.
             left if left == before => {
                 self.core.health.changed.store(true, Ordering::Release);
                 Ok(None)

@@ -21,21 +21,27 @@
 //! ```
 //!
 //! ## Invariants
-//! [commit.2] No block reachable from the last committed txg is overwritten: slots emptied in T are handed out only after
-//!      `Space::committed`, step 9.
-//! [commit.3] The uberblock of T is written after every block born in T is durable: step 6 flushes before step 7 begins.
-//! [commit.8] A device that fails in 6 lacks what rows in the tail say it holds, and no checksum tells: labels say that it is out of use before
-//!      a root names them. It is written the txg's number, so that its own older label counts for nothing.   `write_txg`
-//! [commit.7] Uberblocks form a chain: each carries the tag of the one it replaces.        `write_uberblocks`
+//! [commit.2] No block reachable from the last committed txg is overwritten: slots emptied in T are
+//!      handed out only after `Space::committed`, step 9.
+//! [commit.3] The uberblock of T is written after every block born in T is durable: step 6 flushes
+//!      before step 7 begins.
+//! [commit.8] A device that fails in 6 lacks what rows in the tail say it holds, and no checksum
+//!      tells: labels say that it is out of use before a root names them. It is written the txg's
+//!      number, so that its own older label counts for nothing.
+//!      `write_txg`
+//! [commit.7] Uberblocks form a chain: each carries the tag of the one it replaces.
+//!      `write_uberblocks`
 //!
 //! ## What a crash does
-//! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1 names, or behind the
-//! fill marks of T-1. During 7: a slot of the ring is torn, fails its tag, and import takes another copy, or T-1.
-//! After the first flush of 7: T. With an anchor: T once the register has moved, T-1 until then (`anchor.rs`).
+//! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1
+//! names, or behind the fill marks of T-1. During 7: a slot of the ring is torn, fails its tag, and
+//! import takes another copy, or T-1. After the first flush of 7: T. With an anchor: T once the
+//! register has moved, T-1 until then (`anchor.rs`).
 //!
 //! ## What a fault does
-//! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
-//! written, waiters get the error, reads go on. The way out is export and import. A panic of the sync task does the same.
+//! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is
+//! suspended, nothing more is written, waiters get the error, reads go on. The way out is export
+//! and import. A panic of the sync task does the same.
 
 use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};
 use crate::core::state::Core;
@@ -69,7 +75,8 @@ use crate::core::state::CommitState;
 const DISCARDS_KEPT: usize = 16;
 /// How often memory that nobody wants is given back, a part each time.
 const TRIM_NS: u64 = 20_000_000_000;
-/// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
+/// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to
+/// give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
 /// What the sync loop remembers from one look to the next.
@@ -78,13 +85,14 @@ pub(crate) struct Turn {
     opened_ns: u64,
     /// When memory that was kept for buffers was last given back.
     trimmed_ns: u64,
-    /// Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
+    /// Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain
+    /// a part of a slot.
     futile_commits: u32,
 }
 
 impl Turn {
-    /// Notes whether a commit gained slots. Where there is nothing to clean no later commit gains anything either, and a caller that waits
-    /// for one waits in vain.
+    /// Notes whether a commit gained slots. Where there is nothing to clean no later commit gains
+    /// anything either, and a caller that waits for one waits in vain.
     fn note_gain(&mut self, gained: bool, cleaning: bool, is_barren: bool) {
         let barren = !gained && !cleaning && is_barren;
         self.futile_commits = match self.futile_commits {
@@ -146,7 +154,8 @@ impl Syncer {
         Turn { opened_ns: now, trimmed_ns: now, futile_commits: 0 }
     }
 
-    /// One look of the sync loop: commits if it is time to, and takes a step of the jobs that are due.
+    /// One look of the sync loop: commits if it is time to, and takes a step of the jobs that are
+    /// due.
     pub(crate) fn turn(&self, turn: &mut Turn) -> Next {
         let rule = CloseRule::default();
         let open = self.core.txgs.gate.open_txg();
@@ -197,7 +206,8 @@ impl Syncer {
         }
     }
 
-    /// Makes everything done so far durable. For the sync task, and for create and export when it does not run.
+    /// Makes everything done so far durable. For the sync task, and for create and export when it
+    /// does not run.
     pub(crate) fn commit(&self) -> Result<()> {
         let _turn = self.core.sync_turn.lock();
         // Before anything is taken that it counts.
@@ -240,8 +250,9 @@ impl Syncer {
         Ok(())
     }
 
-    /// Closes the open txg: whoever holds the gate exclusively sees whole operations only. Heads are asked for in that moment, too: one
-    /// that was opened while others flushed ahead has operations of the txg that closes, and who waits for it waits for these.
+    /// Closes the open txg: whoever holds the gate exclusively sees whole operations only. Heads
+    /// are asked for in that moment, too: one that was opened while others flushed ahead has
+    /// operations of the txg that closes, and who waits for it waits for these.
     fn close_txg(&self) -> Result<Closed> {
         loop {
             for head in self.core.heads() {
@@ -262,9 +273,9 @@ impl Syncer {
         }
     }
 
-    /// Stores some content of the open txg that is not going to change, as far as one can tell, so that its commit has less to
-    /// do. True if there was some. Not in a world of one processor, whose order is
-    /// to be repeatable beside a task.
+    /// Stores some content of the open txg that is not going to change, as far as one can tell, so
+    /// that its commit has less to do. True if there was some. Not in a world of one processor,
+    /// whose order is to be repeatable beside a task.
     pub(crate) fn write_early(&self) -> bool {
         if self.core.env.tasks.is_concurrent() && self.core.env.tasks.parallelism() <= 1 {
             return false;
@@ -293,8 +304,9 @@ impl Syncer {
         self.core.space.device_counts().values().map(|counts| counts.read_bytes + counts.written_bytes).sum()
     }
 
-    /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have reserved or may still reserve
-    /// before it is committed. What `txg` needs of metadata is not taken off: the overhead of two is less than that of each.
+    /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have
+    /// reserved or may still reserve before it is committed. What `txg` needs of metadata is not
+    /// taken off: the overhead of two is less than that of each.
     fn promised_beside(&self, txg: Txg) -> u64 {
         let budget = &self.core.txgs.budget;
         let reserved = budget.reserved();
@@ -302,7 +314,8 @@ impl Syncer {
         budget.limits().space.max(need).saturating_sub(budget.reserved_in(txg).space)
     }
 
-    /// Divides among the datasets what this commit may free of what was cut or destroyed. [commit_room.2]
+    /// Divides among the datasets what this commit may free of what was cut or destroyed.
+    /// [commit_room.2]
     fn share_frees(&self, heads: &[Arc<Dataset>]) {
         let share = self.core.frees_max().div_ceil(heads.len().max(1));
         heads.iter().for_each(|head| head.set_frees_room(share));
@@ -332,8 +345,8 @@ impl Syncer {
         Ok(())
     }
 
-    /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once, so that the nodes to be
-    /// written are counted while it works.
+    /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once,
+    /// so that the nodes to be written are counted while it works.
     fn clean(&self, txg: Txg, elapsed_ns: u64) -> Result<()> {
         let geometry = self.core.space.geometry();
         let mut noted = Ok(());
@@ -351,7 +364,8 @@ impl Syncer {
     }
 
     fn write_txg(&self, txg: Txg, log: LogStart, heads: &[Arc<Dataset>]) -> Result<()> {
-        // Nothing is written for a pool that another daemon has taken over, not even where it seems free.
+        // Nothing is written for a pool that another daemon has taken over, not even where it seems
+        // free.
         self.core.check_anchor()?;
         let begun_ns = self.core.env.clock.monotonic_ns();
         self.core.syncing.store(txg.0, Ordering::Release);
@@ -371,7 +385,8 @@ impl Syncer {
             self.datasets.note_cells()?;
             self.datasets.take_asked(txg);
         }
-        // A snapshot may be destroyed at any moment of this: what was let go while it was there is in its cells before they are freed.
+        // A snapshot may be destroyed at any moment of this: what was let go while it was there is
+        // in its cells before they are freed.
         if self.datasets.free_dead()? {
             self.datasets.destroying.store(true, Ordering::Relaxed);
         }
@@ -403,7 +418,8 @@ impl Syncer {
         if !early && !hasty {
             self.flush_devices()?;
         }
-        // [commit.8] Labels that list fewer devices than the root before counts would make that root unreadable, so they wait for this one.
+        // [commit.8] Labels that list fewer devices than the root before counts would make that
+        //      root unreadable, so they wait for this one.
         let is_counted =
             state.last.as_ref().is_some_and(|last| last.devices as usize == self.devices.leaves().len());
         let given_up = self.devices.fault_given_up();

@@ -1,7 +1,8 @@
 //! What the pool can still place: the answer to every operation's question before it begins.
 //!
-//! The figures are those of the last commit, which is enough: what happened since is reserved [txg.3], and a
-//! reservation ends only with the commit that makes its real usage part of these figures.
+//! The figures are those of the last commit, which is enough: what happened since is reserved
+//! [txg.3], and a reservation ends only with the commit that makes its real usage part of these
+//! figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,8 +13,8 @@ use steadfast_txg::{AdmitKind, Cost, Room, Space, Verdict};
 
 use crate::core::events::Events;
 
-/// Looks without more capacity after which nobody waits any longer for segments to become wider. A victim that holds more than one commit copies takes
-/// a few.
+/// Looks without more capacity after which nobody waits any longer for segments to become wider. A
+/// victim that holds more than one commit copies takes a few.
 const WIDENING_LOOKS_MAX: u32 = 16;
 
 /// Figures of the last commit.
@@ -30,7 +31,8 @@ pub(crate) struct Admission {
     pub removes: AtomicU64,
     /// How many of them the last commit holds: what the others free is not in `live` yet.
     pub removes_committed: AtomicU64,
-    /// What the free slots surely take besides what the commit and the cleaner need, and what metadata comes to.
+    /// What the free slots surely take besides what the commit and the cleaner need, and what
+    /// metadata comes to.
     pub room: RwLock<CommitRoom>,
     /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
@@ -51,8 +53,9 @@ impl Admission {
         self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed)
     }
 
-    /// Takes in what may live at most now, and whether segments are to become wider. Whoever finds no room waits for that as long as it gets
-    /// on: in a group that has just got a larger device a large copy would end in the middle otherwise, though there is room for it.
+    /// Takes in what may live at most now, and whether segments are to become wider. Whoever finds
+    /// no room waits for that as long as it gets on: in a group that has just got a larger device a
+    /// large copy would end in the middle otherwise, though there is room for it.
     pub fn note_capacity(&self, capacity: u64, widens: bool) {
         self.capacity.store(capacity, Ordering::Relaxed);
         let looks = if !widens || capacity > self.widest.load(Ordering::Relaxed) {
@@ -94,8 +97,9 @@ impl Space for Admission {
                 self.live.load(Ordering::Relaxed).saturating_add(reserved.space)
                     > self.capacity.load(Ordering::Relaxed)
             }
-            // Deleting goes into the reserve: what it writes is small and what it frees comes back. But it writes first, so it
-            // waits for the commit of what was let in before, and for the cleaner while that gets on; never for more.
+            // Deleting goes into the reserve: what it writes is small and what it frees comes back.
+            // But it writes first, so it waits for the commit of what was let in before, and for
+            // the cleaner while that gets on; never for more.
             AdmitKind::Remove => {
                 let gets_on = !self.stalled.load(Ordering::Relaxed);
                 if need > room.removes && (others > 0 || gets_on) {
@@ -121,7 +125,8 @@ impl Space for Admission {
             (true, _) if self.freeing.load(Ordering::Relaxed) || self.widening.load(Ordering::Relaxed) => {
                 Verdict::AfterCleaning
             }
-            // What others reserved is a worst case, and what was deleted comes back: the commit will tell.
+            // What others reserved is a worst case, and what was deleted comes back: the commit
+            // will tell.
             (true, true) => Verdict::AfterCommit,
             (true, false) => self.refuse(),
         }

@@ -351,7 +351,8 @@ pub enum Error {
         /// No promise can be on it.
         empty: bool,
     },
-    /// The log cannot change its place while it keeps what file systems without a key were promised.
+    /// The log cannot change its place while it keeps what file systems without a key were
+    /// promised.
     #[error(
         "the intent log of pool '{pool}' still holds data of {datasets} file systems whose keys are not loaded"
     )]
@@ -783,7 +784,8 @@ pub enum Error {
         /// What was sent.
         name: String,
     },
-    /// Of what a bookmark had nobody knows which blocks are gone: it has no manifest, or is opened where it was received raw.
+    /// Of what a bookmark had nobody knows which blocks are gone: it has no manifest, or is opened
+    /// where it was received raw.
     #[error(
         "'{name}' cannot be sent raw from a bookmark: it has no manifest of its blocks; or it was received raw and would be sent decrypted"
     )]

@@ -1,5 +1,6 @@
-//! What happens to a pool that an operator wants to hear of: bad blocks, devices that fail, space that runs out,
-//! commits that take too long. Kept in memory until somebody takes them (`zpool events`); the oldest go first.
+//! What happens to a pool that an operator wants to hear of: bad blocks, devices that fail, space
+//! that runs out, commits that take too long. Kept in memory until somebody takes them
+//! (`zpool events`); the oldest go first.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -125,7 +126,8 @@ pub enum EventKind {
         /// What the system said.
         reason: String,
     },
-    /// A log device had lost groups of the log that another one of its mirror had; they were written to it.
+    /// A log device had lost groups of the log that another one of its mirror had; they were
+    /// written to it.
     LogMended {
         /// The device.
         path: String,

@@ -34,7 +34,8 @@ impl History {
 }
 
 impl Core {
-    /// Adds what the pool did to the internal history (`zpool history -i`); stored with the next commit.
+    /// Adds what the pool did to the internal history (`zpool history -i`); stored with the next
+    /// commit.
     pub(crate) fn note_done(&self, text: &str) {
         let txg = self.txgs.gate.open_txg();
         self.history.lock().add(self.now_ns(), txg, 0, true, &self.identity.host, text);

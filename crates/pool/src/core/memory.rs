@@ -24,14 +24,15 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Least sizes that make sense: below, a tree's path or a record does not stay while it is used.
+    /// Least sizes that make sense: below, a tree's path or a record does not stay while it is
+    /// used.
     pub const CACHE_BYTES_MIN: usize = 4 << 20;
     /// Least bytes of changes.
     pub const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
-    /// What suits a machine (or a group of processes) with `total` bytes of memory: a quarter for both caches, of which a
-    /// third for nodes, as a thousand small files need as many bytes of nodes as of content; and for changes 256 MiB, but
-    /// at most a sixteenth.
+    /// What suits a machine (or a group of processes) with `total` bytes of memory: a quarter for
+    /// both caches, of which a third for nodes, as a thousand small files need as many bytes of
+    /// nodes as of content; and for changes 256 MiB, but at most a sixteenth.
     #[must_use]
     pub fn of_machine(total: u64) -> Memory {
         let part = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::CACHE_BYTES_MIN);
@@ -67,7 +68,8 @@ impl Memory {
 /// Of the bytes set for content in memory, the part that is kept for it while it is not used.
 const SPARE_DIVISOR: usize = 16;
 
-/// Tells how much memory all pools of this process together may use: what they give back is kept for them up to a share of it.
+/// Tells how much memory all pools of this process together may use: what they give back is kept
+/// for them up to a share of it.
 pub fn keep_spare_memory(total: &Memory) {
     let dirty = usize::try_from(total.dirty_bytes_max).unwrap_or(usize::MAX);
     let content = total.block_cache_bytes.saturating_add(dirty);
@@ -107,7 +109,8 @@ pub struct MemoryUse {
 }
 
 impl Pool {
-    /// Changes what the pool may use. Caches shrink at once, changes that wait with the commits that follow.
+    /// Changes what the pool may use. Caches shrink at once, changes that wait with the commits
+    /// that follow.
     pub fn set_memory(&self, memory: Memory) {
         self.core.caches.nodes.set_bytes_max(memory.node_cache_bytes);
         self.core.caches.inodes.set_bytes_max(memory.inode_bytes());

@@ -14,7 +14,8 @@ use steadfast_refs::ddt::Wanted;
 const FORGET_LEAST: usize = 256;
 
 impl Core {
-    /// Counts the references that operations of the txg which was frozen made, before anything is let go. [ddt.2]
+    /// Counts the references that operations of the txg which was frozen made, before anything is
+    /// let go. [ddt.2]
     pub(crate) fn count_shares(&self, heads: &[Arc<steadfast_dataset::Dataset>]) {
         if self.references.is_enabled() {
             heads.iter().for_each(|head| head.share_frozen());

@@ -92,7 +92,8 @@ pub(crate) struct Caches {
     pub inodes: Arc<InodeRoom>,
 }
 
-/// The write throttle: how much a txg may hold (ZFS: `dirty_data_max`, but the bound on space follows the last commit).
+/// The write throttle: how much a txg may hold (ZFS: `dirty_data_max`, but the bound on space
+/// follows the last commit).
 pub(crate) struct Throttle {
     /// Bytes of the longest block.
     pub block_bytes_max: u32,
@@ -103,7 +104,8 @@ pub(crate) struct Throttle {
     pub need_thousandths: AtomicU64,
 }
 
-/// The bottom of an imported pool: what every room of it uses. It knows no device and no dataset; of datasets it asks [`DatasetView`].
+/// The bottom of an imported pool: what every room of it uses. It knows no device and no dataset;
+/// of datasets it asks [`DatasetView`].
 pub(crate) struct Core {
     pub env: Env,
     pub identity: Identity,
@@ -136,7 +138,8 @@ pub(crate) struct Core {
     pub view: OnceLock<Weak<dyn DatasetView>>,
 }
 
-/// Blocks that a commit frees of what was cut or destroyed however little room there is, if cleaning gives back none.
+/// Blocks that a commit frees of what was cut or destroyed however little room there is, if
+/// cleaning gives back none.
 pub(crate) const FREES_LEAST: usize = 16;
 
 impl Core {
@@ -212,7 +215,8 @@ impl Core {
 
     /// Room for blocks that can be admitted now, between two commits.
     pub fn commit_room(&self) -> CommitRoom {
-        // Each block that is written may have an item of its own, and each that is freed may take one along.
+        // Each block that is written may have an item of its own, and each that is freed may take
+        // one along.
         let has_items = self.references.may_have_rows() || self.manifests.any();
         self.space.commit_room(self.throttle.block_bytes_max).with_references(has_items)
     }
@@ -314,7 +318,8 @@ pub(crate) fn sealing_of(
     }
 }
 
-/// Suspends the pool if the work of this name panics: nobody would wake the threads that wait for a commit, or keep the promise.
+/// Suspends the pool if the work of this name panics: nobody would wake the threads that wait for a
+/// commit, or keep the promise.
 pub(crate) struct Watch<'a>(pub &'a Core, pub &'static str);
 
 impl Drop for Watch<'_> {

@@ -1,4 +1,5 @@
-//! What rooms below the datasets may ask of them: names, open heads, and what reads a block. The datasets implement it.
+//! What rooms below the datasets may ask of them: names, open heads, and what reads a block. The
+//! datasets implement it.
 
 use std::sync::Arc;
 

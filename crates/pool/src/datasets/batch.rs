@@ -44,7 +44,8 @@ impl Batch {
         self.bound();
     }
 
-    /// A block of the target, of which it is known whether it is as old as the base. It is younger if any reference to it is.
+    /// A block of the target, of which it is known whether it is as old as the base. It is younger
+    /// if any reference to it is.
     pub fn add_told(&mut self, after: Option<Place>, pointer: &BlockPointer, is_old: bool) {
         let place = place_of(&pointer.stamp);
         if after.is_some_and(|after| place <= after) || self.end.is_some_and(|end| place >= end) {

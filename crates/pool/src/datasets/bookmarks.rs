@@ -1,4 +1,5 @@
-//! Bookmarks: what is left of a snapshot that is only to be named, as the point from which a stream goes on. They keep no block.
+//! Bookmarks: what is left of a snapshot that is only to be named, as the point from which a stream
+//! goes on. They keep no block.
 
 use crate::datasets::state::Datasets;
 
@@ -32,7 +33,8 @@ impl Table {
 }
 
 impl Datasets {
-    /// Makes a bookmark (what follows the `#`) of a snapshot, or of another bookmark, given by its full name. Durable when it returns.
+    /// Makes a bookmark (what follows the `#`) of a snapshot, or of another bookmark, given by its
+    /// full name. Durable when it returns.
     pub fn add_bookmark(&self, of: &str, name: &str) -> Result<()> {
         self.core.check_writable()?;
         self.core.need_feature(crate::datasets::snapshots::FEATURE)?;

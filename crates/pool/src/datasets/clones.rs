@@ -1,26 +1,34 @@
-//! Clones, and what makes the origin of a clone the clone. `docs/decisions/0090-snapshots.md`, `0091-clones.md`.
+//! Clones, and what makes the origin of a clone the clone. `docs/decisions/0090-snapshots.md`,
+//! `0091-clones.md`.
 //!
-//! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. What was born by then is the origin's: a clone reads it,
-//! with its own copy of the master key and under the number of its origin's family, and never frees it (`deadlist.rs`).
+//! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. What was born
+//! by then is the origin's: a clone reads it, with its own copy of the master key and under the
+//! number of its origin's family, and never frees it (`deadlist.rs`).
 //!
 //! ## Definitions
-//! A clone C of the snapshot S of O; N is the snapshot of O after S, or its head. The *trunk* is what O and C have in common: the
-//! snapshots up to S, and the cells (L, B) of O with L < S, which name what was let go before S was taken.
+//! A clone C of the snapshot S of O; N is the snapshot of O after S, or its head. The *trunk* is
+//! what O and C have in common: the snapshots up to S, and the cells (L, B) of O with L < S, which
+//! name what was let go before S was taken.
 //!
 //! ## What a promotion moves
-//! The trunk, to C. All other cells stay where they are, for what O let go since S stays what O let go since S. But whose blocks
-//! they name changes: those of O with B < S become shadows, and the shadows of C with B < S, as far as they are not older than
-//! O's own origin, are C's to keep. So rows change, and a promotion costs the items of the trunk.
+//! The trunk, to C. All other cells stay where they are, for what O let go since S stays what O let
+//! go since S. But whose blocks they name changes: those of O with B < S become shadows, and the
+//! shadows of C with B < S, as far as they are not older than O's own origin, are C's to keep. So
+//! rows change, and a promotion costs the items of the trunk.
 //!
 //! ## Invariants
-//! [clone.1] All that a dataset's own snapshots have is older than its head, and all that it shares with its origin is not younger than that:
-//!      its own snapshots are younger than its base.                                               checked: import, `inspect check`
-//! [clone.2] A snapshot with clones is not destroyed.                                            `destroy_snapshots`, `check_destroy`, of what stays
-//! [clone.3] Relatives are sealed under one number, with one master key, into segments of one owner, and order directories by one
-//!      seed.                                                                                      checked: import, `inspect check`
+//! [clone.1] All that a dataset's own snapshots have is older than its head, and all that it shares
+//!      with its origin is not younger than that: its own snapshots are younger than its base.
+//!      checked: import, `inspect check`
+//! [clone.2] A snapshot with clones is not destroyed.
+//!      `destroy_snapshots`, `check_destroy`, of what stays
+//! [clone.3] Relatives are sealed under one number, with one master key, into segments of one
+//!      owner, and order directories by one seed.
+//!      checked: import, `inspect check`
 //!
 //! ## What a crash does
-//! Each of these verbs is rows and items of one commit, which no commit sees a part of: `sync_turn`.
+//! Each of these verbs is rows and items of one commit, which no commit sees a part of:
+//! `sync_turn`.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
@@ -249,7 +257,8 @@ impl Datasets {
         Ok(id)
     }
 
-    /// Makes a clone what its origin's dataset was, and that dataset the clone. Durable when it returns.
+    /// Makes a clone what its origin's dataset was, and that dataset the clone. Durable when it
+    /// returns.
     pub fn promote(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         self.core.commit_changes()?;
@@ -313,7 +322,8 @@ impl Datasets {
             let runs = self.runs_of_cell(of, id)?;
             trunk.push((id, cell, runs));
         }
-        // What each line let go of the origin, and of what the origin's dataset is itself a clone of.
+        // What each line let go of the origin, and of what the origin's dataset is itself a clone
+        // of.
         let (mut left, mut older) = ([Sum::default(); 2], Sum::default());
         for (line, id) in [of, clone].into_iter().enumerate() {
             self.visit_cells(id, txg..Txg(u64::MAX), Txg(0)..txg, |cell, sum| {
@@ -407,7 +417,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// A snapshot that was to go when nothing keeps it goes, if nothing does any more. Under `figures`.
+    /// A snapshot that was to go when nothing keeps it goes, if nothing does any more. Under
+    /// `figures`.
     pub(crate) fn release_origin(&self, table: &mut Table, number: DatasetId) -> Result<()> {
         let is_it = |(_, snapshot): &(&Txg, &Snapshot)| snapshot.row.number == number;
         let found = table.iter_all().find_map(|(of, entry)| {
@@ -422,7 +433,8 @@ impl Datasets {
         }
     }
 
-    /// Refuses to destroy clones with which a snapshot goes that is sent, or upon which something is received [receive.3].
+    /// Refuses to destroy clones with which a snapshot goes that is sent, or upon which something
+    /// is received [receive.3].
     pub(crate) fn check_origins(&self, table: &Table, clones: &[DatasetId]) -> Result<()> {
         for clone in clones {
             let Some((of, txg)) = table.origin_of(*clone) else { continue };
@@ -500,7 +512,8 @@ fn unrelated(entry: &Entry, of: &Entry, txg: Txg) -> Option<&'static str> {
     tests.into_iter().find_map(|(wrong, reason)| wrong.then_some(reason))
 }
 
-/// Makes `to` the encryption root of all that `from` is the root of. User key and master keys stay, so nothing is wrapped anew.
+/// Makes `to` the encryption root of all that `from` is the root of. User key and master keys stay,
+/// so nothing is wrapped anew.
 fn hand_over_root(table: &mut Table, from: DatasetId, to: DatasetId) {
     let user = table.get_mut(from).and_then(|entry| entry.keys.as_mut()?.user.take());
     for id in table.keyed_by(from) {

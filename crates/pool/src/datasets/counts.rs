@@ -1,4 +1,5 @@
-//! How many datasets and snapshots there may be at a place and below it: `filesystem_limit` and `snapshot_limit`.
+//! How many datasets and snapshots there may be at a place and below it: `filesystem_limit` and
+//! `snapshot_limit`.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
@@ -9,7 +10,8 @@ use crate::core::error::{Error, Result};
 use crate::datasets::table::Table;
 
 impl Datasets {
-    /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit would be passed.
+    /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit
+    /// would be passed.
     pub(crate) fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
         let table = self.table.read();
         let more = 1 + moved.map_or(0, |id| table.descendants(id).len() as u64);
@@ -26,8 +28,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Refuses so many snapshots more of datasets where a limit would be passed, at them or above them. Datasets in `already` count
-    /// them now.
+    /// Refuses so many snapshots more of datasets where a limit would be passed, at them or above
+    /// them. Datasets in `already` count them now.
     pub(crate) fn check_snapshot_limits(
         &self,
         table: &Table,

@@ -86,7 +86,8 @@ pub struct DatasetInfo {
     pub encryption_root: Option<String>,
     /// True if encrypted and the key is loaded.
     pub key_loaded: bool,
-    /// It was received raw: sealed blocks of another pool, which can be read with their key and not be changed.
+    /// It was received raw: sealed blocks of another pool, which can be read with their key and not
+    /// be changed.
     pub raw: bool,
     /// Full name of the snapshot that it is a clone of, if it is one.
     pub origin: Option<String>,
@@ -217,8 +218,8 @@ impl Datasets {
         compression_of(value.as_deref().unwrap_or("on"))
     }
 
-    /// Refuses values that ask for a feature which the pool does not use: to look for content where there is nowhere to note it, and
-    /// a compression that who reads the pool need not know.
+    /// Refuses values that ask for a feature which the pool does not use: to look for content where
+    /// there is nowhere to note it, and a compression that who reads the pool need not know.
     pub(crate) fn check_values<'v>(
         &self,
         values: impl IntoIterator<Item = (&'v str, &'v str)>,
@@ -340,8 +341,8 @@ impl Datasets {
         self.blocks_of(row, None, CompressionSetting::Off, &Arc::default(), &[])
     }
 
-    /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is stored once, and how large what goes to special
-    /// groups is.
+    /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is
+    /// stored once, and how large what goes to special groups is.
     fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
@@ -400,7 +401,8 @@ impl Datasets {
         Ok(head)
     }
 
-    /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and its key not unloaded.
+    /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and
+    /// its key not unloaded.
     pub fn open_dataset(self: &Arc<Datasets>, name: &str) -> Result<DatasetHandle> {
         let id = self.table.read().find(name)?;
         self.use_dataset(id)
@@ -457,8 +459,8 @@ impl Datasets {
             let root = entry.row.encryption.as_ref()?.root;
             Some(root)
         });
-        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's. What a raw one holds is sealed
-        // already.
+        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's.
+        // What a raw one holds is sealed already.
         let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw) };
         let (encryption, keys) = match root {
             None => (None, None),
@@ -507,7 +509,8 @@ impl Datasets {
         entry.receiving = receiving;
         {
             let mut table = self.table.write();
-            // [destroy.2] Its parent, which gives it the owner of its segments, may have been destroyed since it was found.
+            // [destroy.2] Its parent, which gives it the owner of its segments, may have been
+            //      destroyed since it was found.
             if id != ROOT && table.get(parent).is_none_or(|entry| entry.row.destroying) {
                 return Err(Error::NoParent { parent: table.full_name(parent) });
             }
@@ -556,8 +559,8 @@ impl Datasets {
         loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })
     }
 
-    /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is encrypted in any
-    /// case. Durable when it returns.
+    /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is
+    /// encrypted in any case. Durable when it returns.
     pub fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
         self.create_with(name, props, key, None)
     }
@@ -606,7 +609,8 @@ impl Datasets {
         Ok((parent, last))
     }
 
-    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
+    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable
+    /// when it returns.
     pub fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
@@ -684,7 +688,8 @@ impl Datasets {
     }
 }
 
-/// Properties that hold for good: what is made below or as a clone has them from the first, and keeps them wherever it is moved.
+/// Properties that hold for good: what is made below or as a clone has them from the first, and
+/// keeps them wherever it is moved.
 const FIXED: &[&str] = &["utf8only"];
 
 /// What is set of something new, with what it takes over for good from what it is made below or of.

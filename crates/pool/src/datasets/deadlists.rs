@@ -23,7 +23,8 @@ struct Room {
 }
 
 impl Datasets {
-    /// Visits the cells of a dataset in rectangles of txgs, in order, until `visit` says no. Costs a seek for each first txg.
+    /// Visits the cells of a dataset in rectangles of txgs, in order, until `visit` says no. Costs
+    /// a seek for each first txg.
     pub(crate) fn visit_cells(
         &self,
         id: DatasetId,
@@ -108,7 +109,8 @@ impl Datasets {
         sum
     }
 
-    /// Adds places to a cell: its last run is filled up first, so that a cell is as short as it can be.
+    /// Adds places to a cell: its last run is filled up first, so that a cell is as short as it can
+    /// be.
     pub(crate) fn put(&self, id: DatasetId, cell: CellId, mut places: &[CellPlace], more: Sum) -> Result<()> {
         let corrupt = |what, error| self.core.corrupt(&self.core.name(), what, error);
         let key = MetaKey::Cell(id, cell).encode();
@@ -139,7 +141,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Frees what no snapshot holds any more, a bounded part in each commit. True if there is more to do. Sync context.
+    /// Frees what no snapshot holds any more, a bounded part in each commit. True if there is more
+    /// to do. Sync context.
     pub(crate) fn free_dead(&self) -> Result<bool> {
         let work: Vec<(DatasetId, Txg, Txg)> = {
             let table = self.table.read();

@@ -1,21 +1,26 @@
 //! Destroying datasets, several at once. `docs/decisions/0121-destroying-without-keys.md`.
 //!
 //! ## How blocks go
-//! A dataset's trees are read and its blocks freed, a bounded part in each commit; what a clone has of its own goes into a cell first,
-//! when it is destroyed. Blocks of an encrypted dataset lie in segments of an *owner*, beside those of nobody else. When all datasets
-//! whose blocks lie there are destroyed the segments are dropped: no block is looked at, and no key is needed (decision 0003). Rows
-//! tell it: all of the owner are being destroyed.
+//! A dataset's trees are read and its blocks freed, a bounded part in each commit; what a clone has
+//! of its own goes into a cell first, when it is destroyed. Blocks of an encrypted dataset lie in
+//! segments of an *owner*, beside those of nobody else. When all datasets whose blocks lie there
+//! are destroyed the segments are dropped: no block is looked at, and no key is needed (decision
+//! 0003). Rows tell it: all of the owner are being destroyed.
 //!
 //! ## Invariants
-//! [destroy.1] What is destroyed together is so from one commit on.                                    `destroy_all`: one hold of the table
-//! [destroy.2] A clone is emptied unread only with all of its owner, and that owner is given to nobody any more: the dataset that gives it,
-//!      whose number it is, is gone or goes.                                                    `Doomed::of`, `add_with`
-//! [destroy.3] An owner's segments are dropped when all its datasets are being destroyed and none has a cell that is to be freed; none of
-//!      their rows goes before.                                                                 `drop_owners`, `destroy_step`
+//! [destroy.1] What is destroyed together is so from one commit on.
+//!      `destroy_all`: one hold of the table
+//! [destroy.2] A clone is emptied unread only with all of its owner, and that owner is given to
+//!      nobody any more: the dataset that gives it, whose number it is, is gone or goes.
+//!      `Doomed::of`, `add_with`
+//! [destroy.3] An owner's segments are dropped when all its datasets are being destroyed and none
+//!      has a cell that is to be freed; none of their rows goes before.
+//!      `drop_owners`, `destroy_step`
 //!
 //! ## What a crash does
-//! Before the commit of [destroy.1] all of them are there. After it rows say that they are being destroyed, and each import goes on from
-//! there. Segments and what rows say of them change in one commit; dropping an owner again finds nothing.
+//! Before the commit of [destroy.1] all of them are there. After it rows say that they are being
+//! destroyed, and each import goes on from there. Segments and what rows say of them change in one
+//! commit; dropping an owner again finds nothing.
 
 use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,8 +197,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Refuses to destroy datasets together, with their snapshots, if one of them could not be: a key is missing, or something keeps it.
-    /// Whether they are mounted is not looked at.
+    /// Refuses to destroy datasets together, with their snapshots, if one of them could not be: a
+    /// key is missing, or something keeps it. Whether they are mounted is not looked at.
     pub fn check_destroy_all(&self, names: &[String]) -> Result<()> {
         let table = self.table.read();
         let doomed = Doomed::of(&table, names)?;
@@ -213,7 +218,8 @@ impl Datasets {
         self.check_origins(&table, &doomed.ids.iter().copied().collect::<Vec<_>>())
     }
 
-    /// Destroys a dataset without children and snapshots that nobody uses. Its space comes back in the background.
+    /// Destroys a dataset without children and snapshots that nobody uses. Its space comes back in
+    /// the background.
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         self.destroy_named(&[name.to_owned()], false)
     }
@@ -223,14 +229,15 @@ impl Datasets {
         self.destroy_named(&[name.to_owned()], true)
     }
 
-    /// Destroys datasets that nobody uses with all their snapshots, all or none, in one step. Refused if another dataset depends on one of
-    /// them. A key is needed only of datasets that share segments with datasets that stay. Their space comes back in the background.
+    /// Destroys datasets that nobody uses with all their snapshots, all or none, in one step.
+    /// Refused if another dataset depends on one of them. A key is needed only of datasets that
+    /// share segments with datasets that stay. Their space comes back in the background.
     pub fn destroy_all(&self, names: &[String]) -> Result<()> {
         self.destroy_named(names, true)
     }
 
-    /// `zfs destroy`: datasets are gone at once, all or none, with their snapshots if that is wanted, and their blocks are freed in the
-    /// background. Durable when it returns. [destroy.1]
+    /// `zfs destroy`: datasets are gone at once, all or none, with their snapshots if that is
+    /// wanted, and their blocks are freed in the background. Durable when it returns. [destroy.1]
     fn destroy_named(&self, names: &[String], snapshots: bool) -> Result<()> {
         self.core.check_writable()?;
         if names.is_empty() {
@@ -258,7 +265,8 @@ impl Datasets {
         self.check_origins(table, &doomed.ids.iter().copied().collect::<Vec<_>>())
     }
 
-    /// The change itself. False if something has to be opened or committed first, which others may undo until then.
+    /// The change itself. False if something has to be opened or committed first, which others may
+    /// undo until then.
     fn destroy_now(&self, names: &[String], snapshots: bool) -> Result<bool> {
         let (unopened, between) = {
             let table = self.table.read();
@@ -346,8 +354,9 @@ impl Datasets {
         Ok(Emptying { id, own, foreign })
     }
 
-    /// Takes everything from a clone that is to be destroyed: what it has of its own goes into a cell that nobody holds, and what it
-    /// shares is left alone. What is left of it is a row with dead ranges. Costs what is its own, not what it shares.
+    /// Takes everything from a clone that is to be destroyed: what it has of its own goes into a
+    /// cell that nobody holds, and what it shares is left alone. What is left of it is a row with
+    /// dead ranges. Costs what is its own, not what it shares.
     fn empty(&self, table: &mut Table, clone: Emptying) -> Result<()> {
         let Emptying { id, own, foreign } = clone;
         let txgs: Vec<Txg> = table.get(id).expect("looked at just now").snapshots.keys().copied().collect();
@@ -369,7 +378,8 @@ impl Datasets {
         self.release_origin(table, number)
     }
 
-    /// Takes everything from what was kept of a snapshot that broke off: its blocks go with their segments.
+    /// Takes everything from what was kept of a snapshot that broke off: its blocks go with their
+    /// segments.
     fn forget(&self, table: &mut Table, kept: Emptying) -> Result<()> {
         let Emptying { id, foreign, .. } = kept;
         self.remove_cells(id, &foreign)?;
@@ -393,7 +403,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Drops the segments of owners that nobody has any more. Gives these owners. Sync context. [destroy.3]
+    /// Drops the segments of owners that nobody has any more. Gives these owners. Sync context.
+    /// [destroy.3]
     fn drop_owners(&self) -> Result<BTreeSet<DatasetId>> {
         let owners = self.table.read().doomed_owners();
         for (owner, ids) in &owners {
@@ -417,7 +428,8 @@ impl Datasets {
         Ok(owners.into_keys().collect())
     }
 
-    /// Frees blocks of datasets that are being destroyed, a bounded number in each commit. Sync context.
+    /// Frees blocks of datasets that are being destroyed, a bounded number in each commit. Sync
+    /// context.
     pub(crate) fn destroy_step(&self, txg: Txg) -> Result<()> {
         let owners = self.drop_owners()?;
         let doomed: Vec<DatasetId> =
@@ -427,8 +439,8 @@ impl Datasets {
             self.core.health.changed.store(true, Ordering::Release);
             let (by_owner, head) = {
                 let table = self.table.read();
-                // A row outlives those below it, and those that take their key from it: import joins every row to the root
-                // dataset by its parents, and to its encryption root.
+                // A row outlives those below it, and those that take their key from it: import
+                // joins every row to the root dataset by its parents, and to its encryption root.
                 let needs = |(other, entry): (DatasetId, &Entry)| {
                     entry.row.parent == id || other != id && table.encryption_root(other) == Some(id)
                 };
@@ -485,7 +497,8 @@ fn take_trees(entry: &mut Entry) {
     (row.destroying, entry.row_dirty) = (true, true);
 }
 
-/// Refuses to destroy what has to be read and cannot be: its key is not loaded, and its blocks lie beside those of others.
+/// Refuses to destroy what has to be read and cannot be: its key is not loaded, and its blocks lie
+/// beside those of others.
 fn check_keys(table: &Table, doomed: &Doomed) -> Result<()> {
     for (id, name) in &doomed.names {
         let entry = table.get(*id).expect("just found");

@@ -1,7 +1,8 @@
 //! What changed between a snapshot and a later one, or its dataset, file by file.
 //!
-//! Found by the walk that increments are made of (`differ`): names and inodes that differ, without looking at content. A file is named
-//! by the links that it has, so moving it is told as what it is.
+//! Found by the walk that increments are made of (`differ`): names and inodes that differ, without
+//! looking at content. A file is named by the links that it has, so moving it is told as what it
+//! is.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
@@ -35,7 +36,8 @@ pub enum ChangeKind {
 pub struct FileChange {
     /// How.
     pub kind: ChangeKind,
-    /// Its path below the root of the file system, without a leading slash: the old one, unless it is new.
+    /// Its path below the root of the file system, without a leading slash: the old one, unless it
+    /// is new.
     pub path: Vec<u8>,
     /// Its new path, if it has another one.
     pub to: Option<Vec<u8>>,
@@ -87,7 +89,8 @@ impl Moment {
 }
 
 impl Datasets {
-    /// What changed from a snapshot to a later one of the same dataset, or to the dataset now, by path.
+    /// What changed from a snapshot to a later one of the same dataset, or to the dataset now, by
+    /// path.
     pub fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
         let (id, mut before) = self.moment(base)?;
         let (other, mut after) = self.moment(target)?;
@@ -172,7 +175,8 @@ impl Datasets {
         for link in gained {
             changes.push(change(ChangeKind::Added, after.path(link)?, None));
         }
-        // Reading is no change, nor is being stored in another way; what only moved has another ctime too.
+        // Reading is no change, nor is being stored in another way; what only moved has another
+        // ctime too.
         let same = |old: InodeRecord, new: InodeRecord| {
             let moved = !changes.is_empty();
             let ctime = if moved { new.ctime } else { old.ctime };

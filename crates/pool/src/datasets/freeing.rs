@@ -1,8 +1,9 @@
 //! What was deleted and is not given back yet, told at any moment.
 //!
-//! A commit takes what deletions owe out of the places where it is counted, frees as much of it as it may, and puts the rest
-//! back. Whoever counts in between finds nothing owed. So a commit says before it begins what there was, and that holds until
-//! its end; who counts while one begins or ends counts again.
+//! A commit takes what deletions owe out of the places where it is counted, frees as much of it as
+//! it may, and puts the rest back. Whoever counts in between finds nothing owed. So a commit says
+//! before it begins what there was, and that holds until its end; who counts while one begins or
+//! ends counts again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,8 +31,8 @@ impl Freeing {
         Turn(self)
     }
 
-    /// Asks something that must not see a part of a commit. `None` if one was under way meanwhile: ask
-    /// again, under the commit's own lock.
+    /// Asks something that must not see a part of a commit. `None` if one was under way meanwhile:
+    /// ask again, under the commit's own lock.
     pub fn between_commits<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
         let before = self.turns.load(Ordering::SeqCst);
         if !before.is_multiple_of(2) {
@@ -41,7 +42,8 @@ impl Freeing {
         (self.turns.load(Ordering::SeqCst) == before).then_some(answer)
     }
 
-    /// What `count` finds, and at least 1 while a commit is under way that may have taken something from where it looks.
+    /// What `count` finds, and at least 1 while a commit is under way that may have taken something
+    /// from where it looks.
     pub fn told(&self, count: impl Fn() -> u64) -> u64 {
         let mut most = 0;
         for _ in 0..COUNTS_MAX {

@@ -1,4 +1,5 @@
-//! Holds: tags that keep a snapshot from being destroyed; and new names and properties for snapshots.
+//! Holds: tags that keep a snapshot from being destroyed; and new names and properties for
+//! snapshots.
 
 use crate::datasets::state::Datasets;
 use steadfast_format::{MetaKey, Txg, meta_keys};
@@ -107,7 +108,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it returns.
+    /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it
+    /// returns.
     pub fn set_snapshot_properties(&self, names: &[String], edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
@@ -130,8 +132,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// A property of snapshots goes back to what was received of it, or to what their datasets have; all or none. Durable when it
-    /// returns.
+    /// A property of snapshots goes back to what was received of it, or to what their datasets
+    /// have; all or none. Durable when it returns.
     pub fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
         self.core.check_writable()?;
         self.edit_snapshots(names, |snapshot| {
@@ -142,7 +144,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Does something to the rows of snapshots, which the next commit stores; to none of them if one is not there.
+    /// Does something to the rows of snapshots, which the next commit stores; to none of them if
+    /// one is not there.
     fn edit_snapshots(&self, names: &[String], edit: impl Fn(&mut Snapshot)) -> Result<()> {
         let mut table = self.table.write();
         let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
@@ -154,7 +157,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Full names of the snapshots of a dataset on which a property of users is set, or was received.
+    /// Full names of the snapshots of a dataset on which a property of users is set, or was
+    /// received.
     pub fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
         let table = self.table.read();
         let id = table.find(dataset)?;
@@ -184,7 +188,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Notes that snapshots go when nothing keeps them any more; those that nothing keeps go at once. Under `figures`.
+    /// Notes that snapshots go when nothing keeps them any more; those that nothing keeps go at
+    /// once. Under `figures`.
     pub(crate) fn defer(
         &self,
         table: &mut crate::datasets::table::Table,

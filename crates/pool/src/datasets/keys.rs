@@ -25,7 +25,8 @@ pub(crate) fn pool_wrap_aad(pool: PoolGuid) -> Vec<u8> {
     aad
 }
 
-/// Unwraps a master key with a secret as the operator gave it. Costs one key derivation if it is a passphrase.
+/// Unwraps a master key with a secret as the operator gave it. Costs one key derivation if it is a
+/// passphrase.
 pub(crate) fn unwrap(
     name: &str,
     secret: &[u8],
@@ -180,8 +181,9 @@ impl Datasets {
         Ok(())
     }
 
-    /// Gives a dataset another user key (`Some`), or the one of the encryption root above it (`None`). Its key must be
-    /// loaded. Datasets below that take their key from the same place follow. Durable when it returns.
+    /// Gives a dataset another user key (`Some`), or the one of the encryption root above it
+    /// (`None`). Its key must be loaded. Datasets below that take their key from the same place
+    /// follow. Durable when it returns.
     pub fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;
@@ -235,8 +237,8 @@ impl Datasets {
         if id == ROOT
             && let Some(sealing) = &self.core.sealing
         {
-            // The pool's own key after the rows: the labels are not part of a commit. Import says what a crash between
-            // the two means.
+            // The pool's own key after the rows: the labels are not part of a commit. Import says
+            // what a crash between the two means.
             let turn = self.core.sync_turn.lock();
             let aad = pool_wrap_aad(self.core.identity.guid);
             let wrapped = steadfast_crypto::wrap(&user, sealing.keys.master(), &aad, &random);
@@ -250,8 +252,9 @@ impl Datasets {
             let written = self.devices.write_labels(PoolState::Active, self.core.txgs.commits.committed());
             drop(turn);
             if written.is_err() {
-                // The rows have the new key. As long as a label has the old one, that opens the pool: commits give up what stood in the
-                // way, if the pool does without it, and write them all.
+                // The rows have the new key. As long as a label has the old one, that opens the
+                // pool: commits give up what stood in the way, if the pool does without it, and
+                // write them all.
                 self.core.commit_state.lock().labels_dirty = true;
                 self.zil.settle_labels()?;
             }

@@ -46,7 +46,8 @@ impl Datasets {
         self.written(table, id).map_or(0, |written| own.referenced.saturating_sub(written))
     }
 
-    /// Refuses snapshots that a commit is about to take where what is reserved would not fit beside them. Sync context, under `figures`.
+    /// Refuses snapshots that a commit is about to take where what is reserved would not fit beside
+    /// them. Sync context, under `figures`.
     pub(crate) fn check_reserved(&self, table: &Table, txg: Txg, of: &[(DatasetId, String)]) -> Result<()> {
         let reserves =
             |id: &DatasetId| table.get(*id).is_some_and(|entry| Limits::of(&entry.props).refreservation > 0);

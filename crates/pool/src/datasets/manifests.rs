@@ -95,7 +95,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// What is listed of a snapshot, if its dataset has a manifest. `mark`: all of it is asked for, and which of it is younger than that.
+    /// What is listed of a snapshot, if its dataset has a manifest. `mark`: all of it is asked for,
+    /// and which of it is younger than that.
     pub(crate) fn manifest_of(
         &self,
         id: DatasetId,
@@ -148,10 +149,11 @@ impl Datasets {
         Ok(())
     }
 
-    /// The blocks behind a place, as many as are taken at once: those of the target, and with a base those that only the base has.
+    /// The blocks behind a place, as many as are taken at once: those of the target, and with a
+    /// base those that only the base has.
     pub(crate) fn listed_batch(&self, listed: &Listed, after: Option<Place>) -> Result<Batch> {
-        // A commit frees what a cell let go: in the midst of one a block could be found in a cell and
-        // its other reference be gone. A promotion gives cells to others.
+        // A commit frees what a cell let go: in the midst of one a block could be found in a cell
+        // and its other reference be gone. A promotion gives cells to others.
         let all = Txg(0)..listed.target;
         let lines = self.lines(listed.id, &all);
         let at_rest = self.freeing.between_commits(|| self.listed_batch_once(listed, after));

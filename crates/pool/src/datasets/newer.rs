@@ -1,5 +1,6 @@
-//! What a tree holds that was born after some txg, found without reading the rest: a node is never older than what it leads to, so
-//! what was born by then hangs below nodes that were, and these are skipped. Costs what changed.
+//! What a tree holds that was born after some txg, found without reading the rest: a node is never
+//! older than what it leads to, so what was born by then hangs below nodes that were, and these are
+//! skipped. Costs what changed.
 
 use steadfast_dataset::Blocks;
 use steadfast_format::extent::Extent;
@@ -10,7 +11,8 @@ use steadfast_format::{BlockKind, BlockPointer, Txg};
 use crate::core::error::{Error, Result};
 use steadfast_refs::blocks::DatasetBlocks;
 
-/// Visits the blocks of one tree, content included, that were born after `since`: each node before what it leads to.
+/// Visits the blocks of one tree, content included, that were born after `since`: each node before
+/// what it leads to.
 pub(crate) fn visit(
     blocks: &DatasetBlocks,
     root: Option<BlockPointer>,

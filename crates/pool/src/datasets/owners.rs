@@ -1,4 +1,5 @@
-//! Users and groups of a dataset: what they take up, and their quotas, which are properties (`userquota@1000`).
+//! Users and groups of a dataset: what they take up, and their quotas, which are properties
+//! (`userquota@1000`).
 
 use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, HashMap};

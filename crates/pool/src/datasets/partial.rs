@@ -1,4 +1,5 @@
-//! Receiving: hidden datasets, what is kept of them when a stream breaks off, and how they go (`receive.rs`).
+//! Receiving: hidden datasets, what is kept of them when a stream breaks off, and how they go
+//! (`receive.rs`).
 
 use crate::datasets::receiving::Receiving;
 use crate::datasets::state::Datasets;
@@ -31,7 +32,8 @@ impl Entry {
         self.receiving.is_some()
     }
 
-    /// True while somebody receives into it. He writes through what is open now: what is opened anew does not have all of it.
+    /// True while somebody receives into it. He writes through what is open now: what is opened
+    /// anew does not have all of it.
     pub fn is_arriving(&self) -> bool {
         self.receiving.as_ref().is_some_and(|receiving| receiving.active)
     }
@@ -54,8 +56,8 @@ impl Table {
         self.iter_all().filter(|(_, entry)| is_of(entry)).map(|(id, _)| id).collect()
     }
 
-    /// Refuses to destroy a dataset for which, or below which, somebody has begun to receive something since that was given up.
-    /// What goes with it is not meant.
+    /// Refuses to destroy a dataset for which, or below which, somebody has begun to receive
+    /// something since that was given up. What goes with it is not meant.
     pub(crate) fn check_no_hidden(&self, id: DatasetId, going: &[DatasetId]) -> Result<()> {
         match self.hidden_of(id).iter().all(|hidden| going.contains(hidden)) {
             true => Ok(()),
@@ -120,8 +122,8 @@ impl Datasets {
         Ok((hidden, pin))
     }
 
-    /// Opens what somebody has begun to receive into. Into what cannot be opened nobody receives: it can be gone on with, or given up,
-    /// as soon as it can.
+    /// Opens what somebody has begun to receive into. Into what cannot be opened nobody receives:
+    /// it can be gone on with, or given up, as soon as it can.
     pub(crate) fn open_to_receive(&self, hidden: DatasetId) -> Result<()> {
         let opened = self.open_head(hidden);
         if opened.is_err()
@@ -133,7 +135,8 @@ impl Datasets {
         opened.map(drop)
     }
 
-    /// Frees what was received into a hidden dataset. Durable when it returns; its space comes back in the background.
+    /// Frees what was received into a hidden dataset. Durable when it returns; its space comes back
+    /// in the background.
     pub(crate) fn discard(&self, hidden: DatasetId) -> Result<()> {
         let (base, alone) = {
             let table = self.table.read();
@@ -158,7 +161,8 @@ impl Datasets {
             let name = table.full_name(hidden);
             let Some(entry) = table.get_mut(hidden) else { return Ok(()) };
             match &entry.receiving {
-                // Somebody else gave it up meanwhile: the cells that it has by now are what is to be freed of it.
+                // Somebody else gave it up meanwhile: the cells that it has by now are what is to
+                // be freed of it.
                 None => return Ok(()),
                 // Or goes on with it.
                 Some(receiving) if receiving.active => return Err(Error::ReceiveActive { name }),
@@ -186,7 +190,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// A hidden dataset that began as a snapshot is empty: what it wrote is dead, and what it let go lives on in the snapshot.
+    /// A hidden dataset that began as a snapshot is empty: what it wrote is dead, and what it let
+    /// go lives on in the snapshot.
     pub(crate) fn forget_shared(&self, entry: &mut Entry, base: Txg) -> Result<()> {
         let id = entry.row.id;
         let open = entry.open.take().ok_or_else(|| Error::BadDataset {
@@ -244,7 +249,8 @@ impl Datasets {
         Some(Partial { guid: row.guid, base, position, raw: entry.row.raw, packed: row.packed })
     }
 
-    /// Names of file systems that are not there yet, and of which a receive that broke off has left something.
+    /// Names of file systems that are not there yet, and of which a receive that broke off has left
+    /// something.
     #[must_use]
     pub fn unfinished(&self) -> Vec<String> {
         let table = self.table.read();
@@ -276,7 +282,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Frees what was kept for a dataset, or below it, that is about to be destroyed, but for what goes with it.
+    /// Frees what was kept for a dataset, or below it, that is about to be destroyed, but for what
+    /// goes with it.
     pub(crate) fn discard_partials(&self, name: &str, going: &[DatasetId]) -> Result<()> {
         let hidden = {
             let table = self.table.read();

@@ -12,32 +12,40 @@
 //! used(d)    = own(d) + (refreservation(d) - unique(d), or 0) + kept by its snapshots + sum of charged(c) over its children c
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
-//! These are the sums of ZFS's `dsl_dir`. What a snapshot holds may have to be written again beside it, so a refreservation counts in full
-//! after one, and one that has no room for that is refused. What is being received, or is kept of a receive that broke off, is a dataset below what it is
-//! received into, or below what it is to lie in: it counts with what it has beyond its base. Limits of the dataset itself that came with a
-//! stream do not hold what arrives for it: its sender kept to them, to the last byte, and here an operation's worst case has to fit.
+//! These are the sums of ZFS's `dsl_dir`. What a snapshot holds may have to be written again beside
+//! it, so a refreservation counts in full after one, and one that has no room for that is refused.
+//! What is being received, or is kept of a receive that broke off, is a dataset below what it is
+//! received into, or below what it is to lie in: it counts with what it has beyond its base. Limits
+//! of the dataset itself that came with a stream do not hold what arrives for it: its sender kept
+//! to them, to the last byte, and here an operation's worst case has to fit.
 //!
 //! ## Invariants
-//! [quota.1] An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
-//!      for d and all above it, and charged(root) <= what the pool has for datasets.          `admit`; tests: `tests/quotas.rs`
-//! [quota.2] One that only gives back is always admitted here.                           test: `deleting_works_over_the_quota`
-//! [quota.3] What is refused for want of room below a limit would not have fitted if all that is promised had come to nothing.
-//!      So a refusal is exact to the operation's own worst case: `QuotaAfterCommit` while anything below the limit is promised.
+//! [quota.1] An operation that may take more is admitted only if afterwards own(d) and what it
+//!      shares <= refquota(d), used(a) <= quota(a) for d and all above it, and charged(root) <=
+//!      what the pool has for datasets.
+//!      `admit`; tests: `tests/quotas.rs`
+//! [quota.2] One that only gives back is always admitted here.
+//!      test: `deleting_works_over_the_quota`
+//! [quota.3] What is refused for want of room below a limit would not have fitted if all that is
+//!      promised had come to nothing. So a refusal is exact to the operation's own worst case:
+//!      `QuotaAfterCommit` while anything below the limit is promised.
 //! [quota.4] Asking and taking is one step under the budget's lock (`txg::Account`).
-//! [quota.5] A snapshot after which [quota.1] would not hold is not taken.     `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
+//! [quota.5] A snapshot after which [quota.1] would not hold is not taken.
+//!      `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
 //!
 //! ## What exactly means
-//! Content is promised in allocation units, as it lies on devices if it does not compress, and 16 KiB for nodes of trees that
-//! may come to be. A write is refused if used + that > quota. Nodes are compressed and rewritten, so what a commit makes of them is
-//! known only afterwards: used may stand a few nodes above the limit, and then only deleting goes on.
+//! Content is promised in allocation units, as it lies on devices if it does not compress, and 16
+//! KiB for nodes of trees that may come to be. A write is refused if used + that > quota. Nodes are
+//! compressed and rewritten, so what a commit makes of them is known only afterwards: used may
+//! stand a few nodes above the limit, and then only deleting goes on.
 //!
 //! ## What it costs
-//! Nothing without a limit in the pool. With one a short lock and a walk to the root of the names for each operation, and a pass
-//! over the datasets in each commit.
+//! Nothing without a limit in the pool. With one a short lock and a walk to the root of the names
+//! for each operation, and a pass over the datasets in each commit.
 //!
 //! ## What a crash does
-//! Limits are properties, and used is part of the dataset's row: both are of the root that is opened. What was promised is
-//! forgotten with what it was promised for.
+//! Limits are properties, and used is part of the dataset's row: both are of the root that is
+//! opened. What was promised is forgotten with what it was promised for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,7 +101,8 @@ pub(crate) struct Node {
     pub limits: Limits,
     /// Bytes of its own as of the last commit.
     pub referenced: u64,
-    /// Part of it: what its youngest snapshot refers to as well. Known where something is reserved for it.
+    /// Part of it: what its youngest snapshot refers to as well. Known where something is reserved
+    /// for it.
     pub held: u64,
     /// Bytes it refers to that are its origin's.
     pub shared: u64,
@@ -200,8 +209,8 @@ impl Quotas {
         Quotas { tree: Mutex::default(), limited: AtomicBool::new(false), admission }
     }
 
-    /// Takes over limits and figures of all datasets; what was promised in `done` has become part of them.
-    /// `held` says what of a dataset its youngest snapshot refers to as well.
+    /// Takes over limits and figures of all datasets; what was promised in `done` has become part
+    /// of them. `held` says what of a dataset its youngest snapshot refers to as well.
     pub fn rebuild(&self, table: &Table, done: Option<Txg>, held: impl Fn(DatasetId, &Own) -> u64) {
         let mut tree = self.tree.lock();
         let mut old = std::mem::take(&mut tree.nodes);
@@ -249,8 +258,8 @@ impl Quotas {
         self.limited.store(limited, Ordering::Release);
     }
 
-    /// What a dataset measures; `None` if no commit has seen it. `free` are the bytes that the pool takes besides what lives
-    /// and is promised, whatever is reserved.
+    /// What a dataset measures; `None` if no commit has seen it. `free` are the bytes that the pool
+    /// takes besides what lives and is promised, whatever is reserved.
     pub fn measure(&self, id: DatasetId, free: u64) -> Option<Measure> {
         let tree = self.tree.lock();
         let node = tree.nodes.get(&id)?;
@@ -271,7 +280,8 @@ impl Quotas {
         })
     }
 
-    /// Bytes that can still be written to a dataset as far as quotas are concerned; `None` without one.
+    /// Bytes that can still be written to a dataset as far as quotas are concerned; `None` without
+    /// one.
     pub fn room(&self, id: DatasetId) -> Option<u64> {
         let tree = self.tree.lock();
         let held_by = tree.nodes.get(&id).and_then(|node| node.held_by);
@@ -298,7 +308,8 @@ impl Quotas {
         self.tree.lock().check(id, name, new, free)
     }
 
-    /// Refuses to charge `to` with what was `from`'s where a quota above the one and not above the other has no room for it.
+    /// Refuses to charge `to` with what was `from`'s where a quota above the one and not above the
+    /// other has no room for it.
     pub fn check_moved(
         &self,
         from: DatasetId,
@@ -334,8 +345,8 @@ impl Quotas {
         over.map_or(Ok(()), Err)
     }
 
-    /// Refuses snapshots of datasets that a commit of `txg` is to take, if what is reserved for these would not fit beside what the
-    /// snapshots hold. [quota.5]
+    /// Refuses snapshots of datasets that a commit of `txg` is to take, if what is reserved for
+    /// these would not fit beside what the snapshots hold. [quota.5]
     pub fn check_snapshots(
         &self,
         table: &Table,
@@ -440,8 +451,8 @@ impl Tree {
         }
     }
 
-    /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and reserving no more than
-    /// there is.
+    /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and
+    /// reserving no more than there is.
     pub fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
@@ -488,8 +499,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A dataset at or above `to`, and neither at nor above `from`, whose quota has no room for so many bytes that it would be charged with, and
-    /// that quota.
+    /// A dataset at or above `to`, and neither at nor above `from`, whose quota has no room for so
+    /// many bytes that it would be charged with, and that quota.
     pub fn without_room(&self, from: DatasetId, to: DatasetId, bytes: u64) -> Option<(DatasetId, u64)> {
         let above = |id: DatasetId| {
             std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))
@@ -536,7 +547,8 @@ impl Tree {
         }
     }
 
-    /// A snapshot holds all of a dataset. Gives it, and what that adds to what it uses, where there is no room for it.
+    /// A snapshot holds all of a dataset. Gives it, and what that adds to what it uses, where there
+    /// is no room for it.
     pub fn hold(&mut self, id: DatasetId, pool_bytes: u64) -> Option<(DatasetId, u64)> {
         let above = |id: DatasetId| {
             std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))

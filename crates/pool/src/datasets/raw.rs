@@ -1,18 +1,28 @@
-//! Raw datasets: sealed blocks of another pool, kept for who has their key. `docs/decisions/0097-raw-datasets.md`.
+//! Raw datasets: sealed blocks of another pool, kept for who has their key.
+//! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! A raw dataset is a dataset like any other, whose files hold what a raw stream brought: one file `roots`, and for each salt a file
-//! in which the block of counter C lies at C times a stride, behind a header. So its snapshots, cells, figures, scrubs and checks are
-//! those of any dataset and want no key. Nobody sees these files: what is shown to who reads it is a *view*, a dataset that cannot be
-//! changed, whose blocks are read from those files and opened as what they were sealed as.
+//! A raw dataset is a dataset like any other, whose files hold what a raw stream brought: one file
+//! `roots`, and for each salt a file in which the block of counter C lies at C times a stride,
+//! behind a header. So its snapshots, cells, figures, scrubs and checks are those of any dataset
+//! and want no key. Nobody sees these files: what is shown to who reads it is a *view*, a dataset
+//! that cannot be changed, whose blocks are read from those files and opened as what they were
+//! sealed as.
 //!
 //! ## Invariants
-//! [raw.1] Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.    `DatasetBlocks::write_many` refuses
-//! [raw.2] What a view gives has the hash that its pointer says, and opens as a block of the pool and dataset that sealed it.
-//!                                                                                `BlockIo::open_foreign`; test: `tests/raw.rs`
-//! [raw.3] What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
-//! [raw.4] Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
-//! [raw.5] What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
-//!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
+//! [raw.1] Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.
+//!      `DatasetBlocks::write_many` refuses
+//! [raw.2] What a view gives has the hash that its pointer says, and opens as a block of the pool
+//!      and dataset that sealed it.
+//!      `BlockIo::open_foreign`; test: `tests/raw.rs`
+//! [raw.3] What is shown as a volume is one, and what is shown as a file system is none.
+//!      `view_with`; test: `tests/raw_volumes.rs`
+//! [raw.4] Pointers of a view never meet those of this pool in a cache: their places mean nothing
+//!      here.
+//!      `raw_view`
+//! [raw.5] What a raw snapshot builds upon was sealed by the same pool, under the same family: so
+//!      relatives have one master key, and a clone's blocks that are its origin's open with its own
+//!      key.
+//!      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
 use crate::datasets::state::Datasets;
 use std::sync::Arc;
@@ -68,8 +78,8 @@ impl Datasets {
         self.table.read().get(id).is_some_and(|entry| entry.row.raw)
     }
 
-    /// What the first of some carriers shows. It is of a raw dataset whose key is loaded, and the others are of the same or of what that is
-    /// a clone of.
+    /// What the first of some carriers shows. It is of a raw dataset whose key is loaded, and the
+    /// others are of the same or of what that is a clone of.
     pub(crate) fn raw_view(&self, id: DatasetId, carriers: Vec<Arc<Dataset>>) -> Result<View> {
         let roots = roots_of(carriers.first().expect("somebody carries it"))?;
         let keys = {

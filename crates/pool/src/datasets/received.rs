@@ -1,12 +1,18 @@
-//! Properties that came with a stream, beside those that are set. `docs/decisions/0100-received-properties.md`.
+//! Properties that came with a stream, beside those that are set.
+//! `docs/decisions/0100-received-properties.md`.
 //!
 //! ## Definitions
-//! What is *set here* counts first, then what was *received*, then what the parent has, or the default. A property may be inherited anew
-//! though a value was received: then neither of the first two counts until it is set, or goes back to what was received.
+//! What is *set here* counts first, then what was *received*, then what the parent has, or the
+//! default. A property may be inherited anew though a value was received: then neither of the first
+//! two counts until it is set, or goes back to what was received.
 //!
 //! ## Invariants
-//! [received.1] `Entry::props` holds what counts here by itself, set or received; only what is set is stored as a property.   `take_items`
-//! [received.2] A name in `counting` has its received value in `Entry::props`, and is not marked as inherited.              `check`
+//! [received.1] `Entry::props` holds what counts here by itself, set or received; only what is set
+//!      is stored as a property.
+//!      `take_items`
+//! [received.2] A name in `counting` has its received value in `Entry::props`, and is not marked as
+//!      inherited.
+//!      `check`
 
 use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::state::Datasets;
@@ -28,7 +34,8 @@ const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= 
 /// Say how a dataset is encrypted, which is its receiver's to say.
 pub(crate) const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
-/// True if a stream can say it. What it cannot was set before that was refused, or forged: who sends the rest is not stopped by it.
+/// True if a stream can say it. What it cannot was set before that was refused, or forged: who
+/// sends the rest is not stopped by it.
 pub(crate) fn goes_along(name: &str, value: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }
@@ -116,7 +123,8 @@ impl Datasets {
         self.update_quotas(None);
     }
 
-    /// A property goes back to what was received, or to what the parent has. Durable when it returns.
+    /// A property goes back to what was received, or to what the parent has. Durable when it
+    /// returns.
     pub fn revert_property(&self, name: &str, property: &str) -> Result<()> {
         self.core.check_writable()?;
         let id = self.table.read().find(name)?;

@@ -1,7 +1,7 @@
 //! Moving a dataset, with all below it, to another name.
 //!
-//! A move changes one row: the dataset's parent and name. What lies below follows by itself, and so does what it
-//! inherits. Blocks stay where they are, as they name the dataset by its id.
+//! A move changes one row: the dataset's parent and name. What lies below follows by itself, and so
+//! does what it inherits. Blocks stay where they are, as they name the dataset by its id.
 
 use crate::datasets::state::Datasets;
 use steadfast_format::DatasetId;
@@ -10,7 +10,8 @@ use crate::core::error::{Error, Result};
 use crate::datasets::table::{ROOT, Table};
 
 impl Datasets {
-    /// Moves a dataset, with all below it, to another name of the same pool. Durable when it returns.
+    /// Moves a dataset, with all below it, to another name of the same pool. Durable when it
+    /// returns.
     pub fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
         self.core.check_writable()?;
         if let Some((parent, _)) = to.rsplit_once('/') {

@@ -1,9 +1,10 @@
 //! Back to a snapshot.
 //!
-//! The dataset gets the snapshot's roots. What it had written since is not freed here: it goes into the cell of what was born after that
-//! snapshot and let go now, which nobody holds, and from there it is freed like what a destroyed snapshot held. What it had let
-//! go since lives again: those cells are dropped. Row and cells change in one commit, so a crash leaves all of it or nothing. It
-//! costs the nodes that changed since the snapshot, not the file system.
+//! The dataset gets the snapshot's roots. What it had written since is not freed here: it goes into
+//! the cell of what was born after that snapshot and let go now, which nobody holds, and from there
+//! it is freed like what a destroyed snapshot held. What it had let go since lives again: those
+//! cells are dropped. Row and cells change in one commit, so a crash leaves all of it or nothing.
+//! It costs the nodes that changed since the snapshot, not the file system.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ use steadfast_refs::deadlist::{Sum, places_of};
 const RESERVED: &str = "refreservation";
 
 impl Datasets {
-    /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it returns.
+    /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it
+    /// returns.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
@@ -41,7 +43,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// What is to be kept for a volume when it goes back, if all of it is kept for it now and it was shorter.
+    /// What is to be kept for a volume when it goes back, if all of it is kept for it now and it
+    /// was shorter.
     fn reserved_at(&self, name: &str, id: DatasetId) -> Result<Option<u64>> {
         let Some(then) = self.snapshot_volume(name)?.and_then(|volume| volume.bytes) else { return Ok(None) };
         let now = self.volume_info(id).bytes;
@@ -84,7 +87,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// The change itself, under `sync_turn`: no commit sees a part of it. False if something was written since the last one.
+    /// The change itself, under `sync_turn`: no commit sees a part of it. False if something was
+    /// written since the last one.
     fn roll(&self, (name, id, txg): (&str, DatasetId, Txg), reserved: Option<u64>) -> Result<bool> {
         let _figures = self.figures.write();
         let mut table = self.table.write();

@@ -1,8 +1,9 @@
 //! Snapshots of datasets: taken, measured, read, destroyed. `docs/decisions/0090-snapshots.md`.
 //!
-//! A snapshot is taken by a commit, between the sync of the datasets and the writing of their rows: it is the roots that this
-//! commit stores. Several that are asked for together are one commit, all or none. Destroying takes the row out at once and leaves
-//! what only that snapshot held in a dead range, which later commits free (`deadlist.rs`).
+//! A snapshot is taken by a commit, between the sync of the datasets and the writing of their rows:
+//! it is the roots that this commit stores. Several that are asked for together are one commit, all
+//! or none. Destroying takes the row out at once and leaves what only that snapshot held in a dead
+//! range, which later commits free (`deadlist.rs`).
 
 use crate::datasets::snapshot::Answer;
 use crate::datasets::snapshot::Request;
@@ -139,7 +140,8 @@ impl Entry {
         self.snapshots.iter().find(|(_, snapshot)| snapshot.row.name == name).map(|(txg, _)| *txg)
     }
 
-    /// Cells from one txg up to below another are to be freed; what was to be freed within that is a part of it.
+    /// Cells from one txg up to below another are to be freed; what was to be freed within that is
+    /// a part of it.
     pub fn add_dead(&mut self, after: Txg, before: Txg) {
         let inside: Vec<Txg> =
             self.dead.range(after..).filter(|(_, end)| **end <= before).map(|(at, _)| *at).collect();
@@ -158,7 +160,8 @@ impl Entry {
         self.dead.range(..=cell.born).any(of)
     }
 
-    /// The snapshots before and after a txg: where nothing is, the origin or 0, and the end of time.
+    /// The snapshots before and after a txg: where nothing is, the origin or 0, and the end of
+    /// time.
     pub fn neighbours(&self, txg: Txg) -> (Txg, Txg) {
         let before = self.snapshots.range(..txg).next_back().map_or(self.base, |(txg, _)| *txg);
         let after = self.snapshots.range(txg.next()..).next().map_or(Txg(u64::MAX), |(txg, _)| *txg);
@@ -176,7 +179,8 @@ impl Table {
         self.iter_all().flat_map(of).collect()
     }
 
-    /// Dataset and txg of a snapshot, of the dataset that has it and lies nearest to `near`: below that, then below what is above it, and so on.
+    /// Dataset and txg of a snapshot, of the dataset that has it and lies nearest to `near`: below
+    /// that, then below what is above it, and so on.
     pub fn snapshot_of_guid(&self, guid: u64, raw: bool, near: DatasetId) -> Option<(DatasetId, Txg)> {
         let of = |entry: &Entry| {
             let found = entry.snapshots.iter().find(|(_, snapshot)| snapshot.row.guid == guid);
@@ -198,8 +202,8 @@ impl Table {
     }
 }
 
-/// Finds many snapshots by their full names, with an index of the names of each dataset that is asked for: to look for each of
-/// n snapshots among n would take n² comparisons.
+/// Finds many snapshots by their full names, with an index of the names of each dataset that is
+/// asked for: to look for each of n snapshots among n would take n² comparisons.
 pub(crate) struct Finder<'t> {
     table: &'t Table,
     names: BTreeMap<DatasetId, HashMap<&'t str, Txg>>,
@@ -256,7 +260,8 @@ pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: 
 }
 
 impl Datasets {
-    /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties. Durable when it returns.
+    /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties.
+    /// Durable when it returns.
     pub fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
         self.core.check_writable()?;
         self.core.need_feature(FEATURE)?;
@@ -287,8 +292,8 @@ impl Datasets {
         self.await_answer(&answer)
     }
 
-    /// The next commit takes a snapshot of a dataset that was received: with the guid and the time it had where it came from, and
-    /// what came with it. [notes.1]
+    /// The next commit takes a snapshot of a dataset that was received: with the guid and the time
+    /// it had where it came from, and what came with it. [notes.1]
     pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64), notes: Notes) -> Answer {
         let answer = Arc::new(Mutex::new(None));
         let (open, of, props) = (self.core.txgs.gate.open_txg(), vec![(id, name)], Local::new());
@@ -316,7 +321,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Takes the snapshots that were asked for before `txg` closed. Sync context, under `figures`, when rows have the new roots.
+    /// Takes the snapshots that were asked for before `txg` closed. Sync context, under `figures`,
+    /// when rows have the new roots.
     pub(crate) fn take_asked(&self, txg: Txg) {
         self.snapped.store(txg.0, std::sync::atomic::Ordering::Release);
         let asked = std::mem::take(&mut *self.asked.lock());
@@ -380,7 +386,8 @@ impl Datasets {
         }
     }
 
-    /// Refuses to destroy snapshots, if one of them could not be even without clones: something keeps it.
+    /// Refuses to destroy snapshots, if one of them could not be even without clones: something
+    /// keeps it.
     pub fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         let table = self.table.read();
         let mut finder = Finder::new(&table);
@@ -412,8 +419,8 @@ impl Datasets {
         }
     }
 
-    /// Destroys snapshots, all or none; space comes back in the background. Those that tags keep are refused, or with `defer` go
-    /// when nothing keeps them any more.
+    /// Destroys snapshots, all or none; space comes back in the background. Those that tags keep
+    /// are refused, or with `defer` go when nothing keeps them any more.
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         self.core.check_writable()?;
         {
@@ -455,7 +462,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Takes snapshots out of the table and leaves what only they held in dead ranges. Under `figures`.
+    /// Takes snapshots out of the table and leaves what only they held in dead ranges. Under
+    /// `figures`.
     pub(crate) fn remove_snapshots(&self, table: &mut Table, id: DatasetId, txgs: &[Txg]) -> Result<()> {
         // Nothing is changed before all is known.
         let removal = self.plan_removal(table, id, txgs)?;
@@ -507,7 +515,8 @@ impl Datasets {
         Ok(bytes)
     }
 
-    /// Bytes that a dataset refers to and one of its snapshots, or its origin, does not: `written@`. Under `figures`.
+    /// Bytes that a dataset refers to and one of its snapshots, or its origin, does not:
+    /// `written@`. Under `figures`.
     pub(crate) fn written_since(
         &self,
         table: &Table,
@@ -529,7 +538,8 @@ impl Datasets {
         Ok((now + left.bytes).saturating_sub(then))
     }
 
-    /// Bytes that a dataset has written since its youngest snapshot, or its origin. Under `figures`.
+    /// Bytes that a dataset has written since its youngest snapshot, or its origin. Under
+    /// `figures`.
     pub(crate) fn written(&self, table: &Table, id: DatasetId) -> Result<u64> {
         let entry = table.get(id).expect("whoever asks has found it");
         let last = entry.snapshots.keys().next_back().copied();
@@ -701,7 +711,8 @@ impl Entry {
             after = txg;
         }
         if open {
-            // Cells of snapshots that are long gone may lie above the youngest one; those to come are younger than this commit.
+            // Cells of snapshots that are long gone may lie above the youngest one; those to come
+            // are younger than this commit.
             runs.push((after, snapped.next()));
         }
         runs

@@ -33,8 +33,8 @@ pub struct Datasets {
     pub(crate) asked: Mutex<Vec<Request>>,
     /// Txg of the last commit that took the snapshots asked for.
     pub(crate) snapped: AtomicU64,
-    /// Held for writing while rows, snapshots and cells go from what the last commit stored to what the next one will: what is
-    /// summed up of them under it is of one commit.
+    /// Held for writing while rows, snapshots and cells go from what the last commit stored to what
+    /// the next one will: what is summed up of them under it is of one commit.
     pub(crate) figures: RwLock<()>,
 }
 

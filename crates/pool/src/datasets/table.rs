@@ -1,12 +1,19 @@
 //! The dataset table: names, properties, rows, and the open heads.
 //!
 //! ## Invariants
-//! [table.1] Every entry but the root has a parent in the table.                        assert: `insert`
-//! [table.2] Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
-//! [table.3] A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
-//! [table.5] A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
-//! [table.4] Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
-//! [table.6] A row is stored with its trees or after them, and nothing is put below what has none stored.  `table_items`, `check_parent`
+//! [table.1] Every entry but the root has a parent in the table.
+//!      assert: `insert`
+//! [table.2] Names are unique among the children of one parent.
+//!      checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
+//! [table.3] A dataset id is never used again: `next_id` only grows, and is stored in every commit
+//!      tail.
+//! [table.5] A clone's origin is older than the clone's own snapshots; so origins form no circle.
+//!      checked: import
+//! [table.4] Parents form no circle. A parent may be younger than its child, if it was moved.
+//!      checked: `rename_dataset`, import
+//! [table.6] A row is stored with its trees or after them, and nothing is put below what has none
+//!      stored.
+//!      `table_items`, `check_parent`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +63,8 @@ pub(crate) struct Entry {
     pub open: Option<OpenDataset>,
     /// Mounts and other users of the open dataset.
     pub uses: Arc<AtomicUsize>,
-    /// It is new, and no commit has stored its trees: none stores its row yet, which would lead to nothing. [table.6]
+    /// It is new, and no commit has stored its trees: none stores its row yet, which would lead to
+    /// nothing. [table.6]
     pub unborn: bool,
     pub row_dirty: bool,
     /// What came with streams.
@@ -125,7 +133,8 @@ impl Entry {
         self.uses.load(Ordering::Acquire) > 0
     }
 
-    /// True if something was written to it that no commit has taken. While nobody uses it, that does not change but by a commit.
+    /// True if something was written to it that no commit has taken. While nobody uses it, that
+    /// does not change but by a commit.
     pub fn has_unstored(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.head.is_changed())
     }
@@ -252,7 +261,8 @@ impl Table {
         living.filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head))).collect()
     }
 
-    /// Ids from the root dataset down to `id`; none for what is gone, as a dataset may be that was named before the table was held.
+    /// Ids from the root dataset down to `id`; none for what is gone, as a dataset may be that was
+    /// named before the table was held.
     pub fn ancestry(&self, id: DatasetId) -> Vec<DatasetId> {
         if !self.entries.contains_key(&id) {
             return Vec::new();

@@ -1,8 +1,9 @@
 //! What two trees differ in, found without reading what they share.
 //!
-//! A node is never older than what it leads to. So whatever was born by the base's txg and hangs in the target's tree hangs in the
-//! base's too: the target's walk does not enter it, and notes its address. What of the base's tree is not among those addresses is
-//! read as well. Both walks give items in key order, and are held against each other. It costs what changed, in both.
+//! A node is never older than what it leads to. So whatever was born by the base's txg and hangs in
+//! the target's tree hangs in the base's too: the target's walk does not enter it, and notes its
+//! address. What of the base's tree is not among those addresses is read as well. Both walks give
+//! items in key order, and are held against each other. It costs what changed, in both.
 
 use std::collections::HashSet;
 
@@ -168,8 +169,9 @@ pub(crate) enum Found<'a> {
     Item { key: &'a [u8], value: &'a [u8] },
 }
 
-/// Visits a tree where it may differ from what it was at a txg, in order. A leaf that went since shows nowhere but in the parent it had:
-/// so below parents that are younger, what lies between older leaves is told too. Costs the edges of what hangs below those.
+/// Visits a tree where it may differ from what it was at a txg, in order. A leaf that went since
+/// shows nowhere but in the parent it had: so below parents that are younger, what lies between
+/// older leaves is told too. Costs the edges of what hangs below those.
 pub(crate) fn spans(
     blocks: &DatasetBlocks,
     root: Option<BlockPointer>,

@@ -1,29 +1,34 @@
 //! Attaching a device to a group, and detaching one.
 //!
-//! | verb                        | the group                                  | what lies on it                                            |
-//! |-----------------------------|--------------------------------------------|------------------------------------------------------------|
-//! | attach to a single device   | becomes a mirror of two                    | a resilver makes its segments mirrors, with checksums       |
-//! | attach to a mirror          | has a column more                          | a resilver gives each segment the column                   |
+//! | verb                        | the group                                  | what lies on it |
+//! |-----------------------------|--------------------------------------------|---|
+//! | attach to a single device   | becomes a mirror of two                    | a resilver makes its segments mirrors, with checksums |
+//! | attach to a mirror          | has a column more                          | a resilver gives each segment the column |
 //! | attach to raidz             | has a device more, its columns stay as many | new segments use all devices; columns of old ones move over |
-//! | detach from a mirror        | has a column less, one at least            | segments lose the column, nothing is copied                |
-//! | detach the old half of a replacement | as it was                         | what it held is computed from the others                    |
-//! | detach the new half         | as it was before the replacement           | what it got so far moves back                              |
-//! | detach a spare in use       | as it was before the spare stepped in      | segments do without what the spare held                    |
-//! | detach what a spare stands for | the spare belongs to it for good        | nothing moves                                              |
+//! | detach from a mirror        | has a column less, one at least            | segments lose the column, nothing is copied |
+//! | detach the old half of a replacement | as it was                         | what it held is computed from the others |
+//! | detach the new half         | as it was before the replacement           | what it got so far moves back |
+//! | detach a spare in use       | as it was before the spare stepped in      | segments do without what the spare held |
+//! | detach what a spare stands for | the spare belongs to it for good        | nothing moves |
 //!
-//! A mirror of which one device is left stays a mirror of one column: its checksums stay, so a scrub goes on finding what is wrong,
-//! and it takes devices again.
+//! A mirror of which one device is left stays a mirror of one column: its checksums stay, so a
+//! scrub goes on finding what is wrong, and it takes devices again.
 //!
 //! ## Why raidz keeps its columns
-//! A slot is as large as a column of the group was when it was made. A segment of one more column has smaller columns, which leave a
-//! part of each slot empty: n + 1 devices of s slots take s such segments, as many as n devices took before, and nothing is gained.
-//! Of segments of n columns the same devices take s (n + 1) / n: the new device is used to the full, and a segment survives as
-//! many failures as before. What is given up is the better ratio of data to parity of n + 1 columns: for raidz2 of 6 and one more 4.67
-//! devices of content instead of 5 (decision 0081). Segments of fewer columns there are, where devices differ in size (decision 0115).
+//! A slot is as large as a column of the group was when it was made. A segment of one more column
+//! has smaller columns, which leave a part of each slot empty: n + 1 devices of s slots take s such
+//! segments, as many as n devices took before, and nothing is gained. Of segments of n columns the
+//! same devices take s (n + 1) / n: the new device is used to the full, and a segment survives as
+//! many failures as before. What is given up is the better ratio of data to parity of n + 1
+//! columns: for raidz2 of 6 and one more 4.67 devices of content instead of 5 (decision 0081).
+//! Segments of fewer columns there are, where devices differ in size (decision 0115).
 //!
 //! ## Invariants
-//! [attach.1] Labels name a device, and a group what it has become, before anything is placed accordingly.
-//! [attach.2] No verb takes away the last readable copy of anything: what needs a device refuses to let it go.   `Space::is_needed`
+//! [attach.1] Labels name a device, and a group what it has become, before anything is placed
+//!      accordingly.
+//! [attach.2] No verb takes away the last readable copy of anything: what needs a device refuses to
+//!      let it go.
+//!      `Space::is_needed`
 //! [attach.3] What is refused changes nothing.
 
 use crate::devices::state::Devices;
@@ -42,7 +47,8 @@ use crate::devices::leaf::Leaf;
 
 /// Segments that lose a column between two commits.
 pub(crate) const DROPS_PER_COMMIT: usize = 512;
-/// Commits after which a device without columns has left: one that names it no more, one whose labels list it no more.
+/// Commits after which a device without columns has left: one that names it no more, one whose
+/// labels list it no more.
 const COMMITS_TO_LEAVE: usize = 4;
 
 impl Devices {
@@ -71,8 +77,8 @@ impl Devices {
         self.core.commit_changes()
     }
 
-    /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
-    /// the evening out of a raidz group.
+    /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun
+    /// when it returns; a resilver ends it, or the evening out of a raidz group.
     pub(crate) fn attach(&self, path: &str, new: DeviceHandle, force: bool) -> Result<()> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;
@@ -175,8 +181,8 @@ impl Devices {
         self.need_places(1)
     }
 
-    /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Done when it returns, but for a resilver
-    /// that a replacement may need.
+    /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Done
+    /// when it returns, but for a resilver that a replacement may need.
     pub(crate) fn detach(&self, path: &str) -> Result<()> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;
@@ -333,8 +339,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Commits until a device that nothing names has left, and is free for others: a commit that has begun to list it no more has yet to
-    /// erase its labels and to let go of it.
+    /// Commits until a device that nothing names has left, and is free for others: a commit that
+    /// has begun to list it no more has yet to erase its labels and to let go of it.
     pub(crate) fn settle_leaving(&self, id: DeviceId) -> Result<()> {
         // In this order: it is among those that leave until it is among those that have left.
         let is_leaving = || self.topology.replacing.lock().contains(&id);

@@ -44,7 +44,8 @@ impl Devices {
         self.core.blockio.set_l2arc(self.aux.caches.read().iter().filter_map(here).collect());
     }
 
-    /// Lists new cache devices in memory; the next labels say so, and [`Self::use_caches`] begins to use them.
+    /// Lists new cache devices in memory; the next labels say so, and [`Self::use_caches`] begins
+    /// to use them.
     pub(crate) fn list_caches(&self, handles: Vec<DeviceHandle>) -> Vec<Arc<CacheDevice>> {
         let mut new = Vec::new();
         for DeviceHandle { path, device } in handles {
@@ -60,8 +61,8 @@ impl Devices {
         new
     }
 
-    /// Adds devices that keep what was read from others. With `dry_run` only says whether it would. Devices that carry a pool are refused
-    /// unless `force`. Durable when it returns.
+    /// Adds devices that keep what was read from others. With `dry_run` only says whether it would.
+    /// Devices that carry a pool are refused unless `force`. Durable when it returns.
     pub fn add_caches(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
         self.check_new_aux(&handles, force)?;
         if dry_run {
@@ -111,7 +112,8 @@ impl Devices {
         if let Some(cache) = gone {
             if let Some(here) = &cache.here {
                 here.cache.stop_using();
-                // It belongs to nobody now; one that cannot be written keeps a label that no pool answers to.
+                // It belongs to nobody now; one that cannot be written keeps a label that no pool
+                // answers to.
                 let _ = erase(&*here.device);
             }
             cache.release();

@@ -1,22 +1,27 @@
-//! Diagnosis: a device that errs too much is taken out of use, or marked, before somebody has to look.
+//! Diagnosis: a device that errs too much is taken out of use, or marked, before somebody has to
+//! look.
 //!
 //! ## Rule
-//! A device is judged by what it did in the last [`WINDOW`]: [`ERRORS_MAX`] errors of one cause within it are too many. The numbers
-//! are those of the diagnosis engine of ZFS's event daemon, and so is the consequence.
+//! A device is judged by what it did in the last [`WINDOW`]: [`ERRORS_MAX`] errors of one cause
+//! within it are too many. The numbers are those of the diagnosis engine of ZFS's event daemon, and
+//! so is the consequence.
 //!
-//! | cause    | counts                                                            | consequence                             |
-//! |----------|-------------------------------------------------------------------|-----------------------------------------|
+//! | cause    | counts                                                            | consequence |
+//! |----------|-------------------------------------------------------------------|---|
 //! | io       | reads, writes, flushes and discards that failed                   | faulted; degraded if it cannot be spared |
-//! | checksum | blocks that gave wrong bytes, of any kind, each once              | degraded                                |
-//! | slow     | calls that took [`steadfast_device::metered::SLOW`] or longer     | degraded                                |
+//! | checksum | blocks that gave wrong bytes, of any kind, each once              | degraded |
+//! | slow     | calls that took [`steadfast_device::metered::SLOW`] or longer     | degraded |
 //!
-//! *Faulted* is out of use: [`LeafState::Faulted`] in the labels. *Degraded* is a mark in memory: the device is read and written as
-//! before, because what it holds right is worth having. A write, flush or label that a device of a group did not take faults it
-//! at once, for what it holds is not known then (`Space::give_up_or_fail`).
+//! *Faulted* is out of use: [`LeafState::Faulted`] in the labels. *Degraded* is a mark in memory:
+//! the device is read and written as before, because what it holds right is worth having. A write,
+//! flush or label that a device of a group did not take faults it at once, for what it holds is not
+//! known then (`Space::give_up_or_fail`).
 //!
 //! ## Invariants
-//! [diagnosis.1] An error is judged once: what was counted at the last look is not looked at again.                  `Case::observe`
-//! [diagnosis.2] Marks and what led to them go with `zpool clear`, and with the device.                              `Diagnosis::forget`
+//! [diagnosis.1] An error is judged once: what was counted at the last look is not looked at again.
+//!      `Case::observe`
+//! [diagnosis.2] Marks and what led to them go with `zpool clear`, and with the device.
+//!      `Diagnosis::forget`
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -71,7 +76,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// True if counters show errors that were not judged yet. Counters that were set back begin anew.
+    /// True if counters show errors that were not judged yet. Counters that were set back begin
+    /// anew.
     pub fn has_news(&mut self, totals: [u64; 3]) -> bool {
         for (seen, total) in self.seen.iter_mut().zip(totals) {
             if *seen > total {
@@ -81,7 +87,8 @@ impl Case {
         self.seen != totals
     }
 
-    /// Takes the errors since the last look as of now. Gives the cause of which there are too many. [diagnosis.1]
+    /// Takes the errors since the last look as of now. Gives the cause of which there are too many.
+    /// [diagnosis.1]
     pub fn observe(&mut self, totals: [u64; 3], now_ns: u64) -> Option<Cause> {
         let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
         let mut worst = None;
@@ -176,8 +183,9 @@ mod tests {
         assert_eq!(diagnosis.mark(two), None);
     }
 
-    /// Whoever can write the devices and knows the format can give a file system the root of another one, with all hashes: the bytes are
-    /// those that the pointer promises, and the key does not open them.
+    /// Whoever can write the devices and knows the format can give a file system the root of
+    /// another one, with all hashes: the bytes are those that the pointer promises, and the key
+    /// does not open them.
     #[test]
     fn bytes_that_are_right_and_do_not_open_are_counted_as_that() {
         let (env, device) = (Env::simulated(3), Arc::new(MemoryDevice::new("a", 128 << 20)));

@@ -38,15 +38,16 @@ fn join(ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 const SEARCH_ITEMS: usize = 4_096;
 
 impl Devices {
-    /// The cleaner could not read a segment, or a scrub could not mend it: what lies there is looked for, so that status can name the
-    /// files.
+    /// The cleaner could not read a segment, or a scrub could not mend it: what lies there is
+    /// looked for, so that status can name the files.
     pub(crate) fn begin_search(&self) {
         self.errors.searching.store(true, Ordering::Release);
         *self.errors.search.lock() = Some(Search::default());
     }
 
-    /// A step of the search: reads content that lies in segments that could not be read, which notes what is bad of it. True
-    /// if there is more to do. One caller at a time. Datasets whose keys are not loaded are left out.
+    /// A step of the search: reads content that lies in segments that could not be read, which
+    /// notes what is bad of it. True if there is more to do. One caller at a time. Datasets whose
+    /// keys are not loaded are left out.
     pub(crate) fn search_step(&self) -> bool {
         let Some(search) = self.errors.search.lock().take() else { return false };
         let heads = self.core.heads();
@@ -63,7 +64,8 @@ impl Devices {
                 .space
                 .is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
         };
-        // Metadata that cannot be read is told by whoever reads it; the search goes on with the next dataset.
+        // Metadata that cannot be read is told by whoever reads it; the search goes on with the
+        // next dataset.
         let next = match head.look_over(behind, SEARCH_ITEMS, &suspect).unwrap_or(None) {
             Some(key) => Search { dataset: head.id(), behind: Some(key) },
             None => Search { dataset: DatasetId(head.id().0 + 1), behind: None },

@@ -1,21 +1,24 @@
-//! Groups of devices: mirrors and raidz. Which may be made, what their labels say, and what happens to their devices.
+//! Groups of devices: mirrors and raidz. Which may be made, what their labels say, and what happens
+//! to their devices.
 //!
 //! ## Health of a device
 //!
-//! | state   | by                                                     | written to | read from | what it holds        |
-//! |---------|--------------------------------------------------------|------------|-----------|----------------------|
-//! | online  |                                                        | yes        | yes       | counts               |
-//! | offline | the operator                                           | no         | no        | counts; it is old    |
-//! | faulted | it failed, and its group can do without it             | no         | no        | counts; it is old    |
-//! | gone    | import did not find it, and its group can do without it| no         | no        | counts; it is old    |
-//! | leaving | the operator replaced, detached or removed it          | no         | yes       | moves to others      |
-//! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing   |
+//! | state   | by                                                     | written to | read from | what it holds |
+//! |---------|--------------------------------------------------------|------------|-----------|---|
+//! | online  |                                                        | yes        | yes       | counts |
+//! | offline | the operator                                           | no         | no        | counts; it is old |
+//! | faulted | it failed, and its group can do without it             | no         | no        | counts; it is old |
+//! | gone    | import did not find it, and its group can do without it| no         | no        | counts; it is old |
+//! | leaving | the operator replaced, detached or removed it          | no         | yes       | moves to others |
+//! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing |
 //!
 //! ## Invariants
-//! [group.1] A group is used as long as no more of its devices are out of use than a segment may lack columns: else the pool is suspended,
-//!      or not imported.                                             `Space::give_up_or_fail`, [`check_present`]
-//! [group.2] What a device missed is known by rows that do not name it; what it holds is judged like everything else. So a device that
-//!      returns with old content is not believed: a slot of it that rows name holds what it held when it left, or is found wrong.
+//! [group.1] A group is used as long as no more of its devices are out of use than a segment may
+//!      lack columns: else the pool is suspended, or not imported.
+//!      `Space::give_up_or_fail`, [`check_present`]
+//! [group.2] What a device missed is known by rows that do not name it; what it holds is judged
+//!      like everything else. So a device that returns with old content is not believed: a slot of
+//!      it that rows name holds what it held when it left, or is found wrong.
 
 use crate::devices::state::Devices;
 use std::sync::Arc;
@@ -93,8 +96,9 @@ pub(crate) fn check(group: &GroupHandles) -> Result<()> {
     }
 }
 
-/// Appends what labels say of a new group and its leaves, or of devices that stand alone. Numbers of devices up to `last` were given out since
-/// the import, if only to some that have left since; numbers of groups up to `taken` are those of mirrors of log devices.
+/// Appends what labels say of a new group and its leaves, or of devices that stand alone. Numbers
+/// of devices up to `last` were given out since the import, if only to some that have left since;
+/// numbers of groups up to `taken` are those of mirrors of log devices.
 pub(crate) fn add(
     env: &Env,
     events: &Arc<Events>,
@@ -171,14 +175,15 @@ pub fn is_enough(found: &FoundPool) -> bool {
     check_present(found).is_ok()
 }
 
-/// Paths of the devices of groups that miss too many, those that are missing; none if import can do without what was not found.
+/// Paths of the devices of groups that miss too many, those that are missing; none if import can do
+/// without what was not found.
 #[must_use]
 pub fn needed_among(found: &FoundPool) -> Vec<String> {
     check_present(found).err().unwrap_or_default()
 }
 
-/// A number for what has no number of its own, as a group: it follows from the number with which the pool was made, from what it is, and
-/// from which of these it is. Never 0.
+/// A number for what has no number of its own, as a group: it follows from the number with which
+/// the pool was made, from what it is, and from which of these it is. Never 0.
 #[must_use]
 pub fn number_of(pool: PoolGuid, what: &str, which: u64) -> u64 {
     let text = format!("{} {what} {which}", pool.0);
@@ -187,8 +192,8 @@ pub fn number_of(pool: PoolGuid, what: &str, which: u64) -> u64 {
     u64::from_le_bytes(*first).max(1)
 }
 
-/// Devices of each group that import can do without, or those that are missing and cannot be [group.1]: the paths of all of a group that
-/// misses too many.
+/// Devices of each group that import can do without, or those that are missing and cannot be
+/// [group.1]: the paths of all of a group that misses too many.
 pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<String>> {
     let config = &found.config;
     let here = |leaf: &&LeafConfig| found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
@@ -254,15 +259,17 @@ pub(crate) fn group_specs(slot_size: u32, groups: &[GroupConfig], leaves: &[Arc<
 }
 
 impl Devices {
-    /// Devices that the space gave up since the last look: their labels' state, and an event. At the beginning of a commit.
+    /// Devices that the space gave up since the last look: their labels' state, and an event. At
+    /// the beginning of a commit.
     pub(crate) fn note_given_up(&self) {
         if self.fault_given_up() {
             self.core.commit_state.lock().labels_dirty = true;
         }
     }
 
-    /// Devices that the pool gave up by itself are faulted. True if there are some, which labels are to say. One that was leaving goes on leaving: only
-    /// so an import goes on with what takes its place, and understands a root that counts one device less than labels list.
+    /// Devices that the pool gave up by itself are faulted. True if there are some, which labels
+    /// are to say. One that was leaving goes on leaving: only so an import goes on with what takes
+    /// its place, and understands a root that counts one device less than labels list.
     pub(crate) fn fault_given_up(&self) -> bool {
         let mut any = false;
         for given_up in self.core.space.take_given_up() {
@@ -280,7 +287,8 @@ impl Devices {
         any
     }
 
-    /// Does something to every leaf in use. One that fails is given up if its group can do without it.
+    /// Does something to every leaf in use. One that fails is given up if its group can do without
+    /// it.
     pub(crate) fn on_leaves(&self, mut act: impl FnMut(&Leaf) -> steadfast_device::Result<()>) -> Result<()> {
         for leaf in &self.leaves() {
             if leaf.in_use().is_none() || self.core.space.is_out_of_use(leaf.id()) {

@@ -1,12 +1,14 @@
-//! Making a pool larger: a device more, or one that has grown. And its features: what it may use from now on.
+//! Making a pool larger: a device more, or one that has grown. And its features: what it may use
+//! from now on.
 //!
 //! ## What a crash does
-//! *Add*: the labels of all devices, the new one's among them, list the new device before anything is placed on it, and
-//! they carry the txg of the last commit. A crash before the next commit leaves an uberblock that counts fewer devices
-//! than the newest labels list; import takes that as it is, for there is nothing on the others. (The other way round,
-//! an uberblock that counts more, means that a device is missing, and import refuses.)
-//! *Grow*: the front labels stay where they are and say at every moment how many slots the pool uses; back labels move to
-//! the new end. What they leave behind becomes part of a slot.
+//! *Add*: the labels of all devices, the new one's among them, list the new device before anything
+//! is placed on it, and they carry the txg of the last commit. A crash before the next commit
+//! leaves an uberblock that counts fewer devices than the newest labels list; import takes that as
+//! it is, for there is nothing on the others. (The other way round, an uberblock that counts more,
+//! means that a device is missing, and import refuses.) *Grow*: the front labels stay where they
+//! are and say at every moment how many slots the pool uses; back labels move to the new end. What
+//! they leave behind becomes part of a slot.
 
 use crate::devices::probe::check_unoccupied;
 use crate::devices::state::Devices;
@@ -30,8 +32,9 @@ pub struct Growth {
 }
 
 impl Devices {
-    /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says whether it would. Durable
-    /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
+    /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says
+    /// whether it would. Durable when it returns. Devices that carry an active or exported pool are
+    /// refused unless `force`.
     pub fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         let handles: Vec<&DeviceHandle> = new.iter().flat_map(|group| &group.devices).collect();
@@ -44,8 +47,9 @@ impl Devices {
         }
         new.iter().try_for_each(groups::check)?;
         {
-            // No commit runs meanwhile, so labels and uberblocks agree on what the last one was. And no device comes or goes: a spare
-            // steps in, and one that was replaced leaves, between two commits.
+            // No commit runs meanwhile, so labels and uberblocks agree on what the last one was.
+            // And no device comes or goes: a spare steps in, and one that was replaced leaves,
+            // between two commits.
             let _turn = self.core.sync_turn.lock();
             let (mut listed, mut leaves) = (self.topology.groups.read().clone(), self.leaves());
             let before = leaves.len();

@@ -1,5 +1,6 @@
-//! Faults on purpose on a pool's devices, for whoever wants to see it heal: on those that hold what it holds, and on log and cache devices.
-//! Nothing of it is stored: it ends with the import. A spare that waits is not asked for anything, so there is nothing to do to it.
+//! Faults on purpose on a pool's devices, for whoever wants to see it heal: on those that hold what
+//! it holds, and on log and cache devices. Nothing of it is stored: it ends with the import. A
+//! spare that waits is not asked for anything, so there is nothing to do to it.
 
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ impl Pool {
         armed.filter(|(_, armed)| !armed.is_empty()).collect()
     }
 
-    /// Injects nothing any more into the device at this path, or into any. Gives how many injections there were.
+    /// Injects nothing any more into the device at this path, or into any. Gives how many
+    /// injections there were.
     pub fn clear_injected(&self, path: Option<&str>) -> usize {
         let all = self.injectors().into_iter();
         all.filter(|(known, _)| path.is_none_or(|path| known == path))

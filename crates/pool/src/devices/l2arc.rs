@@ -1,11 +1,15 @@
-//! Cache devices: they keep what was read from the pool's devices, and nothing on them is ever needed.
+//! Cache devices: they keep what was read from the pool's devices, and nothing on them is ever
+//! needed.
 //!
-//! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`L2Arc`]), empty at every import. One that is
-//! missing, damaged or full of something else is of no use, and of no harm: what is read from it is judged like everything else.
+//! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`L2Arc`]),
+//! empty at every import. One that is missing, damaged or full of something else is of no use, and
+//! of no harm: what is read from it is judged like everything else.
 //!
 //! ## Invariants
-//! [l2arc.1] Nothing that any root names lies on a cache device, so none is counted, waited for or flushed by a commit.
-//! [l2arc.2] What fails of one is trouble of that one alone.                                   `write_cache_labels`
+//! [l2arc.1] Nothing that any root names lies on a cache device, so none is counted, waited for or
+//!      flushed by a commit.
+//! [l2arc.2] What fails of one is trouble of that one alone.
+//!      `write_cache_labels`
 
 use crate::core::state::Core;
 use std::sync::Arc;

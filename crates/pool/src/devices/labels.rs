@@ -27,7 +27,8 @@ impl Devices {
             .map_or(self.core.identity.slot_size, |group| group.column)
     }
 
-    /// Devices as they are now, and the groups that they are of: each that a device names is among them.
+    /// Devices as they are now, and the groups that they are of: each that a device names is among
+    /// them.
     pub(crate) fn leaves_and_groups(&self) -> (Vec<(Arc<Leaf>, LeafConfig)>, Vec<GroupConfig>) {
         loop {
             // The last device of a group goes before it, the first one comes about when it does.
@@ -80,7 +81,8 @@ impl Devices {
         }
     }
 
-    /// Auxiliary devices as labels are to list them. Until the root under way is durable log devices are listed as they were [log_device.2].
+    /// Auxiliary devices as labels are to list them. Until the root under way is durable log
+    /// devices are listed as they were [log_device.2].
     pub(crate) fn labelled_aux(&self) -> Vec<AuxConfig> {
         let mut aux = self.aux.listed.read().clone();
         if let Some(before) = self.aux.logs_before.lock().as_ref() {
@@ -105,23 +107,26 @@ impl Devices {
         self.aux.listed.read().iter().map(|aux| aux.log.mirror).max().unwrap_or(0)
     }
 
-    /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves two good ones.
+    /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves
+    /// two good ones.
     ///
-    /// Devices that are about to be added get theirs before the others list them: a crash leaves none that is listed and has no
-    /// label, which an import would take for missing.
+    /// Devices that are about to be added get theirs before the others list them: a crash leaves
+    /// none that is listed and has no label, which an import would take for missing.
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
         self.write_labels_noting(state, txg, &mut false)
     }
 
-    /// Writes labels that say what a verb is about to do, as of the last commit. If that fails, `undo` takes back in memory what they were
-    /// to say, and labels of leaves that say so already say again what is so: the next root is none that they could be read with. Devices
-    /// that were to come lose theirs after that, for as long as one lists them they are needed. No commit may run meanwhile.
+    /// Writes labels that say what a verb is about to do, as of the last commit. If that fails,
+    /// `undo` takes back in memory what they were to say, and labels of leaves that say so already
+    /// say again what is so: the next root is none that they could be read with. Devices that were
+    /// to come lose theirs after that, for as long as one lists them they are needed. No commit may
+    /// run meanwhile.
     pub(crate) fn write_labels_or(&self, coming: &[Arc<dyn Device>], undo: impl FnOnce()) -> Result<()> {
         let (txg, mut begun) = (self.core.txgs.commits.committed(), false);
         let Err(error) = self.write_labels_noting(PoolState::Active, txg, &mut begun) else { return Ok(()) };
         undo();
-        // Labels of log devices are not older, and that is all they have to be [log_device.3]: one that fails must not be what keeps the others from
-        // it.
+        // Labels of log devices are not older, and that is all they have to be [log_device.3]: one
+        // that fails must not be what keeps the others from it.
         let put_back = || -> Result<()> {
             for copies in [[0, 2], [1, 3]] {
                 self.write_leaf_labels(copies, PoolState::Active, txg, |_| true)?;
@@ -139,7 +144,8 @@ impl Devices {
         Err(error)
     }
 
-    /// The same as [`Self::write_labels`]; `begun` says whether some of those of leaves may have been written.
+    /// The same as [`Self::write_labels`]; `begun` says whether some of those of leaves may have
+    /// been written.
     pub(crate) fn write_labels_noting(&self, state: PoolState, txg: Txg, begun: &mut bool) -> Result<()> {
         let is_new = |leaf: &Arc<Leaf>| {
             let is_known = self.core.space.is_in_use(leaf.id()) || self.core.space.is_out_of_use(leaf.id());
@@ -163,7 +169,8 @@ impl Devices {
             self.write_spare_labels(copies, state, txg);
             self.write_cache_labels(copies, state, txg);
             *begun = true;
-            // Those that are new have theirs. One of them that fails is no device of a group yet that could do without it.
+            // Those that are new have theirs. One of them that fails is no device of a group yet
+            // that could do without it.
             self.write_leaf_labels(copies, state, txg, |leaf| {
                 !new.iter().any(|other| other.id() == leaf.id())
             })?;
@@ -200,8 +207,8 @@ impl Devices {
         found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.core.name() })
     }
 
-    /// Writes all labels of log devices, before a leaf by itself gets some of this txg: an import would take those there are for older
-    /// than the leaves' [log_device.3].
+    /// Writes all labels of log devices, before a leaf by itself gets some of this txg: an import
+    /// would take those there are for older than the leaves' [log_device.3].
     pub(crate) fn label_logs_first(&self, state: PoolState, txg: Txg) -> Result<()> {
         [[0, 2], [1, 3]].into_iter().try_for_each(|copies| self.write_log_labels(copies, state, txg))
     }

@@ -19,7 +19,8 @@ pub struct Offline {
 }
 
 impl Devices {
-    /// Takes a device of a group out of use. Durable when it returns, but for what shall end with the next import.
+    /// Takes a device of a group out of use. Durable when it returns, but for what shall end with
+    /// the next import.
     pub(crate) fn offline(&self, path: &str, how: Offline) -> Result<()> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;
@@ -45,8 +46,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes a device into use again: one that was offline as it is, one that failed or was missing as `open` finds it. What it
-    /// missed is resilvered. True if it was out of use.
+    /// Takes a device into use again: one that was offline as it is, one that failed or was missing
+    /// as `open` finds it. What it missed is resilvered. True if it was out of use.
     pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;

@@ -8,7 +8,8 @@ use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium}
 use crate::core::error::{Error, Result};
 use crate::devices::groups::DeviceHandle;
 
-/// The label of a device: of its four copies the valid one with the greatest txg. The error tells what they looked like.
+/// The label of a device: of its four copies the valid one with the greatest txg. The error tells
+/// what they looked like.
 pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     let mut best: Option<LabelConfig> = None;
     let mut reasons = Vec::new();
@@ -29,7 +30,8 @@ pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
 }
 
-/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. What its segments hold stays.
+/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. What its segments
+/// hold stays.
 pub fn erase(device: &dyn Device) -> Result<()> {
     let zeros = [0; Uberblock::ENCODED_SIZE];
     for copy in 0..4 {
@@ -65,7 +67,8 @@ pub struct FoundPool {
     pub missing: Vec<String>,
 }
 
-/// Groups devices into pools by their labels. Devices without a label are given back with the reason.
+/// Groups devices into pools by their labels. Devices without a label are given back with the
+/// reason.
 pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
     let mut pools: Vec<FoundPool> = Vec::new();
     let mut others = Vec::new();
@@ -89,15 +92,17 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
         let is_it = |pool: &&mut FoundPool| pool.config.pool == label.pool && pool.guid == number;
         match pools.iter_mut().find(is_it) {
             Some(pool) => {
-                // One device seen by two paths counts once. So does a copy of an image, and of the two the one
-                // that was used later is meant: the other would take the pool back to when it was copied.
+                // One device seen by two paths counts once. So does a copy of an image, and of the
+                // two the one that was used later is meant: the other would take the pool back to
+                // when it was copied.
                 let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
                 match pool.devices.iter_mut().find(same) {
                     None => pool.devices.push(found),
                     Some(known) if known.label.txg < label.txg => *known = found,
                     Some(_) => {}
                 }
-                // What a leaf says counts before what a log device does, which may have been given up.
+                // What a leaf says counts before what a log device does, which may have been given
+                // up.
                 let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == number);
                 if rank(&label) > rank(&pool.config) {
                     pool.config = label;
@@ -124,8 +129,9 @@ pub(crate) struct FoundUberblock {
     pub tag: [u8; 32],
 }
 
-/// The uberblock that counts: of all rings of all devices the valid one of this pool with the greatest txg. And why a ring could not be
-/// read, if one could not: the others have the same uberblocks, but for one of a commit that nobody was told of.
+/// The uberblock that counts: of all rings of all devices the valid one of this pool with the
+/// greatest txg. And why a ring could not be read, if one could not: the others have the same
+/// uberblocks, but for one of a commit that nobody was told of.
 pub(crate) fn newest_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
@@ -154,7 +160,8 @@ pub(crate) fn newest_uberblock(
     (best, unread)
 }
 
-/// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a label that no root goes with.
+/// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a
+/// label that no root goes with.
 pub(crate) fn give_back(device: &dyn Device) {
     let _ = crate::devices::probe::erase(device);
 }
@@ -173,7 +180,8 @@ pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
     Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
 }
 
-/// Refuses a device that cannot become an auxiliary one: it has no room for a slot, or takes whole segments only.
+/// Refuses a device that cannot become an auxiliary one: it has no room for a slot, or takes whole
+/// segments only.
 pub(crate) fn check_takes_slots(handle: &DeviceHandle, slot_size: u32) -> Result<()> {
     let character = handle.device.character();
     if medium::slot_count(character.size_bytes, slot_size) > 0 && character.appendable {

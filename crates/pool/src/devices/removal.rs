@@ -1,26 +1,33 @@
-//! Moving what lies on devices to others: a group is removed, a widened group is evened out, a pool is rebalanced after an `add`.
+//! Moving what lies on devices to others: a group is removed, a widened group is evened out, a pool
+//! is rebalanced after an `add`.
 //!
-//! A job goes through segments between commits, as a scan does, and moves them whole or by a column ([`steadfast_segment::Moved`]). One goes
-//! on at a time.
+//! A job goes through segments between commits, as a scan does, and moves them whole or by a column
+//! ([`steadfast_segment::Moved`]). One goes on at a time.
 //!
-//! | job       | moves                                                    | begun by                              |
-//! |-----------|----------------------------------------------------------|---------------------------------------|
-//! | remove    | segments of groups that leave to others                  | `remove`                              |
-//! | expand    | columns to devices of their group that hold fewer        | `attach` to a raidz group; there, a   |
-//! |           |                                                          | device that grew or is a larger one   |
-//! | rebalance | segments to groups that are emptier, and columns as above | `rebalance`                          |
+//! | job       | moves                                                    | begun by |
+//! |-----------|----------------------------------------------------------|---|
+//! | remove    | segments of groups that leave to others                  | `remove` |
+//! | expand    | columns to devices of their group that hold fewer        | `attach` to a raidz group; there, a |
+//! |           |                                                          | device that grew or is a larger one |
+//! | rebalance | segments to groups that are emptier, and columns as above | `rebalance` |
 //!
 //! ## Invariants
-//! [removal.1] A group leaves if all its devices are listed as leaving: labels say so before the first segment is moved, so a removal
-//!      goes on after a crash, whether or not the job itself was stored.          [`resume_moves`]
-//! [removal.2] A device is forgotten only when no row of a committed root names it [scrub.4], and its labels are erased only when those of the
-//!      others list it no more.                                                    [`erase_departed`]
-//! [removal.3] Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots come back with the next, and the rows
-//!      that changed are few enough for one.
-//! [removal.4] A removal that meets a segment which cannot be read whole ends, and its devices stay: nothing is given up.
-//! [removal.5] While a removal goes on, the room of groups that leave is no room: admission counts without it from its beginning.
-//! [removal.6] Who asks how far a job is waits for no part of it [scrub.6]: what is told while one is under way was so when it began.
-//!                                                                                [`move_status`]
+//! [removal.1] A group leaves if all its devices are listed as leaving: labels say so before the
+//!      first segment is moved, so a removal goes on after a crash, whether or not the job itself
+//!      was stored.
+//!      [`resume_moves`]
+//! [removal.2] A device is forgotten only when no row of a committed root names it [scrub.4], and
+//!      its labels are erased only when those of the others list it no more.
+//!      [`erase_departed`]
+//! [removal.3] Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots
+//!      come back with the next, and the rows that changed are few enough for one.
+//! [removal.4] A removal that meets a segment which cannot be read whole ends, and its devices
+//!      stay: nothing is given up.
+//! [removal.5] While a removal goes on, the room of groups that leave is no room: admission counts
+//!      without it from its beginning.
+//! [removal.6] Who asks how far a job is waits for no part of it [scrub.6]: what is told while one
+//!      is under way was so when it began.
+//!      [`move_status`]
 
 use crate::devices::state::Devices;
 use std::collections::BTreeSet;
@@ -83,7 +90,8 @@ impl Devices {
         }
     }
 
-    /// The last job as it is, or as long as a part of it is under way as it was before that: who asks waits for no device [removal.6].
+    /// The last job as it is, or as long as a part of it is under way as it was before that: who
+    /// asks waits for no device [removal.6].
     pub(crate) fn move_status(&self) -> Option<ScanRow> {
         loop {
             let told = *self.moves.progress.lock();
@@ -97,8 +105,8 @@ impl Devices {
         }
     }
 
-    /// Begins to move away all that lies on the groups of these devices, which then leave the pool. With `dry_run` only says whether
-    /// that could be.
+    /// Begins to move away all that lies on the groups of these devices, which then leave the pool.
+    /// With `dry_run` only says whether that could be.
     pub fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         self.check_no_move(&[])?;
@@ -263,8 +271,9 @@ impl Devices {
         }
     }
 
-    /// A device of a group has more slots than it had, or than the one before it. Where a raidz group has more devices than columns segments
-    /// can be placed there only as far as the others have room, too: columns are evened out as after `attach`, from the beginning if that is
+    /// A device of a group has more slots than it had, or than the one before it. Where a raidz
+    /// group has more devices than columns segments can be placed there only as far as the others
+    /// have room, too: columns are evened out as after `attach`, from the beginning if that is
     /// under way. Any other job, and one that was paused, is let go on.
     pub(crate) fn even_out(&self, group: u8) {
         let width = {
@@ -297,7 +306,8 @@ impl Devices {
         self.note_scan("expand", "start");
     }
 
-    /// A group that leaves according to the labels is emptied, whatever was stored of the job [removal.1]. At import.
+    /// A group that leaves according to the labels is emptied, whatever was stored of the job
+    /// [removal.1]. At import.
     pub(crate) fn resume_moves(&self) {
         let leaves = self.leaves();
         let first = leaves.iter().find(|leaf| self.is_being_removed(leaf));
@@ -323,8 +333,8 @@ impl Devices {
         std::mem::take(&mut scan.dirty).then(|| (MetaKey::Move.encode(), Some(scan.row.encode())))
     }
 
-    /// A part of the scan and of the job under way. Sync context only, between commits. Gives when to look again, `None` if nothing
-    /// is under way.
+    /// A part of the scan and of the job under way. Sync context only, between commits. Gives when
+    /// to look again, `None` if nothing is under way.
     pub(crate) fn background_step(&self) -> Result<Option<Duration>> {
         let scan = self.scan_step()?;
         let moved = self.move_step()?;
@@ -371,7 +381,8 @@ impl Devices {
             let left =
                 |id: &SegmentId| kind == ScanKind::Remove || *id >= scan.row.next && *id < scan.row.until;
             scan.queue = Some(all.into_iter().filter(left).collect());
-            // The pool's own metadata has no checksums: what of it is wrong is put right by reading it.
+            // The pool's own metadata has no checksums: what of it is wrong is put right by reading
+            // it.
             scan.nodes = self.meta_root().into_iter().collect();
         }
         scan.dirty = true;
@@ -407,7 +418,8 @@ impl Devices {
         Ok(false)
     }
 
-    /// All was looked at. A removal looks again as long as something is left that can be moved. True if that takes a commit.
+    /// All was looked at. A removal looks again as long as something is left that can be moved.
+    /// True if that takes a commit.
     fn end_of_queue(&self, scan: &mut Scan) -> bool {
         if scan.row.kind == ScanKind::Remove {
             let left: BTreeSet<SegmentId> = self.core.space.movable(true).into_iter().collect();
@@ -451,15 +463,17 @@ impl Devices {
         self.topology.replacing.lock().iter().any(|&id| self.may_depart(id))
     }
 
-    /// Nothing names it, and it is not one of a group of which another member still holds something.
+    /// Nothing names it, and it is not one of a group of which another member still holds
+    /// something.
     fn may_depart(&self, id: DeviceId) -> bool {
         self.core.space.columns_on(id) == 0
             && (!self.core.space.is_group_leaving(id)
                 || !self.moves.job.lock().as_ref().is_some_and(Scan::is_active))
     }
 
-    /// Forgets devices that are leaving and that nothing names any more [scrub.4], once the labels say that they are leaving: a root that
-    /// counts one device less than they list is then no riddle to an import. At the beginning of a commit.
+    /// Forgets devices that are leaving and that nothing names any more [scrub.4], once the labels
+    /// say that they are leaving: a root that counts one device less than they list is then no
+    /// riddle to an import. At the beginning of a commit.
     pub(crate) fn finish_leaving(&self) {
         if self.core.commit_state.lock().labels_dirty {
             return;
@@ -509,7 +523,8 @@ impl Devices {
         }
     }
 
-    /// What devices that left say of themselves is not true any more [removal.2]. After the labels of the others were written.
+    /// What devices that left say of themselves is not true any more [removal.2]. After the labels
+    /// of the others were written.
     pub(crate) fn erase_departed(&self) {
         let departed = self.topology.departed.lock().clone();
         for leaf in departed {

@@ -14,15 +14,17 @@ use steadfast_format::medium;
 use steadfast_segment::MemberSpec;
 
 impl Devices {
-    /// Whether what lives, and what was let in, has room if a device had so many slots. Where devices of a group differ, a smaller one can
-    /// hold all columns of the old one and still take room from segments of the others.
+    /// Whether what lives, and what was let in, has room if a device had so many slots. Where
+    /// devices of a group differ, a smaller one can hold all columns of the old one and still take
+    /// room from segments of the others.
     pub(crate) fn fits_with(&self, device: DeviceId, slots: u32) -> bool {
         let live = self.core.space.accounting().live_bytes;
         let needed = live.saturating_add(self.core.txgs.budget.reserved().space);
         self.core.space.capacity_with(device, slots).is_none_or(|capacity| needed <= capacity)
     }
 
-    /// The least slots of a device that may take the place of another, which has columns in so many.
+    /// The least slots of a device that may take the place of another, which has columns in so
+    /// many.
     pub(crate) fn slots_needed(&self, config: &LeafConfig, held: u32) -> u32 {
         let (mut least, mut most) = (held, config.slots.max(held));
         while least < most {
@@ -36,8 +38,8 @@ impl Devices {
         least
     }
 
-    /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
-    /// then the old one leaves. Begun when it returns.
+    /// Puts a device into the place of another of a group: what the old one holds, or should hold,
+    /// is built on the new one, and then the old one leaves. Begun when it returns.
     pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(old)?;

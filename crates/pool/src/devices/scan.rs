@@ -15,9 +15,10 @@ use steadfast_format::Txg;
 /// How long one look may take.
 pub(crate) const STEP_NS: u64 = 20_000_000;
 
-/// How long a batch of a resilver should take where nothing is written meanwhile. At its end devices wait for the slowest of them and
-/// for what is computed and written last: a resilver, which reads some columns of a segment and then writes another, loses more by
-/// that than a scrub, and is waited for.
+/// How long a batch of a resilver should take where nothing is written meanwhile. At its end
+/// devices wait for the slowest of them and for what is computed and written last: a resilver,
+/// which reads some columns of a segment and then writes another, loses more by that than a scrub,
+/// and is waited for.
 pub(crate) const ALONE_NS: u64 = 5 * STEP_NS;
 
 /// Bytes of segments that are mended together: at first and on slow devices, and at most.
@@ -57,7 +58,8 @@ pub(crate) struct Scan {
     pub stuck: BTreeSet<SegmentId>,
     /// The walk to what lies on single devices, once segments were looked at.
     pub walk: Option<Walk>,
-    /// Beside other load the next look comes no sooner: what the last one read took its share of the bandwidth.
+    /// Beside other load the next look comes no sooner: what the last one read took its share of
+    /// the bandwidth.
     pub rest_until_ns: u64,
     /// What others had read when it last looked, and when it last saw that they do anything.
     pub reads_seen: u64,
@@ -137,7 +139,8 @@ pub(crate) enum Visit {
 #[derive(Clone, Copy)]
 pub(crate) struct Tree {
     pub dataset: DatasetId,
-    /// Of a snapshot those that were born after the one before it, of a clone after its origin: what is older was looked at there.
+    /// Of a snapshot those that were born after the one before it, of a clone after its origin:
+    /// what is older was looked at there.
     pub after: Txg,
     /// It is what the dataset is now, so damage is that of a file.
     pub is_head: bool,

@@ -1,22 +1,32 @@
 //! Scrub and resilver: every redundant segment is mended, batch after batch, between commits.
 //!
 //! ## Order
-//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it: of a mirror every copy. Then segments in the order
-//! of their ids: the order in which they were written, and on a pool that fills up the order of their slots. A scrub takes all,
-//! a resilver those that miss a column or have one on a device that leaves. At last a scrub walks to the blocks that lie on single
-//! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
+//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals
+//! it: of a mirror every copy. Then segments in the order of their ids: the order in which they
+//! were written, and on a pool that fills up the order of their slots. A scrub takes all, a
+//! resilver those that miss a column or have one on a device that leaves. At last a scrub walks to
+//! the blocks that lie on single devices, of whose segments no checksums are stored
+//! (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! [scrub.1] A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long (for a resilver
-//!      [`ALONE_NS`] where nothing is written), and rests as long as it worked while there is other load, so commits go on beside it.
-//!      Load is what is written, and beside a scrub what is read, from devices or from memory: a resilver, without which redundancy
-//!      is missing, does not wait for readers.          `scan_step`
-//! [scrub.2] Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
-//! [scrub.3] It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
-//! [scrub.5] Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
-//!      and the rest after it.                                                                       `scan_limit`
-//! [scrub.6] Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
-//! [scrub.4] A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
+//! [scrub.1] A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is
+//!      sized to take about as long (for a resilver [`ALONE_NS`] where nothing is written), and
+//!      rests as long as it worked while there is other load, so commits go on beside it. Load is
+//!      what is written, and beside a scrub what is read, from devices or from memory: a resilver,
+//!      without which redundancy is missing, does not wait for readers.
+//!      `scan_step`
+//! [scrub.2] Where it is is part of every commit: after a crash it goes on at most one commit's
+//!      work before where it was.
+//! [scrub.3] It needs no key of any dataset: checksums are of bytes as they lie.
+//!      `steadfast_segment::Mended`
+//! [scrub.5] Where `scrublimit` is set, a scrub reads no more beside other load than that many
+//!      bytes a second, counted over a batch and the rest after it.
+//!      `scan_limit`
+//! [scrub.6] Who asks how far it is waits for no batch: what is told while one is under way was so
+//!      when it began.
+//!      `ask_scan`
+//! [scrub.4] A device that leaves is forgotten only when no row of a committed root names it.
+//!      `finish_leaving`
 
 use crate::devices::scan::LOAD_LASTS_NS;
 use crate::devices::scan::MetaNode;
@@ -92,7 +102,8 @@ impl Devices {
         self.core.check_writable()?;
         let pool = || self.core.name();
         if command == ScrubCommand::Start {
-            // What is open is in memory, and what lies of it on the devices is looked at like all else once it is closed.
+            // What is open is in memory, and what lies of it on the devices is looked at like all
+            // else once it is closed.
             let turn = self.core.sync_turn.lock();
             self.core.space.close_open()?;
             drop(turn);
@@ -173,16 +184,17 @@ impl Devices {
         scan
     }
 
-    /// Ends what is open and incomplete, and lets the next commit give the log other segments: so that a resilver finds all there is.
-    /// Under `sync_turn`, and followed by a commit.
+    /// Ends what is open and incomplete, and lets the next commit give the log other segments: so
+    /// that a resilver finds all there is. Under `sync_turn`, and followed by a commit.
     pub(crate) fn prepare_resilver(&self) -> Result<()> {
         self.core.space.close_incomplete()?;
         self.move_log.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// From now until what it gives is dropped a resilver is about to begin: what changes is seen before that, as labels and commits
-    /// take their time, and whoever sees it and waits for the resilver is to wait for its end and not to find none.
+    /// From now until what it gives is dropped a resilver is about to begin: what changes is seen
+    /// before that, as labels and commits take their time, and whoever sees it and waits for the
+    /// resilver is to wait for its end and not to find none.
     pub(crate) fn resilver_due(&self) -> Due<'_> {
         Due::counted_by(&self.scans.resilvers_due)
     }
@@ -192,14 +204,16 @@ impl Devices {
         Due::counted_by(&self.moves.expansions_due)
     }
 
-    /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the next: a spare that is to step in or to
-    /// go, who lets it, the commit that is asked for, and who makes it.
+    /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the
+    /// next: a spare that is to step in or to go, who lets it, the commit that is asked for, and
+    /// who makes it.
     pub(crate) fn is_resilver_due(&self) -> bool {
         let due = || self.scans.resilvers_due.load(Ordering::Acquire) > 0;
         self.is_spare_due() || due() || self.scans.resilver_wanted.load(Ordering::Acquire) || due()
     }
 
-    /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.
+    /// Begins a resilver if a segment misses a column that a device could take, in place of a
+    /// scrub.
     pub(crate) fn resilver_if_needed(&self) {
         if self.core.health.read_only || self.core.space.mendable(true).is_empty() {
             return;
@@ -216,8 +230,8 @@ impl Devices {
         dirty.then(|| (MetaKey::Scan.encode(), Some(scan.row.encode())))
     }
 
-    /// A part of the scan under way. Sync context only, between commits. Gives when to look again, `None` if nothing is under
-    /// way.
+    /// A part of the scan under way. Sync context only, between commits. Gives when to look again,
+    /// `None` if nothing is under way.
     pub(crate) fn scan_step(&self) -> Result<Option<Duration>> {
         if !self.scans.scan.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
@@ -357,9 +371,11 @@ impl Devices {
         self.core.commit_state.lock().last.as_ref().map(|root| MetaNode::root(root.meta))
     }
 
-    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
-    /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each column of each copy, and
-    /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look [scrub.1], and one by each reader at least.
+    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is
+    /// healed by reading it. Leaves, which are nearly all of them, in the order of their places and
+    /// many at a time: on disks each costs a turn for each column of each copy, and where one is
+    /// wrong those for the other columns and for writing it anew, and no two disks wait for each
+    /// other. As many as fit into a look [scrub.1], and one by each reader at least.
     pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
         let began_ns = self.core.env.clock.monotonic_ns();
         let over = || self.core.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
@@ -424,7 +440,8 @@ impl Devices {
         self.ask_scan(|scan| scan.as_ref().map(left_out).unwrap_or_default(), |told| told.left_out.clone())
     }
 
-    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that [scrub.6].
+    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what
+    /// was told before that [scrub.6].
     fn ask_scan<R>(
         &self,
         of_scan: impl FnOnce(&Option<Scan>) -> R,

@@ -1,12 +1,17 @@
-//! Scrub of what lies on single devices. No checksums are stored of their segments: what a block should hold only the pointer to it
-//! says. So a scrub walks from the roots of all datasets as of one commit to every block, compares each copy that lies on a single
-//! device with the hash in its pointer, puts a copy right if another is, and names the file and range of what is lost.
+//! Scrub of what lies on single devices. No checksums are stored of their segments: what a block
+//! should hold only the pointer to it says. So a scrub walks from the roots of all datasets as of
+//! one commit to every block, compares each copy that lies on a single device with the hash in its
+//! pointer, puts a copy right if another is, and names the file and range of what is lost.
 //!
 //! ## Invariants
-//! [scrub_walk.1] A block that was replaced or freed since the walk read the pointer to it is no error: its address is of a segment that is
-//!      gone, or its bytes are still what they were, for no segment's name is used twice.        `look_at`
-//! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded; who asks is told which those are.
-//! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks of one leaf.
+//! [scrub_walk.1] A block that was replaced or freed since the walk read the pointer to it is no
+//!      error: its address is of a segment that is gone, or its bytes are still what they were, for
+//!      no segment's name is used twice.
+//!      `look_at`
+//! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded; who asks is told
+//!      which those are.
+//! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks
+//!      of one leaf.
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: where it was is not stored.
@@ -31,7 +36,8 @@ use steadfast_format::node::Node;
 use steadfast_format::{BlockKind, BlockPointer};
 use steadfast_segment::ReadError;
 
-/// Bytes of content looked at together: as many as keep all processors busy, or few if the bandwidth is bounded.
+/// Bytes of content looked at together: as many as keep all processors busy, or few if the
+/// bandwidth is bounded.
 const TOGETHER_BYTES: u64 = 16 << 20;
 const FEW_BYTES: u64 = 1 << 20;
 
@@ -63,7 +69,8 @@ impl Devices {
         walk.locked.iter().map(|id| self.core.dataset_name(*id)).collect()
     }
 
-    /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context only.
+    /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context
+    /// only.
     pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
         let most = if small { FEW_BYTES } else { TOGETHER_BYTES };
         match walk.todo.pop()? {
@@ -150,8 +157,8 @@ impl Devices {
             .any(|copy| self.core.space.is_on_single_device(*copy, length))
     }
 
-    /// Reads all copies of a block and compares them with its hash; on redundant groups that heals them, on single devices a wrong one
-    /// is written anew from a right one. Sync context only.
+    /// Reads all copies of a block and compares them with its hash; on redundant groups that heals
+    /// them, on single devices a wrong one is written anew from a right one. Sync context only.
     pub(crate) fn look_at(&self, pointer: &BlockPointer) -> Tally {
         let mut tally = Tally::default();
         let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);

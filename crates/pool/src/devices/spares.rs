@@ -1,21 +1,26 @@
 //! Spares: devices that wait, and step in for one that is out of use.
 //!
 //! ## States of a spare
-//! available ─[`stand_in`]→ in use: a leaf beside the device that it stands for ─[`dismiss`]→ leaving ─[everything
-//! on it lies elsewhere]→ available
+//! available ─[`stand_in`]→ in use: a leaf beside the device that it stands for ─[`dismiss`]→
+//! leaving ─[everything on it lies elsewhere]→ available
 //!
-//! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a leaf of that guid besides, and the
-//! entry says which, and for whom. The device that it stands for stays listed until it is back or replaced. Once nothing is left of
-//! it that a row names, it is [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
+//! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a
+//! leaf of that guid besides, and the entry says which, and for whom. The device that it stands for
+//! stays listed until it is back or replaced. Once nothing is left of it that a row names, it is
+//! [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
 //!
 //! ## Invariants
-//! [spare.1] A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
-//! [spare.2] A spare is available again in the labels of a commit after which no row names it.            `finish_leaving`
-//! [spare.3] A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
-//!      as a new one.                                                                                `look_after_spares`, `relieve`
+//! [spare.1] A spare stands for one device, and one device has one spare at most.
+//!      assert: `stand_in`
+//! [spare.2] A spare is available again in the labels of a commit after which no row names it.
+//!      `finish_leaving`
+//! [spare.3] A device is spared only when no row of a committed root names it; what it holds is
+//!      never read again, so it comes back as a new one.
+//!      `look_after_spares`, `relieve`
 //!
 //! ## What a crash does
-//! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which is what it is.
+//! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which
+//! is what it is.
 
 use crate::devices::spare::Spare;
 use crate::devices::state::Devices;
@@ -173,8 +178,8 @@ impl Devices {
         new
     }
 
-    /// Adds devices that wait to step in for others. With `dry_run` only says whether it would. Devices that carry a pool are
-    /// refused unless `force`. Durable when it returns.
+    /// Adds devices that wait to step in for others. With `dry_run` only says whether it would.
+    /// Devices that carry a pool are refused unless `force`. Durable when it returns.
     pub fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
         self.check_new_aux(&handles, force)?;
         if dry_run {
@@ -221,7 +226,8 @@ impl Devices {
             self.aux.spares.write().extend(spare.clone());
         })?;
         if let Some(spare) = spare {
-            // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
+            // It belongs to nobody now; a device that cannot be written keeps a label that no pool
+            // answers to.
             let _ = spare.device.as_ref().map(|device| erase(&**device));
             spare.release();
         }
@@ -247,7 +253,8 @@ impl Devices {
         self.listed_spares().into_iter().map(status).collect()
     }
 
-    /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare alone.
+    /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare
+    /// alone.
     pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
         for spare in self.aux.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
             let Some(device) = &spare.device else { continue };
@@ -264,8 +271,9 @@ impl Devices {
         Look { listed, leaves }
     }
 
-    /// Whether the sync task is to let a spare step in or go when it looks next. What makes it so (a device that failed, one that is
-    /// back) is seen before that, and whoever sees it and waits for the resilver that follows is to wait for its end.
+    /// Whether the sync task is to let a spare step in or go when it looks next. What makes it so
+    /// (a device that failed, one that is back) is seen before that, and whoever sees it and waits
+    /// for the resilver that follows is to wait for its end.
     pub(crate) fn is_spare_due(&self) -> bool {
         let look = self.look_at_spares();
         let unhelped = self.aux.unhelped.lock().clone();
@@ -282,7 +290,8 @@ impl Devices {
         look.due().any(follows) || look.helpless(&unhelped).any(fits)
     }
 
-    /// Lets spares step in and go, as devices fail and come back. Sync context only, between commits.
+    /// Lets spares step in and go, as devices fail and come back. Sync context only, between
+    /// commits.
     pub(crate) fn look_after_spares(&self) -> Result<()> {
         let look = self.look_at_spares();
         for due in look.due() {
@@ -315,7 +324,8 @@ impl Devices {
         fits.min_by_key(|spare| size(spare)).cloned()
     }
 
-    /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it after the next commit.
+    /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it
+    /// after the next commit.
     fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
         let config = original.config();
         let _due = self.resilver_due();
@@ -376,7 +386,8 @@ impl Devices {
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
 
-    /// A spare whose device is back or replaced is not needed any more: what it holds moves to the others of its group.
+    /// A spare whose device is back or replaced is not needed any more: what it holds moves to the
+    /// others of its group.
     fn dismiss(&self, spare: &Leaf) -> Result<()> {
         let _due = self.resilver_due();
         let _turn = self.core.sync_turn.lock();
@@ -425,8 +436,9 @@ impl Devices {
         })
     }
 
-    /// `zpool detach` of a spare in use: it waits again, and its group lacks what it held until the device that it stood for is back
-    /// or replaced. It does not step in for that device again before the next import.
+    /// `zpool detach` of a spare in use: it waits again, and its group lacks what it held until the
+    /// device that it stood for is back or replaced. It does not step in for that device again
+    /// before the next import.
     pub(crate) fn send_back(&self, spare: &Leaf, instead: DeviceId) -> Result<()> {
         let id = spare.id();
         {
@@ -457,7 +469,8 @@ impl Devices {
         Ok(())
     }
 
-    /// What a crash cut off of [`send_back`], and what is left for a spare whose device has failed again on its way back.
+    /// What a crash cut off of [`send_back`], and what is left for a spare whose device has failed
+    /// again on its way back.
     fn go_on_sending_back(&self, spare: &Leaf) {
         let id = spare.id();
         let _turn = self.core.sync_turn.lock();
@@ -467,8 +480,9 @@ impl Devices {
         }
     }
 
-    /// A device that counted for nothing because its spare held all of it is one that failed again, with nothing on it: a new member
-    /// of its group, by a number that no row names [spare.3]. Under `sync_turn`.
+    /// A device that counted for nothing because its spare held all of it is one that failed again,
+    /// with nothing on it: a new member of its group, by a number that no row names [spare.3].
+    /// Under `sync_turn`.
     fn count_again(&self, instead: DeviceId, beside: DeviceId) -> Result<()> {
         let original = self.leaves().into_iter().find(|leaf| leaf.id() == instead);
         let mut unhelped = self.aux.unhelped.lock();
@@ -494,8 +508,8 @@ impl Devices {
         Ok(())
     }
 
-    /// `zpool detach` of a device that a spare stands for: it leaves, and the spare belongs to the group for good. Refused while the
-    /// spare lacks anything.
+    /// `zpool detach` of a device that a spare stands for: it leaves, and the spare belongs to the
+    /// group for good. Refused while the spare lacks anything.
     pub(crate) fn keep_for_good(&self, original: &Leaf, spare: &AuxConfig) -> Result<()> {
         let config = original.config();
         {
@@ -519,7 +533,8 @@ impl Devices {
         Ok(())
     }
 
-    /// A leaf that left and that is a spare waits again [spare.2]. True if it is one. At the beginning of a commit, whose labels say so.
+    /// A leaf that left and that is a spare waits again [spare.2]. True if it is one. At the
+    /// beginning of a commit, whose labels say so.
     pub(crate) fn take_back(&self, leaf: &Leaf) -> bool {
         let config = leaf.config();
         let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.leaf == config.id);
@@ -530,8 +545,8 @@ impl Devices {
         true
     }
 
-    /// Gives the place of a device that its spare stands for whole to another device, or to itself as a new one [spare.3]. The spare goes
-    /// when it sees that.
+    /// Gives the place of a device that its spare stands for whole to another device, or to itself
+    /// as a new one [spare.3]. The spare goes when it sees that.
     pub(crate) fn relieve(&self, original: &Leaf, new: DeviceHandle) -> Result<()> {
         let config = original.config();
         let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.instead == config.id);

@@ -37,7 +37,8 @@ pub(crate) struct Topology {
 pub(crate) struct Auxiliary {
     /// Auxiliary devices, as labels list them.
     pub listed: RwLock<Vec<AuxConfig>>,
-    /// Log devices as labels list them until the root of the commit under way is durable, if that changes them.
+    /// Log devices as labels list them until the root of the commit under way is durable, if that
+    /// changes them.
     pub logs_before: Mutex<Option<Vec<AuxConfig>>>,
     /// Spares that wait.
     pub spares: RwLock<Vec<Arc<Spare>>>,
@@ -65,7 +66,8 @@ pub(crate) struct ScanState {
 pub(crate) struct MoveState {
     /// The job under way, or the last one.
     pub job: Mutex<Option<Scan>>,
-    /// Its progress while a part of it is under way; taken after it, and held for no longer than a copy takes.
+    /// Its progress while a part of it is under way; taken after it, and held for no longer than a
+    /// copy takes.
     pub progress: Mutex<Option<ScanRow>>,
     /// Verbs under way that the evening out of a group follows.
     pub expansions_due: AtomicUsize,

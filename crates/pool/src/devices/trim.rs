@@ -1,9 +1,11 @@
-//! Trim: every free slot of a device is discarded once, on demand (`zpool trim`), whether or not the pool does so by itself
-//! (`autotrim`): for what was freed while that was off, for what a crash left behind, for devices that were used before.
+//! Trim: every free slot of a device is discarded once, on demand (`zpool trim`), whether or not
+//! the pool does so by itself (`autotrim`): for what was freed while that was off, for what a crash
+//! left behind, for devices that were used before.
 //!
-//! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie on provides the room now, and tells
-//! now if it cannot. Nothing of the pool needs it: no byte is read that was not written. What is trimmed afterwards, or freed
-//! while `autotrim` is on, is given back again.
+//! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie
+//! on provides the room now, and tells now if it cannot. Nothing of the pool needs it: no byte is
+//! read that was not written. What is trimmed afterwards, or freed while `autotrim` is on, is given
+//! back again.
 //!
 //! ## States of a device
 //!
@@ -16,11 +18,15 @@
 //! | active             | trimmed   | no free slot is left behind the one discarded last   |
 //!
 //! ## Invariants
-//! [trim.1] A slot is discarded only while it is free, as of the last commit: what a root needs is never touched. The
-//!      slot is taken meanwhile, and only the sync task appends, between whose commits this runs.  `Space::discard_free_slot`
-//! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on beside it; and it ends, because
-//!      it goes through the slots once.
-//! [trim.3] A device that is out of use is not gone through: whoever names it is told so, and a whole pool goes without it.  `out_of_reach`
+//! [trim.1] A slot is discarded only while it is free, as of the last commit: what a root needs is
+//!      never touched. The slot is taken meanwhile, and only the sync task appends, between whose
+//!      commits this runs.
+//!      `Space::discard_free_slot`
+//! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on
+//!      beside it; and it ends, because it goes through the slots once.
+//! [trim.3] A device that is out of use is not gone through: whoever names it is told so, and a
+//!      whole pool goes without it.
+//!      `out_of_reach`
 //!
 //! ## Not here
 //! A trim ends with the import: after the next one a device is untrimmed.
@@ -87,8 +93,9 @@ impl Devices {
         }
     }
 
-    /// Begins, suspends or cancels the trim or the initialization of devices, all of them if none is named. It goes on in the background;
-    /// initialization fills free slots with a pattern. An error changes nothing.
+    /// Begins, suspends or cancels the trim or the initialization of devices, all of them if none
+    /// is named. It goes on in the background; initialization fills free slots with a pattern. An
+    /// error changes nothing.
     pub fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
         self.core.check_writable()?;
         let all = self.leaves();
@@ -127,7 +134,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Why a device is not gone through, if it is not: nobody knows what is free on one that is out of use, or gone.
+    /// Why a device is not gone through, if it is not: nobody knows what is free on one that is out
+    /// of use, or gone.
     fn out_of_reach(&self, leaf: &Leaf) -> Option<&'static str> {
         match leaf.config().state {
             LeafState::Offline => Some("it is offline"),
@@ -184,8 +192,8 @@ impl Devices {
         self.core.health.changed.store(true, Ordering::Release);
     }
 
-    /// A part of the trims under way. Sync context only, between commits. Gives when to look again, `None` if nothing is
-    /// under way.
+    /// A part of the trims under way. Sync context only, between commits. Gives when to look again,
+    /// `None` if nothing is under way.
     pub(crate) fn trim_step(&self) -> Result<Option<Duration>> {
         let trim = self.sweep_step(Sweep::Trim)?;
         let initialize = self.sweep_step(Sweep::Initialize)?;
@@ -217,7 +225,8 @@ impl Devices {
         Ok(Some(if busy { Duration::ZERO } else { PAUSE }))
     }
 
-    /// Discards the next free slot of a device; true if one was, false if that was all, `None` if there is nothing to do now.
+    /// Discards the next free slot of a device; true if one was, false if that was all, `None` if
+    /// there is nothing to do now.
     fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
         let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
         if self.core.space.is_out_of_use(id) {
@@ -238,7 +247,8 @@ impl Devices {
             Sweep::Initialize => self.core.space.fill_free_slot(id, from),
         };
         let mut trims = self.sweeps(what).lock();
-        // It may have been cancelled, suspended or begun anew meanwhile: then what was found is not its own.
+        // It may have been cancelled, suspended or begun anew meanwhile: then what was found is not
+        // its own.
         let trim = trims.get_mut(&id).filter(|trim| trim.next == from)?;
         match found {
             Some((slot, result)) => {

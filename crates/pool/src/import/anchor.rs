@@ -1,9 +1,10 @@
-//! The pool and its anchor: which root is opened, and how an anchor comes and goes. The register itself is the room
-//! `steadfast_anchor`; this module decides what its record means for a pool.
+//! The pool and its anchor: which root is opened, and how an anchor comes and goes. The register
+//! itself is the room `steadfast_anchor`; this module decides what its record means for a pool.
 //!
 //! ## Which root is opened                                                                       ([anchor.3])
-//! That a pool has an anchor is said by its labels, by its newest uberblock, by what this host remembers, or by the operator;
-//! one of them is enough. Then the anchored root A is compared with the newest uberblock N that the devices hold:
+//! That a pool has an anchor is said by its labels, by its newest uberblock, by what this host
+//! remembers, or by the operator; one of them is enough. Then the anchored root A is compared with
+//! the newest uberblock N that the devices hold:
 //!
 //! | found | what it means | what is opened |
 //! |---|---|---|
@@ -13,15 +14,18 @@
 //! | N is older, another, or none, and A's tail is there | uberblocks were lost or hidden | A, out of the record |
 //! | N is older or another, and A's tail is not there | the devices were put back to an earlier copy | nothing |
 //!
-//! "Nothing" is a refusal that says which of the two it is. `accept_rollback` opens N instead, and notes it in the history.
+//! "Nothing" is a refusal that says which of the two it is. `accept_rollback` opens N instead, and
+//! notes it in the history.
 //!
 //! ## How it comes
-//! Register, labels, first commit, in this order. A crash after the first leaves a register that no pool names; after the
-//! second, a register that holds the newest root already: both are as if the command had not been, or had been, given.
+//! Register, labels, first commit, in this order. A crash after the first leaves a register that no
+//! pool names; after the second, a register that holds the newest root already: both are as if the
+//! command had not been, or had been, given.
 //!
 //! ## How it goes
-//! One commit whose uberblock names no anchor moves the register for the last time and marks it as retired; then the
-//! labels. A crash between: import finds the register retired at the newest root, and finishes.
+//! One commit whose uberblock names no anchor moves the register for the last time and marks it as
+//! retired; then the labels. A crash between: import finds the register retired at the newest root,
+//! and finishes.
 
 use crate::Pool;
 use std::sync::Arc;
@@ -52,11 +56,14 @@ pub trait Registers: Send + Sync {
 pub struct AnchorWish {
     /// Where registers are. Without it a pool that has an anchor is not opened.
     pub registers: Option<Arc<dyn Registers>>,
-    /// The register. On create: this pool gets an anchor. On import: here, wherever the labels say it is.
+    /// The register. On create: this pool gets an anchor. On import: here, wherever the labels say
+    /// it is.
     pub path: Option<String>,
-    /// Import: open what the devices hold, though it is not what the register holds. The operator's decision.
+    /// Import: open what the devices hold, though it is not what the register holds. The operator's
+    /// decision.
     pub accept_rollback: bool,
-    /// Import: open what the devices hold, though the register is lost; the pool has no anchor afterwards.
+    /// Import: open what the devices hold, though the register is lost; the pool has no anchor
+    /// afterwards.
     pub accept_lost: bool,
 }
 
@@ -82,7 +89,8 @@ fn found(root: Root) -> FoundUberblock {
     FoundUberblock { uberblock: root.uberblock, tag: root.tag }
 }
 
-/// Decides which root of a pool is opened. `readable` says whether a root's commit tail is on the devices.
+/// Decides which root of a pool is opened. `readable` says whether a root's commit tail is on the
+/// devices.
 pub(crate) fn choose(
     env: &Env,
     config: &LabelConfig,
@@ -248,8 +256,8 @@ impl Vouch for Voucher {
 }
 
 impl Pool {
-    /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would. What is at the path is
-    /// refused unless `force`. Durable when it returns.
+    /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would.
+    /// What is at the path is refused unless `force`. Durable when it returns.
     pub fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         if let Some(anchor) = self.core.anchor() {
@@ -262,8 +270,8 @@ impl Pool {
             return Ok(());
         }
         {
-            // No commit runs meanwhile, and no group is under way: the register begins with the root that is the newest, and with
-            // all that was promised behind it.
+            // No commit runs meanwhile, and no group is under way: the register begins with the
+            // root that is the newest, and with all that was promised behind it.
             let _turn = self.core.sync_turn.lock();
             self.zil.log.paused(|promised| -> Result<()> {
                 let (uberblock, tag) = {
@@ -286,8 +294,8 @@ impl Pool {
         self.core.commit_changes()
     }
 
-    /// Lets the pool live without the anchor at this path; the register is marked as retired. From now on nothing notices
-    /// if the pool is put back to an earlier copy. Durable when it returns.
+    /// Lets the pool live without the anchor at this path; the register is marked as retired. From
+    /// now on nothing notices if the pool is put back to an earlier copy. Durable when it returns.
     pub fn remove_anchor(&self, path: &str) -> Result<()> {
         let register = self.core.anchor().map(|anchor| anchor.identity());
         if register.as_deref() != Some(path) {

@@ -60,7 +60,8 @@ use steadfast_refs::manifest::Manifests;
 pub struct CreateSpec {
     /// Checked by the room `property`.
     pub name: String,
-    /// One or more groups of devices, or devices that stand alone; a pool is as large as all of them together.
+    /// One or more groups of devices, or devices that stand alone; a pool is as large as all of
+    /// them together.
     pub groups: Vec<GroupHandles>,
     /// Log2 of the allocation unit, 9 to 13.
     pub ashift: u8,
@@ -259,8 +260,9 @@ impl Plan {
 }
 
 impl Pool {
-    /// Makes a pool on devices and imports it. Devices that carry an active or exported pool are refused unless
-    /// `force`; what was on them is lost from the moment this writes its first label.
+    /// Makes a pool on devices and imports it. Devices that carry an active or exported pool are
+    /// refused unless `force`; what was on them is lost from the moment this writes its first
+    /// label.
     pub fn create(env: &Env, spec: CreateSpec) -> Result<Pool> {
         Pool::create_without(env, spec, &[])
     }
@@ -279,7 +281,8 @@ impl Pool {
         spec.groups.iter().try_for_each(crate::devices::groups::check)?;
         spec.aux.logs.iter().try_for_each(check_log_group)?;
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
-        // What a column of a group may be smaller than a segment: a group of k columns of data is as if it had k times the size.
+        // What a column of a group may be smaller than a segment: a group of k columns of data is
+        // as if it had k times the size.
         let smallest = spec.groups.iter().map(|group| {
             let least = group.devices.iter().map(size).min().unwrap_or(0);
             // Special devices are small beside the others, and do with fewer slots.
@@ -381,8 +384,9 @@ impl Pool {
         Ok(pool.start())
     }
 
-    /// Writes a new pool with all its devices: one commit, then the labels. The label of a leaf is what makes it a pool, and comes last:
-    /// a crash before leaves nothing to import, a crash after it leaves all that was asked for.
+    /// Writes a new pool with all its devices: one commit, then the labels. The label of a leaf is
+    /// what makes it a pool, and comes last: a crash before leaves nothing to import, a crash after
+    /// it leaves all that was asked for.
     fn make(&self, aux: AuxHandles, root_props: Local, key: Option<NewKey>) -> Result<()> {
         let (spares, caches) = (aux.spares.clone(), aux.caches.clone());
         let logs = self.zil.open_logs(aux.logs);
@@ -394,7 +398,8 @@ impl Pool {
         if label.encode(steadfast_crypto::hash).is_none() {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
-        // From here on devices lose what they held. Old rings go first: an uberblock of a former pool must not outlive the new labels.
+        // From here on devices lose what they held. Old rings go first: an uberblock of a former
+        // pool must not outlive the new labels.
         leaves.iter().try_for_each(|leaf| leaf.erase_rings())?;
         self.core.space.flush_devices()?;
         spares.iter().chain(&caches).try_for_each(|handle| erase(&*handle.device))?;

@@ -1,4 +1,5 @@
-//! Importing a pool: from labels to uberblock to tail to table to datasets. Reads only, until the first commit.
+//! Importing a pool: from labels to uberblock to tail to table to datasets. Reads only, until the
+//! first commit.
 
 use crate::devices::l2arc;
 use crate::devices::spares;
@@ -36,7 +37,8 @@ pub struct ImportSpec {
     pub secret: Option<Vec<u8>>,
     /// Where the pool's anchor is, and what the operator accepts.
     pub anchor: AnchorWish,
-    /// Open what is committed, though a part of what the intent log promised is lost. The operator's decision.
+    /// Open what is committed, though a part of what the intent log promised is lost. The
+    /// operator's decision.
     pub accept_lost_log: bool,
     /// Name of this host.
     pub host: String,
@@ -45,13 +47,15 @@ pub struct ImportSpec {
 }
 
 impl Pool {
-    /// Imports a pool of which [`scan`](crate::scan()) found the devices. Datasets whose keys are not loaded stay locked.
+    /// Imports a pool of which [`scan`](crate::scan()) found the devices. Datasets whose keys are
+    /// not loaded stay locked.
     pub fn import(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
         let devices: Vec<_> = found.devices.iter().map(|found| Arc::clone(&found.handle.device)).collect();
         let found = Found::new(env, found, spec);
         let imported = found.and_then(|found| found.unlock()?.root()?.load()?.go_live());
         if imported.is_err() {
-            // A thread that read ahead for it may hold the devices for a moment; they are free for anyone all the same.
+            // A thread that read ahead for it may hold the devices for a moment; they are free for
+            // anyone all the same.
             devices.iter().for_each(|device| device.release());
         }
         imported
@@ -59,7 +63,8 @@ impl Pool {
 }
 
 impl<'a> Rooted<'a> {
-    /// Reads the tables, opens the datasets whose keys are there, and replays the log. Writes nothing.
+    /// Reads the tables, opens the datasets whose keys are there, and replays the log. Writes
+    /// nothing.
     fn load(self) -> Result<Loaded<'a>> {
         let Rooted { unlocked, choice, tail, space, blockio } = self;
         let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing } = unlocked;
@@ -118,8 +123,8 @@ impl<'a> Rooted<'a> {
         if let Some(secret) = spec.secret.as_ref().filter(|_| has_key) {
             let root = pool.core.name();
             match pool.datasets.load_key(&root, secret, false) {
-                // A change of key was cut off between the root dataset's row and the labels: the old key opens the pool,
-                // and the new one its root dataset.
+                // A change of key was cut off between the root dataset's row and the labels: the
+                // old key opens the pool, and the new one its root dataset.
                 Err(Error::WrongKey { .. }) => {}
                 other => other?,
             }
@@ -129,8 +134,9 @@ impl<'a> Rooted<'a> {
         if !spec.read_only
             && let Some(head) = uberblock.log
         {
-            // The register knows nothing of a root that the operator accepts. It writes nothing, and what another daemon promises
-            // meanwhile moves the register, which can then not be taken over.
+            // The register knows nothing of a root that the operator accepts. It writes nothing,
+            // and what another daemon promises meanwhile moves the register, which can then not be
+            // taken over.
             let known = pool.core.anchor().filter(|_| choice.accepted.is_none());
             let vouched = known.and_then(|anchor| anchor.held()).map(|(_, log)| log);
             notices.extend(pool.zil.replay_log(head, uberblock.txg, spec.accept_lost_log, vouched)?);
@@ -167,7 +173,8 @@ struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks begin.
+    /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
+    /// begin.
     fn go_live(self) -> Result<Pool> {
         let pool = self.pool;
         // The labels say what is so from now on: where the register is, or that there is none.

@@ -1,12 +1,16 @@
-//! Another number for a pool (`zpool reguid`): copies of its images are then another pool, and both can be imported at once.
+//! Another number for a pool (`zpool reguid`): copies of its images are then another pool, and both
+//! can be imported at once.
 //!
-//! What blocks, uberblocks, logs and keys are bound to stays; labels say by which number people know the pool. They change in two rounds:
-//! first all say what the pool is about to be known by, then all say that it is. So at every moment the devices' labels name two
-//! numbers at most, and which of them counts does not depend on which devices are found.
+//! What blocks, uberblocks, logs and keys are bound to stays; labels say by which number people
+//! know the pool. They change in two rounds: first all say what the pool is about to be known by,
+//! then all say that it is. So at every moment the devices' labels name two numbers at most, and
+//! which of them counts does not depend on which devices are found.
 //!
 //! ## Invariants
-//! [reguid.1] No device says the new number before all have said that it comes: [`crate::scan()`] puts together those of both rounds.
-//! [reguid.2] All devices are there: one that is not would be left behind with the old number.        `check_whole`
+//! [reguid.1] No device says the new number before all have said that it comes: [`crate::scan()`]
+//!      puts together those of both rounds.
+//! [reguid.2] All devices are there: one that is not would be left behind with the old number.
+//!      `check_whole`
 
 use crate::Pool;
 use steadfast_format::{Feature, LeafState, PoolGuid, PoolState};

@@ -8,7 +8,8 @@
 //! live       the first commit is durable, and the tasks run
 //! ```
 //!
-//! Each state is made of the one before, and of nothing else. Nothing is written before the last step.
+//! Each state is made of the one before, and of nothing else. Nothing is written before the last
+//! step.
 
 use std::sync::Arc;
 
@@ -59,7 +60,8 @@ impl<'a> Found<'a> {
         Ok(Found { env, spec, pool, name })
     }
 
-    /// Takes the leaves, and opens the pool's own metadata if it is sealed: nothing below can be read without its key.
+    /// Takes the leaves, and opens the pool's own metadata if it is sealed: nothing below can be
+    /// read without its key.
     pub fn unlock(self) -> Result<Unlocked<'a>> {
         let config = &self.pool.config;
         let events = Arc::new(Events::new(Arc::clone(&self.env.clock)));
@@ -93,7 +95,8 @@ pub(crate) struct Unlocked<'a> {
 }
 
 impl<'a> Unlocked<'a> {
-    /// Chooses the root, by the anchor if the pool has one, and reads its commit tail from the places that it names.
+    /// Chooses the root, by the anchor if the pool has one, and reads its commit tail from the
+    /// places that it names.
     pub fn root(self) -> Result<Rooted<'a>> {
         let (env, spec) = (self.found.env, self.found.spec);
         let config = &self.found.pool.config;
@@ -158,7 +161,8 @@ pub(crate) struct Rooted<'a> {
     pub blockio: Arc<BlockIo>,
 }
 
-/// Counters only grow, one by one or by a few at an import: one near its end was forged, and would overflow here.
+/// Counters only grow, one by one or by a few at an import: one near its end was forged, and would
+/// overflow here.
 fn exhausted(tail: &CommitTail) -> Option<String> {
     const END: u64 = 1 << 62;
     let counters = [
@@ -192,9 +196,10 @@ fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
     Ok(())
 }
 
-/// The newest root knows how many devices it was written to. Labels that list fewer are older than it, and a device is
-/// missing; labels that list more were written by an `add` that did not come to its commit, and carry the root's txg; or a device
-/// has left with the newest root, whose labels did not come any more.
+/// The newest root knows how many devices it was written to. Labels that list fewer are older than
+/// it, and a device is missing; labels that list more were written by an `add` that did not come to
+/// its commit, and carry the root's txg; or a device has left with the newest root, whose labels
+/// did not come any more.
 fn check_devices(config: &LabelConfig, uberblock: &Uberblock) -> Result<()> {
     let listed = config.leaves.len();
     let counted = uberblock.devices as usize;

@@ -1,25 +1,32 @@
-//! One device of each mirror becomes a pool of its own (`zpool split`): the same blocks, known by another number and another name.
+//! One device of each mirror becomes a pool of its own (`zpool split`): the same blocks, known by
+//! another number and another name.
 //!
-//! Blocks, uberblocks and keys stay bound to the number with which the pool was made, so nothing that is stored changes: labels do. A leaf
-//! that belongs to the other half is *parted*: the pool does without it, and forgets it once no row names it.
+//! Blocks, uberblocks and keys stay bound to the number with which the pool was made, so nothing
+//! that is stored changes: labels do. A leaf that belongs to the other half is *parted*: the pool
+//! does without it, and forgets it once no row names it.
 //!
 //! ## Rounds
-//! 1. The labels of all say which leaves part, the columns that groups have without them, and, on those that part, the number by which they are
-//!    about to be known.
+//! 1. The labels of all say which leaves part, the columns that groups have without them, and, on
+//!    those that part, the number by which they are about to be known.
 //! 2. Those that part say that number, the new name, and that the others are the parted ones.
 //!
-//! | a crash                        | what there is                                                                                  |
-//! |--------------------------------|------------------------------------------------------------------------------------------------|
-//! | in round 1                     | nobody says the new number: all leaves are found, and the import takes the parted ones back      |
-//! | in round 2, after one device   | it says the new number, so those that say it comes count as of it ([`crate::scan()`]): two pools   |
-//! | later                          | two pools; each forgets the other's leaves when it is imported                                 |
+//! | a crash                        | what there is |
+//! |--------------------------------|---|
+//! | in round 1                     | nobody says the new number: all leaves are found, and the import takes the parted ones back |
+//! | in round 2, after one device   | it says the new number, so those that say it comes count as of it ([`crate::scan()`]): two pools |
+//! | later                          | two pools; each forgets the other's leaves when it is imported |
 //!
 //! ## Invariants
-//! [split.1] A device parts only while it has a column of every segment of its group, and nothing is written to it after round 1.
-//! [split.2] Each half has all it needs: of every group a device, with every segment.                        `check_split`
-//! [split.4] What was promised to `fsync` before round 1 is in the root, or in a log that lies on the mirrors: groups on log devices, which the new
-//!      pool does not have, are held by a root before it, and none is written until it is over.              `LogRest`
-//! [split.3] The width of a group does not count parted leaves, on labels and in memory; a leaf taken back is counted again.
+//! [split.1] A device parts only while it has a column of every segment of its group, and nothing
+//!      is written to it after round 1.
+//! [split.2] Each half has all it needs: of every group a device, with every segment.
+//!      `check_split`
+//! [split.4] What was promised to `fsync` before round 1 is in the root, or in a log that lies on
+//!      the mirrors: groups on log devices, which the new pool does not have, are held by a root
+//!      before it, and none is written until it is over.
+//!      `LogRest`
+//! [split.3] The width of a group does not count parted leaves, on labels and in memory; a leaf
+//!      taken back is counted again.
 
 use crate::Pool;
 use std::sync::Arc;
@@ -54,7 +61,8 @@ pub(crate) fn take_back(config: &mut LabelConfig, is_here: impl Fn(&LeafConfig) 
 }
 
 impl Pool {
-    /// Makes a pool of another name of one device of each mirror: of those that are named, or the last. It is exported. Gives their paths.
+    /// Makes a pool of another name of one device of each mirror: of those that are named, or the
+    /// last. It is exported. Gives their paths.
     pub fn split(&self, new_name: &str, paths: &[String], dry_run: bool) -> Result<Vec<String>> {
         self.core.check_writable()?;
         let parted = self.halves(paths)?;
@@ -65,7 +73,8 @@ impl Pool {
         }
         let told = {
             let _resting = self.zil.rest_log_devices();
-            // What was promised on log devices, which stay with this half, is in a root of both now [split.4].
+            // What was promised on log devices, which stay with this half, is in a root of both now
+            // [split.4].
             self.core.commit_changes()?;
             self.part(new_name, &parted)?
         };
@@ -207,7 +216,8 @@ impl Pool {
         }
     }
 
-    /// The label of a device of the other half: all others are parted, and there are no auxiliary devices.
+    /// The label of a device of the other half: all others are parted, and there are no auxiliary
+    /// devices.
     fn half_of(&self, leaf: &Leaf, parted: &[Arc<Leaf>], new: PoolGuid, name: &str, txg: Txg) -> LabelConfig {
         let label = self.devices.label_of(leaf, PoolState::Exported, txg);
         let goes = |config: &LeafConfig| parted.iter().any(|leaf| leaf.id() == config.id);
@@ -254,7 +264,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Leaves that were parted when the pool was imported: they count for nothing, and are forgotten once no row names them.
+    /// Leaves that were parted when the pool was imported: they count for nothing, and are
+    /// forgotten once no row names them.
     pub(crate) fn begin_without_parted(&self) {
         for leaf in self.devices.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Parted) {
             self.core.space.set_leaving(leaf.id(), true);

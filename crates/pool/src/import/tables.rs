@@ -17,8 +17,8 @@ use steadfast_format::Txg;
 use steadfast_format::meta_keys;
 use steadfast_property::Local;
 
-/// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to the root dataset, and
-/// those whose encryption root is none.
+/// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to
+/// the root dataset, and those whose encryption root is none.
 fn parents_first(rows: Vec<DatasetRow>) -> Result<Vec<DatasetRow>> {
     let is_root = |id: DatasetId| {
         rows.iter().any(|row| row.id == id && row.encryption.as_ref().is_some_and(|e| e.root == id))

@@ -1,19 +1,25 @@
 //! # Held logs
 //!
-//! What the intent log promised to a dataset whose key is not loaded at import cannot be replayed there: its groups are sealed,
-//! and so are its trees. The log itself keeps the promise: as long as there is such a dataset, every uberblock goes on naming
-//! the groups of then, nothing is written to the log, and `fsync` commits. An item of the meta tree for each such dataset
-//! tells later imports that all others are done.
+//! What the intent log promised to a dataset whose key is not loaded at import cannot be replayed
+//! there: its groups are sealed, and so are its trees. The log itself keeps the promise: as long as
+//! there is such a dataset, every uberblock goes on naming the groups of then, nothing is written
+//! to the log, and `fsync` commits. An item of the meta tree for each such dataset tells later
+//! imports that all others are done.
 //!
 //! ## Invariants
-//! [held_log.1] While a log is held, uberblocks have its head, and the log's segments are not written.   `log_head`, `begin_log`
-//! [held_log.2] The trees of a dataset whose log is held are those of `HeldLog::base`: nobody can open them before its replay.
-//!                                                                                              `open_head`
-//! [held_log.3] A held log's item goes in the txg in which its groups are replayed.             lock: `sync_turn`, held for both
+//! [held_log.1] While a log is held, uberblocks have its head, and the log's segments are not
+//!      written.
+//!      `log_head`, `begin_log`
+//! [held_log.2] The trees of a dataset whose log is held are those of `HeldLog::base`: nobody can
+//!      open them before its replay.
+//!      `open_head`
+//! [held_log.3] A held log's item goes in the txg in which its groups are replayed.
+//!      lock: `sync_turn`, held for both
 //!
 //! ## What a crash does
-//! *Before the commit of the import that found the groups*: they are found again. *After it*: the item names them. *In the replay,
-//! or before its commit*: as before it. *After that commit*: the item is gone, and with the last item the head moves on.
+//! *Before the commit of the import that found the groups*: they are found again. *After it*: the
+//! item names them. *In the replay, or before its commit*: as before it. *After that commit*: the
+//! item is gone, and with the last item the head moves on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

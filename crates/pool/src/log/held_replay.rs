@@ -48,7 +48,8 @@ impl Zil {
         self.held.lock().hold(id, head, log);
     }
 
-    /// Gives up what is held of datasets whose groups are not all there any more. The notice for the history.
+    /// Gives up what is held of datasets whose groups are not all there any more. The notice for
+    /// the history.
     pub(crate) fn give_up_held(&self, found: &Survey) -> Option<String> {
         let is_there = |log: &HeldLog| {
             found.groups.iter().any(|group| group.header.sequence + 1 == log.end && group.hash == log.hash)
@@ -70,8 +71,8 @@ impl Zil {
         !self.core.health.read_only && self.held.lock().logs.contains_key(&id)
     }
 
-    /// Replays what is held of a dataset whose key came, into the open txg. Under `sync_turn` [held_log.3], and before anybody else
-    /// can have the dataset [held_log.2].
+    /// Replays what is held of a dataset whose key came, into the open txg. Under `sync_turn`
+    /// [held_log.3], and before anybody else can have the dataset [held_log.2].
     pub(crate) fn replay_held(
         &self,
         id: DatasetId,

@@ -1,18 +1,22 @@
 //! # The log's interval
 //!
-//! A dataset with `journal=data` promises what nobody asked for: what a call returned from is durable about a second later. A task
-//! of the pool looks once an [`INTERVAL`], and logs what is pending, names and content together, so that what is found after a crash is
-//! what was there at one moment.
+//! A dataset with `journal=data` promises what nobody asked for: what a call returned from is
+//! durable about a second later. A task of the pool looks once an [`INTERVAL`], and logs what is
+//! pending, names and content together, so that what is found after a crash is what was there at
+//! one moment.
 //!
 //! ## Invariants
-//! [interval.1] What was done in such a dataset before a look is in the log when the look ends, or in a txg whose commit was asked for
-//!      before it ended, or in one that is being committed.                     `Dataset::log_pending`; test: `log_interval`
-//! [interval.2] A look waits for no commit: it is not late because the devices are busy with one.          `Log::log_pending`
-//! [interval.3] Who has the property and no log (a pool without the feature, on whole objects, or one that holds its log) has a
-//!      commit in place of a group.
+//! [interval.1] What was done in such a dataset before a look is in the log when the look ends, or
+//!      in a txg whose commit was asked for before it ended, or in one that is being committed.
+//!      `Dataset::log_pending`; test: `log_interval`
+//! [interval.2] A look waits for no commit: it is not late because the devices are busy with one.
+//!      `Log::log_pending`
+//! [interval.3] Who has the property and no log (a pool without the feature, on whole objects, or
+//!      one that holds its log) has a commit in place of a group.
 //!
-//! What is more than a group takes is committed too: so somebody who writes tens of mebibytes a second has a commit each second
-//! instead of one every five. A look at a dataset in which nothing changed costs two loads.
+//! What is more than a group takes is committed too: so somebody who writes tens of mebibytes a
+//! second has a commit each second instead of one every five. A look at a dataset in which nothing
+//! changed costs two loads.
 
 use std::collections::BTreeSet;
 

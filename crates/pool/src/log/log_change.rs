@@ -21,7 +21,8 @@ pub(crate) enum LogChange {
 }
 
 impl LogChange {
-    /// Makes it in what labels list. `groups` is the greatest number of a group: a new mirror gets one that nobody has.
+    /// Makes it in what labels list. `groups` is the greatest number of a group: a new mirror gets
+    /// one that nobody has.
     pub fn list(&self, aux: &mut Vec<AuxConfig>, groups: u8) {
         fn position(aux: &[AuxConfig], guid: u64) -> Option<usize> {
             aux.iter().position(|aux| aux.guid == guid)

@@ -1,30 +1,40 @@
 //! Devices of which the intent log has the whole: how they come, fail and get lost.
 //!
-//! A log device has labels like any other and slots of the pool's size; the log goes round all of them, over several devices if there
-//! are several, and takes no room of the pool. The labels of all devices list it. Those of a mirror hold the same groups at the same places; how
-//! they come and go is told in `log_mirror.rs`.
+//! A log device has labels like any other and slots of the pool's size; the log goes round all of
+//! them, over several devices if there are several, and takes no room of the pool. The labels of
+//! all devices list it. Those of a mirror hold the same groups at the same places; how they come
+//! and go is told in `log_mirror.rs`.
 //!
 //! ## Invariants
-//! [log_device.1] Where groups go changes only over a commit: the log stands down, and is ready again with the new place when a root
-//!      that holds all its groups is durable.                                              `Log::stand_down`, `Log::ready`
-//! [log_device.2] A device is marked as given up or out of use, or unlisted, only in labels that are written after such a root: nothing on it is
-//!      needed then, whatever becomes of it.                                               `settle_logs`, `labelled_aux`
-//! [log_device.3] Labels of log devices are durable before those of leaves: one that is older than the leaves' is of an earlier copy.
-//!                                                                                         `write_labels`, `label_logs_first`
-//! [log_device.4] A group is promised when every device of its mirror has it that labels call in use: so any one of them is enough.
-//!                                                                                         `on_all`; sim: `log_mirror`
-//! [log_device.5] One that labels do not call in use is not read: it may have some promises and lack later ones.    [`find`]
-//! [log_device.6] The log is ready only while labels of leaves say what is so: else one that they call in use would lack what is promised
-//!      from then on.                                                                      `begin_log`
+//! [log_device.1] Where groups go changes only over a commit: the log stands down, and is ready
+//!      again with the new place when a root that holds all its groups is durable.
+//!      `Log::stand_down`, `Log::ready`
+//! [log_device.2] A device is marked as given up or out of use, or unlisted, only in labels that
+//!      are written after such a root: nothing on it is needed then, whatever becomes of it.
+//!      `settle_logs`, `labelled_aux`
+//! [log_device.3] Labels of log devices are durable before those of leaves: one that is older than
+//!      the leaves' is of an earlier copy.
+//!      `write_labels`, `label_logs_first`
+//! [log_device.4] A group is promised when every device of its mirror has it that labels call in
+//!      use: so any one of them is enough.
+//!      `on_all`; sim: `log_mirror`
+//! [log_device.5] One that labels do not call in use is not read: it may have some promises and
+//!      lack later ones.
+//!      [`find`]
+//! [log_device.6] The log is ready only while labels of leaves say what is so: else one that they
+//!      call in use would lack what is promised from then on.
+//!      `begin_log`
 //!
 //! ## When one fails in use
-//! The group that was under way is not promised; its callers commit, and that commit gives the device up. From then on groups go to
-//! the log devices that are left, of its mirror or others, or to segments of the pool. The pool says so (status, event) until the device is
-//! removed, replaced or brought back.
+//! The group that was under way is not promised; its callers commit, and that commit gives the
+//! device up. From then on groups go to the log devices that are left, of its mirror or others, or
+//! to segments of the pool. The pool says so (status, event) until the device is removed, replaced
+//! or brought back.
 //!
 //! ## When one is lost
-//! If another one of its mirror is here that is in use, nothing is missing: the lost one is called gone, and is in use again when an import
-//! finds it. Else a pool that has not given it up is not imported for writing without it: what `fsync` promised may be there and nowhere else. The
+//! If another one of its mirror is here that is in use, nothing is missing: the lost one is called
+//! gone, and is in use again when an import finds it. Else a pool that has not given it up is not
+//! imported for writing without it: what `fsync` promised may be there and nowhere else. The
 //! operator may accept that (`accept_lost_log`), which is noted in the history, and gives it up.
 
 use std::sync::Arc;
@@ -199,7 +209,8 @@ impl LogDevice {
         read.inspect_err(|_| _ = self.read_errors.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Writes all of it once, so that no flush has to make a host find room, and nothing of a former use is left.
+    /// Writes all of it once, so that no flush has to make a host find room, and nothing of a
+    /// former use is left.
     pub fn prepare(&self) -> steadfast_device::Result<()> {
         let zeros = vec![0; ZEROS.min(self.slot_size) as usize];
         for slot in 0..self.slots {
@@ -222,7 +233,8 @@ impl LogDevice {
         self.device.release();
     }
 
-    /// It belongs to nobody any more. One that cannot be written keeps a label that no pool answers to.
+    /// It belongs to nobody any more. One that cannot be written keeps a label that no pool answers
+    /// to.
     pub fn part_with(&self) {
         let _ = erase(&*self.device);
         self.release();
@@ -384,7 +396,8 @@ pub(crate) struct FoundLogs {
     pub aux: Vec<AuxConfig>,
     /// Those that are needed and not here, and why what is there does not count.
     pub missing: Vec<(u64, &'static str)>,
-    /// Those that are here, and in use again after the first commit: others of their mirrors have all.
+    /// Those that are here, and in use again after the first commit: others of their mirrors have
+    /// all.
     pub returning: Vec<u64>,
 }
 

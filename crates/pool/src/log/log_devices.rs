@@ -35,8 +35,8 @@ use steadfast_segment::LogSegment;
 use steadfast_segment::Redundancy;
 
 impl Zil {
-    /// Lets log devices rest, if there are any. What was promised on them is in the root of the next commit [log_device.1]; the first commit after
-    /// the rest writes groups again.
+    /// Lets log devices rest, if there are any. What was promised on them is in the root of the
+    /// next commit [log_device.1]; the first commit after the rest writes groups again.
     pub(crate) fn rest_log_devices(&self) -> Option<LogRest<'_>> {
         if self.logs_in_use().is_empty() {
             return None;
@@ -98,13 +98,14 @@ impl Zil {
         self.medium_of(&mirrors, segments, all)
     }
 
-    /// What the replay of these groups found to be lacking on devices, to be mended before the first commit.
+    /// What the replay of these groups found to be lacking on devices, to be mended before the
+    /// first commit.
     pub(crate) fn note_lacks(&self, medium: &LogMedium, groups: &[Group], lacks: &[Lack]) {
         self.mends.lock().extend(medium.mends(groups, lacks));
     }
 
-    /// Writes to log devices what they lack of the groups that are being replayed, and others of their mirrors have. One that cannot be
-    /// written is given up by the next commit.
+    /// Writes to log devices what they lack of the groups that are being replayed, and others of
+    /// their mirrors have. One that cannot be written is given up by the next commit.
     pub(crate) fn mend_logs(&self) {
         let mut healed: BTreeMap<u64, (Arc<LogDevice>, u64)> = BTreeMap::new();
         let mends = std::mem::take(&mut *self.mends.lock());
@@ -136,8 +137,9 @@ impl Zil {
         LabelConfig { device: DeviceId(0), device_guid: log.guid, ..label }.encode(steadfast_crypto::hash)
     }
 
-    /// Refuses to go on without log devices that are needed, or gives them up if the operator accepts that: then what the history is
-    /// to say. `promised` says whether the root that is opened names a log, and the pool was not exported.
+    /// Refuses to go on without log devices that are needed, or gives them up if the operator
+    /// accepts that: then what the history is to say. `promised` says whether the root that is
+    /// opened names a log, and the pool was not exported.
     pub(crate) fn do_without(
         &self,
         missing: &[(u64, &'static str)],
@@ -305,8 +307,9 @@ pub(crate) fn check_log_group(group: &GroupHandles) -> Result<()> {
 }
 
 impl LogLabels for Zil {
-    /// Writes two copies of the labels of log devices, and makes them durable [log_device.3]. If one fails, labels of leaves must wait for the
-    /// commit that gives it up; at the end of the pool's use here it is given up at once, for nothing on it is needed then.
+    /// Writes two copies of the labels of log devices, and makes them durable [log_device.3]. If
+    /// one fails, labels of leaves must wait for the commit that gives it up; at the end of the
+    /// pool's use here it is given up at once, for nothing on it is needed then.
     fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()> {
         let used: Vec<u64> = self.logs_in_use().iter().flatten().map(|log| log.guid).collect();
         for log in self.labelled_logs() {

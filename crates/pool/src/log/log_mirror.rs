@@ -1,21 +1,23 @@
 //! Log devices come, go and change places while they are in use: mirrors of them, and single ones.
 //!
-//! | verb                          | the log device                          | what lies on it                                    |
-//! |-------------------------------|-----------------------------------------|----------------------------------------------------|
+//! | verb                          | the log device                          | what lies on it |
+//! |-------------------------------|-----------------------------------------|---|
 //! | attach to a single one        | becomes a mirror of two                 | nothing: groups go to both from the next commit on |
-//! | attach to a mirror            | has a side more                         | the same                                           |
-//! | detach                        | has a side less; of two, stands alone   | is not needed                                      |
-//! | replace                       | another one takes its place             | nothing                                            |
-//! | offline                       | is not written; others are, or the pool | is not needed, and not believed                    |
-//! | online, clear                 | is in use again                         | does not count                                     |
-//! | remove                        | goes, with all of its mirror            | is not needed                                      |
+//! | attach to a mirror            | has a side more                         | the same |
+//! | detach                        | has a side less; of two, stands alone   | is not needed |
+//! | replace                       | another one takes its place             | nothing |
+//! | offline                       | is not written; others are, or the pool | is not needed, and not believed |
+//! | online, clear                 | is in use again                         | does not count |
+//! | remove                        | goes, with all of its mirror            | is not needed |
 //!
-//! Nothing is copied by any of them: each is a list of [`LogChange`]s that the next commit takes at its beginning. Its root holds all that
-//! was promised until then [log_device.1], its labels say what is so from then on [log_device.2], and then the log goes on [log_device.6].
+//! Nothing is copied by any of them: each is a list of [`LogChange`]s that the next commit takes at
+//! its beginning. Its root holds all that was promised until then [log_device.1], its labels say
+//! what is so from then on [log_device.2], and then the log goes on [log_device.6].
 //!
 //! ## What a crash does
-//! *Before the uberblock of that commit*: labels are as they were, and so is what lies on the devices they list. *After it, before all leaves have
-//! their labels*: no group counts, whichever devices the labels say. *Later*: it is done.
+//! *Before the uberblock of that commit*: labels are as they were, and so is what lies on the
+//! devices they list. *After it, before all leaves have their labels*: no group counts, whichever
+//! devices the labels say. *Later*: it is done.
 
 use crate::log::log_change::LogChange;
 use crate::log::state::Zil;
@@ -40,7 +42,8 @@ impl Zil {
         aux.iter().find(|aux| aux.class == AuxClass::Log && aux.path == path).cloned()
     }
 
-    /// The log device that a verb means by this path: none, if a device that holds segments has come where a lost one was.
+    /// The log device that a verb means by this path: none, if a device that holds segments has
+    /// come where a lost one was.
     pub(crate) fn log_named(&self, path: &str) -> Option<AuxConfig> {
         let is_leaf = self.devices.leaves().iter().any(|leaf| leaf.path() == path);
         self.log_listed(path).filter(|_| !is_leaf)
@@ -63,8 +66,8 @@ impl Zil {
         }
     }
 
-    /// Takes the changes of log devices that are due, and gives up those that failed. At the beginning of a commit, under `sync_turn`
-    /// ([log_device.1], [log_device.2]).
+    /// Takes the changes of log devices that are due, and gives up those that failed. At the
+    /// beginning of a commit, under `sync_turn` ([log_device.1], [log_device.2]).
     pub(crate) fn settle_logs(&self) {
         let is_held = self.held.lock().count() > 0;
         let mut changes: Vec<LogChange> = Vec::new();
@@ -100,7 +103,8 @@ impl Zil {
         self.core.commit_state.lock().labels_dirty = true;
     }
 
-    /// The root under way is durable: labels say from now on what is so, and those that they list no more take none.
+    /// The root under way is durable: labels say from now on what is so, and those that they list
+    /// no more take none.
     pub(crate) fn logs_settled(&self) {
         if self.devices.aux.logs_before.lock().take().is_none() {
             return;
@@ -110,8 +114,8 @@ impl Zil {
         self.fit_log_features();
     }
 
-    /// Log devices that are here, and in use as labels are to list them: with one that goes in the commit under way, as long as its root is
-    /// not durable ([log_device.2], [log_device.3]).
+    /// Log devices that are here, and in use as labels are to list them: with one that goes in the
+    /// commit under way, as long as its root is not durable ([log_device.2], [log_device.3]).
     pub(crate) fn labelled_logs(&self) -> Vec<Arc<LogDevice>> {
         let listed = self.devices.labelled_aux();
         let used = listed.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
@@ -139,7 +143,8 @@ impl Zil {
         self.settle_labels()
     }
 
-    /// Commits until labels say what is so. Where a log device fails meanwhile, the commit that gives it up writes them.
+    /// Commits until labels say what is so. Where a log device fails meanwhile, the commit that
+    /// gives it up writes them.
     pub(crate) fn settle_labels(&self) -> Result<()> {
         let most = self.devices.aux.listed.read().len() + 2;
         for _ in 0..most {
@@ -160,7 +165,8 @@ impl Zil {
         aux.iter().filter(is_side).cloned().collect()
     }
 
-    /// Makes a log device of one that is to come beside these, or in the place of one of them. It loses what it held.
+    /// Makes a log device of one that is to come beside these, or in the place of one of them. It
+    /// loses what it held.
     fn new_side(
         &self,
         sides: &[AuxConfig],
@@ -248,7 +254,8 @@ impl Zil {
         Ok(())
     }
 
-    /// Takes a log device out of use; the last one too, for the log goes on in the pool. Durable when it returns.
+    /// Takes a log device out of use; the last one too, for the log goes on in the pool. Durable
+    /// when it returns.
     pub(crate) fn offline_log(&self, log: &AuxConfig, how: Offline) -> Result<()> {
         let out = match how {
             Offline { until_import: true, .. } => Some(LogOut::Gone),
@@ -262,7 +269,8 @@ impl Zil {
         self.change_logs(vec![LogChange::Out { guid: log.guid, out }])
     }
 
-    /// Takes a log device into use again: as it is, or as `open` finds it. True if it was out of use.
+    /// Takes a log device into use again: as it is, or as `open` finds it. True if it was out of
+    /// use.
     pub(crate) fn online_log(
         &self,
         log: &AuxConfig,
@@ -294,8 +302,9 @@ impl Zil {
         Ok(true)
     }
 
-    /// Log devices that import found beside others of their mirrors, which have all: after its first commit nothing that they lack counts.
-    /// True if there are any; then another commit takes them into use.
+    /// Log devices that import found beside others of their mirrors, which have all: after its
+    /// first commit nothing that they lack counts. True if there are any; then another commit takes
+    /// them into use.
     pub(crate) fn take_back_logs(&self, guids: &[u64]) -> bool {
         if self.held.lock().count() > 0 {
             return false;
@@ -320,8 +329,8 @@ impl Zil {
         Ok(())
     }
 
-    /// Takes a device away from the intent log, by its path, with all of its mirror; groups go elsewhere from now on. Durable when it
-    /// returns.
+    /// Takes a device away from the intent log, by its path, with all of its mirror; groups go
+    /// elsewhere from now on. Durable when it returns.
     pub fn remove_log(&self, path: &str) -> Result<()> {
         self.core.check_writable()?;
         let Some(log) = self.log_listed(path) else {

@@ -1,4 +1,5 @@
-//! The intent log of a pool: its segments, its datasets, its replay. Theory in the room `intent_log`.
+//! The intent log of a pool: its segments, its datasets, its replay. Theory in the room
+//! `intent_log`.
 
 use crate::core::view::Reader;
 use crate::log::state::Zil;
@@ -44,7 +45,8 @@ pub struct LogStatus {
 }
 
 impl Zil {
-    /// Reserves segments if somebody wants a log. In the sync, before the changes of the table are taken.
+    /// Reserves segments if somebody wants a log. In the sync, before the changes of the table are
+    /// taken.
     pub(crate) fn reserve_log(&self) {
         if self.log.is_wanted() && !self.log.is_ready() && self.log_target().is_empty() {
             let total = u32::try_from(self.core.space.accounting().slots).unwrap_or(u32::MAX);
@@ -62,7 +64,8 @@ impl Zil {
         is_there().then_some(frozen)
     }
 
-    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place [intent_log.4].
+    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be
+    /// written, if it has a place [intent_log.4].
     pub(crate) fn begin_log(&self, durable: Txg) {
         let rests = self.rests.load(Ordering::Acquire);
         if rests || self.log.is_ready() || self.held.lock().head().is_some() {
@@ -76,7 +79,8 @@ impl Zil {
             return;
         }
         if medium.is_in_pool() && self.fresh.swap(false, Ordering::Relaxed) {
-            // Written once in full, so that no later flush has to make the host find room for it. If that fails, so will a group.
+            // Written once in full, so that no later flush has to make the host find room for it.
+            // If that fails, so will a group.
             let zeros = vec![0; ZEROS.min(medium.segment_bytes() as usize)];
             for segment in 0..medium.segments() {
                 for at in (0..medium.segment_bytes()).step_by(zeros.len()) {
@@ -99,9 +103,10 @@ impl Zil {
         }
     }
 
-    /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
-    /// is held. With `accept` what is damaged, and all behind it, is given up instead of refused; the notice for the history.
-    /// `vouched` is how far the pool's anchor says that it was promised, if it has one that is believed.
+    /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset
+    /// whose key is not loaded is held. With `accept` what is damaged, and all behind it, is given
+    /// up instead of refused; the notice for the history. `vouched` is how far the pool's anchor
+    /// says that it was promised, if it has one that is believed.
     pub(crate) fn replay_log(
         &self,
         head: LogStart,
@@ -163,7 +168,8 @@ impl Zil {
         Ok(notice)
     }
 
-    /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts its root.
+    /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts
+    /// its root.
     pub(crate) fn log_found(&self, head: Option<LogStart>) -> LogHead {
         let Some(head) = head else { return LogHead::default() };
         let found =
@@ -217,8 +223,8 @@ impl Zil {
         safe
     }
 
-    /// Gives the log other segments than it has, if that was asked for: this commit holds all that it promised. At the beginning of
-    /// a commit.
+    /// Gives the log other segments than it has, if that was asked for: this commit holds all that
+    /// it promised. At the beginning of a commit.
     pub(crate) fn move_log_away(&self) {
         // What is held for a key that is not there no root holds.
         if self.held.lock().count() > 0 || !self.devices.move_log.swap(false, Ordering::AcqRel) {

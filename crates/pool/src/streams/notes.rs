@@ -1,9 +1,13 @@
-//! Notes: what goes along with a snapshot beside its content, properties of users and the tags that hold it.
-//! `docs/decisions/0119-notes-in-streams.md`.
+//! Notes: what goes along with a snapshot beside its content, properties of users and the tags that
+//! hold it. `docs/decisions/0119-notes-in-streams.md`.
 //!
 //! ## Invariants
-//! [notes.1] What a stream notes on a snapshot is the snapshot's with the commit that takes it, or is nowhere.    `take_asked`; test: `tests/notes.rs`
-//! [notes.2] `Snapshot::props` holds what counts, set or received; only what is set is stored as a property, as of datasets [received.1].   `table_items`
+//! [notes.1] What a stream notes on a snapshot is the snapshot's with the commit that takes it, or
+//!      is nowhere.
+//!      `take_asked`; test: `tests/notes.rs`
+//! [notes.2] `Snapshot::props` holds what counts, set or received; only what is set is stored as a
+//!      property, as of datasets [received.1].
+//!      `table_items`
 
 use crate::datasets::notes::Notes;
 use crate::streams::state::Streams;
@@ -21,7 +25,8 @@ use crate::streams::send::SendSpec;
 pub(crate) const FEATURE: &str = "received_notes";
 
 impl Streams {
-    /// What is noted on a snapshot and goes along with it. Refused is what would be more than a stream carries.
+    /// What is noted on a snapshot and goes along with it. Refused is what would be more than a
+    /// stream carries.
     pub(crate) fn notes_to_send(&self, spec: &SendSpec, id: DatasetId, txg: Txg) -> Result<StreamNotes> {
         let mut notes = StreamNotes::default();
         let of_dataset = match spec.properties {
@@ -64,7 +69,8 @@ impl Streams {
                 left_out.push(name);
                 continue;
             }
-            // What is set or left out for the file system counts for its snapshots, as for what lies below it.
+            // What is set or left out for the file system counts for its snapshots, as for what
+            // lies below it.
             let is_hidden = spec.exclude.contains(&name) || spec.props.contains_key(&name);
             if keeps_apart {
                 notes.received.receive(&mut notes.props, &name, Some(&value));

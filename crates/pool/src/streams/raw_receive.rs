@@ -1,7 +1,9 @@
-//! Receiving raw: sealed blocks become the content of a raw dataset's files. `docs/decisions/0097-raw-datasets.md`.
+//! Receiving raw: sealed blocks become the content of a raw dataset's files.
+//! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! A frame is looked at as a whole before anything of it is done: each block has the hash that its header says, and comes behind those
-//! before it. What cannot be told without the key, whether a block opens and is what the trees say, is told when the key comes.
+//! A frame is looked at as a whole before anything of it is done: each block has the hash that its
+//! header says, and comes behind those before it. What cannot be told without the key, whether a
+//! block opens and is what the trees say, is told when the key comes.
 
 use steadfast_dataset::{Dataset, Removal};
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};

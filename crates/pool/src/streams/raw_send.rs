@@ -1,16 +1,22 @@
-//! Sending raw: blocks as they are sealed, with what names them everywhere. `docs/decisions/0097-raw-datasets.md`.
+//! Sending raw: blocks as they are sealed, with what names them everywhere.
+//! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! Of a dataset of this pool the blocks are found by a walk of its trees while its key is loaded, and by its manifest without it
-//! (`manifest.rs`); of a raw one by what its files hold, which wants no key. Either way blocks come in the order of their places in a raw dataset, so that a position says what came before.
+//! Of a dataset of this pool the blocks are found by a walk of its trees while its key is loaded,
+//! and by its manifest without it (`manifest.rs`); of a raw one by what its files hold, which wants
+//! no key. Either way blocks come in the order of their places in a raw dataset, so that a position
+//! says what came before.
 //!
 //! ## Which blocks
-//! A node is never older than what it leads to, so what hangs below an older node is in the base too, and neither tree is walked there.
-//! Of what the entered nodes of both trees name, the target's alone is sent, and the base's alone is gone. What two leaves name is taken
-//! once, and a block that an entered leaf of the target names is never gone. Where leaves may share blocks, one that an entered leaf lost may
-//! be named by one that was not entered: there the whole of the target is looked at before anything is said to be gone.
+//! A node is never older than what it leads to, so what hangs below an older node is in the base
+//! too, and neither tree is walked there. Of what the entered nodes of both trees name, the
+//! target's alone is sent, and the base's alone is gone. What two leaves name is taken once, and a
+//! block that an entered leaf of the target names is never gone. Where leaves may share blocks, one
+//! that an entered leaf lost may be named by one that was not entered: there the whole of the
+//! target is looked at before anything is said to be gone.
 //!
 //! ## Cost
-//! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is done again for the next ones.
+//! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is
+//! done again for the next ones.
 
 use crate::datasets::batch::Batch;
 use crate::datasets::batch::Place;
@@ -235,7 +241,8 @@ impl<'s, 'w> RawSender<'s, 'w> {
         let mut batch = Some(first);
         let upon = known.upon();
         if upon != Upon::Nothing && self.position.0.0 == 0 {
-            // All that is gone comes first; where that is not known from one look, blocks are looked for once more.
+            // All that is gone comes first; where that is not known from one look, blocks are
+            // looked for once more.
             let mut some = batch.take();
             let mut range = None;
             while let Some(now) = some.take() {
@@ -289,8 +296,8 @@ impl<'s, 'w> RawSender<'s, 'w> {
         self.block(&RawBlock { hash: pointer.hash, stamp: pointer.stamp, psize: pointer.psize }, &bytes)
     }
 
-    /// A snapshot of a raw dataset: what its files hold, and a base's do not; or, of a base of which only the txg is known, what they hold that was
-    /// not stored by then.
+    /// A snapshot of a raw dataset: what its files hold, and a base's do not; or, of a base of
+    /// which only the txg is known, what they hold that was not stored by then.
     pub fn send_stored(
         &mut self,
         roots: &RawRoots,

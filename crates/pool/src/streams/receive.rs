@@ -1,19 +1,29 @@
-//! Receiving: a stream becomes a snapshot, in one commit at its end. `docs/decisions/0093-streams.md`.
+//! Receiving: a stream becomes a snapshot, in one commit at its end.
+//! `docs/decisions/0093-streams.md`.
 //!
 //! ## Definitions
-//! A snapshot is received into a *hidden* dataset, which has a receive row. Without a target it becomes the dataset itself; else it
-//! begins as the *base*, the target's youngest snapshot, whose blocks it shares, and the target takes its roots over at the end. What is to
-//! become a clone begins as its base too; there the row's target is the dataset that has it. `docs/decisions/0101-received-clones.md`.
+//! A snapshot is received into a *hidden* dataset, which has a receive row. Without a target it
+//! becomes the dataset itself; else it begins as the *base*, the target's youngest snapshot, whose
+//! blocks it shares, and the target takes its roots over at the end. What is to become a clone
+//! begins as its base too; there the row's target is the dataset that has it.
+//! `docs/decisions/0101-received-clones.md`.
 //!
 //! ## Invariants
-//! [receive.1] Nothing of a target changes before the commit that takes its snapshot.             `finish`; test: `tests/streams.rs`
-//! [receive.2] What a hidden dataset lets go of its base goes into cells under its own number: they are the target's with that
-//!      commit, or forgotten with the hidden dataset, whose blocks live on in the base.       `take_over`, `discard`
-//! [receive.3] A base is not destroyed while something is received upon it.                                `check_receives`
-//! [receive.4] A position is stored with the txg that holds the content before it, or with a later one.      `Receiving::settle`
+//! [receive.1] Nothing of a target changes before the commit that takes its snapshot.
+//!      `finish`; test: `tests/streams.rs`
+//! [receive.2] What a hidden dataset lets go of its base goes into cells under its own number: they
+//!      are the target's with that commit, or forgotten with the hidden dataset, whose blocks live
+//!      on in the base.
+//!      `take_over`, `discard`
+//! [receive.3] A base is not destroyed while something is received upon it.
+//!      `check_receives`
+//! [receive.4] A position is stored with the txg that holds the content before it, or with a later
+//!      one.
+//!      `Receiving::settle`
 //!
 //! ## What a crash does
-//! Before the last commit: a hidden dataset is found at import, and is freed unless it is kept (`-s`). After it: the snapshot.
+//! Before the last commit: a hidden dataset is found at import, and is freed unless it is kept
+//! (`-s`). After it: the snapshot.
 
 use crate::streams::state::Streams;
 use std::io::Read;
@@ -46,7 +56,8 @@ type Frame = (FrameKind, Vec<u8>);
 pub(crate) const FEATURE: &str = "receives";
 /// Feature of pools that receive clones.
 const CLONE_FEATURE: &str = "received_clones";
-/// Feature of pools that remember of what broke off that it came packed. Without it the rest is asked for plain.
+/// Feature of pools that remember of what broke off that it came packed. Without it the rest is
+/// asked for plain.
 const PACKED_FEATURE: &str = "packed_receives";
 
 /// How the name of a dataset is made of the name it had where it was sent.
@@ -68,8 +79,8 @@ pub struct ReceiveSpec {
     pub target: String,
     /// How names are made of it.
     pub naming: Naming,
-    /// What was changed since the base goes, younger snapshots too; and what is there goes for all of a snapshot, if that has none
-    /// (`-F`).
+    /// What was changed since the base goes, younger snapshots too; and what is there goes for all
+    /// of a snapshot, if that has none (`-F`).
     pub force: bool,
     /// What was received stays if the stream breaks off (`-s`).
     pub keep: bool,
@@ -77,8 +88,8 @@ pub struct ReceiveSpec {
     pub dry_run: bool,
     /// Properties to set on the first dataset of the stream (`-o`).
     pub props: Local,
-    /// Makes the first dataset of the stream an encryption root, with this key (`-o encryption=`). What comes is sealed before any of it
-    /// is stored.
+    /// Makes the first dataset of the stream an encryption root, with this key (`-o encryption=`).
+    /// What comes is sealed before any of it is stored.
     pub key: Option<NewKey>,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
@@ -107,9 +118,11 @@ pub struct Received {
 
 /// Accompanies a receive.
 ///
-/// What is done to follow the tree that a stream is of (`receive_tree.rs`) is told as well. Who does not care leaves it as it is.
+/// What is done to follow the tree that a stream is of (`receive_tree.rs`) is told as well. Who
+/// does not care leaves it as it is.
 pub trait ReceiveWatch {
-    /// A dataset is about to become what was received: nobody may use it. Runs before the moment, once for each snapshot.
+    /// A dataset is about to become what was received: nobody may use it. Runs before the moment,
+    /// once for each snapshot.
     fn before(&mut self, dataset: &str) -> Result<()>;
     /// It is, or it is not and stays what it was.
     fn after(&mut self, dataset: &str);
@@ -119,8 +132,8 @@ pub trait ReceiveWatch {
     fn received(&mut self, snapshot: &str) {
         let _ = snapshot;
     }
-    /// A dataset that is about to get another name, which was told before the moment, has this one now, with all below it; or it has not, and
-    /// keeps its own.
+    /// A dataset that is about to get another name, which was told before the moment, has this one
+    /// now, with all below it; or it has not, and keeps its own.
     fn renamed(&mut self, dataset: &str, to: &str) {
         let _ = to;
         self.after(dataset);
@@ -144,7 +157,8 @@ pub trait ReceiveWatch {
 }
 
 impl Streams {
-    /// Receives all snapshots of a stream, each in one commit. An error leaves those that were received before it.
+    /// Receives all snapshots of a stream, each in one commit. An error leaves those that were
+    /// received before it.
     pub fn receive(
         &self,
         spec: &ReceiveSpec,
@@ -244,8 +258,8 @@ impl Streams {
         }
     }
 
-    /// A replication that broke off is caught up: what came then is not taken again. A whole snapshot of the first dataset is refused, as it
-    /// may be of anything.
+    /// A replication that broke off is caught up: what came then is not taken again. A whole
+    /// snapshot of the first dataset is refused, as it may be of anything.
     fn is_there(&self, (name, snapshot): (&str, &str), begin: &StreamBegin, is_top: bool) -> bool {
         if begin.resumed || begin.base == 0 && is_top {
             return false;
@@ -256,7 +270,8 @@ impl Streams {
         entry.snapshots.values().any(|known| known.row.guid == begin.guid && known.row.name == snapshot)
     }
 
-    /// With `-d` the file systems are made that are missing between what is given and what comes. Gives their names, what lies above first.
+    /// With `-d` the file systems are made that are missing between what is given and what comes.
+    /// Gives their names, what lies above first.
     fn make_between(&self, spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<Vec<String>> {
         let mut made = Vec::new();
         let is_new = begin.base == 0 || begin.clone || spec.origin.is_some();
@@ -292,7 +307,8 @@ impl Streams {
         }
     }
 
-    /// Receives a snapshot. Gives the frame that follows it, and names of properties noted on it that are none here.
+    /// Receives a snapshot. Gives the frame that follows it, and names of properties noted on it
+    /// that are none here.
     pub(crate) fn receive_one(
         &self,
         spec: &ReceiveSpec,
@@ -306,7 +322,8 @@ impl Streams {
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
         self.datasets.expect_props(hidden, brought);
-        // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
+        // What follows is read first: a stream that is damaged anywhere up to there changes
+        // nothing.
         let filled = self.fill(hidden, (begin, came), reader, watch);
         let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
         let outcome = filled.and_then(|(notes, next)| {
@@ -549,7 +566,8 @@ impl Streams {
         Ok((id, Some(pin)))
     }
 
-    /// Puts a dataset into the table that nobody sees and that begins as a snapshot. The caller commits.
+    /// Puts a dataset into the table that nobody sees and that begins as a snapshot. The caller
+    /// commits.
     fn hide_upon(
         &self,
         table: &mut Table,
@@ -658,8 +676,9 @@ impl Streams {
     }
 }
 
-/// Refuses to say how something is encrypted of what is sealed already, or goes upon what is there. And what is kept of a receive that broke
-/// off could not be gone on with after an import: its key is loaded by a name, and it has none yet.
+/// Refuses to say how something is encrypted of what is sealed already, or goes upon what is there.
+/// And what is kept of a receive that broke off could not be gone on with after an import: its key
+/// is loaded by a name, and it has none yet.
 fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<()> {
     let reason = match spec.key {
         None if !spec.props.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) => return Ok(()),
@@ -676,8 +695,8 @@ fn note_root(props: &mut Local) {
     props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
 }
 
-/// True if a dataset is not what it was at a snapshot. That files were read, or are stored in another way, is no change; nor that
-/// files went that nobody can name any more.
+/// True if a dataset is not what it was at a snapshot. That files were read, or are stored in
+/// another way, is no change; nor that files went that nobody can name any more.
 fn is_modified(entry: &Entry, txg: Txg) -> Result<bool> {
     let base = &entry.snapshots[&txg].row;
     if entry.row.names == base.names {

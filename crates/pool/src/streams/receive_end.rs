@@ -1,4 +1,5 @@
-//! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became is taken over by the target.
+//! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became
+//! is taken over by the target.
 
 use crate::streams::state::Streams;
 use steadfast_format::stream::StreamBegin;
@@ -10,7 +11,8 @@ use crate::datasets::received::Brought;
 use crate::datasets::table::Table;
 
 impl Streams {
-    /// The last commit of an increment: the target takes over what the hidden dataset became, and its snapshot is taken.
+    /// The last commit of an increment: the target takes over what the hidden dataset became, and
+    /// its snapshot is taken.
     pub(crate) fn take_over(
         &self,
         (hidden, target): (DatasetId, DatasetId),
@@ -21,7 +23,8 @@ impl Streams {
         self.datasets.open_head(target)?;
         let is_told = self.datasets.check_brought(target, brought)?;
         let answer = loop {
-            // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
+            // All that was received is in the hidden row's trees from here on, and what the target
+            // changed in its own.
             self.core.commit_changes()?;
             let _turn = self.core.sync_turn.lock();
             let _figures = self.datasets.figures.write();
@@ -79,7 +82,8 @@ impl Streams {
         self.datasets.await_answer(&answer)
     }
 
-    /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the origin's.
+    /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the
+    /// origin's.
     fn origin_to_be(&self, table: &Table, hidden: DatasetId) -> Result<Option<(Txg, Lineage)>> {
         let Some(entry) = table.get(hidden) else { return Ok(None) };
         let Some(row) = entry.receiving.as_ref().map(|receiving| &receiving.row).filter(|row| row.clone)
@@ -130,8 +134,8 @@ impl Streams {
         Ok(())
     }
 
-    /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken. What has its name goes with the same
-    /// commit if it is to be replaced.
+    /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken.
+    /// What has its name goes with the same commit if it is to be replaced.
     pub(crate) fn become_visible(
         &self,
         hidden: DatasetId,
@@ -153,7 +157,8 @@ impl Streams {
                 Err(Error::KeyNotLoaded { .. }) if alone => {}
                 opened => _ = opened?,
             }
-            // What is kept below it goes with it, as if it were destroyed: nobody could name it, and its row would never go.
+            // What is kept below it goes with it, as if it were destroyed: nobody could name it,
+            // and its row would never go.
             self.datasets.check_destroy(&self.datasets.table.read(), name, false)?;
             self.datasets.discard_partials(name, &[])?;
         }
@@ -163,7 +168,8 @@ impl Streams {
             let _figures = self.datasets.figures.write();
             let mut table = self.datasets.table.write();
             check_place(&table, hidden, name)?;
-            // Everything that can fail comes before the first change: what is replaced stays if this one is not seen.
+            // Everything that can fail comes before the first change: what is replaced stays if
+            // this one is not seen.
             let missing = || Error::NoSuchDataset { name: name.to_owned() };
             let origin = self.origin_to_be(&table, hidden)?;
             let receiving =
@@ -200,8 +206,9 @@ impl Streams {
     }
 }
 
-/// Refuses a hidden dataset the name that another one beside it has. That is not always one of `name`, by which it is received: what it is
-/// below may have been given another name since. [table.2]
+/// Refuses a hidden dataset the name that another one beside it has. That is not always one of
+/// `name`, by which it is received: what it is below may have been given another name since.
+/// [table.2]
 fn check_place(table: &Table, hidden: DatasetId, name: &str) -> Result<()> {
     let beside = table.get(hidden).and_then(|entry| {
         let (last, _) = entry.receiving.as_ref()?.row.name.split_once('@')?;

@@ -1,5 +1,5 @@
-//! Receiving: the frames of a snapshot become what a hidden dataset holds (`receive.rs`). Each frame is looked at as a whole before anything of
-//! it is done.
+//! Receiving: the frames of a snapshot become what a hidden dataset holds (`receive.rs`). Each
+//! frame is looked at as a whole before anything of it is done.
 
 use crate::streams::state::Streams;
 use std::sync::Arc;
@@ -25,11 +25,13 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 /// Inodes have numbers below this: a mount shows those of snapshots above.
 const NUMBERS_END: u64 = 1 << 48;
-/// Records that are taken at once. Each is promised a node, so that much of a quota has to be left for a frame of small files.
+/// Records that are taken at once. Each is promised a node, so that much of a quota has to be left
+/// for a frame of small files.
 const RECORDS_AT_ONCE: usize = 256;
 
 impl Streams {
-    /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on that.
+    /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on
+    /// that.
     pub(crate) fn fill(
         &self,
         hidden: DatasetId,
@@ -190,7 +192,8 @@ impl Streams {
             .map_err(|error| self.receive_error(reader, error))
     }
 
-    /// Takes the records of a frame, if all that are compressed become what they are said to become. Gives the position behind them.
+    /// Takes the records of a frame, if all that are compressed become what they are said to
+    /// become. Gives the position behind them.
     fn take_packed(
         &self,
         dataset: &Dataset,

@@ -1,10 +1,16 @@
-//! Receiving: content that the stream brought before is shared with where it came to lie (`receive_fill.rs`). `docs/decisions/0117-repeats-in-streams.md`.
+//! Receiving: content that the stream brought before is shared with where it came to lie
+//! (`receive_fill.rs`). `docs/decisions/0117-repeats-in-streams.md`.
 //!
 //! ## Invariants
-//! [repeats.1] Nothing is named but what the same stream brought: the snapshot under way, or one that it brought whole.       `add`; test: `tests/repeats.rs`
-//! [repeats.2] While repeats wait no position is noted, so what breaks off meanwhile comes again.                              `Repeats::came_to`
-//! [repeats.3] A snapshot that is named stays until the commit that counts what refers to it: it is pinned, and the pins go after that. A sync that is
-//!      under way frees what was destroyed while it ran, and knows nothing of references that the txg behind it makes.       `Repeats::count`
+//! [repeats.1] Nothing is named but what the same stream brought: the snapshot under way, or one
+//!      that it brought whole.
+//!      `add`; test: `tests/repeats.rs`
+//! [repeats.2] While repeats wait no position is noted, so what breaks off meanwhile comes again.
+//!      `Repeats::came_to`
+//! [repeats.3] A snapshot that is named stays until the commit that counts what refers to it: it is
+//!      pinned, and the pins go after that. A sync that is under way frees what was destroyed while
+//!      it ran, and knows nothing of references that the txg behind it makes.
+//!      `Repeats::count`
 
 use crate::streams::state::Streams;
 use std::collections::BTreeMap;
@@ -24,8 +30,8 @@ const WAITING_MAX: usize = 4_096;
 /// Bytes that are copied at once where nothing can be shared.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Snapshots of a stream, in its order: guids and full names of those that it brought. What was there already is not to be named: whoever
-/// sends its guid need not have it.
+/// Snapshots of a stream, in its order: guids and full names of those that it brought. What was
+/// there already is not to be named: whoever sends its guid need not have it.
 pub(crate) type Came = Vec<Option<(u64, String)>>;
 
 /// A snapshot that is named.
@@ -102,7 +108,8 @@ impl<'c> Repeats<'c> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // What came of this snapshot is stored from here on, and can be referred to; and commits reckon with rows.
+        // What came of this snapshot is stored from here on, and can be referred to; and commits
+        // reckon with rows.
         if streams.core.references.is_enabled() {
             streams.core.references.expect_rows();
         }
@@ -160,7 +167,8 @@ impl<'c> Repeats<'c> {
     }
 }
 
-/// Makes a range of a file what another place has: by reference as far as that goes, else by copying.
+/// Makes a range of a file what another place has: by reference as far as that goes, else by
+/// copying.
 fn carry(from: &Dataset, dataset: &Dataset, repeat: &Repeat) -> steadfast_dataset::Result<()> {
     let (source, target) = (from.inode(repeat.source)?, dataset.inode(repeat.inode)?);
     let record_size = 1_u64 << source.record().record_shift;
@@ -175,7 +183,8 @@ fn carry(from: &Dataset, dataset: &Dataset, repeat: &Repeat) -> steadfast_datase
             done += bytes;
             continue;
         }
-        // Another key, records of another size, or a record that is none of its own: what follows may be shared.
+        // Another key, records of another size, or a record that is none of its own: what follows
+        // may be shared.
         let most = (record_size - range.source % record_size).min(range.length).min(COPY_BYTES);
         buffer.resize(usize::try_from(most).expect("some bytes"), 0);
         let count = from.read(&source, range.source, &mut buffer)?;

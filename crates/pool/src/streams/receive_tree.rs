@@ -1,20 +1,32 @@
-//! Receiving: what is received follows the tree that it is of. `docs/decisions/0128-following-a-tree.md`.
+//! Receiving: what is received follows the tree that it is of.
+//! `docs/decisions/0128-following-a-tree.md`.
 //!
-//! An increment of a tree says which file systems and snapshots are there where it comes from. Guids of snapshots tell which of them is
-//! which here, whatever their names are by now: a file system is the one that has the youngest snapshot of it that is here.
+//! An increment of a tree says which file systems and snapshots are there where it comes from.
+//! Guids of snapshots tell which of them is which here, whatever their names are by now: a file
+//! system is the one that has the youngest snapshot of it that is here.
 //!
 //! ## Invariants
-//! [receive_tree.1] Nothing outside of what is received into changes: what is not at or below it is neither looked at nor named.      `here`
-//! [receive_tree.2] Names are followed before what needs them is received. Nothing is destroyed before the whole stream was received, but what is in
-//!      the way of a name.                                                               `follow_names`, `follow_to_the_end`
-//! [receive_tree.3] Only with `force` is anything destroyed, and only a snapshot whose guid is nowhere in the tree, or a file system of which nothing is
-//!      there: no snapshot. What is left out of a stream is there, by its snapshots or its name, with all below it.  `strays`
-//! [receive_tree.4] What cannot go stays, and is told; it does not keep the stream from being received.                        `not_followed`
-//! [receive_tree.5] A clone is promoted only if that brings it a snapshot that is its own where it comes from, and takes none from a dataset whose own
-//!      it is there: so promoting ends. Or if what it is a clone of is destroyed.            `promotion_to_follow`, `free_clones`
+//! [receive_tree.1] Nothing outside of what is received into changes: what is not at or below it is
+//!      neither looked at nor named.
+//!      `here`
+//! [receive_tree.2] Names are followed before what needs them is received. Nothing is destroyed
+//!      before the whole stream was received, but what is in the way of a name.
+//!      `follow_names`, `follow_to_the_end`
+//! [receive_tree.3] Only with `force` is anything destroyed, and only a snapshot whose guid is
+//!      nowhere in the tree, or a file system of which nothing is there: no snapshot. What is left
+//!      out of a stream is there, by its snapshots or its name, with all below it.
+//!      `strays`
+//! [receive_tree.4] What cannot go stays, and is told; it does not keep the stream from being
+//!      received.
+//!      `not_followed`
+//! [receive_tree.5] A clone is promoted only if that brings it a snapshot that is its own where it
+//!      comes from, and takes none from a dataset whose own it is there: so promoting ends. Or if
+//!      what it is a clone of is destroyed.
+//!      `promotion_to_follow`, `free_clones`
 //!
 //! ## What a crash does
-//! Each rename is a commit, and each promotion and destroying. The next increment goes on from wherever it stopped.
+//! Each rename is a commit, and each promotion and destroying. The next increment goes on from
+//! wherever it stopped.
 
 use crate::streams::state::Streams;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,8 +143,9 @@ impl Streams {
         Ok(found)
     }
 
-    /// What is here of members, by their places among them: the dataset that has the youngest of their snapshots that are here. Of several
-    /// members whose snapshots one dataset has, which happens if one was promoted there, it is the one that has the youngest of them.
+    /// What is here of members, by their places among them: the dataset that has the youngest of
+    /// their snapshots that are here. Of several members whose snapshots one dataset has, which
+    /// happens if one was promoted there, it is the one that has the youngest of them.
     fn counterparts(&self, spec: &ReceiveSpec, tree: &Followed, here: &[Here]) -> BTreeMap<usize, usize> {
         // Where each snapshot is: the dataset, and how old it is there.
         let mut having: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
@@ -171,7 +184,8 @@ impl Streams {
         left_out.map(name).collect()
     }
 
-    /// Promotes what was promoted where the stream comes from. What cannot be is told, and stays a clone.
+    /// Promotes what was promoted where the stream comes from. What cannot be is told, and stays a
+    /// clone.
     fn follow_promotions(
         &self,
         spec: &ReceiveSpec,
@@ -191,7 +205,8 @@ impl Streams {
         Ok(())
     }
 
-    /// A clone here that is to be promoted, with its place among the members and what it is a clone of. [receive_tree.5]
+    /// A clone here that is to be promoted, with its place among the members and what it is a clone
+    /// of. [receive_tree.5]
     fn promotion_to_follow(
         &self,
         spec: &ReceiveSpec,
@@ -228,7 +243,8 @@ impl Streams {
         Ok(None)
     }
 
-    /// Which of these are clones of others of them, by their places, and how many snapshots there are up to that one.
+    /// Which of these are clones of others of them, by their places, and how many snapshots there
+    /// are up to that one.
     fn clones_among(&self, here: &[Here]) -> Vec<(usize, usize, usize)> {
         let table = self.datasets.table.read();
         let mut numbers = BTreeMap::new();
@@ -280,8 +296,8 @@ impl Streams {
         }
     }
 
-    /// Gives what is here the names that it has where the stream comes from, as far as that can be by now: some may lie below what is yet to
-    /// come.
+    /// Gives what is here the names that it has where the stream comes from, as far as that can be
+    /// by now: some may lie below what is yet to come.
     pub(crate) fn follow_names(
         &self,
         spec: &ReceiveSpec,
@@ -349,7 +365,8 @@ impl Streams {
         Ok(renames)
     }
 
-    /// Gives snapshots of a dataset the names that they have where the stream comes from. Gives what could not be done.
+    /// Gives snapshots of a dataset the names that they have where the stream comes from. Gives
+    /// what could not be done.
     fn follow_snapshot_names(
         &self,
         spec: &ReceiveSpec,
@@ -421,7 +438,8 @@ impl Streams {
         if name == wanted || !is_at_or_below(&name, &tree.target) {
             return Ok(true);
         }
-        // What it is to lie below may be yet to come, or have that name for a while only; and what it lies below takes it along.
+        // What it is to lie below may be yet to come, or have that name for a while only; and what
+        // it lies below takes it along.
         let is_firm = |parent: DatasetId| {
             let above = self.datasets.table.read().ancestry(parent);
             !above.iter().any(|above| *above == id || moving.contains(above))
@@ -462,7 +480,8 @@ impl Streams {
         Ok(())
     }
 
-    /// One of several datasets whose names others of them have gets a name that nobody has. False if none waits for that.
+    /// One of several datasets whose names others of them have gets a name that nobody has. False
+    /// if none waits for that.
     fn step_aside(&self, left: &[(DatasetId, String)], watch: &mut dyn ReceiveWatch) -> Result<bool> {
         let found = {
             let table = self.datasets.table.read();
@@ -522,7 +541,8 @@ impl Streams {
         Ok(strays)
     }
 
-    /// All of the stream was received: what is no more where it came from goes, if that is wanted. [receive_tree.2]
+    /// All of the stream was received: what is no more where it came from goes, if that is wanted.
+    /// [receive_tree.2]
     pub(crate) fn follow_to_the_end(
         &self,
         spec: &ReceiveSpec,
@@ -585,8 +605,9 @@ impl Streams {
         Ok(())
     }
 
-    /// What is destroyed may be what others are clones of that stay: they were promoted where the stream comes from, though no snapshot is
-    /// left that tells. False if that cannot be followed, which is told. [receive_tree.5]
+    /// What is destroyed may be what others are clones of that stay: they were promoted where the
+    /// stream comes from, though no snapshot is left that tells. False if that cannot be followed,
+    /// which is told. [receive_tree.5]
     fn free_clones(
         &self,
         spec: &ReceiveSpec,

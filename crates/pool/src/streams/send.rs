@@ -1,4 +1,5 @@
-//! Sending: a snapshot, or what it has beyond another one, as a stream. `docs/decisions/0093-streams.md`.
+//! Sending: a snapshot, or what it has beyond another one, as a stream.
+//! `docs/decisions/0093-streams.md`.
 //!
 //! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
 
@@ -40,7 +41,8 @@ use steadfast_refs::ddt::References;
 const FRAME_BYTES: usize = 512 << 10;
 /// Longest piece of content in one record.
 const PIECE_BYTES: usize = 1 << 20;
-/// What the packed records of a frame come to when they are decompressed, but for one that is longer by itself.
+/// What the packed records of a frame come to when they are decompressed, but for one that is
+/// longer by itself.
 const FRAME_PLAIN_BYTES: u64 = 4 << 20;
 /// Blocks that are read as they are compressed at once: in bytes, and in number.
 const READ_BYTES: u64 = 4 << 20;
@@ -61,7 +63,8 @@ pub struct SendSpec {
     pub backup: bool,
     /// With the tags that hold it (`-h`).
     pub holds: bool,
-    /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is needed for that.
+    /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is
+    /// needed for that.
     pub raw: bool,
     /// Records that are compressed go so.
     pub packed: bool,
@@ -118,8 +121,8 @@ impl Streams {
         Ok(writer.bytes + content)
     }
 
-    /// Refuses what [`Streams::send`] refuses. Gives a guess of how many bytes it would be, which costs nothing and may be wrong by far for
-    /// increments.
+    /// Refuses what [`Streams::send`] refuses. Gives a guess of how many bytes it would be, which
+    /// costs nothing and may be wrong by far for increments.
     pub fn check_send(&self, spec: &SendSpec) -> Result<u64> {
         let (id, pin) = self.datasets.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
@@ -181,7 +184,8 @@ impl Streams {
         Ok(Some(upon))
     }
 
-    /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came so is opened as a whole.
+    /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came
+    /// so is opened as a whole.
     fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
         (spec.packed || spec.raw) && !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
@@ -191,7 +195,8 @@ impl Streams {
         spec.raw && (self.datasets.is_raw(id) || self.is_sealed(id))
     }
 
-    /// What goes is found in the manifest, without a key: there is none, or nothing is left of the base that could be walked.
+    /// What goes is found in the manifest, without a key: there is none, or nothing is left of the
+    /// base that could be walked.
     fn is_listed(&self, spec: &SendSpec, id: DatasetId, upon: Option<&Upon>) -> bool {
         let table = self.datasets.table.read();
         let Some(entry) = table.get(id).filter(|entry| !entry.row.raw && !entry.writers.is_empty()) else {
@@ -200,7 +205,8 @@ impl Streams {
         spec.raw && (entry.keys.is_none() || matches!(upon, Some(Upon::Mark(_))))
     }
 
-    /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
+    /// Content that goes twice is named the second time. What came sealed, and what goes sealed,
+    /// has blocks of another pool, or goes once.
     fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
         !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
@@ -218,8 +224,8 @@ impl Streams {
         Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
     }
 
-    /// Writes snapshots as one stream, each with what it has beyond its base. `progress` hears of the snapshot under way and the bytes
-    /// written. Gives the bytes of the stream.
+    /// Writes snapshots as one stream, each with what it has beyond its base. `progress` hears of
+    /// the snapshot under way and the bytes written. Gives the bytes of the stream.
     pub fn send(
         &self,
         specs: &[SendSpec],
@@ -229,8 +235,9 @@ impl Streams {
         self.send_members(specs, &[], out, progress)
     }
 
-    /// The same of a tree, upon what came before of it: the stream says which file systems and snapshots are at and below `top`, so that
-    /// who receives it can follow what was renamed or destroyed. What is at or below the names `left_out` is there and is not sent.
+    /// The same of a tree, upon what came before of it: the stream says which file systems and
+    /// snapshots are at and below `top`, so that who receives it can follow what was renamed or
+    /// destroyed. What is at or below the names `left_out` is there and is not sent.
     pub fn send_tree(
         &self,
         (top, left_out): (&str, &[String]),
@@ -282,7 +289,8 @@ impl Streams {
         writer.close()
     }
 
-    /// Sends a snapshot; or weighs what would be sent, and leaves content out. Gives the bytes that were left out.
+    /// Sends a snapshot; or weighs what would be sent, and leaves content out. Gives the bytes that
+    /// were left out.
     fn send_one(
         &self,
         spec: &SendSpec,
@@ -397,7 +405,8 @@ impl Streams {
     }
 }
 
-/// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as they are there.
+/// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as
+/// they are there.
 type Shown = (Arc<Dataset>, Arc<DatasetBlocks>, Pin, Option<Upon>);
 
 impl Streams {
@@ -405,7 +414,8 @@ impl Streams {
         self.datasets.table.read().get(id).is_some_and(crate::datasets::table::Entry::is_encrypted)
     }
 
-    /// A raw snapshot as its files are, with the roots that these have, and what it is an increment upon.
+    /// A raw snapshot as its files are, with the roots that these have, and what it is an increment
+    /// upon.
     fn shown(&self, id: DatasetId, mut pin: Pin, base: Option<Upon>) -> Result<Shown> {
         let mut carriers = vec![Arc::clone(self.datasets.open_stored(id, &pin.row.name)?.dataset())];
         let show = |pin: &mut Pin, roots: &RawRoots| {
@@ -819,7 +829,8 @@ impl Sender<'_, '_> {
         if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
     }
 
-    /// The place in the stream that has a whole record already, if its block is shared; what is not there yet is noted as being here.
+    /// The place in the stream that has a whole record already, if its block is shared; what is not
+    /// there yet is noted as being here.
     fn place_of(&mut self, pointer: &BlockPointer, here: Place) -> Option<Repeat> {
         let (references, places) = self.places.as_mut()?;
         let address = pointer.copies[0];

@@ -1,4 +1,5 @@
-//! Streams as they are written and read: frames, and the chain of their hashes. FORMAT.md, part "Streams".
+//! Streams as they are written and read: frames, and the chain of their hashes. FORMAT.md, part
+//! "Streams".
 
 use std::io::{self, Read, Write};
 

@@ -1,5 +1,6 @@
-//! Images of pools as a stranger who knows the format could make them: bytes changed at random, and labels, uberblocks, commit
-//! tails and roots of the meta tree changed *and* hashed again, so that what reads them gets past the hashes.
+//! Images of pools as a stranger who knows the format could make them: bytes changed at random, and
+//! labels, uberblocks, commit tails and roots of the meta tree changed *and* hashed again, so that
+//! what reads them gets past the hashes.
 
 use std::sync::Arc;
 
@@ -68,7 +69,8 @@ impl Forger {
         Forger { images: images() }
     }
 
-    /// Makes the changes that `bytes` stand for, looks for pools and imports them. Says how many stood.
+    /// Makes the changes that `bytes` stand for, looks for pools and imports them. Says how many
+    /// stood.
     pub fn attempt(&self, bytes: &[u8]) -> usize {
         let devices = devices_of(&self.images);
         let (changes, _) = bytes.as_chunks::<8>();
@@ -147,7 +149,8 @@ fn put(devices: &[Arc<MemoryDevice>], bytes: &mut [u8; medium::UBERBLOCK_SIZE]) 
     }
 }
 
-/// Changes a byte of the first copy of a block that has no key, and gives the pointer that names it, with that copy for both.
+/// Changes a byte of the first copy of a block that has no key, and gives the pointer that names
+/// it, with that copy for both.
 fn block(devices: &[Arc<MemoryDevice>], pointer: &BlockPointer, at: u64, what: u8) -> Option<BlockPointer> {
     let copy = pointer.copies[0];
     let mut bytes = vec![0; pointer.psize.min(1 << 20) as usize];

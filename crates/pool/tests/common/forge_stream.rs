@@ -1,5 +1,6 @@
-//! Streams as a stranger could make them who knows the format: frames of real ones changed, left out, doubled and exchanged, and the
-//! chain of hashes made anew, so that what reads them gets past it.
+//! Streams as a stranger could make them who knows the format: frames of real ones changed, left
+//! out, doubled and exchanged, and the chain of hashes made anew, so that what reads them gets past
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -161,8 +162,9 @@ impl Forger {
         self.streams[stream].frames.iter().map(|(kind, payload)| (*kind, payload.len())).collect()
     }
 
-    /// Makes the changes that `bytes` stand for (which stream, whether its ends count the frames there are, and eight bytes each), and has
-    /// a pool receive what came of it. What it made of it is looked at, changed and destroyed. In any case the pool is whole afterwards.
+    /// Makes the changes that `bytes` stand for (which stream, whether its ends count the frames
+    /// there are, and eight bytes each), and has a pool receive what came of it. What it made of it
+    /// is looked at, changed and destroyed. In any case the pool is whole afterwards.
     pub fn attempt(&self, bytes: &[u8]) -> Answer {
         let [stream, counts, changes @ ..] = bytes else { return Answer::Refused };
         let whole = &self.streams[usize::from(*stream) % self.streams.len()];
@@ -273,7 +275,8 @@ fn count(frames: &mut Frames) {
     }
 }
 
-/// Looks at what a file system shows, and changes some of it. Whatever a stranger made of it, there are answers, good or bad.
+/// Looks at what a file system shows, and changes some of it. Whatever a stranger made of it, there
+/// are answers, good or bad.
 fn look(pool: &Pool, name: &str) {
     let Ok(opened) = pool.datasets().open_dataset(name) else { return };
     let Ok(fs) = FileSystem::new(Arc::clone(opened.dataset()), common::options()) else { return };

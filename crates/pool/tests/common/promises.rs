@@ -1,4 +1,5 @@
-//! Pools that make promises: whose clock closes no txg, files that are to be durable, and what the offline check says of them.
+//! Pools that make promises: whose clock closes no txg, files that are to be durable, and what the
+//! offline check says of them.
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ pub fn names(pool: &Pool) -> Vec<String> {
     names
 }
 
-/// What the offline check finds on these devices, torn uberblocks left out: whoever cuts the power leaves them.
+/// What the offline check finds on these devices, torn uberblocks left out: whoever cuts the power
+/// leaves them.
 pub fn findings(devices: &[Arc<MemoryDevice>]) -> Vec<Finding> {
     let leaf = |device: &Arc<MemoryDevice>| {
         let copy = Arc::new(MemoryDevice::from_image("copy", device.image()));

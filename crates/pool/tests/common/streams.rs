@@ -80,7 +80,8 @@ impl Host {
         self.pool.streams().receive(spec, &mut stream, &mut Quiet)
     }
 
-    /// Everything that a pool frees in the background is freed, and the pool as a whole is consistent.
+    /// Everything that a pool frees in the background is freed, and the pool as a whole is
+    /// consistent.
     pub fn check(&self) {
         self.check_with(None);
     }
@@ -298,8 +299,9 @@ impl<'a> Cuts<'a> {
         Cuts { image, stream, spec, operations, step: 1, secret: None }
     }
 
-    /// Cuts until the stream comes through. `is_all` looks at each pool that is found afterwards: true if all of the stream is there; else it
-    /// sees to it itself that nothing is. Every pool is whole, and both ends were met.
+    /// Cuts until the stream comes through. `is_all` looks at each pool that is found afterwards:
+    /// true if all of the stream is there; else it sees to it itself that nothing is. Every pool is
+    /// whole, and both ends were met.
     pub fn each(&self, dice: &mut Dice, mut is_all: impl FnMut(&Host, &str) -> bool) {
         for &operation in self.operations {
             let mut ends = [0, 0];
@@ -320,7 +322,8 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// What a receive that was cut at one of its writes or flushes left behind, and whether it was said to be done.
+/// What a receive that was cut at one of its writes or flushes left behind, and whether it was said
+/// to be done.
 pub fn cut_with(
     image: &Image,
     stream: &[u8],
@@ -359,7 +362,8 @@ pub fn frames(stream: &[u8]) -> Vec<(FrameKind, Vec<u8>)> {
     frames
 }
 
-/// A stream of frames, with the chain that they need: what somebody who can write a whole stream may write.
+/// A stream of frames, with the chain that they need: what somebody who can write a whole stream
+/// may write.
 pub fn joined(frames: &[(FrameKind, Vec<u8>)]) -> Vec<u8> {
     joined_behind(StreamHeader::default(), frames)
 }

@@ -125,7 +125,8 @@ impl World {
         world
     }
 
-    /// Stores what is complete of the open txg, while none is closed and not written. True if there was something.
+    /// Stores what is complete of the open txg, while none is closed and not written. True if there
+    /// was something.
     pub fn write_early(&self) -> bool {
         self.fs.dataset().write_early(self.txgs.gate.open_txg()).expect("writes")
     }

@@ -1,5 +1,6 @@
-//! The cleaner's curve: write amplification, rate, stalls and the relocation table against utilisation, under steady random
-//! overwriting, with a model beside it. Simulated: one run of minutes stands for hours of writing, and repeats exactly.
+//! The cleaner's curve: write amplification, rate, stalls and the relocation table against
+//! utilisation, under steady random overwriting, with a model beside it. Simulated: one run of
+//! minutes stands for hours of writing, and repeats exactly.
 //!
 //! ```text
 //! cargo run --release -p steadfast-segment --example cleaner_curve             a table

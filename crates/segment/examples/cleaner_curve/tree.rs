@@ -1,4 +1,5 @@
-//! The nodes of a B+tree, counted and not kept: which of them a commit writes anew, and where they lie.
+//! The nodes of a B+tree, counted and not kept: which of them a commit writes anew, and where they
+//! lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,9 @@ use steadfast_segment::{Class, Error, Space};
 
 type Key = (u64, u32);
 
-/// One level of a tree with two copies of every node, and the levels above it. Nodes split and merge as those of
-/// `steadfast-tree` do: in halves when full, below a quarter with the next one if both together are three quarters full at most.
+/// One level of a tree with two copies of every node, and the levels above it. Nodes split and
+/// merge as those of `steadfast-tree` do: in halves when full, below a quarter with the next one if
+/// both together are three quarters full at most.
 pub struct Leaves {
     classes: [Class; 2],
     node_bytes: usize,

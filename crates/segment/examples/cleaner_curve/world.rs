@@ -1,8 +1,9 @@
 //! A pool reduced to what space sees of it, and a clock that the device moves.
 //!
-//! Real are: [`Space`] with its table, streams, cleaner and commit hooks, the limits that the pool sets, and the curve of
-//! the write throttle. Counted instead of kept are file content and the nodes of trees. Played is time: the device takes bytes at
-//! a steady rate, one writer writes as fast as it is let in, a commit lasts as long as its bytes and flushes.
+//! Real are: [`Space`] with its table, streams, cleaner and commit hooks, the limits that the pool
+//! sets, and the curve of the write throttle. Counted instead of kept are file content and the
+//! nodes of trees. Played is time: the device takes bytes at a steady rate, one writer writes as
+//! fast as it is let in, a commit lasts as long as its bytes and flushes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ const BLOCKS_COST: u64 = 1;
 /// Commits in a row that let nothing in before the pool counts as full.
 const FUTILE_MAX: u32 = 200;
 
-/// Stored bytes of a node and items that it holds: extents, segment rows with a bitmap, relocations.
+/// Stored bytes of a node and items that it holds: extents, segment rows with a bitmap,
+/// relocations.
 #[derive(Clone, Copy, Debug)]
 pub struct Nodes {
     pub bytes: [usize; 3],
@@ -74,7 +76,8 @@ pub struct Setting {
     pub memory_rate: u64,
     /// Bytes that the cleaner copies in a commit, about; at the pace of a pool if nothing is said.
     pub clean_bytes: Option<u64>,
-    /// Writes that wait longer are told of on standard error, with the commits that they waited for.
+    /// Writes that wait longer are told of on standard error, with the commits that they waited
+    /// for.
     pub longer_ns: u64,
     /// Tenths of the writes that go to the first tenth of the blocks; 1 is uniform.
     pub hot_tenths: u64,
@@ -231,7 +234,8 @@ impl World {
         (self.random >> 33) % bound
     }
 
-    /// Fills to the wanted share, overwrites `warm` times that much unseen, then `fold` times that much seen.
+    /// Fills to the wanted share, overwrites `warm` times that much unseen, then `fold` times that
+    /// much seen.
     pub fn run(&mut self, warm: f64, fold: f64) -> Outcome<Seen> {
         while !self.is_full() {
             // A txg may bring too much, which shows only afterwards: deletions make up for it.
@@ -291,8 +295,9 @@ impl World {
         self.space.accounting().live_bytes >= self.target()
     }
 
-    /// Deletes as many blocks as the pool allows in one commit, while more lives than is to. Relocations and leaves that are
-    /// half full come with overwriting, so that content has to go for them.
+    /// Deletes as many blocks as the pool allows in one commit, while more lives than is to.
+    /// Relocations and leaves that are half full come with overwriting, so that content has to go
+    /// for them.
     fn shrink(&mut self, frees_max: usize) -> Outcome<()> {
         let most = self.space.accounting().live_bytes.saturating_sub(self.target());
         let most = most.div_ceil(self.setting.block_bytes.into());
@@ -328,7 +333,8 @@ impl World {
         let mut open: Vec<u64> = Vec::new();
         let mut futile = 0;
         while left > 0 || !open.is_empty() {
-            // The txg fills until it is closed: because it holds enough, or because slots are short.
+            // The txg fills until it is closed: because it holds enough, or because slots are
+            // short.
             let close_at = self.limit * CLOSE_AT / 1000;
             while left > 0 && self.need(open.len() as u64) < close_at.max(1) {
                 let hurry = self.space.needs_cleaning() && self.asked_ns() > self.now_ns;
@@ -392,8 +398,8 @@ impl World {
         self.waiting_ns.unwrap_or(self.writer_ns)
     }
 
-    /// Lets the next write in, not before `earliest_ns`, while `held` writes are reserved; false if it has to wait for a
-    /// commit.
+    /// Lets the next write in, not before `earliest_ns`, while `held` writes are reserved; false if
+    /// it has to wait for a commit.
     fn admit(&mut self, earliest_ns: u64, held: usize) -> bool {
         let (asked, reserved, need) = (self.asked_ns(), self.need(held as u64), self.need(held as u64 + 1));
         let reserved = if held == 0 { 0 } else { reserved };

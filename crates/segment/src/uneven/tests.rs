@@ -252,7 +252,8 @@ fn spared((parity, sizes): (u8, &[u32])) -> Vec<Vec<DeviceId>> {
     sets.map(|set| ids(set).collect()).collect()
 }
 
-/// [uneven.7] Several devices are mended side by side: what is kept free on each is what is to come there still.
+/// [uneven.7] Several devices are mended side by side: what is kept free on each is what is to come
+///      there still.
 #[test]
 fn what_was_built_is_not_kept_free_again_while_others_wait() {
     let mut table = of(GROUPS[2]);
@@ -277,8 +278,8 @@ fn what_was_built_is_not_kept_free_again_while_others_wait() {
     assert!(table.meant.is_empty() && gone.iter().all(|gone| table.devices[gone].owed == 0));
 }
 
-/// [uneven.7] A device that was away for a moment: its slots of what was written since the last commit come back with the next one, and are what
-/// is owed to it.
+/// [uneven.7] A device that was away for a moment: its slots of what was written since the last
+///      commit come back with the next one, and are what is owed to it.
 #[test]
 fn a_device_that_is_back_before_the_commit_changes_no_figure() {
     for group in GROUPS {
@@ -301,7 +302,8 @@ fn a_device_that_is_back_before_the_commit_changes_no_figure() {
     }
 }
 
-/// [uneven.7] After an import nobody knows for which device a row lacks a column: those with least choice are given one first.
+/// [uneven.7] After an import nobody knows for which device a row lacks a column: those with least
+///      choice are given one first.
 #[test]
 fn what_rows_lack_finds_room_after_an_import() {
     for group in GROUPS {
@@ -332,7 +334,8 @@ fn what_rows_lack_finds_room_after_an_import() {
     }
 }
 
-/// [uneven.7] Segments written since the last commit lose their columns on it, whose slots are free with the next one.
+/// [uneven.7] Segments written since the last commit lose their columns on it, whose slots are free
+///      with the next one.
 #[test]
 fn a_device_that_fails_amid_a_commit_changes_no_figure() {
     for group in GROUPS {
@@ -374,7 +377,8 @@ fn what_lies_on_a_device_that_is_replaced_finds_room_on_the_new_one() {
     }
 }
 
-/// Slots that were left for others are free with the next commit only. Until then they are not kept free twice.
+/// Slots that were left for others are free with the next commit only. Until then they are not kept
+/// free twice.
 #[test]
 fn what_was_built_on_the_new_device_is_not_kept_free_again() {
     let mut table = of(GROUPS[0]);
@@ -392,7 +396,8 @@ fn what_was_built_on_the_new_device_is_not_kept_free_again() {
     table.check().unwrap();
 }
 
-/// In a group of more devices than columns nobody need build elsewhere what lies on one that is away.
+/// In a group of more devices than columns nobody need build elsewhere what lies on one that is
+/// away.
 #[test]
 fn a_group_of_more_devices_than_columns_is_written_without_one() {
     let mut table = table(1, 4, &[60, 60, 60, 12, 12]);
@@ -427,7 +432,8 @@ fn a_narrow_segment_is_worth_what_its_slots_complete() {
     table.check().unwrap();
 }
 
-/// Emptied one by one, narrow segments that are worth more than they hold gain with each, and at the end all is used that can be.
+/// Emptied one by one, narrow segments that are worth more than they hold gain with each, and at
+/// the end all is used that can be.
 #[test]
 fn widening_gains_with_every_segment_and_comes_to_an_end() {
     let mut emptied = 0;
@@ -485,7 +491,8 @@ fn narrow_segments_take_any_tail() {
     table.check().unwrap();
 }
 
-/// A long tail took narrow segments from a group that had some: it counted as full, as more lives there than whole ones hold.
+/// A long tail took narrow segments from a group that had some: it counted as full, as more lives
+/// there than whole ones hold.
 #[test]
 fn a_long_tail_takes_nothing_from_a_group_that_has_narrow_rows() {
     for group in GROUPS {
@@ -510,7 +517,8 @@ fn a_long_tail_takes_nothing_from_a_group_that_has_narrow_rows() {
     assert!(fill_all(&mut table).len() > 5);
 }
 
-/// [uneven.2], [uneven.3] whatever devices grow to: once they are alike, or nearly, narrow rows give back what they hold all the same.
+/// [uneven.2], [uneven.3] whatever devices grow to: once they are alike, or nearly, narrow rows
+/// give back what they hold all the same.
 #[test]
 fn narrow_rows_give_back_what_they_hold_however_devices_grow() {
     let (mut narrowed, mut widened) = (0, 0);

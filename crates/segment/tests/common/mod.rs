@@ -99,7 +99,8 @@ impl MiniPool {
         Self::of(geometry, sizes, false, devices.collect(), Some((redundancy, width)))
     }
 
-    /// A pool of one group on devices of so many slots, with a column of a whole segment on each, where segments may be narrower.
+    /// A pool of one group on devices of so many slots, with a column of a whole segment on each,
+    /// where segments may be narrower.
     pub fn with_uneven(geometry: Geometry, sizes: &[u32], redundancy: Redundancy) -> MiniPool {
         let devices = sizes.iter().map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)));
         let width = u32::try_from(sizes.len()).expect("a few devices");

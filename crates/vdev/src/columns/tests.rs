@@ -69,7 +69,8 @@ fn judge(expected: &[u8]) -> impl FnMut(Buffer) -> Result<Vec<u8>, &'static str>
     move |bytes| if bytes[..] == *expected { Ok(bytes.to_vec()) } else { Err("hash differs") }
 }
 
-/// Reads a range and expects the right bytes, whatever the columns are like; gives what was found on the way.
+/// Reads a range and expects the right bytes, whatever the columns are like; gives what was found
+/// on the way.
 fn read(columns: &Columns, all: &[u8], range: Range<usize>) -> Vec<Finding> {
     let expected = &all[range.clone()];
     let found = columns.read(range.start, range.len(), &mut judge(expected));
@@ -166,7 +167,8 @@ fn as_many_devices_as_the_redundancy_may_be_missing() {
     }
 }
 
-/// [columns.2], [columns.3]: wrong bytes, anywhere, in as many columns as the redundancy; the second read finds nothing wrong any more.
+/// [columns.2], [columns.3]: wrong bytes, anywhere, in as many columns as the redundancy; the
+/// second read finds nothing wrong any more.
 #[test]
 fn wrong_columns_are_found_out_and_repaired() {
     for group in shapes() {

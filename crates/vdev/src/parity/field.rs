@@ -70,8 +70,9 @@ pub(super) struct Factor {
     pub low: [u8; 16],
     /// Products with 0x00, 0x10 to 0xf0.
     pub high: [u8; 16],
-    /// The multiplication as a matrix over the bits: byte 7 - i holds, for bit i of the product, the bits of the other
-    /// factor that are added up to it. As `GF2P8AFFINEQB` takes it (Intel, "Galois Field New Instructions").
+    /// The multiplication as a matrix over the bits: byte 7 - i holds, for bit i of the product,
+    /// the bits of the other factor that are added up to it. As `GF2P8AFFINEQB` takes it (Intel,
+    /// "Galois Field New Instructions").
     pub matrix: u64,
     /// The constant.
     pub value: u8,
@@ -83,7 +84,8 @@ impl Factor {
         &FACTORS[usize::from(value)]
     }
 
-    /// Like [`Factor::of`], where the constant is known to the compiler: of use where it is loaded, not built into instructions.
+    /// Like [`Factor::of`], where the constant is known to the compiler: of use where it is loaded,
+    /// not built into instructions.
     #[cfg(target_arch = "x86_64")]
     pub const fn constant(value: u8) -> &'static Factor {
         &FACTORS[value as usize]

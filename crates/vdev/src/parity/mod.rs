@@ -1,20 +1,22 @@
 //! # Parity arithmetic
 //!
-//! *k* data columns D0 … D(k-1) of equal length get up to three parity columns, byte by byte, in the field GF(2^8) of
-//! the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2:
+//! *k* data columns D0 … D(k-1) of equal length get up to three parity columns, byte by byte, in
+//! the field GF(2^8) of the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2:
 //!
 //! ```text
 //! P = sum of Di          Q = sum of 2^i Di          R = sum of 4^i Di
 //! ```
 //!
-//! Addition is XOR. With k at most [`DATA_COLUMNS_MAX`], any set of missing columns no greater than the number of parity
-//! columns can be computed from the others: the square parts of the matrix of rows (1, 2^i, 4^i) are regular for exponents
-//! below 255 (H. P. Anvin, "The mathematics of RAID-6", for P and Q; R with 4^i as in OpenZFS's RAID-Z3; a test here tries
-//! every set for every width). P and Q are those of Linux's RAID-6, so its known answers are ours.
+//! Addition is XOR. With k at most [`DATA_COLUMNS_MAX`], any set of missing columns no greater than
+//! the number of parity columns can be computed from the others: the square parts of the matrix of
+//! rows (1, 2^i, 4^i) are regular for exponents below 255 (H. P. Anvin, "The mathematics of
+//! RAID-6", for P and Q; R with 4^i as in OpenZFS's RAID-Z3; a test here tries every set for every
+//! width). P and Q are those of Linux's RAID-6, so its known answers are ours.
 //!
-//! Two operations are enough. [`generate`] makes parity by Horner's rule, where each step multiplies by 2 or 4 only. A
-//! [`Reconstruction`] is a small matrix, inverted once for a set of missing columns; running it multiplies columns by constants and
-//! adds them up. Both go through the columns in one pass and read each input once, so above the size of the caches the bound is
+//! Two operations are enough. [`generate`] makes parity by Horner's rule, where each step
+//! multiplies by 2 or 4 only. A [`Reconstruction`] is a small matrix, inverted once for a set of
+//! missing columns; running it multiplies columns by constants and adds them up. Both go through
+//! the columns in one pass and read each input once, so above the size of the caches the bound is
 //! memory: (k + p) bytes moved for k bytes of data.
 //!
 //! ## Twins
@@ -24,7 +26,8 @@
 //! - AVX2 (32 bytes) and NEON (16 bytes): two tables of 16, by the halves of a byte.
 //! - The scalar twin: 8 bytes in a register for Horner's rule, else a table of products.
 //!
-//! The best that the processor has is found at run time ([`Kernel::best`]). Invariants, each compared by the tests of this module over random columns, widths and lengths:
+//! The best that the processor has is found at run time ([`Kernel::best`]). Invariants, each
+//! compared by the tests of this module over random columns, widths and lengths:
 //!
 //! [parity.1] All kernels give the same bytes.
 //! [parity.2] A repair of any possible set of missing columns gives the columns that were there.
@@ -41,7 +44,8 @@ pub use field::{divide, inverse, multiply, power_of_2};
 
 use field::Factor;
 
-/// Most data columns of a stripe: a group has at most 32 devices, of which one at least holds parity.
+/// Most data columns of a stripe: a group has at most 32 devices, of which one at least holds
+/// parity.
 pub const DATA_COLUMNS_MAX: usize = 31;
 /// Most parity columns of a stripe.
 pub const PARITY_COLUMNS_MAX: usize = 3;
@@ -116,7 +120,8 @@ fn check_lengths(inputs: &[&[u8]], outputs: &[&mut [u8]]) {
     assert!(equal, "columns of a stripe are of one length");
 }
 
-/// How to compute missing columns of a stripe from others: columns 0 to k-1 are data, k to k+p-1 parity.
+/// How to compute missing columns of a stripe from others: columns 0 to k-1 are data, k to k+p-1
+/// parity.
 #[derive(Clone, Debug)]
 pub struct Reconstruction {
     sources: Vec<usize>,
@@ -126,8 +131,9 @@ pub struct Reconstruction {
 }
 
 impl Reconstruction {
-    /// Plans how to compute the columns `wanted`, where all of `missing` cannot be had, of a stripe of `data` and `parity`
-    /// columns. Both ascend, and what is wanted is missing. `None` if more is missing than there is parity.
+    /// Plans how to compute the columns `wanted`, where all of `missing` cannot be had, of a stripe
+    /// of `data` and `parity` columns. Both ascend, and what is wanted is missing. `None` if more
+    /// is missing than there is parity.
     ///
     /// # Panics
     /// If there is no such stripe or column, nothing is wanted, or the lists are not as said.
@@ -147,7 +153,8 @@ impl Reconstruction {
         let used_parity: Vec<usize> = kept_parity.take(lost_data.len()).collect();
         let kept_data: Vec<usize> = (0..data).filter(|column| !missing.contains(column)).collect();
 
-        // Row j of the parity says: sum over lost i of c(j,i) Di = Pj + sum over kept i of c(j,i) Di.
+        // Row j of the parity says: sum over lost i of c(j,i) Di = Pj + sum over kept i of c(j,i)
+        // Di.
         let system = |row: usize, column: usize| coefficient(used_parity[row] - data, lost_data[column]);
         let inverted = invert(lost_data.len(), system);
         let sources: Vec<usize> = kept_data.iter().chain(&used_parity).copied().collect();
@@ -182,7 +189,8 @@ impl Reconstruction {
         Some(Reconstruction { sources, wanted: wanted.to_vec(), factors })
     }
 
-    /// The columns it reads, in the order in which [`Reconstruction::run`] wants them: as many as there are data columns.
+    /// The columns it reads, in the order in which [`Reconstruction::run`] wants them: as many as
+    /// there are data columns.
     #[must_use]
     pub fn sources(&self) -> &[usize] {
         &self.sources
@@ -197,7 +205,8 @@ impl Reconstruction {
     /// Fills the wanted columns.
     ///
     /// # Panics
-    /// If the columns are not of one length, or not as many as [`Reconstruction::sources`] and [`Reconstruction::wanted`].
+    /// If the columns are not of one length, or not as many as [`Reconstruction::sources`] and
+    /// [`Reconstruction::wanted`].
     pub fn run(&self, sources: &[&[u8]], wanted: &mut [&mut [u8]]) {
         self.run_by(Kernel::best(), sources, wanted);
     }

@@ -10,7 +10,8 @@ fn double_lanes(value: u64) -> u64 {
     ((value & !(LANES << 7)) << 1) ^ (carries * 0x1d)
 }
 
-/// Horner's rule from byte `from` on: from the last data column to the first, multiply what there is and add.
+/// Horner's rule from byte `from` on: from the last data column to the first, multiply what there
+/// is and add.
 pub(super) fn generate(data: &[&[u8]], parity: &mut [&mut [u8]], from: usize) {
     let length = data[0].len();
     let whole = from + (length - from) / 8 * 8;
@@ -60,7 +61,8 @@ pub(super) fn combine(factors: &[&Factor], inputs: &[&[u8]], outputs: &mut [&mut
                 match factor.value {
                     0 => {}
                     1 => out.iter_mut().zip(input).for_each(|(sum, value)| *sum ^= value),
-                    // The table costs 256 products: too many for the few bytes that a vector kernel leaves.
+                    // The table costs 256 products: too many for the few bytes that a vector kernel
+                    // leaves.
                     value if input.len() < 512 => {
                         out.iter_mut().zip(input).for_each(|(sum, &byte)| *sum ^= multiply(value, byte));
                     }

@@ -1,7 +1,9 @@
-//! The vector kernels. One body for all widths: `kernel!` writes it for a vector type and its operations, inside a
-//! function that has the processor's feature, so that nothing is left of the calls between.
+//! The vector kernels. One body for all widths: `kernel!` writes it for a vector type and its
+//! operations, inside a function that has the processor's feature, so that nothing is left of the
+//! calls between.
 //!
-//! Each returns how many leading bytes of the columns it did: whole vectors; the twin does the rest.
+//! Each returns how many leading bytes of the columns it did: whole vectors; the twin does the
+//! rest.
 
 use super::Kernel;
 use super::field::Factor;
@@ -27,7 +29,8 @@ pub(super) fn is_supported(kernel: Kernel) -> bool {
 pub(super) fn generate(kernel: Kernel, data: &[&[u8]], parity: &mut [&mut [u8]]) -> usize {
     assert!(is_supported(kernel), "this processor has no {}", kernel.name());
     let columns = Columns::new(data, parity);
-    // SAFETY: the processor has the features, by the assertion above; `Columns` vouches for the pointers.
+    // SAFETY: the processor has the features, by the assertion above; `Columns` vouches for the
+    // pointers.
     unsafe {
         match kernel {
             #[cfg(target_arch = "x86_64")]
@@ -51,7 +54,8 @@ pub(super) fn combine(
     assert!(is_supported(kernel), "this processor has no {}", kernel.name());
     assert_eq!(factors.len(), inputs.len() * outputs.len(), "a factor for each input of each output");
     let columns = Columns::new(inputs, outputs);
-    // SAFETY: the processor has the features, by the assertion above; `Columns` vouches for the pointers.
+    // SAFETY: the processor has the features, by the assertion above; `Columns` vouches for the
+    // pointers.
     unsafe {
         match kernel {
             #[cfg(target_arch = "x86_64")]
@@ -65,7 +69,8 @@ pub(super) fn combine(
     }
 }
 
-/// Where columns begin: inputs to read, outputs to write, all of `length` bytes. Checked once, so that the loops need not.
+/// Where columns begin: inputs to read, outputs to write, all of `length` bytes. Checked once, so
+/// that the loops need not.
 struct Columns<'c, 'd> {
     inputs: &'c [&'d [u8]],
     outputs: [*mut u8; super::PARITY_COLUMNS_MAX],
@@ -86,8 +91,8 @@ impl<'c, 'd> Columns<'c, 'd> {
 
 /// Writes `generate` and `combine` for one kind of vector.
 ///
-/// `$vectors` vectors are worked on at once: enough independent sums to fill the pipeline, few enough to stay in
-/// registers with three rows.
+/// `$vectors` vectors are worked on at once: enough independent sums to fill the pipeline, few
+/// enough to stay in registers with three rows.
 macro_rules! kernel {
     ($feature:literal, $vector:ty, $bytes:literal, $vectors:literal) => {
         const STEP: usize = $bytes * $vectors;
@@ -112,7 +117,8 @@ macro_rules! kernel {
         #[target_feature(enable = $feature)]
         unsafe fn generate_rows<const ROWS: usize>(columns: &Columns<'_, '_>) -> usize {
             let mut at = 0;
-            // SAFETY: at + STEP (or one vector) is at most the length of each column, which `Columns` checked.
+            // SAFETY: at + STEP (or one vector) is at most the length of each column, which
+            // `Columns` checked.
             unsafe {
                 while at + STEP <= columns.length {
                     generate_at::<ROWS, $vectors>(columns, at);
@@ -147,7 +153,8 @@ macro_rules! kernel {
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (index, &sum) in sums.iter().enumerate() {
-                    // SAFETY: within the column, by this function's condition; outputs are borrowed exclusively.
+                    // SAFETY: within the column, by this function's condition; outputs are borrowed
+                    // exclusively.
                     unsafe { store(columns.outputs[row].add(at + index * $bytes), sum) };
                 }
             }
@@ -174,7 +181,8 @@ macro_rules! kernel {
         #[target_feature(enable = $feature)]
         unsafe fn combine_rows<const ROWS: usize>(factors: &[&Factor], columns: &Columns<'_, '_>) -> usize {
             let mut at = 0;
-            // SAFETY: at + STEP (or one vector) is at most the length of each column, which `Columns` checked.
+            // SAFETY: at + STEP (or one vector) is at most the length of each column, which
+            // `Columns` checked.
             unsafe {
                 while at + STEP <= columns.length {
                     combine_at::<ROWS, $vectors>(factors, columns, at);
@@ -214,7 +222,8 @@ macro_rules! kernel {
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (index, &sum) in sums.iter().enumerate() {
-                    // SAFETY: within the column, by this function's condition; outputs are borrowed exclusively.
+                    // SAFETY: within the column, by this function's condition; outputs are borrowed
+                    // exclusively.
                     unsafe { store(columns.outputs[row].add(at + index * $bytes), sum) };
                 }
             }
@@ -324,7 +333,8 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn double(a: __m256i) -> __m256i {
-        // Bytes with the top bit set are negative: all ones where the polynomial is to be taken off.
+        // Bytes with the top bit set are negative: all ones where the polynomial is to be taken
+        // off.
         let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), a);
         let polynomial = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
         _mm256_xor_si256(_mm256_add_epi8(a, a), polynomial)

@@ -156,7 +156,8 @@ fn columns_of_two_lengths_are_a_bug() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// [parity.1], [parity.3]: each kernel as the definition says, at odd places and lengths, and nothing beside.
+    /// [parity.1], [parity.3]: each kernel as the definition says, at odd places and lengths, and
+    /// nothing beside.
     #[test]
     fn kernels_agree(
         data in 1_usize..=DATA_COLUMNS_MAX,

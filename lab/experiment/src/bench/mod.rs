@@ -1,8 +1,10 @@
-//! `steadfast lab run bench`: what the lab's own engine costs, beside a bare loop of pread(2) and beside fio.
+//! `steadfast lab run bench`: what the lab's own engine costs, beside a bare loop of pread(2) and
+//! beside fio.
 //!
-//! One file of 64 MiB in the page cache, 4 KiB read at random places by one, two and eight threads: a load that waits for
-//! nothing, so that what is measured is who measures. All columns do it in one run, in interleaved rounds, each beginning
-//! with another. Then what a parameter file of 10,000 lines takes to be read, and a program to its first operation.
+//! One file of 64 MiB in the page cache, 4 KiB read at random places by one, two and eight threads:
+//! a load that waits for nothing, so that what is measured is who measures. All columns do it in
+//! one run, in interleaved rounds, each beginning with another. Then what a parameter file of
+//! 10,000 lines takes to be read, and a program to its first operation.
 
 mod columns;
 mod request;

@@ -1,4 +1,5 @@
-//! The two loads: their parameter files, what they are run on, in which variants, and what was to be reached.
+//! The two loads: their parameter files, what they are run on, in which variants, and what was to
+//! be reached.
 
 use std::path::PathBuf;
 
@@ -100,8 +101,8 @@ pub(crate) const VARIANTS: [Variant; 2] = [
     },
 ];
 
-/// Inode tables and the journal are written by mkfs: not in the background while the load runs, where they would count as
-/// bytes written by it.
+/// Inode tables and the journal are written by mkfs: not in the background while the load runs,
+/// where they would count as bytes written by it.
 const EXT4: &str = "-q -E lazy_itable_init=0,lazy_journal_init=0";
 
 const fn ext4(key: &'static str, label: &'static str, options: &'static str) -> Column {

@@ -1,5 +1,5 @@
-//! `steadfast lab run cow` and `lab run journal`: one parameter file of the source reports, on many file systems beside each
-//! other, as it is and then with an fsync after every write.
+//! `steadfast lab run cow` and `lab run journal`: one parameter file of the source reports, on many
+//! file systems beside each other, as it is and then with an fsync after every write.
 //!
 //! ```text
 //! file ─[loads: luns mapped; durations and size only on request]→ plan ─┐
@@ -7,17 +7,21 @@
 //!                                                                             report.json, report.html, a document
 //! ```
 //!
-//! Like the other experiments it is a stranger to the engine: it types commands and makes system calls.
+//! Like the other experiments it is a stranger to the engine: it types commands and makes system
+//! calls.
 //!
 //! ## Invariants
-//! [beside.1] Each figure of each file system comes from a fresh one with a fresh file: no round pays for the one
-//!   before, and the disk has to hold one image at a time.
-//! [beside.2] Caches are alike when the clock starts: everything was unmounted (our pools exported), the kernel's
-//!   caches dropped with those of the image, mounted again, and the whole file read once.
-//! [beside.3] All file systems do the same calls in the same order; each round begins with another one.
-//! [beside.4] A file system that is not installed, and a journal mode that this build refuses, is a column that
-//!   says so, never a number. A run that failed is a note and no number.
-//! [beside.5] When it ends, in whatever way, mounts, loop devices, daemons and files are gone: `Drop` of `Arms`.
+//! [beside.1] Each figure of each file system comes from a fresh one with a fresh file: no round
+//!      pays for the one before, and the disk has to hold one image at a time.
+//! [beside.2] Caches are alike when the clock starts: everything was unmounted (our pools
+//!      exported), the kernel's caches dropped with those of the image, mounted again, and the
+//!      whole file read once.
+//! [beside.3] All file systems do the same calls in the same order; each round begins with another
+//!      one.
+//! [beside.4] A file system that is not installed, and a journal mode that this build refuses, is a
+//!      column that says so, never a number. A run that failed is a note and no number.
+//! [beside.5] When it ends, in whatever way, mounts, loop devices, daemons and files are gone:
+//!      `Drop` of `Arms`.
 //!
 //! ## Reading order
 //! [`report`] (the result as data), `loads` (the two experiments), `measure`, `page`.
@@ -73,7 +77,8 @@ impl Told for BesideReport {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Any failure that ends the run early. A program that is not installed is none, nor is a load that fails on one file system.
+/// Any failure that ends the run early. A program that is not installed is none, nor is a load that
+/// fails on one file system.
 pub fn run(
     request: &BesideRequest,
     context: &Context,

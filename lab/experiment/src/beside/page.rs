@@ -1,4 +1,5 @@
-//! The page: goals, figures, lines over time, what was run. One file, no script needed, light and dark.
+//! The page: goals, figures, lines over time, what was run. One file, no script needed, light and
+//! dark.
 
 use super::BASE;
 use super::report::{BesideReport, Variant};

@@ -7,7 +7,8 @@ use steadfast_lab_report::report::{Command, Conditions, Load, Phase};
 
 /// Name of the schema.
 pub const SCHEMA: &str = "steadfast-lab-beside";
-/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do not change it.
+/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do
+/// not change it.
 pub const VERSION: u32 = 1;
 
 /// The experiment, run.

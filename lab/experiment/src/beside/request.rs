@@ -22,7 +22,8 @@ pub struct BesideRequest {
     /// Interleaved rounds; the median is reported [default: 3, with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Seconds of each run of the load [default: 120 and 60, as the parameter files say; with --quick 30]
+    /// Seconds of each run of the load [default: 120 and 60, as the parameter files say; with
+    /// --quick 30]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=86_400))]
     elapsed: Option<u32>,
     /// Seconds of each interval [default: 5, as the parameter files say]

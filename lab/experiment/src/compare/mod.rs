@@ -1,8 +1,11 @@
-//! `steadfast lab run FILE --target LIST`: any parameter file on any file systems of one disk, beside each other.
+//! `steadfast lab run FILE --target LIST`: any parameter file on any file systems of one disk,
+//! beside each other.
 //!
-//! Each file system is made anew for each round, on an image of the same size, and taken away behind it; a directory gets a folder that is
-//! removed again. The luns and anchors of the parameter file are mapped into each of them. Caches are alike when a file system's runs begin
-//! (unmounted, the kernel's caches dropped, mounted again); from one run of the file to the next they stay as they are, as vdbench leaves them.
+//! Each file system is made anew for each round, on an image of the same size, and taken away
+//! behind it; a directory gets a folder that is removed again. The luns and anchors of the
+//! parameter file are mapped into each of them. Caches are alike when a file system's runs begin
+//! (unmounted, the kernel's caches dropped, mounted again); from one run of the file to the next
+//! they stay as they are, as vdbench leaves them.
 
 mod request;
 
@@ -37,7 +40,8 @@ const MAKING_S: f64 = 5.0;
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Any failure that ends the run early. A load that fails on one file system is none: it is a note and no number.
+/// Any failure that ends the run early. A load that fails on one file system is none: it is a note
+/// and no number.
 pub fn run(
     request: &CompareRequest,
     context: &Context,

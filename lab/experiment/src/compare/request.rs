@@ -95,7 +95,8 @@ impl CompareRequest {
     }
 }
 
-/// Keys of the columns of targets by name: the same one may be there several times with different options.
+/// Keys of the columns of targets by name: the same one may be there several times with different
+/// options.
 const KEYS: [(&str, [&str; 4]); 6] = [
     ("steadfast", ["steadfast", "steadfast2", "steadfast3", "steadfast4"]),
     ("ext4", ["ext4", "ext4b", "ext4c", "ext4d"]),
@@ -110,7 +111,8 @@ fn has_options(word: &str) -> bool {
     word.split_once(':').is_some_and(|(name, _)| KEYS.iter().any(|(known, _)| *known == name))
 }
 
-/// Options of one target. They become words of a command line, so what a shell would understand is refused.
+/// Options of one target. They become words of a command line, so what a shell would understand is
+/// refused.
 fn options(target: &str, text: &str) -> Result<Vec<String>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "=_.+-/@%".contains(c);
     let all: Vec<String> = text.split(',').map(str::to_owned).collect();

@@ -1,4 +1,5 @@
-//! A report with a column a file system: what `engine`, `bench`, `compare`, `dedup` and `snapshots` leave behind.
+//! A report with a column a file system: what `engine`, `bench`, `compare`, `dedup` and `snapshots`
+//! leave behind.
 
 mod markdown;
 mod page;

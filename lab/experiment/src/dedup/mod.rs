@@ -1,10 +1,14 @@
-//! `steadfast lab run dedup`: what storing equal content once costs and saves, and what copies that share blocks do, beside btrfs and xfs.
+//! `steadfast lab run dedup`: what storing equal content once costs and saves, and what copies that
+//! share blocks do, beside btrfs and xfs.
 //!
-//! The same bytes, made before any clock runs, are written to a pool with `dedup=off`, to one with `dedup=on`, to btrfs and to xfs:
-//! once, where nothing of it is there yet, and again under another name. Then the file is copied by `cp --reflink`, and 4 KiB are written at
-//! random places of the copy, as they are of a file that shares nothing. Then the claim of source report 001, that unique blocks add up: copies of
-//! one file, as of one image of a guest, get the same updates and a few changes of their own, and the room is drawn step by step. At last files of the lab's own data with a `dedupratio=` are
-//! written one by one, and the room they take is drawn beside what the ratio says.
+//! The same bytes, made before any clock runs, are written to a pool with `dedup=off`, to one with
+//! `dedup=on`, to btrfs and to xfs: once, where nothing of it is there yet, and again under another
+//! name. Then the file is copied by `cp --reflink`, and 4 KiB are written at random places of the
+//! copy, as they are of a file that shares nothing. Then the claim of source report 001, that
+//! unique blocks add up: copies of one file, as of one image of a guest, get the same updates and a
+//! few changes of their own, and the room is drawn step by step. At last files of the lab's own
+//! data with a `dedupratio=` are written one by one, and the room they take is drawn beside what
+//! the ratio says.
 
 mod request;
 
@@ -42,7 +46,8 @@ const RECORD: usize = 128 << 10;
 const KEYS: [&str; 4] = ["steadfast", "dedup", "btrfs", "xfs"];
 /// Copies of one file that are updated alike.
 const GUESTS: u64 = 8;
-/// Of a hundred records of each copy: how many a step writes anew with what all copies get, and with what none else gets.
+/// Of a hundred records of each copy: how many a step writes anew with what all copies get, and
+/// with what none else gets.
 const COMMON_PERCENT: u64 = 10;
 const OWN_PERCENT: u64 = 1;
 /// How long room must stay as it is to count as at rest, and how often that is looked at.
@@ -227,7 +232,8 @@ impl Run<'_> {
         arms.get(key).expect("it takes part").used(shell)
     }
 
-    /// The same once it does not change any more: xfs and btrfs give back what was removed in the background.
+    /// The same once it does not change any more: xfs and btrfs give back what was removed in the
+    /// background.
     fn used_at_rest(&mut self, key: &str) -> Result<f64, Error> {
         let mut used = self.used(key)?;
         for _ in 0..RESTS_MAX {
@@ -325,7 +331,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Copies of one file get the same updates and a few of their own: what they shared becomes each one's, or is found again.
+    /// Copies of one file get the same updates and a few of their own: what they shared becomes
+    /// each one's, or is found again.
     fn drift(&mut self, key: &'static str, round: u32) -> Result<(), Error> {
         let records = self.request.guest() / RECORD as u64;
         let (common, own) = (records * COMMON_PERCENT / 100, (records * OWN_PERCENT / 100).max(1));
@@ -471,7 +478,8 @@ fn charts(request: &DedupRequest, lines: Vec<Series>, drifts: Vec<Series>) -> Ve
 fn judge(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
     let mut beside = |key: &str, least: f64, text: &str| {
-        // Round by round: what else the machine does changes less within one than from one to the next.
+        // Round by round: what else the machine does changes less within one than from one to the
+        // next.
         let values = |arm: &str| rows.iter().find(|row| row.key == key)?.values.get(arm);
         if let (Some(with), Some(without)) = (values("dedup"), values("steadfast")) {
             let mut row = Row::new(key, "", "times", true, "");

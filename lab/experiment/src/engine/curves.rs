@@ -85,7 +85,8 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
         for &count in &sizes.counts {
             run.progress.begin(&format!("{} files: {label}", shown(count as f64)));
             let at = |index: u64| place.join(format!("{}", index / FOLDER_FILES)).join(format!("f{index}"));
-            // The samples below are the last files of each point; where there are few, half of them.
+            // The samples below are the last files of each point; where there are few, half of
+            // them.
             let samples = SAMPLES.min(count / 2);
             while there + samples < count && began.elapsed() < limit {
                 if run.stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -245,8 +246,8 @@ struct SimulatedCurve {
     rows: Vec<Simulated>,
 }
 
-/// Steady random overwriting at growing utilisation: on a real mount, and in the simulation of the cleaner's own room where
-/// that program is there.
+/// Steady random overwriting at growing utilisation: on a real mount, and in the simulation of the
+/// cleaner's own room where that program is there.
 fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<(), Error> {
     let (bytes, seconds, percents) = run.request.sizes().cleaner;
     let mut amplification = series("mount: bytes to the device per byte accepted");
@@ -379,7 +380,8 @@ fn overwritten(arm: &mut Arm, run: &mut Run<'_>, percent: u64, seconds: u64) -> 
     files::write(&file, whole, &mut Blocks::new(percent, 1.0)).map_err(io(&place))?;
     let mut noise = Noise::new(percent);
     let lasting = Duration::from_secs(seconds);
-    // Every segment has been written and cleaned about once before anything counts, as far as the time goes.
+    // Every segment has been written and cleaned about once before anything counts, as far as the
+    // time goes.
     files::overwrite(&file, RECORD, lasting, size, &mut noise).map_err(io(&place))?;
     arm.settle(&mut run.shell)?;
     let before = arm.written(&mut run.shell)?;

@@ -1,5 +1,5 @@
-//! `steadfast lab run engine`: how fast the file system is beside others on the same disk, and what an operation costs as
-//! pools and trees grow.
+//! `steadfast lab run engine`: how fast the file system is beside others on the same disk, and what
+//! an operation costs as pools and trees grow.
 //!
 //! ```text
 //! options ─► arms (each a file system made by commands) ─[groups of work, interleaved rounds]→ rows
@@ -7,19 +7,25 @@
 //!                                                        report.json, report.html, a table and pictures for a document
 //! ```
 //!
-//! The other experiments compare two settings of one system under a carried parameter file; this one compares many
-//! systems under many small loads, so it has a shape of its own. It too is a stranger to the engine: it types commands.
+//! The other experiments compare two settings of one system under a carried parameter file; this
+//! one compares many systems under many small loads, so it has a shape of its own. It too is a
+//! stranger to the engine: it types commands.
 //!
 //! ## Invariants
-//! [lab_engine.1] Cold means the same for everybody: everything is unmounted (our pools exported) and written back, the
-//!   kernel's caches are dropped, those of image files among them, and everything is mounted again: `Arm::cold`.
-//! [lab_engine.2] All arms do the same calls on the same bytes in the same order; each round begins with another arm.
+//! [lab_engine.1] Cold means the same for everybody: everything is unmounted (our pools exported)
+//!      and written back, the kernel's caches are dropped, those of image files among them, and
+//!      everything is mounted again: `Arm::cold`.
+//! [lab_engine.2] All arms do the same calls on the same bytes in the same order; each round begins
+//!      with another arm.
 //! [lab_engine.3] A file system that is not installed is a column that says so, never a number.
-//! [lab_engine.4] When it ends, in whatever way, mounts, loop devices, daemons and files are gone: `Drop` of `Arms`.
-//! [lab_engine.5] Ctrl-C ends the command that is waited for. Commands that take everything away do not heed it.
+//! [lab_engine.4] When it ends, in whatever way, mounts, loop devices, daemons and files are gone:
+//!      `Drop` of `Arms`.
+//! [lab_engine.5] Ctrl-C ends the command that is waited for. Commands that take everything away do
+//!      not heed it.
 //!
 //! ## Reading order
-//! `comparison` (the result as data), `file_systems`, `load`, `goals`, `groups` and `curves` (the work).
+//! `comparison` (the result as data), `file_systems`, `load`, `goals`, `groups` and `curves` (the
+//! work).
 
 mod columns;
 mod curves;

@@ -89,7 +89,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Free bytes needed where the images lie: what all arms hold at the same time, 1 KiB for each file of the curve, and some.
+    /// Free bytes needed where the images lie: what all arms hold at the same time, 1 KiB for each
+    /// file of the curve, and some.
     pub fn room(&self) -> u64 {
         let curve = self.counts.last().copied().unwrap_or(0) << 10;
         10 * self.file.max(self.cow.0) + curve + 2 * GIB

@@ -88,7 +88,8 @@ pub fn measures(phases: &[Phase], facts: &StageFacts, workload: &str) -> Vec<Mea
     measures
 }
 
-/// "Reads took 0.120 ms instead of 0.110 ms (1.1×; reports: 2.2×, 3.7×)." for a measure with both arms.
+/// "Reads took 0.120 ms instead of 0.110 ms (1.1×; reports: 2.2×, 3.7×)." for a measure with both
+/// arms.
 pub fn sentence(report: &Report, key: &str, subject: &str) -> Option<String> {
     let measure = report.measure(key)?;
     let (on, off) = (measure.median("on")?, measure.median("off")?);

@@ -8,7 +8,8 @@ use crate::sources;
 use steadfast_lab_report::number;
 use steadfast_lab_report::report::{Measure, Phase, Report, Source};
 
-/// Two pools, `compression=lz4` on one and `off` on the other, loaded with data that compresses 2.5 to 1.
+/// Two pools, `compression=lz4` on one and `off` on the other, loaded with data that compresses 2.5
+/// to 1.
 pub struct Compression;
 
 impl Experiment for Compression {

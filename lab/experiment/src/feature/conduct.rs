@@ -1,11 +1,11 @@
 //! Conducts an experiment: sets up, loads, measures, cleans up.
 //!
 //! ## Invariants
-//! [experiment.1] When an experiment ends, in whatever way, its pools and files are gone, unless it was told to keep
-//!   them: `conduct`, `Drop` of `Pools`.
+//! [experiment.1] When an experiment ends, in whatever way, its pools and files are gone, unless it
+//!      was told to keep them: `conduct`, `Drop` of `Pools`.
 //! [experiment.2] Every figure of a report was measured in that run or published in a named source.
-//! [experiment.3] Parameter files are carried out as they are. Only anchors are mapped and, on request, durations
-//!   replaced.
+//! [experiment.3] Parameter files are carried out as they are. Only anchors are mapped and, on
+//!      request, durations replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,8 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs the whole parameter file. After every run that is not a format the volume is settled and its space asked.
+    /// Runs the whole parameter file. After every run that is not a format the volume is settled
+    /// and its space asked.
     fn run_parameters(&mut self) -> Result<(), Error> {
         let out = self.settings.out.join(format!("vdbench-{}", self.round));
         let options =
@@ -103,7 +104,8 @@ impl Stage<'_> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        // Where the load itself failed, measuring behind it fails too: the first cause is what helps.
+        // Where the load itself failed, measuring behind it fails too: the first cause is what
+        // helps.
         match (reported.failure, broken) {
             (Some(reason), _) => Err(Error::Run { reason, out }),
             (None, Some(error)) => Err(error),
@@ -132,8 +134,8 @@ pub fn conduct(
     Ok(report)
 }
 
-/// A report on somebody else's directories: the load is the experiment's, what is compared is not, and the published
-/// figures are about something else.
+/// A report on somebody else's directories: the load is the experiment's, what is compared is not,
+/// and the published figures are about something else.
 fn rename(report: &mut Report, names: &[(String, String)]) {
     for (arm, (label, short)) in report.arms.iter_mut().zip(names) {
         (arm.label, arm.short) = (label.clone(), short.clone());

@@ -56,7 +56,8 @@ impl Target for Directories {
         })?;
         let place = place.canonicalize().map_err(Error::io("find", &place))?;
         let mut entries = fs::read_dir(&place).map_err(Error::io("list", &place))?;
-        // A fresh ext4 has lost+found; anything else might be somebody's, and formatting would write beside it.
+        // A fresh ext4 has lost+found; anything else might be somebody's, and formatting would
+        // write beside it.
         let foreign = entries
             .find_map(|entry| entry.ok().map(|entry| entry.file_name()).filter(|name| name != "lost+found"));
         if let Some(name) = foreign {

@@ -1,4 +1,5 @@
-//! An experiment that switches one feature on and off: what it compares, under which load, and what it reads off the results.
+//! An experiment that switches one feature on and off: what it compares, under which load, and what
+//! it reads off the results.
 
 use steadfast_lab_report::report::{Measure, Phase, Report, Source};
 

@@ -1,5 +1,5 @@
-//! Experiments that switch one feature on and off under a carried parameter file: `steadfast lab run compression` and
-//! `encryption`.
+//! Experiments that switch one feature on and off under a carried parameter file:
+//! `steadfast lab run compression` and `encryption`.
 
 mod columns;
 mod compression;
@@ -40,8 +40,8 @@ pub fn find(name: &str) -> Option<Box<dyn Experiment>> {
     all().into_iter().find(|experiment| experiment.name() == name)
 }
 
-/// Runs one experiment and writes its report. When it ends, in whatever way, its pools and files are gone, unless
-/// `request.keep`.
+/// Runs one experiment and writes its report. When it ends, in whatever way, its pools and files
+/// are gone, unless `request.keep`.
 pub fn run(request: &RunRequest, context: &Context, stop: &Arc<AtomicBool>) -> Result<Results, Error> {
     let experiment = find(&request.experiment)
         .ok_or_else(|| Error::Usage(format!("there is no experiment `{}`", request.experiment)))?;

@@ -17,8 +17,8 @@ use crate::host::requirements::check_fuse;
 use crate::host::space;
 use crate::host::workdir::Workdir;
 
-/// Pools of our own on image files, held by a daemon of our own, in a directory of our own: whatever pools the user
-/// has are never touched.
+/// Pools of our own on image files, held by a daemon of our own, in a directory of our own:
+/// whatever pools the user has are never touched.
 #[derive(Debug)]
 pub struct Pools {
     commands: Commands,
@@ -31,8 +31,8 @@ pub struct Pools {
     daemon: Option<u32>,
     workdir: Workdir,
     clean: bool,
-    /// Mounts lie inside mounts. Only root can: the kernel lets nobody but the owner into a user's mount, so
-    /// fusermount3, which is root, cannot reach a folder in it.
+    /// Mounts lie inside mounts. Only root can: the kernel lets nobody but the owner into a user's
+    /// mount, so fusermount3, which is root, cannot reach a folder in it.
     nested: bool,
 }
 
@@ -262,7 +262,8 @@ mod tests {
             assert!(!place.exists());
             match prepared {
                 Err(Error::Stopped) => break,
-                // A process that another test began a moment ago has the program open for writing until it runs its own.
+                // A process that another test began a moment ago has the program open for writing
+                // until it runs its own.
                 Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
                 other => panic!("{other:?}"),
             }

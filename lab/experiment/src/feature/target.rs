@@ -1,4 +1,5 @@
-//! The target of an experiment: it makes the volumes that an experiment names, by commands, and takes them away.
+//! The target of an experiment: it makes the volumes that an experiment names, by commands, and
+//! takes them away.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +8,8 @@ use steadfast_lab_report::report::{self, Space};
 
 use crate::error::Error;
 
-/// A volume as the source reports make it: a pool on an image file, a property set on it, perhaps a dataset in it.
+/// A volume as the source reports make it: a pool on an image file, a property set on it, perhaps a
+/// dataset in it.
 #[derive(Clone, Debug)]
 pub struct Volume {
     /// Key of the arm it serves.
@@ -46,7 +48,8 @@ pub trait Target {
     /// Description for the report.
     fn describe(&self) -> String;
 
-    /// Names of the arms, long and short, where they are not what the experiment says: somebody else's directories.
+    /// Names of the arms, long and short, where they are not what the experiment says: somebody
+    /// else's directories.
     fn names(&self) -> Option<Vec<(String, String)>> {
         None
     }
@@ -74,7 +77,8 @@ pub trait Target {
     /// Commands run so far.
     fn history(&self) -> Vec<report::Command>;
 
-    /// Takes everything away that was made. Called in every case; called twice, the second call does nothing.
+    /// Takes everything away that was made. Called in every case; called twice, the second call
+    /// does nothing.
     fn clean_up(&mut self) -> Result<(), Error>;
 
     /// Leaves everything as it is, and says how to take it away by hand.

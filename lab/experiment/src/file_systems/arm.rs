@@ -281,15 +281,16 @@ impl Arm {
         Ok(())
     }
 
-    /// Nothing of what was written is in anybody's memory afterwards [lab_engine.1]. A file system that has nothing but memory only
-    /// loses what the kernel keeps of it.
+    /// Nothing of what was written is in anybody's memory afterwards [lab_engine.1]. A file system
+    /// that has nothing but memory only loses what the kernel keeps of it.
     pub(crate) fn cold(&mut self, shell: &mut Shell) -> Result<(), Error> {
         if self.is_guest() {
             // It cannot be unmounted; what was written is on the disk, and the kernel forgets it.
             return drop_kernel_caches();
         }
         if self.stores() {
-            // The kernel tells a server of a file's close after the program that closed it has gone on.
+            // The kernel tells a server of a file's close after the program that closed it has gone
+            // on.
             let began = Instant::now();
             while let Err(error) = self.unmount(shell) {
                 if matches!(error, Error::Stopped) || began.elapsed() > PATIENCE {
@@ -297,7 +298,8 @@ impl Arm {
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }
-            // Writes of the loop device are in the page cache of the image file, which cannot be dropped while it is dirty.
+            // Writes of the loop device are in the page cache of the image file, which cannot be
+            // dropped while it is dirty.
             let image = File::open(&self.image).map_err(Error::io("open", &self.image))?;
             image.sync_all().map_err(Error::io("sync", &self.image))?;
         }
@@ -321,7 +323,8 @@ impl Arm {
         Ok(())
     }
 
-    /// Waits until nothing more is written to the device, and returns the counter of [`Arm::written`].
+    /// Waits until nothing more is written to the device, and returns the counter of
+    /// [`Arm::written`].
     pub(crate) fn quiet(&self, shell: &mut Shell) -> Result<u64, Error> {
         self.settle(shell)?;
         let began = Instant::now();
@@ -337,8 +340,9 @@ impl Arm {
         }
     }
 
-    /// Bytes handed to the device since it was made: what the loop device was told to write, what the daemon's process
-    /// wrote. Only differences between two of these without [`Arm::cold`] in between mean something.
+    /// Bytes handed to the device since it was made: what the loop device was told to write, what
+    /// the daemon's process wrote. Only differences between two of these without [`Arm::cold`] in
+    /// between mean something.
     pub(crate) fn written(&self, shell: &mut Shell) -> Result<u64, Error> {
         if self.is_ours() {
             let pid = self.daemon(shell)?;

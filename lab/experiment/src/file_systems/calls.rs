@@ -1,8 +1,9 @@
-//! How long the calls took that our daemon made to its devices: what a long wait of a program is held against. Where no call
-//! took as long, it is not the disk that stood still; where one did, it may be.
+//! How long the calls took that our daemon made to its devices: what a long wait of a program is
+//! held against. Where no call took as long, it is not the disk that stood still; where one did, it
+//! may be.
 //!
-//! The daemon counts calls by the power of two of the nanoseconds they took (`zpool iostat -w`), so the longest of a while is
-//! known to a factor of two: it lies in the highest bucket that grew.
+//! The daemon counts calls by the power of two of the nanoseconds they took (`zpool iostat -w`), so
+//! the longest of a while is known to a factor of two: it lies in the highest bucket that grew.
 
 use serde::Deserialize;
 
@@ -10,7 +11,8 @@ use super::arm::Arm;
 use crate::error::Error;
 use crate::host::shell::Shell;
 
-/// Calls to all devices of a pool since its import, by the power of two of the nanoseconds they took.
+/// Calls to all devices of a pool since its import, by the power of two of the nanoseconds they
+/// took.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Calls(Vec<u64>);
 
@@ -55,7 +57,8 @@ impl Calls {
         (!document.pools.is_empty()).then_some(Calls(sums))
     }
 
-    /// Milliseconds that the longest call since `before` took at most, and more than half of it; zero if there was none.
+    /// Milliseconds that the longest call since `before` took at most, and more than half of it;
+    /// zero if there was none.
     pub(crate) fn longest_ms_since(&self, before: &Calls) -> f64 {
         let then = |at: usize| before.0.get(at).copied().unwrap_or(0);
         let last = self.0.iter().enumerate().rev().find(|(at, calls)| **calls > then(*at));

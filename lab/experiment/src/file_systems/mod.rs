@@ -1,5 +1,6 @@
-//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote, and taken away.
-//! An experiment gives recipes; dropping [`Arms`] takes everything away, however the experiment ends.
+//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote,
+//! and taken away. An experiment gives recipes; dropping [`Arms`] takes everything away, however
+//! the experiment ends.
 
 mod arm;
 mod arms;

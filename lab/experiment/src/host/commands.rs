@@ -1,10 +1,12 @@
 //! Commands: run, written down, bounded in time.
 //!
-//! The lab drives file systems only by commands that a person could type, and the report shows every one of them.
+//! The lab drives file systems only by commands that a person could type, and the report shows
+//! every one of them.
 //!
-//! Output goes to files, not pipes: a command may leave a daemon behind that inherits them, and reading a pipe to
-//! its end would then wait for the daemon. Each command is the leader of its own process group, so that Ctrl-C on the
-//! terminal reaches the lab alone and the lab ends what it began in its own order.
+//! Output goes to files, not pipes: a command may leave a daemon behind that inherits them, and
+//! reading a pipe to its end would then wait for the daemon. Each command is the leader of its own
+//! process group, so that Ctrl-C on the terminal reaches the lab alone and the lab ends what it
+//! began in its own order.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -75,7 +77,8 @@ impl Commands {
         self
     }
 
-    /// The same from now on; with nothing, commands come to their end whatever is set: for what takes everything away.
+    /// The same from now on; with nothing, commands come to their end whatever is set: for what
+    /// takes everything away.
     pub fn heed(&mut self, stop: Option<Arc<AtomicBool>>) {
         self.stop = stop;
     }
@@ -104,7 +107,8 @@ impl Commands {
         }
     }
 
-    /// As [`Commands::run`], but for questions that are no step of the experiment: not written down.
+    /// As [`Commands::run`], but for questions that are no step of the experiment: not written
+    /// down.
     pub fn ask(&mut self, args: &[&str]) -> Result<String, Error> {
         let ended = self.attempt(args, None, false)?;
         match ended.status {
@@ -127,7 +131,8 @@ impl Commands {
         })
     }
 
-    /// The same; `None` for one that has not ended after so long, and was ended with all that it began.
+    /// The same; `None` for one that has not ended after so long, and was ended with all that it
+    /// began.
     pub fn attempt_within(
         &mut self,
         args: &[&str],

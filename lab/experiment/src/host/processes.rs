@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Waits for our daemon to end, and ends it if it does not: first politely. `runtime` must stand in its command line
-/// or environment, so that a process id used anew is never hit.
+/// Waits for our daemon to end, and ends it if it does not: first politely. `runtime` must stand in
+/// its command line or environment, so that a process id used anew is never hit.
 pub fn end_process(pid: u32, runtime: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };

@@ -1,5 +1,5 @@
-//! How far an experiment is: a bar on a terminal, a line a step elsewhere. On standard error, because standard output
-//! is for results.
+//! How far an experiment is: a bar on a terminal, a line a step elsewhere. On standard error,
+//! because standard output is for results.
 
 use std::io::{self, IsTerminal, Write};
 

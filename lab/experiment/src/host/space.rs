@@ -23,7 +23,8 @@ pub fn available(directory: &Path) -> Result<u64, Error> {
     Ok(stat.f_bavail * unit)
 }
 
-/// Bytes of blocks and of sizes of everything below `directory` on the same file system, as `du` has them.
+/// Bytes of blocks and of sizes of everything below `directory` on the same file system, as `du`
+/// has them.
 pub fn du(directory: &Path) -> Result<(u64, u64), Error> {
     let device = fs::symlink_metadata(directory).map_err(Error::io("look at", directory))?.dev();
     let (mut blocks, mut sizes) = (0, 0);

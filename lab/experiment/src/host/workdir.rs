@@ -1,4 +1,5 @@
-//! A private directory for one experiment, and its removal, which never crosses into something mounted.
+//! A private directory for one experiment, and its removal, which never crosses into something
+//! mounted.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;

@@ -1,4 +1,5 @@
-//! The loads: the same calls on the same bytes for every file system. Each returns what was done and how long it took.
+//! The loads: the same calls on the same bytes for every file system. Each returns what was done
+//! and how long it took.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -47,7 +48,8 @@ impl Noise {
 pub struct Blocks(Vec<Vec<u8>>);
 
 impl Blocks {
-    /// Of `ratio` 1 nothing compresses; of 2.5, two fifths of every 4 KiB are noise and the rest zeros.
+    /// Of `ratio` 1 nothing compresses; of 2.5, two fifths of every 4 KiB are noise and the rest
+    /// zeros.
     pub fn new(seed: u64, ratio: f64) -> Blocks {
         let mut noise = Noise::new(seed);
         let mut blocks = vec![vec![0u8; MIB]; BLOCKS];
@@ -104,7 +106,8 @@ pub fn random_reads(path: &Path, count: u64, noise: &mut Noise) -> std::io::Resu
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Writes 4 KiB at `count` random places, fsync at the end (`each`: after every one). Writes a second.
+/// Writes 4 KiB at `count` random places, fsync at the end (`each`: after every one). Writes a
+/// second.
 pub fn random_writes(path: &Path, count: u64, each: bool, noise: &mut Noise) -> std::io::Result<f64> {
     random_writes_while(path, count, each, noise, &|| true).map(|(rate, _)| rate)
 }
@@ -134,7 +137,8 @@ pub fn random_writes_while(
     Ok((done as f64 / began.elapsed().as_secs_f64(), done))
 }
 
-/// Half reads, half writes of 4 KiB at random until `writes` are written; fsync at the end. Operations a second.
+/// Half reads, half writes of 4 KiB at random until `writes` are written; fsync at the end.
+/// Operations a second.
 pub fn mixed(path: &Path, writes: u64, noise: &mut Noise) -> std::io::Result<f64> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let places = file.metadata()?.len() / SMALL as u64;
@@ -158,8 +162,9 @@ pub fn create(folder: &Path, from: u64, to: u64) -> std::io::Result<f64> {
     Ok((to - from) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Asks for the attributes of files `0..count`, as `ls -l` and git do. Files a second. (`fs::symlink_metadata` asks for the
-/// birth time as well, which a FUSE file system that has one is asked for on its own.)
+/// Asks for the attributes of files `0..count`, as `ls -l` and git do. Files a second.
+/// (`fs::symlink_metadata` asks for the birth time as well, which a FUSE file system that has one
+/// is asked for on its own.)
 pub fn stat(folder: &Path, count: u64) -> std::io::Result<f64> {
     let began = Instant::now();
     for index in 0..count {
@@ -196,7 +201,8 @@ impl Overwritten {
     }
 }
 
-/// Overwrites whole aligned records of a file at random for a while, at most `most` bytes; fsync at the end.
+/// Overwrites whole aligned records of a file at random for a while, at most `most` bytes; fsync at
+/// the end.
 pub fn overwrite(
     path: &Path,
     record: usize,

@@ -1,4 +1,5 @@
-//! Loads: a parameter file carried out by the workload engine, and files made by plain system calls.
+//! Loads: a parameter file carried out by the workload engine, and files made by plain system
+//! calls.
 
 pub mod files;
 mod plan;

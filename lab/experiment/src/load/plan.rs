@@ -1,5 +1,5 @@
-//! The load: a parameter file as it is, its anchors mapped to the directories of this run, carried out by the
-//! workload engine, its results turned into phases.
+//! The load: a parameter file as it is, its anchors mapped to the directories of this run, carried
+//! out by the workload engine, its results turned into phases.
 
 use std::path::{Path, PathBuf};
 

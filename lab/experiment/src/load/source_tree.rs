@@ -1,5 +1,5 @@
-//! A tree in the shape of a kernel's sources, made from a seed: directories a few deep, many small files and few large
-//! ones, text that compresses about four to one.
+//! A tree in the shape of a kernel's sources, made from a seed: directories a few deep, many small
+//! files and few large ones, text that compresses about four to one.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use crate::load::files::Noise;
 
 /// Files of a directory, about.
 const FOLDER_FILES: u64 = 16;
-/// Median size of a file, bytes, and how far sizes scatter (standard deviation of the natural logarithm).
+/// Median size of a file, bytes, and how far sizes scatter (standard deviation of the natural
+/// logarithm).
 const MEDIAN: f64 = 4_700.0;
 const SCATTER: f64 = 1.35;
 

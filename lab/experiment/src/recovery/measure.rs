@@ -1,4 +1,5 @@
-//! The steps of one file system in one round: filled, compared with dd, scrubbed, healed, resilvered, read back.
+//! The steps of one file system in one round: filled, compared with dd, scrubbed, healed,
+//! resilvered, read back.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +38,8 @@ pub(super) struct Hands<'a> {
     pub(super) below: &'a str,
 }
 
-/// Whether it is a stranger that did not come to the end of a step: its other figures stand [lab_recovery.3].
+/// Whether it is a stranger that did not come to the end of a step: its other figures stand
+/// [lab_recovery.3].
 pub(super) fn ends_a_step(key: &str, error: &Error) -> bool {
     let of_step = matches!(error, Error::Command { .. } | Error::Io { .. } | Error::Timeout { .. });
     of_step && !key.starts_with("raidz")
@@ -104,7 +106,8 @@ impl Hands<'_> {
             let usage = CpuSample::take(&[]).since(&before);
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
-            // Share of time that neither idles nor waits for devices: its inverse bounds the speed-up.
+            // Share of time that neither idles nor waits for devices: its inverse bounds the
+            // speed-up.
             let busy = (100.0 - usage.idle - usage.wait).clamp(0.0, 100.0) / 100.0;
             self.note(bench.key, "fill_busy", "filling over what the processors allow", "times", busy);
             if let (Some(all), Some(parity)) = (all_at_once, bench.parity()) {
@@ -155,8 +158,8 @@ impl Hands<'_> {
         figures::add(&mut self.report.rows, &row, arm, value);
     }
 
-    /// The device's own sequential limit, a plain clone of it, and one device written while as many are read as a row takes to be
-    /// computed from [lab_recovery.1].
+    /// The device's own sequential limit, a plain clone of it, and one device written while as many
+    /// are read as a row takes to be computed from [lab_recovery.1].
     fn limits(&mut self, bench: &Redundant) -> Result<Limits, Error> {
         let mib = self.device_bytes >> 20;
         let device = quoted(&bench.devices[0].display().to_string());
@@ -233,8 +236,9 @@ impl Hands<'_> {
         self.step(bench, fill, words, done)
     }
 
-    /// The same behind a flood of zeros. If it has no end, a scrub mends what was flooded, for what comes next wants the other devices; if
-    /// that has none either, nothing more can be asked in this round.
+    /// The same behind a flood of zeros. If it has no end, a scrub mends what was flooded, for what
+    /// comes next wants the other devices; if that has none either, nothing more can be asked in
+    /// this round.
     fn wounded(
         &mut self,
         (what, words): (&str, &str),
@@ -310,7 +314,8 @@ impl Hands<'_> {
         Ok(())
     }
 
-    /// The two questions that the source report left open: more memory, and a fast device in front of slow ones.
+    /// The two questions that the source report left open: more memory, and a fast device in front
+    /// of slow ones.
     fn questions(&mut self, bench: &mut Redundant, fill: u32) -> Result<(), Error> {
         let at = (fill, self.round);
         let rate = |course: &Course| course.written as f64 / 1e6 / course.seconds;

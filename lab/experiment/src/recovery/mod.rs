@@ -1,5 +1,5 @@
-//! `steadfast lab run recovery`: how fast a redundant pool heals a device that is flooded with zeros
-//! under a live mount.
+//! `steadfast lab run recovery`: how fast a redundant pool heals a device that is flooded with
+//! zeros under a live mount.
 //!
 //! ```text
 //! rounds × (raidz1, raidz2, btrfs, zfs-fuse): make ─► for 25, 50, 75 %: fill ─► dd, clone, scrub, zero + heal, zero + replace ─► verify
@@ -7,25 +7,27 @@
 //!         raidz1 of hard disks: small files, cold and again, with more memory, a cache device, special devices
 //! ```
 //!
-//! Like the other experiments it is a stranger to the engine: it types commands and makes system calls. The kernel counts
-//! the bytes to and from devices: for a daemon by its process, for btrfs by its loop devices.
+//! Like the other experiments it is a stranger to the engine: it types commands and makes system
+//! calls. The kernel counts the bytes to and from devices: for a daemon by its process, for btrfs
+//! by its loop devices.
 //!
 //! ## Invariants
-//! [lab_recovery.1] The device's own limit, a plain clone of it, and the rate of reading and writing at once are
-//!   measured in the same run, on the same devices, before each recovery.
-//! [lab_recovery.2] After each recovery everything is read and compared with what was written. A difference ends the
-//!   experiment, or the round of another file system.
-//! [lab_recovery.3] A file system that is not installed is a column that says so, never a number. If another file
-//!   system fails in a step, it keeps its other figures and goes on with the next step that means anything: the damage
-//!   is mended first, and if it cannot be, the next round goes on. The report names the step and the reason:
-//!   `Hands::step`, `Hands::wounded`.
-//! [lab_recovery.4] When it ends, in whatever way, mounts, loop devices, daemons and files are gone: `Drop` of `Made`.
-//! [lab_recovery.5] Ctrl-C ends the command that runs. Commands that take everything away do not heed it: test
-//!   `ctrl_c_ends_the_command_that_runs`.
+//! [lab_recovery.1] The device's own limit, a plain clone of it, and the rate of reading and
+//!      writing at once are measured in the same run, on the same devices, before each recovery.
+//! [lab_recovery.2] After each recovery everything is read and compared with what was written. A
+//!      difference ends the experiment, or the round of another file system.
+//! [lab_recovery.3] A file system that is not installed is a column that says so, never a number.
+//!      If another file system fails in a step, it keeps its other figures and goes on with the
+//!      next step that means anything: the damage is mended first, and if it cannot be, the next
+//!      round goes on. The report names the step and the reason: `Hands::step`, `Hands::wounded`.
+//! [lab_recovery.4] When it ends, in whatever way, mounts, loop devices, daemons and files are
+//!      gone: `Drop` of `Made`.
+//! [lab_recovery.5] Ctrl-C ends the command that runs. Commands that take everything away do not
+//!      heed it: test `ctrl_c_ends_the_command_that_runs`.
 //!
 //! ## Reading order
-//! [`report`] (the result as data), `redundant` (one file system), `measure` (its steps), `small_files` (small files on
-//! slow devices), `judge`, `charts`, `page`.
+//! [`report`] (the result as data), `redundant` (one file system), `measure` (its steps),
+//! `small_files` (small files on slow devices), `judge`, `charts`, `page`.
 
 mod charts;
 mod judge;
@@ -107,7 +109,8 @@ pub fn run(
     let below = format!("{}/", workdir.path().display());
     let done = (1..=request.rounds()).try_for_each(|round| {
         for (at, key) in arms.iter().enumerate() {
-            // A file system that failed in one round may succeed in the next; one that is not installed takes no part.
+            // A file system that failed in one round may succeed in the next; one that is not
+            // installed takes no part.
             let bench = redundant_of(key, request, workdir, device_bytes, round)?;
             if let Some(lacks) = bench.lacks() {
                 report.arms[at].missing = Some(lacks);
@@ -126,8 +129,8 @@ pub fn run(
                 below: &below,
             };
             match hands.measure(&mut made.volume) {
-                // A stranger that does not do here what it should is a column that says so and keeps what it has [lab_recovery.3]; one of
-                // ours ends the run.
+                // A stranger that does not do here what it should is a column that says so and
+                // keeps what it has [lab_recovery.3]; one of ours ends the run.
                 Err(error) if ends_a_round(key, &error) => {
                     let why = format!("round {round}: {}", said(&error, &below));
                     let missing = &mut report.arms[at].missing;

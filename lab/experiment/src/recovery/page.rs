@@ -1,4 +1,5 @@
-//! The page: goals, curves, figures, the source's own figures, what was run. One file, no script needed, light and dark.
+//! The page: goals, curves, figures, the source's own figures, what was run. One file, no script
+//! needed, light and dark.
 
 use super::report::RecoveryReport;
 use super::small_files;

@@ -50,7 +50,8 @@ pub(super) struct Redundant {
     /// The devices are images of ours.
     images: bool,
     loops: Vec<String>,
-    /// Loop devices that others had attached to the given files, known before the first of ours is attached.
+    /// Loop devices that others had attached to the given files, known before the first of ours is
+    /// attached.
     others: Option<Vec<String>>,
     server: Option<Child>,
     files: u64,
@@ -115,7 +116,8 @@ impl Redundant {
         }
     }
 
-    /// With a name of its own for this round: a stranger's daemon that could not destroy the pool of the one before remembers it.
+    /// With a name of its own for this round: a stranger's daemon that could not destroy the pool
+    /// of the one before remembers it.
     pub fn named(self, round: u32) -> Redundant {
         Redundant { round, ..self }
     }
@@ -150,7 +152,8 @@ impl Redundant {
         paths.join(" ")
     }
 
-    /// Makes the devices and the file system, and mounts it. For a pool of ours says what dd writes to all devices at once, MB/s.
+    /// Makes the devices and the file system, and mounts it. For a pool of ours says what dd writes
+    /// to all devices at once, MB/s.
     pub fn make(&mut self, shell: &mut Shell) -> Result<Option<f64>, Error> {
         let (place, pool) = (quoted(&self.place().display().to_string()), self.pool());
         fs::create_dir_all(self.home.join("run")).map_err(Error::io("create", &self.home))?;
@@ -199,13 +202,15 @@ impl Redundant {
                 shell.run(&format!("{zpool} create -f -m {place} {pool} raidz1 {all}"))?;
             }
         }
-        // Of btrfs the size has metadata in it: at 75 % of that no unallocated space was left, and a replace finds no room then. Putting block
-        // groups together before (`btrfs balance`) gives none: it takes what there is.
+        // Of btrfs the size has metadata in it: at 75 % of that no unallocated space was left, and
+        // a replace finds no room then. Putting block groups together before (`btrfs balance`)
+        // gives none: it takes what there is.
         self.capacity = space::available(&self.place())?;
         Ok(written)
     }
 
-    /// Makes a pool of ours on images that take no room yet, for those who measure no devices; with a special mirror beside them.
+    /// Makes a pool of ours on images that take no room yet, for those who measure no devices; with
+    /// a special mirror beside them.
     pub fn make_slow(&mut self, special: bool, shell: &mut Shell) -> Result<(), Error> {
         fs::create_dir_all(self.home.join("run")).map_err(Error::io("create", &self.home))?;
         fs::create_dir_all(self.place()).map_err(Error::io("create", &self.place()))?;
@@ -286,7 +291,8 @@ impl Redundant {
         })
     }
 
-    /// Fills up to so many percent with bytes that the seed repeats. Gives bytes written and seconds.
+    /// Fills up to so many percent with bytes that the seed repeats. Gives bytes written and
+    /// seconds.
     pub fn fill(&mut self, percent: u64, stop: &AtomicBool, shell: &mut Shell) -> Result<(u64, f64), Error> {
         let wanted = self.capacity / 100 * percent / (FILE_MIB << 20);
         let (mut bytes, began) = (0, Instant::now());
@@ -334,7 +340,8 @@ impl Redundant {
         Ok((self.files * (FILE_MIB << 20), began.elapsed().as_secs_f64()))
     }
 
-    /// Reads everything, from the devices, with caches of the daemon that hold next to nothing of it. Gives bytes and seconds.
+    /// Reads everything, from the devices, with caches of the daemon that hold next to nothing of
+    /// it. Gives bytes and seconds.
     pub fn read_all(&self, stop: &AtomicBool) -> Result<(u64, f64), Error> {
         drop_kernel_caches()?;
         let (began, mut block) = (Instant::now(), vec![0; MIB]);
@@ -418,7 +425,8 @@ impl Redundant {
         shell.run(&line).map(drop)
     }
 
-    /// Puts the spare device into the place of another, which becomes the spare one. Ends with the resilver.
+    /// Puts the spare device into the place of another, which becomes the spare one. Ends with the
+    /// resilver.
     pub fn replace(&mut self, device: usize, model: &str, shell: &mut Shell) -> Result<(), Error> {
         let (pool, place) = (self.pool(), quoted(&self.place().display().to_string()));
         let old = quoted(&self.devices[device].display().to_string());
@@ -453,8 +461,9 @@ impl Redundant {
         Ok(())
     }
 
-    /// Whether a replace ended for want of room that is btrfs's own affair: it makes each block group read-only while it copies it, and wants
-    /// space that no block group has yet for another of its kind.
+    /// Whether a replace ended for want of room that is btrfs's own affair: it makes each block
+    /// group read-only while it copies it, and wants space that no block group has yet for another
+    /// of its kind.
     pub fn wants_room(&self, error: &Error) -> bool {
         let said = |stderr: &str| stderr.contains("No space left on device");
         matches!(self.kind, Kind::Btrfs) && matches!(error, Error::Command { stderr, .. } if said(stderr))
@@ -482,7 +491,8 @@ impl Redundant {
         shell.run(&format!("truncate -s 128M {path} && {add}")).map(drop)
     }
 
-    /// Ends the daemon and starts it with caches of this size, in MiB each; the pool comes back with it.
+    /// Ends the daemon and starts it with caches of this size, in MiB each; the pool comes back
+    /// with it.
     pub fn restart(&mut self, cache_mib: u64, shell: &mut Shell) -> Result<(), Error> {
         let stop = self.ours("daemon stop");
         let run = self.ours(&format!(

@@ -10,7 +10,8 @@ use crate::sources;
 
 /// Name of the schema.
 pub const SCHEMA: &str = "steadfast-lab-recovery";
-/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do not change it.
+/// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do
+/// not change it.
 pub const VERSION: u32 = 1;
 
 /// Percent of the pool that is filled, as in the source report.

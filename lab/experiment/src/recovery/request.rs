@@ -27,7 +27,8 @@ pub struct RecoveryRequest {
     /// Columns, with commas between
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = one_of(ARMS))]
     arms: Option<Vec<String>>,
-    /// Seven disks or files of one size to use instead of images, with commas between: ALL DATA ON THEM IS LOST
+    /// Seven disks or files of one size to use instead of images, with commas between: ALL DATA ON
+    /// THEM IS LOST
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, value_parser = clap::value_parser!(PathBuf))]
     pub(super) devices: Vec<PathBuf>,
     /// Directory of zfs-fuse, zpool and zfs of zfs-fuse [default: /sbin, where Debian puts them]

@@ -1,9 +1,10 @@
-//! Questions that the source report left open: on slow devices, what do more memory, a cache device and special devices
-//! gain?
+//! Questions that the source report left open: on slow devices, what do more memory, a cache device
+//! and special devices gain?
 //!
-//! A tree of small files in the shape of sources is read file by file by one reader, from a raidz1 of four devices that stand for hard
-//! disks; cache and special devices answer at once. *Cold* is the first read after an import with little memory, the kernel's
-//! caches dropped; *again* is a second read, the kernel's caches dropped in between.
+//! A tree of small files in the shape of sources is read file by file by one reader, from a raidz1
+//! of four devices that stand for hard disks; cache and special devices answer at once. *Cold* is
+//! the first read after an import with little memory, the kernel's caches dropped; *again* is a
+//! second read, the kernel's caches dropped in between.
 
 use std::fs;
 use std::path::Path;

@@ -119,7 +119,8 @@ impl<'a> Host<'a> {
         Ok(at - from)
     }
 
-    /// Lists all of them with what each takes up, where that can be told. Milliseconds, and how many there were.
+    /// Lists all of them with what each takes up, where that can be told. Milliseconds, and how
+    /// many there were.
     pub fn list(&self) -> Result<(f64, usize), Error> {
         let begun = Instant::now();
         let ended = match self.arm.is_ours() {
@@ -140,8 +141,8 @@ impl<'a> Host<'a> {
         Ok((took, String::from_utf8_lossy(&ended.stdout).lines().count()))
     }
 
-    /// Destroys all and waits until their room is free again. Seconds until the command returned, and until all was done; none
-    /// for what took longer than it may.
+    /// Destroys all and waits until their room is free again. Seconds until the command returned,
+    /// and until all was done; none for what took longer than it may.
     pub fn destroy<'s>(
         &self,
         shell: &mut Shell,
@@ -181,7 +182,8 @@ fn next_line(taken: u32, seconds: f64) -> u32 {
     (fit as u32).clamp(1, AT_ONCE)
 }
 
-/// Runs a command to its end, which Ctrl-C does not reach: who hears of it ends between two. Milliseconds.
+/// Runs a command to its end, which Ctrl-C does not reach: who hears of it ends between two.
+/// Milliseconds.
 fn timed(command: &mut Command, line: &str) -> Result<f64, Error> {
     let begun = Instant::now();
     let ended = command.process_group(0).output().map_err(Error::io("run", Path::new(line)))?;

@@ -1,10 +1,12 @@
-//! `steadfast lab run snapshots`: what snapshots cost, to take, to have, to list, to destroy and to send, beside btrfs.
+//! `steadfast lab run snapshots`: what snapshots cost, to take, to have, to list, to destroy and to
+//! send, beside btrfs.
 //!
-//! One file in one file system, of which more and more snapshots are taken. At each count: single commands that take one more, 4 KiB
-//! writes at random places into the file that all of them share, a listing. At the end all of them are destroyed at once.
-//! Before it a file system is sent to another one of its kind, beside `cp`, and increments follow (`streams`).
-//! Then the claim of source report 001, that unique blocks add up: a share of the file is written anew and a snapshot taken, over and over,
-//! and the room is drawn beside what was written.
+//! One file in one file system, of which more and more snapshots are taken. At each count: single
+//! commands that take one more, 4 KiB writes at random places into the file that all of them share,
+//! a listing. At the end all of them are destroyed at once. Before it a file system is sent to
+//! another one of its kind, beside `cp`, and increments follow (`streams`). Then the claim of
+//! source report 001, that unique blocks add up: a share of the file is written anew and a snapshot
+//! taken, over and over, and the room is drawn beside what was written.
 
 mod host;
 mod request;
@@ -92,9 +94,11 @@ struct Run<'a> {
     report: ComparisonReport,
     /// Steps that were stopped after their time, a sentence each.
     cut: Vec<String>,
-    /// Arms that hold snapshots which could not be destroyed in time, and are left out from then on.
+    /// Arms that hold snapshots which could not be destroyed in time, and are left out from then
+    /// on.
     full: Vec<&'static str>,
-    /// Milliseconds of taking one and rates of writing, by count; bytes by number of snapshots; one line an arm and kind.
+    /// Milliseconds of taking one and rates of writing, by count; bytes by number of snapshots; one
+    /// line an arm and kind.
     lines: Vec<(&'static str, Series)>,
 }
 
@@ -270,7 +274,8 @@ impl<'a> Run<'a> {
         !is_full
     }
 
-    /// Destroys all snapshots and waits for their room; what took longer than it may is noted. Seconds of both.
+    /// Destroys all snapshots and waits for their room; what took longer than it may is noted.
+    /// Seconds of both.
     fn destroy(&mut self, key: &'static str, round: u32) -> Result<(Option<f64>, Option<f64>), Error> {
         let step = self.steps(key);
         let arm = self.arms.get(key).expect("it takes part");

@@ -14,7 +14,8 @@ pub struct SnapshotsRequest {
     /// Snapshots at the end [default: 10000, with --quick 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=100_000))]
     most: Option<u32>,
-    /// Longest time for each step of btrfs; the report has the snapshots made until then [default: 120]
+    /// Longest time for each step of btrfs; the report has the snapshots made until then [default:
+    /// 120]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     peer_seconds: Option<u32>,
     #[command(flatten)]
@@ -60,12 +61,14 @@ impl SnapshotsRequest {
         self.form.sized(1, 3, 3)
     }
 
-    /// Bytes of each of the images it is sent from and to: what arrives stays there, and a copy comes and goes.
+    /// Bytes of each of the images it is sent from and to: what arrives stays there, and a copy
+    /// comes and goes.
     pub(super) fn stream_image(&self) -> u64 {
         (u64::from(self.passes()) + 3) * self.stream_file() + (512 << 20)
     }
 
-    /// Options of the mount of btrfs. Its cleaner wakes with a commit, every 30 s unless something else is said: tests do not wait so long.
+    /// Options of the mount of btrfs. Its cleaner wakes with a commit, every 30 s unless something
+    /// else is said: tests do not wait so long.
     pub(super) fn mount_options(&self) -> &'static str {
         if self.form.tiny { "commit=1" } else { "" }
     }

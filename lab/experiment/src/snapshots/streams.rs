@@ -1,7 +1,10 @@
-//! Streams: one file system sent to another of its kind on the same disk, beside `cp` of the same file, and increments of it.
+//! Streams: one file system sent to another of its kind on the same disk, beside `cp` of the same
+//! file, and increments of it.
 //!
-//! Both sides are made for this and taken away behind it. The time begins cold (the sending side was unmounted, our pool
-//! exported, and the kernel's caches dropped) and ends when the copy is durable. Stream and cp take turns, also in who is first. At the end the file that arrived is compared with the one that was sent.
+//! Both sides are made for this and taken away behind it. The time begins cold (the sending side
+//! was unmounted, our pool exported, and the kernel's caches dropped) and ends when the copy is
+//! durable. Stream and cp take turns, also in who is first. At the end the file that arrived is
+//! compared with the one that was sent.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,7 +32,8 @@ const MIB: usize = 1 << 20;
 const ONE_OF: u64 = 100;
 /// Words for `pool create`.
 const WORDS: &str = "-O compression=off";
-/// The arm that is sent from, and that of btrfs which is sent to. The other pool of ours is of the daemon of the first.
+/// The arm that is sent from, and that of btrfs which is sent to. The other pool of ours is of the
+/// daemon of the first.
 const FROM: &str = "streams";
 const TO: &str = "streams-to";
 /// For the progress bar.
@@ -135,8 +139,8 @@ impl Pair {
     }
 }
 
-/// Runs lines, each of which must succeed. Returns their output and their seconds, without the start of the shell; nothing if
-/// they did not end within the limit.
+/// Runs lines, each of which must succeed. Returns their output and their seconds, without the
+/// start of the shell; nothing if they did not end within the limit.
 fn timed(lines: &str, limit: Option<Duration>, shell: &mut Shell) -> Result<Option<(String, f64)>, Error> {
     let line = format!("set -o pipefail; began=$EPOCHREALTIME; {lines}; echo $began $EPOCHREALTIME");
     let said = match limit {
@@ -193,13 +197,15 @@ struct Found {
     copied: Vec<f64>,
     /// Bytes of the whole, and seconds of sending it to nowhere.
     whole: (f64, f64),
-    /// Seconds of each increment, sent and received; its bytes, and seconds of sending it to nowhere.
+    /// Seconds of each increment, sent and received; its bytes, and seconds of sending it to
+    /// nowhere.
     increments: Vec<f64>,
     parts: Vec<(f64, f64)>,
 }
 
 impl Found {
-    /// Rows of a file of so many bytes, each with its figure: the middle of what was done more than once.
+    /// Rows of a file of so many bytes, each with its figure: the middle of what was done more than
+    /// once.
     fn rows(&self, file: u64) -> Vec<(Row, f64)> {
         let rate = |seconds: f64| file as f64 / 1e6 / seconds;
         let mb = |bytes: f64| bytes / 1e6;
@@ -370,7 +376,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// One of a hundred records written anew and sent on, again and again, into what arrived last. False as above.
+    /// One of a hundred records written anew and sent on, again and again, into what arrived last.
+    /// False as above.
     fn increments(
         &mut self,
         pair: &mut Pair,

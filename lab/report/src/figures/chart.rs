@@ -1,5 +1,6 @@
-//! A picture as SVG: lines over a linear or logarithmic axis, a legend, labels, and the numbers at the points that have
-//! room for them. The same drawing stands in the page, which brings the colours, and alone in a file, which has its own.
+//! A picture as SVG: lines over a linear or logarithmic axis, a legend, labels, and the numbers at
+//! the points that have room for them. The same drawing stands in the page, which brings the
+//! colours, and alone in a file, which has its own.
 
 use super::{Axis, Chart, shown};
 use crate::html::escape;
@@ -200,7 +201,8 @@ pub fn svg(chart: &Chart, alone: bool) -> String {
     svg + "</svg>\n"
 }
 
-/// The mark of a line at one of its points: another shape for each, so that nobody needs to tell colours apart.
+/// The mark of a line at one of its points: another shape for each, so that nobody needs to tell
+/// colours apart.
 fn marker(index: usize, x: f64, y: f64) -> String {
     let shape = |path: &str| format!("<path d=\"M{x:.1} {y:.1}{path}\"");
     let (outline, hollow) = match index % 9 {

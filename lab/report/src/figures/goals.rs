@@ -1,7 +1,9 @@
-//! Judging figures: a ratio of two arms, or a figure itself, against what was to be reached, with the spread of the rounds.
+//! Judging figures: a ratio of two arms, or a figure itself, against what was to be reached, with
+//! the spread of the rounds.
 //!
-//! The middle of the rounds decides. A goal is *within the spread* when the middle misses it and the best that the rounds
-//! allow to be said does not: the best of one side against the worst of the other.
+//! The middle of the rounds decides. A goal is *within the spread* when the middle misses it and
+//! the best that the rounds allow to be said does not: the best of one side against the worst of
+//! the other.
 
 use super::{Goal, Row, Verdict, shown};
 

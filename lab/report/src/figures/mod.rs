@@ -1,5 +1,5 @@
-//! Figures of many arms: rows with a value a round, goals that judge them, pictures of lines. Shared by experiments
-//! that compare more than two settings of one system.
+//! Figures of many arms: rows with a value a round, goals that judge them, pictures of lines.
+//! Shared by experiments that compare more than two settings of one system.
 
 pub mod chart;
 pub mod goals;
@@ -66,7 +66,8 @@ pub struct Goal {
     pub arm: String,
     /// The arm it is compared with; none where the figure itself is judged.
     pub against: Option<String>,
-    /// The ratio (better is greater), or the figure itself (smaller is better), that counts as reached.
+    /// The ratio (better is greater), or the figure itself (smaller is better), that counts as
+    /// reached.
     pub limit: f64,
     /// Of a figure itself: greater is better.
     #[serde(default)]

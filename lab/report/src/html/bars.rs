@@ -1,8 +1,9 @@
 //! Bars with their numbers on them.
 //!
-//! A bar's length is a share of the width it is given, so nothing is scaled and text keeps its size on a phone.
-//! A card shows this run and what others published. Where their figures and ours differ by more than a factor of
-//! four, one scale would flatten one of them; then each gets its own and the card says so.
+//! A bar's length is a share of the width it is given, so nothing is scaled and text keeps its size
+//! on a phone. A card shows this run and what others published. Where their figures and ours differ
+//! by more than a factor of four, one scale would flatten one of them; then each gets its own and
+//! the card says so.
 
 use super::{colour, escape};
 use crate::number;
@@ -201,7 +202,8 @@ fn ends(report: &Report) -> Option<(&str, &str)> {
     }
 }
 
-/// Cost of the feature, as a factor, here and in the reports: the one figure that does not depend on the machine.
+/// Cost of the feature, as a factor, here and in the reports: the one figure that does not depend
+/// on the machine.
 pub fn ratios(report: &Report) -> String {
     let Some((on, off)) = ends(report) else { return String::new() };
     let ratio = |high: Option<f64>, low: Option<f64>| match (high, low) {

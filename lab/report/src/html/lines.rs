@@ -1,7 +1,7 @@
 //! Lines: response times by percentile, and figures over time.
 //!
-//! The plot is stretched to its place, its strokes and its text are not: labels are HTML at percentages of the
-//! plot, strokes do not scale.
+//! The plot is stretched to its place, its strokes and its text are not: labels are HTML at
+//! percentages of the plot, strokes do not scale.
 
 use super::{colour, escape};
 use crate::figures::shown;
@@ -40,8 +40,8 @@ impl<'a> Runs<'a> {
         self.phases.iter().filter(|phase| phase.operation == operation && phase.arm == arm).collect()
     }
 
-    /// Older rounds are drawn behind the last one, thin, as long as there is room; every line gets its name at its end
-    /// where there are too many to know them by colour.
+    /// Older rounds are drawn behind the last one, thin, as long as there is room; every line gets
+    /// its name at its end where there are too many to know them by colour.
     fn crowded(&self) -> bool {
         self.arms.len() > CROWD
     }
@@ -322,7 +322,8 @@ pub fn over_time(runs: &Runs<'_>) -> String {
     cards
 }
 
-/// One card an arm, each with a scale of its own: the response time of every round, the last one strong.
+/// One card an arm, each with a scale of its own: the response time of every round, the last one
+/// strong.
 pub fn each_response(runs: &Runs<'_>, operation: &str) -> String {
     each(runs, operation, " ms", |interval| interval.response_ms.unwrap_or(0.0))
 }

@@ -1,10 +1,11 @@
-//! A report as one file of HTML: no script is needed, nothing is fetched, it prints, and it follows the reader's
-//! light or dark setting.
+//! A report as one file of HTML: no script is needed, nothing is fetched, it prints, and it follows
+//! the reader's light or dark setting.
 //!
-//! Colours belong to arms, never to rank: the first arm (the feature) is always blue and drawn solid, the second
-//! (what it is compared with) always orange and drawn dashed. Both pairs stay apart for colour-blind readers, and
-//! no fact is told by colour alone: every bar has its name before it and its number behind it, every line has dashes of
-//! its own, and where there are more than three its name at its end.
+//! Colours belong to arms, never to rank: the first arm (the feature) is always blue and drawn
+//! solid, the second (what it is compared with) always orange and drawn dashed. Both pairs stay
+//! apart for colour-blind readers, and no fact is told by colour alone: every bar has its name
+//! before it and its number behind it, every line has dashes of its own, and where there are more
+//! than three its name at its end.
 
 mod bars;
 pub mod lines;

@@ -1,5 +1,5 @@
-//! Parts that the pages of all experiments share: the frame, sections, the facts of a run; and for those that compare many
-//! arms, goals, figures, bars and pictures.
+//! Parts that the pages of all experiments share: the frame, sections, the facts of a run; and for
+//! those that compare many arms, goals, figures, bars and pictures.
 
 use super::{STYLE, escape};
 use crate::figures::{ArmInfo, Chart, Goal, Row, Verdict, chart, shown};

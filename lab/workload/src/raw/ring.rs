@@ -1,7 +1,8 @@
 //! Many operations in flight on behalf of few threads, through io_uring.
 //!
-//! Each slot of a ring is what a thread of `threads=` is otherwise: it takes its turn, has one operation under way, and
-//! is free again when that is back. A response time spans from handing the operation over to taking its answer.
+//! Each slot of a ring is what a thread of `threads=` is otherwise: it takes its turn, has one
+//! operation under way, and is free again when that is back. A response time spans from handing the
+//! operation over to taking its answer.
 
 use super::{PRIORITY_NAP_NS, Storage, Thread};
 use crate::pattern::Pattern;

@@ -154,8 +154,9 @@ pub(in crate::engine) fn group_report(
         bad if bad <= redundancy.spared(group.width.into()) as usize => Health::Degraded,
         _ => Health::Faulted,
     };
-    // As in ZFS: a mirror counts its data once, raidz counts data and parity. Each device reports its share of live data.
-    // If devices differ in size, some segments have fewer columns; that is not counted here.
+    // As in ZFS: a mirror counts its data once, raidz counts data and parity. Each device reports
+    // its share of live data. If devices differ in size, some segments have fewer columns; that is
+    // not counted here.
     let sizes = children.iter().map(|child| child.size);
     let live: u64 = children.iter().map(|child| child.allocated).sum();
     let (size, allocated) = match redundancy {
@@ -172,8 +173,8 @@ pub(in crate::engine) fn group_report(
     VdevReport { kind, size, allocated, expandsize: gain(redundancy, &children), children, ..report }
 }
 
-/// Bytes that a group gains if its devices are expanded. A mirror gains by its smallest device, as in
-/// ZFS. Devices of raidz may differ in size: each byte counts as far as parity allows.
+/// Bytes that a group gains if its devices are expanded. A mirror gains by its smallest device, as
+/// in ZFS. Devices of raidz may differ in size: each byte counts as far as parity allows.
 fn gain(redundancy: steadfast_pool::Redundancy, children: &[VdevReport]) -> u64 {
     let least = |size: fn(&VdevReport) -> u64| children.iter().map(size).min().unwrap_or(0);
     match redundancy {

@@ -35,8 +35,8 @@ pub(in crate::engine) fn log_mirrors(measured: &Measured) -> BTreeMap<String, Ve
     mirrors
 }
 
-/// Log devices, each with the number of its mirror or 0: sides of a mirror go below a line of it. `pool` is the number
-/// of the pool at its creation.
+/// Log devices, each with the number of its mirror or 0: sides of a mirror go below a line of it.
+/// `pool` is the number of the pool at its creation.
 pub(in crate::engine) fn with_log_mirrors(pool: PoolGuid, logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
     let mut vdevs: Vec<VdevReport> = Vec::new();
     for (mirror, log) in logs {

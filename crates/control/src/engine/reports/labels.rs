@@ -1,4 +1,5 @@
-//! Devices and groups of a pool that is not imported: as its labels say, or as the list of remembered pools says.
+//! Devices and groups of a pool that is not imported: as its labels say, or as the list of
+//! remembered pools says.
 
 use crate::api::{Health, VdevClass, VdevReport};
 use crate::cachefile::{CachedPool, CachedVdev};
@@ -119,8 +120,8 @@ fn log_of(found: &FoundPool, aux: &AuxConfig) -> VdevReport {
     VdevReport { note: note.map(str::to_owned), ..VdevReport::new(name, aux.guid, VdevClass::Log, state) }
 }
 
-/// Devices and groups of a pool that is remembered and not imported: as labels say, if one of its devices has one, or else as they were
-/// when the list was written.
+/// Devices and groups of a pool that is remembered and not imported: as labels say, if one of its
+/// devices has one, or else as they were when the list was written.
 pub(in crate::engine) fn remembered(pool: &CachedPool) -> Vec<VdevReport> {
     let open = |path: &PathBuf| devices::open(path, &OpenOptions::PEEK).ok();
     let (found, _) = steadfast_pool::scan(pool.devices.iter().filter_map(open).collect());

@@ -4,7 +4,8 @@ use crate::api::{Health, VdevClass, VdevKind, VdevReport};
 use steadfast_format::AuxConfig;
 use steadfast_pool::{CacheDeviceStatus, FoundPool, PoolStatus as Measured, SpareStatus};
 
-/// Members of a group. A member with a spare becomes a group of both: `spare-0`, by its position among the members.
+/// Members of a group. A member with a spare becomes a group of both: `spare-0`, by its position
+/// among the members.
 pub(in crate::engine) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<VdevReport> {
     let path_of = |id| measured.leaves.iter().find(|leaf| leaf.config.id == id).map(|leaf| &leaf.config.path);
     let standing = measured.spares.iter().filter_map(|spare| spare.standing);

@@ -100,7 +100,8 @@ impl Verb for FsSnapshotDestroy {
             engine.check_writable(&held)?;
             held.pool.datasets().check_destroy_snapshots(&doomed, self.defer).map_err(refuse::pool)?;
             engine.destroy_in_order(&held, &clones, self.force)?;
-            // Some are gone already: with their last clone, or with a destroyed clone that they belonged to.
+            // Some are gone already: with their last clone, or with a destroyed clone that they
+            // belonged to.
             let left = held.those_there(&doomed);
             held.pool.datasets().destroy_snapshots(&left, self.defer).map_err(refuse::pool)?;
             held.note_snapshots([name]);
@@ -111,8 +112,9 @@ impl Verb for FsSnapshotDestroy {
 }
 
 impl Engine {
-    /// These file systems with all that depends on them, in an order in which they can be destroyed: children before
-    /// parents, clones before their origins. Clones elsewhere are refused unless `clones`.
+    /// These file systems with all that depends on them, in an order in which they can be
+    /// destroyed: children before parents, clones before their origins. Clones elsewhere are
+    /// refused unless `clones`.
     pub(in crate::engine) fn with_dependents(
         &self,
         held: &ImportedPool,
@@ -160,7 +162,8 @@ impl Engine {
         Ok(ordered)
     }
 
-    /// Clones of snapshots, with all that depends on them, in an order in which they can be destroyed.
+    /// Clones of snapshots, with all that depends on them, in an order in which they can be
+    /// destroyed.
     pub(in crate::engine) fn clones_of(
         &self,
         held: &ImportedPool,
@@ -170,8 +173,8 @@ impl Engine {
         self.with_dependents(held, found.into_iter().flat_map(|(_, clones)| clones).collect(), true)
     }
 
-    /// Unmounts and destroys file systems, all or none, their snapshots with them. Their mountpoints go too, unless somebody keeps
-    /// something there.
+    /// Unmounts and destroys file systems, all or none, their snapshots with them. Their
+    /// mountpoints go too, unless somebody keeps something there.
     pub(in crate::engine) fn destroy_in_order(
         &self,
         held: &Arc<ImportedPool>,

@@ -109,7 +109,8 @@ impl Engine {
     }
 }
 
-/// Makes encryption, keyformat and keylocation of a new file system agree with its parent and its key.
+/// Makes encryption, keyformat and keylocation of a new file system agree with its parent and its
+/// key.
 ///
 /// # Errors
 /// [`Code::KeyRules`].
@@ -141,7 +142,8 @@ pub(in crate::engine) fn key_rules(
     }
 }
 
-/// A key in the form that the room `pool` reads: passphrase and raw key as they are, a hex key as digits.
+/// A key in the form that the room `pool` reads: passphrase and raw key as they are, a hex key as
+/// digits.
 pub(in crate::engine) fn secret(key: &Key) -> Zeroizing<Vec<u8>> {
     let bytes = key.secret.expose();
     if key.format != KeyFormat::Hex {

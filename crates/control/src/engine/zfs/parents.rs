@@ -8,8 +8,8 @@ use crate::refusal::{Code, Refusal};
 use std::sync::Arc;
 use steadfast_posix::{Atime, FileSystem, Options, SetAttr, Usage};
 
-/// Makes the caller the owner of the top folder of a new file system. Otherwise ordinary users could not write into their
-/// own pools.
+/// Makes the caller the owner of the top folder of a new file system. Otherwise ordinary users
+/// could not write into their own pools.
 pub(in crate::engine) fn give(held: &ImportedPool, name: &str, caller: &Caller) -> Result<(), Refusal> {
     const TOP: u64 = 1;
     if (caller.uid, caller.gid) == (0, 0) {
@@ -29,7 +29,8 @@ pub(in crate::engine) fn give(held: &ImportedPool, name: &str, caller: &Caller) 
     files.setattr(TOP, &owner).map(drop).map_err(refuse_os)
 }
 
-/// Creates missing parents, outermost first, then their child. If that is refused, the parents are destroyed again.
+/// Creates missing parents, outermost first, then their child. If that is refused, the parents are
+/// destroyed again.
 pub(in crate::engine) fn with_parents(
     held: &ImportedPool,
     missing: &[String],

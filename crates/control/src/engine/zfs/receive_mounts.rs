@@ -1,9 +1,9 @@
 //! Mounts of received file systems that follow a tree: `docs/decisions/0128-following-a-tree.md`.
 //!
-//! Mounting must not change a received file system, or the next increment finds it modified. The folder that a renamed
-//! file system is mounted over comes with the stream, in the file system around it. So it is mounted when the whole
-//! stream is there. If the stream fails, it is mounted at its old place; it moves to its mountpoint with the next
-//! stream, or when it is mounted again.
+//! Mounting must not change a received file system, or the next increment finds it modified. The
+//! folder that a renamed file system is mounted over comes with the stream, in the file system
+//! around it. So it is mounted when the whole stream is there. If the stream fails, it is mounted
+//! at its old place; it moves to its mountpoint with the next stream, or when it is mounted again.
 
 use crate::api::FsMount;
 use crate::engine::front::FormerMount;
@@ -18,8 +18,8 @@ impl Engine {
         placed.at.clone().or_else(|| self.mountpoint(held, &placed.name).ok().flatten())
     }
 
-    /// True if the mount must wait: its folder would have to be made in a file system of the pool, or another mount is
-    /// still there, or an outer mount waits too.
+    /// True if the mount must wait: its folder would have to be made in a file system of the pool,
+    /// or another mount is still there, or an outer mount waits too.
     fn is_to_wait(&self, held: &ImportedPool, placed: &FormerMount, waiting: &[FormerMount]) -> bool {
         let Some(home) = self.home_of(held, placed) else { return false };
         let holds =
@@ -45,8 +45,8 @@ impl Engine {
         warnings
     }
 
-    /// The whole stream was received: mounts new file systems, waiting mounts, and mounts that a failed stream left at their
-    /// old path.
+    /// The whole stream was received: mounts new file systems, waiting mounts, and mounts that a
+    /// failed stream left at their old path.
     pub(in crate::engine) fn mount_all_received(
         &self,
         held: &Arc<ImportedPool>,
@@ -69,8 +69,9 @@ impl Engine {
         warnings
     }
 
-    /// The stream failed: waiting mounts are mounted at their mountpoint if its folder exists, else at their old path.
-    /// Gives the names of those that are not at their mountpoint, each with a sentence.
+    /// The stream failed: waiting mounts are mounted at their mountpoint if its folder exists, else
+    /// at their old path. Gives the names of those that are not at their mountpoint, each with a
+    /// sentence.
     pub(in crate::engine) fn mount_back(
         &self,
         held: &Arc<ImportedPool>,

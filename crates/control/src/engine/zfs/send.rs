@@ -123,8 +123,8 @@ impl Engine {
         Ok((held, steps.map(|pair| spec(full(&pair[1]), Some(full(&pair[0])))).collect(), None))
     }
 
-    /// A tree: each file system that has the snapshot, with all its snapshots up to that one, or from the base on. Also
-    /// the file systems that are left out, with all below them.
+    /// A tree: each file system that has the snapshot, with all its snapshots up to that one, or
+    /// from the base on. Also the file systems that are left out, with all below them.
     fn tree_to_send(
         &self,
         held: &ImportedPool,
@@ -286,7 +286,8 @@ impl Engine {
     }
 }
 
-/// True if a file system was created after its parent's snapshot of that name, and so cannot have it.
+/// True if a file system was created after its parent's snapshot of that name, and so cannot have
+/// it.
 fn is_younger(held: &ImportedPool, name: &str, snapshot: &str) -> Result<bool, Refusal> {
     let created = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?.created_txg;
     let above = name.rsplit_once('/').map_or(name, |(above, _)| above);

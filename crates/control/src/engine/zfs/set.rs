@@ -168,8 +168,8 @@ impl Engine {
         Ok(Outcome { touched, warnings: Vec::new() })
     }
 
-    /// Remounts everything at and below a name, so that new options take effect. A busy mount keeps its options until its
-    /// next mount.
+    /// Remounts everything at and below a name, so that new options take effect. A busy mount keeps
+    /// its options until its next mount.
     fn remount(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
         match self.leave(held, &[name.to_owned()], false) {
             Ok(left) => self.mount_placed(held, left),

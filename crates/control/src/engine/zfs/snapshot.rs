@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use steadfast_property::check_snapshot_name;
 
 impl Verb for FsSnapshot {
-    // It takes its turn after the kernel wrote out dirty pages: that may wait for a pool that another verb resumes.
+    // It takes its turn after the kernel wrote out dirty pages: that may wait for a pool that
+    // another verb resumes.
     const IN_TURN: bool = false;
 
     fn check(&mut self) -> Result<(), Refusal> {
@@ -52,8 +53,8 @@ impl Verb for FsSnapshot {
     }
 }
 
-/// Makes the kernel write out dirty pages of the file systems, and warns of failures. Missing file systems are refused
-/// later.
+/// Makes the kernel write out dirty pages of the file systems, and warns of failures. Missing file
+/// systems are refused later.
 fn settle(engine: &Engine, request: &FsSnapshot) -> Vec<Refusal> {
     let mut warnings = Vec::new();
     for name in &request.names {

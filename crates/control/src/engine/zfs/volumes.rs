@@ -17,7 +17,8 @@ const BLOCK: &str = "volblocksize";
 /// Default of `volblocksize`, as in ZFS.
 const BLOCK_DEFAULT: u32 = 16 << 10;
 
-/// Size of a new volume. Takes `volblocksize` out of the properties, and adds the reservation unless it is sparse.
+/// Size of a new volume. Takes `volblocksize` out of the properties, and adds the reservation
+/// unless it is sparse.
 ///
 /// # Errors
 /// [`Code::VolumeSize`].

@@ -93,7 +93,8 @@ impl Verb for PoolImport {
             self.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
         let set = stored.iter().try_for_each(|(property, value)| set_property(&pool, property, value));
         if let Err(refusal) = set {
-            // The pool returns to its former state, and stays remembered ([engine.3]). The next import reports a failure.
+            // The pool returns to its former state, and stays remembered ([engine.3]). The next
+            // import reports a failure.
             let _ = match was {
                 PoolState::Active => pool.close(),
                 PoolState::Exported => pool.export(),
@@ -127,7 +128,8 @@ impl Engine {
                 found.push(pool);
             }
         }
-        // A name means a living pool first. A destroyed one is named in the refusal only if it is the only one.
+        // A name means a living pool first. A destroyed one is named in the refusal only if it is
+        // the only one.
         if found.len() > 1 || destroyed {
             found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
         }

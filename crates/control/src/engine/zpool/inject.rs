@@ -1,7 +1,8 @@
 //! `zpool inject`: deliberate faults of a pool's devices, and deliberate damage of their bytes.
 //!
-//! [inject.1] Bytes are damaged only on a device whose label says that it is the device that the pool uses under that
-//! path.  assert: `open_target`
+//! [inject.1] Bytes are damaged only on a device whose label says that it is the device that the
+//!      pool uses under that path.
+//!      assert: `open_target`
 
 use crate::caller::Caller;
 use crate::check::check_paths;

@@ -111,8 +111,8 @@ fn removable_named(held: &ImportedPool, pool: &str, device: &Path) -> Result<Rem
     Err(Refusal::no_device(pool, device.display()))
 }
 
-/// Splits the named devices: a device of each group to remove; and the others, which are anchors, log, spare and cache
-/// devices.
+/// Splits the named devices: a device of each group to remove; and the others, which are anchors,
+/// log, spare and cache devices.
 pub(in crate::engine) fn groups_to_remove(
     held: &ImportedPool,
     request: &PoolRemove,

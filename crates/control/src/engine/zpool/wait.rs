@@ -23,8 +23,8 @@ impl Verb for PoolActivities {
     }
 }
 
-/// Work in the background of a pool, at once or when some of it is over. Work ends within a turn of the pool, so the
-/// state is checked after each turn.
+/// Work in the background of a pool, at once or when some of it is over. Work ends within a turn of
+/// the pool, so the state is checked after each turn.
 fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refusal> {
     let patience = Duration::from_millis(request.patience_ms).min(PATIENCE_MAX);
     let mut hurries = if request.until_over.iter().any(|name| name == "free") { HURRIES_MAX } else { 1 };
