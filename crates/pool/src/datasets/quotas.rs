@@ -812,7 +812,7 @@ mod tests {
             assert_eq!(moved(4, 3).is_ok(), fits, "the quota above both counts it already");
             assert!(moved(4, 1).is_ok() && moved(4, 2).is_ok());
             let error = moved(4, 3).err().map(|error| error.to_string());
-            assert!(error.is_none_or(|error| error.contains("beyond the quota of 3")));
+            assert!(error.is_none_or(|error| error.contains("exceeds the quota of '3'")));
         }
     }
 
