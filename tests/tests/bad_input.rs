@@ -114,7 +114,7 @@ fn keys_that_do_not_fit_together_create_nothing() {
         refused(host.shell(&format!("echo 12345678 | zfs create {options} tank/new")), code);
     }
     let seven = "echo 1234567 | zfs create -o encryption=on -o keyformat=passphrase tank/new";
-    refused(host.shell(seven), "KEY-FORMAT").says("8 to 512").says("has 7");
+    refused(host.shell(seven), "KEY-FORMAT").says("8 to 512").says("not 7");
     assert_eq!(host.shell("zfs list -H -o name").ok().out, "tank\n");
     tank_is_whole(&host);
 }
