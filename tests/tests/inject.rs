@@ -246,7 +246,7 @@ fn log_cache_and_special_devices_take_faults_and_nothing_is_lost() {
 fn faults_that_make_no_sense_change_nothing() {
     let Some(host) = host("refusals of faults") else { return };
     host.shell("zpool inject tank $PWD/d1.img melt").fails(2).says("unknown fault 'melt'");
-    host.shell("zpool inject tank $PWD/d1.img eio nth=0").fails(1).says("counted from 1");
+    host.shell("zpool inject tank $PWD/d1.img eio nth=0").fails(1).says("must be at least 1");
     host.shell("zpool inject tank $PWD/d1.img zero offset=1T").fails(1).says("are not on the device");
     host.shell("zpool inject tank $PWD/d1.img slow").fails(1).says("latency or a rate");
     host.shell("zpool inject tank $PWD/d9.img gone").fails(1).says("VDEV-MISSING");

@@ -94,7 +94,7 @@ fn a_stream_that_is_damaged_anywhere_changes_nothing_and_says_where() {
     let refused = |stream: &[u8], why: &str| {
         let error = two.receive("second/copy", stream).expect_err(why);
         let told = error.to_string();
-        let places = ["byte", "no stream"];
+        let places = ["byte", "not a stream that can be received"];
         assert!(places.iter().any(|place| told.contains(place)), "{why}: {told}");
     };
     for round in 0..60 {

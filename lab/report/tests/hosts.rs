@@ -157,7 +157,7 @@ fn a_file_with_two_hosts_is_one_result_and_an_agent_that_is_killed_ends_it() {
     let runs = report["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2, "the format, and as much of the run as there was");
     assert!(said.lines().any(|line| line.contains("avg_2-")), "{said}");
-    one.hears("is gone");
+    one.hears("ended: ");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn a_journal_of_other_data_or_none_is_refused_with_a_sentence() {
     assert!(outcome.failure().unwrap().contains("other data"), "{:?}", outcome.failure());
     fs::remove_file(dir.path().join("f")).unwrap();
     let (outcome, _) = run(dir.path(), &format!("journal=recover\n{WRITES}"));
-    assert!(outcome.failure().unwrap().contains("nothing is left to compare"), "{:?}", outcome.failure());
+    assert!(outcome.failure().unwrap().contains("nothing to compare with"), "{:?}", outcome.failure());
 }
 
 const TREE: &str = "fsd=fsd1,anchor=HERE/a,depth=1,width=2,files=3,size=10k,journal=HERE\n\
@@ -153,7 +153,7 @@ fn files_that_are_missing_or_short_after_a_crash_are_told_once() {
     // Not even the anchor.
     fs::remove_dir_all(dir.path().join("a")).unwrap();
     let (outcome, _) = recover();
-    assert!(outcome.failure().unwrap().contains("nothing is left to compare"), "{:?}", outcome.failure());
+    assert!(outcome.failure().unwrap().contains("nothing to compare with"), "{:?}", outcome.failure());
     assert!(!dir.path().join("a").exists(), "a recovery makes no anchor");
 }
 

@@ -424,7 +424,7 @@ mod tests {
         assert!(deal(&far, &all(Some(2048)), &SIZES, &NAMES).unwrap_err().contains("longer than fold"));
         let other = replay(&[(&["x"], &[0])], None);
         let why = deal(&far, &other, &SIZES, &NAMES).unwrap_err();
-        assert!(why.contains("device x; it has a, b, c"), "{why}");
+        assert!(why.contains("device x; its devices are a, b, c"), "{why}");
     }
 
     #[test]

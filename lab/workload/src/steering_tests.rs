@@ -84,7 +84,7 @@ fn streams_have_equally_many_threads_and_read_everything_once() {
     let (outcome, said, _dir) = run(&format!(
         "{SD}wd=w,sd=sd1,xfersize=64k,seekpct=eof,streams=4\nrd=r,wd=w,iorate=max,elapsed=60,interval=1\n"
     ));
-    assert!(said.iter().any(|line| line.contains("threads=3 become 4")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("threads=3 becomes 4")), "{said:?}");
     assert_eq!(outcome.runs[1].whole.operation(Operation::Read).count, 16);
 }
 

@@ -230,10 +230,10 @@ mod tests {
         let apart = words(&format!("{file} --target ext4:data=journal xfs:noatime")).unwrap();
         assert_eq!(apart.contenders.len(), 2, "as further words too");
         for (line, word) in [
-            (format!("{file} --target ext4:data=journal;reboot"), "no option"),
+            (format!("{file} --target ext4:data=journal;reboot"), "neither a mount option"),
             (format!("{file} --target steadfast:lz4"), "NAME=VALUE"),
             (format!("{file} --target gocryptfs:fast"), "no options"),
-            (format!("{file} --target ext4:"), "no option"),
+            (format!("{file} --target ext4:"), "neither a mount option"),
             (format!("{file} --target ext4:a --target ext4:a"), "twice"),
             (format!("{file} --target zfs"), "gocryptfs"),
             (format!("{file} --target ext4,ext4"), "twice"),
