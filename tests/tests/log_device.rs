@@ -121,7 +121,7 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     // In its place a device of another pool.
     host.shell("zpool export tank; truncate -s 64M slog.img; zpool create -m none other $PWD/slog.img; zpool export other").ok();
     let said = refused(host.shell("zpool import -d $PWD/tank.img -d $PWD/slog.img tank"), "LOG-MISSING");
-    assert!(said.err.contains("a device of the pool 'other' is there"), "{}", said.err);
+    assert!(said.err.contains("belongs to the pool 'other'"), "{}", said.err);
     host.shell("zpool import -d $PWD/tank.img").ok().says("LOG-MISSING").says("DEGRADED");
     // Found again under another name it is as if nothing had been.
     host.shell("cp --sparse=always tank.img tank2.img; cp --sparse=always away.img away2.img").ok();

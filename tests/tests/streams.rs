@@ -575,7 +575,7 @@ fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
     host.shell("exec 3< s/copy/b/file; zfs receive safe/copy < tree")
         .fails(1)
         .says("FS-BUSY")
-        .says("s/copy/a, where it was");
+        .says("s/copy/a, because the folder");
     let displaced = [("", ""), ("/b", "/b"), ("/x", "/a"), ("/x/in", "/a/in")];
     let displaced: Vec<(String, String)> =
         displaced.into_iter().map(|(name, at)| (name.to_owned(), at.to_owned())).collect();

@@ -146,7 +146,12 @@ fn open_target(held: &ImportedPool, path: &str, extent: Extent) -> Result<(File,
         None => medium::usable_end(size),
     };
     if from >= until || until > size {
-        let what = format!("{path} has {size} bytes; bytes {from} to {until} are not on it");
+        let what = match extent.length {
+            Some(length) => {
+                format!("{path} has {size} bytes; it does not have {length} bytes from offset {from} on")
+            }
+            None => format!("{path} has {size} bytes; the offset must be less than {until}, not {from}"),
+        };
         return Err(Refusal::new(Code::ApiRequest, what).with("device", path));
     }
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(|error| trouble(path, &error))?;
