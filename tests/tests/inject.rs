@@ -248,7 +248,7 @@ fn faults_that_make_no_sense_change_nothing() {
     host.shell("zpool inject tank $PWD/d1.img melt").fails(2).says("unknown fault 'melt'");
     host.shell("zpool inject tank $PWD/d1.img eio nth=0").fails(1).says("must be at least 1");
     host.shell("zpool inject tank $PWD/d1.img zero offset=1T").fails(1).says("the offset must be less than");
-    host.shell("zpool inject tank $PWD/d1.img slow").fails(1).says("latency or a rate");
+    host.shell("zpool inject tank $PWD/d1.img slow").fails(1).says("latency= or rate=");
     host.shell("zpool inject tank $PWD/d9.img gone").fails(1).says("VDEV-MISSING");
     host.shell("zpool inject nowhere").fails(1).says("POOL-ABSENT");
     // What lies under the path now is not the pool's device, and is left alone.
