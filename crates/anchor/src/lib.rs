@@ -40,9 +40,9 @@
 //!
 //! ## What a crash does
 //! Before the swap: the register holds T-1, and all of T-1 is still there [anchor.2]. The blocks of
-//! T are garbage in free space. Its uberblock may be on the devices, but it is not opened
-//! [anchor.3]. During: the slot is torn, and the other one holds T-1; or it is whole, and T is
-//! opened. After: T.
+//! T are garbage in free space. Its uberblock may be on the devices, but it is not
+//! opened [anchor.3]. During: the slot is torn, and the other one holds T-1; or it is whole, and T
+//! is opened. After: T.
 //!
 //! ## What it does not do
 //! A register does not stop a stale writer from *writing to the devices*: it stops him from

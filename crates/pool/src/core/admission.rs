@@ -1,8 +1,8 @@
 //! What the pool can still place: the answer to every operation's question before it begins.
 //!
-//! The figures are those of the last commit, which is enough: what happened since is reserved
-//! [txg.3], and a reservation ends only with the commit that makes its real usage part of these
-//! figures.
+//! The figures are those of the last commit, which is enough: what happened since is
+//! reserved [txg.3], and a reservation ends only with the commit that makes its real usage part of
+//! these figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
