@@ -118,7 +118,7 @@ pub struct LeafStatus {
     pub size_bytes: u64,
     /// Bytes that live.
     pub allocated_bytes: u64,
-    /// What was asked of it, and how often it failed.
+    /// Operations and errors of the device.
     pub counts: DeviceCounts,
     /// The same as the device saw it, with times.
     pub sample: Sample,
@@ -136,7 +136,7 @@ pub struct LeafStatus {
     pub initialize: TrimStatus,
 }
 
-/// What `zpool list` and `zpool status` measure.
+/// Status that `zpool list` and `zpool status` show.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
     /// The number with which the pool was made, which it keeps.
@@ -150,7 +150,7 @@ pub struct PoolStatus {
     pub scrub_limit: Option<u64>,
     /// Datasets that the last scrub left out, because their keys were not loaded.
     pub scrub_left_out: Vec<String>,
-    /// What moves things from devices to others, or did last.
+    /// The running or the last move of data between devices.
     pub moving: Option<ScanRow>,
     /// Why the pool is suspended, if it is.
     pub suspended: Option<String>,
@@ -281,14 +281,14 @@ impl Pool {
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
         if self.core.health.read_only {
-            // What was under way goes on with an import that may write.
+            // A job resumes with an import that may write.
             return [0; 2];
         }
         // Looked at before the scan, as it is over when the scan has begun.
         let due = self.devices.is_resilver_due();
         let scan = self.devices.scan_status().filter(|scan| scan.state == ScanState::Active);
         let left = |kind| scan.filter(|scan| scan.kind == kind);
-        // What has no room yet is nothing to wait for.
+        // A part for which there is no room yet is not waited for.
         let stuck = self.devices.scan_status().is_some_and(|scan| scan.missing > 0);
         let is_moving = |id: &DeviceId| !self.core.space.is_group_leaving(*id);
         // One that has left is free for others when its labels are erased, and not before.
@@ -381,7 +381,7 @@ impl Pool {
         }
     }
 
-    /// What happened since this was last called, oldest first. At most some hundreds are kept.
+    /// Takes the events since the last call, oldest first. At most some hundreds are kept.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         // Looking at what is damaged is what turns it into events.
@@ -407,9 +407,9 @@ impl Pool {
         self.core.txgs.commits.turns()
     }
 
-    /// Waits until there were more turns than `seen`; so long at most. Whatever goes on in the
-    /// background ends within a turn, so who asks for `turns` before he looks, and waits for the
-    /// next one, misses no end.
+    /// Waits until there were more turns than `seen`, at most for `patience`. Background work ends
+    /// within a turn. So a caller that first reads `turns`, then looks, then waits for the next
+    /// turn, misses no end.
     pub fn wait_turn(&self, seen: u64, patience: Duration) {
         self.core.txgs.commits.wait_turn(seen, patience);
     }
@@ -430,8 +430,7 @@ impl Pool {
         self.core.prune_known(days, percent)
     }
 
-    /// What blocks that more than one pointer leads to come to, and blocks that are known by
-    /// content.
+    /// Sizes of blocks that more than one pointer leads to, and of blocks in the dedup table.
     #[must_use]
     pub fn sharing(&self) -> SharingInfo {
         self.core.references.info()
@@ -500,7 +499,8 @@ impl Pool {
             task.join();
         }
         if suspended {
-            // What is on the devices is of unknown extent; the labels stay as they are.
+            // It is not known how much of the last writes is on the devices, so the labels stay as
+            // they are.
             return Ok(());
         }
         // Nobody commits any more, and who waits for a commit from here on is told so: it would
@@ -522,7 +522,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What is left to be done when the tasks have ended.
+    /// Last work of a close, when the tasks have ended.
     fn settle_alone(&self, state: Option<PoolState>) -> Result<()> {
         if self.core.has_changes() {
             self.syncer.commit()?;
@@ -639,7 +639,7 @@ impl Drop for Pool {
         self.core.health.stopping.store(true, Ordering::Release);
         let tasks = std::mem::take(&mut *self.tasks.lock());
         if !tasks.is_empty() {
-            // Whoever drops a pool without closing it wants what a crash would leave: no further
+            // A pool that is dropped without a close must look like after a crash: no further
             // commit.
             self.core.suspend(&Error::Suspended { pool: self.name(), reason: "it was dropped".into() });
             self.core.txgs.commits.nudge();

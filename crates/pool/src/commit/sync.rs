@@ -79,7 +79,7 @@ const TRIM_NS: u64 = 20_000_000_000;
 /// give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
-/// What the sync loop remembers from one look to the next.
+/// State of the sync loop between turns.
 pub(crate) struct Turn {
     /// When the open txg was opened.
     opened_ns: u64,
@@ -103,7 +103,7 @@ impl Turn {
     }
 }
 
-/// What the sync loop does next.
+/// Next step of the sync loop.
 pub(crate) enum Next {
     /// Looks again.
     Again,
@@ -128,7 +128,7 @@ struct Closed {
     removes: u64,
     /// Where the log goes on behind it.
     log: LogStart,
-    /// What was frozen.
+    /// Open datasets that the close froze.
     heads: Vec<Arc<Dataset>>,
 }
 
@@ -259,7 +259,8 @@ impl Syncer {
                 head.flush_ahead()?;
             }
             let closed = self.core.txgs.gate.try_advance(|txg| -> Option<Result<Closed>> {
-                // Who has the table may wait for the gate, so the gate does not wait for the table.
+                // The gate must not wait for the table: a task that holds the table may wait for
+                // the gate.
                 let heads = self.datasets.table.try_read()?.open_heads();
                 let frozen = heads.iter().try_for_each(|head| head.freeze(txg));
                 let removes = self.core.admission.removes.load(Ordering::Relaxed);
@@ -285,7 +286,7 @@ impl Syncer {
         let open = self.core.txgs.gate.open_txg();
         let mut stored = false;
         for head in self.core.heads() {
-            // What fails here is left to the commit, which meets the same fault and tells it.
+            // Errors are ignored here: the commit meets the same fault and reports it.
             stored |= head.write_early(open).unwrap_or(false);
         }
         stored
@@ -305,8 +306,8 @@ impl Syncer {
     }
 
     /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have
-    /// reserved or may still reserve before it is committed. What `txg` needs of metadata is not
-    /// taken off: the overhead of two is less than that of each.
+    /// reserved or may still reserve before it is committed. Metadata that `txg` needs is not
+    /// subtracted: two txgs together need less overhead than each alone.
     fn promised_beside(&self, txg: Txg) -> u64 {
         let budget = &self.core.txgs.budget;
         let reserved = budget.reserved();
@@ -345,8 +346,8 @@ impl Syncer {
         Ok(())
     }
 
-    /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once,
-    /// so that the nodes to be written are counted while it works.
+    /// The cleaner's part of a commit. Changes of the segment table go into the meta tree at once,
+    /// so that the nodes to be written are counted while the cleaner works.
     fn clean(&self, txg: Txg, elapsed_ns: u64) -> Result<()> {
         let geometry = self.core.space.geometry();
         let mut noted = Ok(());

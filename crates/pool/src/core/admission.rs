@@ -1,4 +1,4 @@
-//! What the pool can still place: the answer to every operation's question before it begins.
+//! Admission: whether an operation that is about to begin finds room.
 //!
 //! The figures are those of the last commit, which is enough: what happened since is
 //! reserved [txg.3], and a reservation ends only with the commit that makes its real usage part of
@@ -31,8 +31,8 @@ pub(crate) struct Admission {
     pub removes: AtomicU64,
     /// How many of them the last commit holds: what the others free is not in `live` yet.
     pub removes_committed: AtomicU64,
-    /// What the free slots surely take besides what the commit and the cleaner need, and what
-    /// metadata comes to.
+    /// Room in the free slots: beside the needs of the commit and of the cleaner, and with the
+    /// overhead of metadata.
     pub room: RwLock<CommitRoom>,
     /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
@@ -43,7 +43,7 @@ pub(crate) struct Admission {
     /// The greatest capacity since they began, and how many looks ago that was.
     widest: AtomicU64,
     looks: AtomicU32,
-    /// Who hears of what was refused for want of space.
+    /// Receives an event when a write is refused for want of space.
     pub events: OnceLock<Arc<Events>>,
 }
 
@@ -53,9 +53,9 @@ impl Admission {
         self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed)
     }
 
-    /// Takes in what may live at most now, and whether segments are to become wider. Whoever finds
-    /// no room waits for that as long as it gets on: in a group that has just got a larger device a
-    /// large copy would end in the middle otherwise, though there is room for it.
+    /// Notes the capacity, and whether segments are becoming wider. While capacity grows, writes
+    /// that find no room wait. Otherwise a large copy would fail halfway in a group that has just
+    /// got a larger device, though there is room for it.
     pub fn note_capacity(&self, capacity: u64, widens: bool) {
         self.capacity.store(capacity, Ordering::Relaxed);
         let looks = if !widens || capacity > self.widest.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ impl Admission {
             self.looks.load(Ordering::Relaxed).saturating_add(1)
         };
         if looks >= WIDENING_LOOKS_MAX {
-            // What grows from here on counts again, should devices have gone.
+            // Growth counts from this capacity on. It may be smaller than before, if devices left.
             self.widest.store(capacity, Ordering::Relaxed);
         }
         self.looks.store(looks, Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl Space for Admission {
             (true, _) if self.freeing.load(Ordering::Relaxed) || self.widening.load(Ordering::Relaxed) => {
                 Verdict::AfterCleaning
             }
-            // What others reserved is a worst case, and what was deleted comes back: the commit
-            // will tell.
+            // Reservations of others are a worst case, and deleted space comes back: decide after
+            // the commit.
             (true, true) => Verdict::AfterCommit,
             (true, false) => self.refuse(),
         }

@@ -1,6 +1,5 @@
-//! What happens to a pool that an operator wants to hear of: bad blocks, devices that fail, space
-//! that runs out, commits that take too long. Kept in memory until somebody takes them
-//! (`zpool events`); the oldest go first.
+//! Events of a pool that an operator wants to hear of: bad blocks, failed devices, no space, slow
+//! commits. Kept in memory until somebody takes them (`zpool events`); the oldest go first.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -41,7 +40,7 @@ pub enum EventKind {
         dataset: DatasetId,
         /// Where its pointer says it is.
         address: Address,
-        /// What was wrong.
+        /// Kind of damage.
         badness: Badness,
         /// The same in words.
         detail: String,
@@ -63,9 +62,9 @@ pub enum EventKind {
     },
     /// A device answered with an error.
     Device {
-        /// What it is called.
+        /// Name of the device.
         device: String,
-        /// What the system said.
+        /// Error of the operating system.
         detail: String,
         /// The system's number, if it gave one.
         errno: Option<i32>,
@@ -83,7 +82,7 @@ pub enum EventKind {
     Scan {
         /// `scrub` or `resilver`.
         what: &'static str,
-        /// What happened to it: start, resume, pause, cancel, finish.
+        /// Step: start, resume, pause, cancel, finish.
         word: &'static str,
     },
     /// A device left the pool: what it held is elsewhere.
@@ -95,7 +94,7 @@ pub enum EventKind {
     DeviceFaulted {
         /// Device.
         path: String,
-        /// What it said.
+        /// Error of the device.
         reason: String,
     },
     /// A spare stepped in for a device, or waits again.
@@ -104,26 +103,26 @@ pub enum EventKind {
         path: String,
         /// INUSE or AVAIL.
         word: &'static str,
-        /// What it stands for; empty if it waits.
+        /// Device that the spare stands for; empty if the spare waits.
         instead: String,
     },
     /// A device errs too much; it goes on being used.
     DeviceDegraded {
         /// Device.
         path: String,
-        /// What it did.
+        /// Errors that the device made.
         reason: String,
     },
     /// The operator accepted a root that the anchor did not hold, or gave the anchor up.
     RootAccepted {
-        /// What was accepted, and instead of what.
+        /// Root that was accepted, and the root that it replaces.
         notice: String,
     },
     /// A log device failed; `fsync` commits until the log has another place.
     LogFailed {
         /// The device.
         path: String,
-        /// What the system said.
+        /// Error of the operating system.
         reason: String,
     },
     /// A log device had lost groups of the log that another one of its mirror had; they were
@@ -136,14 +135,14 @@ pub enum EventKind {
     },
     /// The operator accepted that promises of the intent log are lost.
     LogGivenUp {
-        /// What was accepted.
+        /// Losses that the operator accepted.
         notice: String,
     },
     /// A trim or an initialization began, went on, stopped or ended.
     Trim {
         /// `trim` or `initialize`.
         what: &'static str,
-        /// What the device is called.
+        /// Name of the device.
         device: String,
         /// Which: start, resume, suspend, cancel, finish.
         word: &'static str,

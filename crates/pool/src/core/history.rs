@@ -1,4 +1,4 @@
-//! What was done to the pool, when, and by whom. Kept in the meta tree.
+//! History of the pool: each change, its time and its user. Kept in the meta tree.
 
 use crate::core::state::Core;
 use steadfast_format::{HistoryEntry, Txg};
@@ -16,7 +16,7 @@ pub(crate) struct History {
 pub(crate) const KEPT: u64 = 10_000;
 
 impl History {
-    /// What may not be read of the meta tree yet, oldest first.
+    /// Entries that cannot be read from the meta tree yet, oldest first.
     pub fn recent(&self) -> Vec<HistoryEntry> {
         self.storing.iter().chain(&self.pending).cloned().collect()
     }

@@ -30,9 +30,9 @@ impl Memory {
     /// Least bytes of changes.
     pub const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
-    /// What suits a machine (or a group of processes) with `total` bytes of memory: a quarter for
-    /// both caches, of which a third for nodes, as a thousand small files need as many bytes of
-    /// nodes as of content; and for changes 256 MiB, but at most a sixteenth.
+    /// Sizes for a machine (or a control group) with `total` bytes of memory. A quarter goes to
+    /// both caches, a third of it to nodes: a thousand small files need as many bytes of nodes as
+    /// of content. Changes get a sixteenth, at most 256 MiB.
     #[must_use]
     pub fn of_machine(total: u64) -> Memory {
         let part = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::CACHE_BYTES_MIN);
@@ -43,12 +43,12 @@ impl Memory {
         }
     }
 
-    /// What finding blocks by their content may take, beside the nodes.
+    /// Bytes that the in-memory dedup table (ZFS: DDT) may take, beside the nodes.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.node_cache_bytes as u64 / 2
     }
 
-    /// What objects of inodes may take that could be read again, beside the nodes.
+    /// Bytes that inode objects which can be read again may take, beside the nodes.
     pub(crate) fn inode_bytes(&self) -> usize {
         self.node_cache_bytes / 8
     }
@@ -76,20 +76,20 @@ pub fn keep_spare_memory(total: &Memory) {
     steadfast_device::pages::set_spare_bytes(content / SPARE_DIVISOR);
 }
 
-/// What a cache holds and did since the pool was imported.
+/// Size of a cache, and its hits and misses since import.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CacheUse {
     /// Bytes it may hold.
     pub bytes_max: u64,
     /// Bytes it holds.
     pub bytes: u64,
-    /// What was asked for and found, also if it was just on its way.
+    /// Requests that were found; a block that was being read counts.
     pub hits: u64,
-    /// What was not.
+    /// Requests that were not found.
     pub misses: u64,
 }
 
-/// What a pool uses of memory.
+/// Memory that a pool uses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MemoryUse {
     /// Tree nodes.
@@ -120,7 +120,7 @@ impl Pool {
         self.core.update_limits();
     }
 
-    /// What it uses.
+    /// Memory in use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         let (nodes, blocks) = (self.core.caches.nodes.statistics(), self.core.blockio.statistics());

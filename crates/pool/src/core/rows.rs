@@ -19,7 +19,7 @@ pub(crate) fn items(changes: &SpaceChanges) -> impl Iterator<Item = (Vec<u8>, Op
     rows.chain(runs).chain(sums)
 }
 
-/// What a tail carries besides space.
+/// Counters that a tail carries besides space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextIds {
     pub dataset: DatasetId,

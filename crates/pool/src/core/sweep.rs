@@ -1,6 +1,6 @@
 //! Work that goes through the free slots of a device.
 
-/// What free slots are gone through for.
+/// Kinds of work on free slots.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sweep {
     /// They are discarded.

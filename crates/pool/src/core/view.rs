@@ -1,5 +1,5 @@
-//! What rooms below the datasets may ask of them: names, open heads, and what reads a block. The
-//! datasets implement it.
+//! View of the datasets for the rooms below them: names, open heads, and keys to read blocks with.
+//! The datasets implement it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use steadfast_format::{BlockPointer, DatasetId, Txg};
 use crate::core::error::{Error, Result};
 use crate::core::state::Core;
 
-/// What reads the blocks of a dataset.
+/// Keys and family to read a dataset's blocks with.
 pub(crate) struct Reader {
     pub keys: Option<Arc<BlockKeys>>,
     /// A key is needed, whether it is loaded or not.
@@ -44,7 +44,7 @@ pub(crate) trait DatasetView: Send + Sync {
     /// Opens the head of a dataset.
     fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>>;
 
-    /// What reads a dataset's blocks; `None` if it is gone or being destroyed.
+    /// Keys and family of a dataset; `None` if it is gone or being destroyed.
     fn reader(&self, id: DatasetId) -> Option<Reader>;
 
     /// All datasets and snapshots, parents before children.
@@ -78,7 +78,7 @@ impl Core {
         self.view().map_or_else(|| format!("<{id}>"), |view| view.name_of(id))
     }
 
-    /// What reads a dataset's blocks; `None` if it is gone or being destroyed.
+    /// Keys and family of a dataset; `None` if it is gone or being destroyed.
     pub fn reader_of(&self, id: DatasetId) -> Option<Reader> {
         self.view()?.reader(id)
     }

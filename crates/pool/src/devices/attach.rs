@@ -19,9 +19,9 @@
 //! has smaller columns, which leave a part of each slot empty: n + 1 devices of s slots take s such
 //! segments, as many as n devices took before, and nothing is gained. Of segments of n columns the
 //! same devices take s (n + 1) / n: the new device is used to the full, and a segment survives as
-//! many failures as before. What is given up is the better ratio of data to parity of n + 1
-//! columns: for raidz2 of 6 and one more 4.67 devices of content instead of 5 (decision 0081).
-//! Segments of fewer columns there are, where devices differ in size (decision 0115).
+//! many failures as before. The price is the worse ratio of data to parity: raidz2 of 6 devices and
+//! one more has 4.67 devices of content instead of 5 (decision 0081). Segments of fewer columns
+//! there are, where devices differ in size (decision 0115).
 //!
 //! ## Invariants
 //! [attach.1] Labels name a device, and a group what it has become, before anything is placed

@@ -121,7 +121,7 @@ impl Devices {
         Ok(())
     }
 
-    /// What stands before each cache device that is here, by its path.
+    /// Fault injectors of the cache devices that are here, by path.
     pub(crate) fn cache_injectors(&self) -> Vec<(String, Arc<Injector>)> {
         let caches = self.aux.caches.read().clone();
         let of = |aux: AuxConfig| {

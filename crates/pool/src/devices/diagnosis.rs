@@ -51,7 +51,7 @@ pub enum Cause {
 impl Cause {
     const ALL: [Cause; 3] = [Cause::Io, Cause::Checksum, Cause::Slow];
 
-    /// What it did, in words.
+    /// The errors in words.
     #[must_use]
     pub fn words(self) -> String {
         let minutes = WINDOW.as_secs() / 60;
@@ -65,7 +65,7 @@ impl Cause {
     }
 }
 
-/// What is known of one device.
+/// Error counts of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Case {
     /// Errors counted at the last look, by cause.
@@ -110,7 +110,7 @@ impl Case {
     }
 }
 
-/// What is known of the devices of a pool.
+/// Diagnosis of a pool's devices.
 #[derive(Default)]
 pub(crate) struct Diagnosis {
     pub cases: Mutex<BTreeMap<DeviceId, Case>>,
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(diagnosis.mark(two), None);
     }
 
-    /// Whoever can write the devices and knows the format can give a file system the root of
-    /// another one, with all hashes: the bytes are those that the pointer promises, and the key
+    /// An attacker who can write the devices and knows the format can give a file system the root
+    /// of another one, with all hashes. The bytes are those that the pointer promises, but the key
     /// does not open them.
     #[test]
     fn bytes_that_are_right_and_do_not_open_are_counted_as_that() {

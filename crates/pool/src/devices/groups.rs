@@ -48,7 +48,7 @@ pub(crate) const UNEVEN: &str = "uneven_devices";
 /// Greatest number of a device of a group: uberblocks have two bytes for it.
 const DEVICE_ID_MAX: u64 = u16::MAX as u64;
 
-/// What a group is called: `mirror`, `raidz2`.
+/// Word for a group: `mirror`, `raidz2`.
 #[must_use]
 pub fn word(redundancy: Redundancy) -> String {
     match redundancy {
@@ -205,7 +205,8 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
     for group in &config.groups {
         let of_group = || config.leaves.iter().filter(|leaf| leaf.group == group.id);
         let spared = redundancy_of(group).spared(group.width.into()) as usize;
-        // What leaves moves to others of its group, unless they all leave, or nobody else has it.
+        // Data of a leaving device moves to others of its group, unless all of them leave or no
+        // other has it.
         let parted = |leaf: &&LeafConfig| leaf.state == LeafState::Parted && !here(leaf);
         let of_group = || of_group().filter(|leaf| leaf.state != LeafState::Spared && !parted(leaf));
         let all_leave = of_group().all(|leaf| leaf.state == LeafState::Leaving);
@@ -233,7 +234,7 @@ pub struct DeviceHandle {
 pub struct GroupHandles {
     /// How they keep segments together. [`Redundancy::None`]: each stands alone.
     pub redundancy: Redundancy,
-    /// What for.
+    /// Class of data that the group takes.
     pub class: GroupClass,
     /// The devices.
     pub devices: Vec<DeviceHandle>,

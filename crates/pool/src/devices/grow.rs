@@ -7,8 +7,8 @@
 //! leaves an uberblock that counts fewer devices than the newest labels list; import takes that as
 //! it is, for there is nothing on the others. (The other way round, an uberblock that counts more,
 //! means that a device is missing, and import refuses.) *Grow*: the front labels stay where they
-//! are and say at every moment how many slots the pool uses; back labels move to the new end. What
-//! they leave behind becomes part of a slot.
+//! are and say at every moment how many slots the pool uses; back labels move to the new end. Their
+//! old room becomes part of a slot.
 
 use crate::devices::probe::check_unoccupied;
 use crate::devices::state::Devices;
@@ -22,7 +22,7 @@ use crate::devices::groups::DeviceHandle;
 use crate::devices::groups::GroupHandles;
 use crate::devices::leaf::Leaf;
 
-/// What a device of a pool would gain if it were expanded.
+/// Room that a device gains when it is expanded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Growth {
     /// Slots the pool uses.
@@ -109,7 +109,7 @@ impl Devices {
         if self.core.space.has_places(devices) { Ok(()) } else { Err(Error::TooManyGroups) }
     }
 
-    /// What a device could gain now.
+    /// Room that a device would gain now.
     pub(crate) fn growth(&self, leaf: &Leaf) -> Growth {
         let slots = leaf.config().slots;
         let bytes = leaf.device.seen_bytes();

@@ -11,7 +11,7 @@ use crate::Pool;
 use crate::core::error::{Error, Result};
 
 impl Pool {
-    /// What stands before each device that is in use, by its path.
+    /// Fault injectors of the devices in use, by path.
     fn injectors(&self) -> Vec<(String, Arc<Injector>)> {
         let leaves = self.devices.leaves().into_iter().map(|leaf| (leaf.path(), Arc::clone(&leaf.injector)));
         leaves.chain(self.zil.log_injectors()).chain(self.devices.cache_injectors()).collect()
@@ -29,7 +29,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What is injected, by the paths of devices.
+    /// Faults injected, by path of the device.
     #[must_use]
     pub fn injected(&self) -> Vec<(String, Vec<Armed>)> {
         let armed = self.injectors().into_iter().map(|(path, injector)| (path, injector.armed()));

@@ -37,9 +37,9 @@ pub struct CacheDeviceStatus {
     pub guid: u64,
     /// Bytes that blocks can fill; 0 if it is not here.
     pub size_bytes: u64,
-    /// What it did as a cache.
+    /// Hits and sizes of the cache.
     pub counts: L2ArcCounts,
-    /// What was asked of it as a device, if it is here.
+    /// Operations of the device, if it is here.
     pub sample: Option<Sample>,
     /// Why it is of no use, if it is.
     pub trouble: Option<String>,

@@ -71,7 +71,7 @@ impl Devices {
         }
     }
 
-    /// What labels say of a leaf.
+    /// A leaf as the labels list it.
     pub(crate) fn listed(&self, leaf: &Leaf) -> LeafConfig {
         let config = leaf.config();
         let is_out = matches!(config.state, LeafState::Offline | LeafState::Faulted);
@@ -138,7 +138,7 @@ impl Devices {
         if !begun || put_back().is_ok() {
             coming.iter().for_each(|device| give_back(&**device));
         }
-        // What could not be written, and all the others, with the next commit.
+        // The next commit writes all labels again.
         self.core.commit_state.lock().labels_dirty = true;
         self.core.health.changed.store(true, Ordering::Release);
         Err(error)

@@ -47,7 +47,7 @@ impl Devices {
     }
 
     /// Takes a device into use again: one that was offline as it is, one that failed or was missing
-    /// as `open` finds it. What it missed is resilvered. True if it was out of use.
+    /// as `open` finds it. Data that it missed is resilvered. True if it was out of use.
     pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
         self.core.check_writable()?;
         let leaf = self.leaf_named(path)?;

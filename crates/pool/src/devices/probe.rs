@@ -30,8 +30,8 @@ pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
 }
 
-/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. What its segments
-/// hold stays.
+/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. The content of its
+/// segments stays.
 pub fn erase(device: &dyn Device) -> Result<()> {
     let zeros = [0; Uberblock::ENCODED_SIZE];
     for copy in 0..4 {
@@ -101,8 +101,7 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
                     Some(known) if known.label.txg < label.txg => *known = found,
                     Some(_) => {}
                 }
-                // What a leaf says counts before what a log device does, which may have been given
-                // up.
+                // A leaf's label counts before that of a log device, which may have been given up.
                 let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == number);
                 if rank(&label) > rank(&pool.config) {
                     pool.config = label;

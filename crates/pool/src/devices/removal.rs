@@ -52,7 +52,7 @@ use crate::devices::scrub::TOLD_SOON;
 /// [removal.3]
 const UNSETTLED_MAX: usize = 512;
 
-/// What a job is called.
+/// Name of the job.
 #[must_use]
 pub fn move_word(kind: ScanKind) -> &'static str {
     match kind {
@@ -98,7 +98,7 @@ impl Devices {
             if told.is_some() {
                 return told;
             }
-            // Whoever has it for longer tells of it first.
+            // A longer holder of the lock reports progress first.
             if let Some(moving) = self.moves.job.try_lock_for(TOLD_SOON) {
                 return moving.as_ref().map(|scan| scan.row);
             }
@@ -238,7 +238,8 @@ impl Devices {
         Ok(())
     }
 
-    /// A job from its beginning. What is open is not moved, so that it is best closed before.
+    /// Creates a job, from its beginning. Open segments are not moved, so the caller closes them
+    /// before.
     pub(crate) fn begin_move(&self, kind: ScanKind, device: u32) -> Scan {
         let ids = self.core.space.movable(kind == ScanKind::Remove);
         let total = ids.iter().map(|id| self.size_of(kind, *id)).sum();
@@ -326,7 +327,7 @@ impl Devices {
         }
     }
 
-    /// What the meta tree stores of the last job, if that changed.
+    /// Item of the meta tree for the last job, if it changed.
     pub(crate) fn move_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let mut moving = self.moves.job.lock();
         let scan = moving.as_mut()?;
@@ -523,8 +524,8 @@ impl Devices {
         }
     }
 
-    /// What devices that left say of themselves is not true any more [removal.2]. After the labels
-    /// of the others were written.
+    /// Erases the labels of devices that left: they are not true any more [removal.2]. Runs after
+    /// the labels of the others were written.
     pub(crate) fn erase_departed(&self) {
         let departed = self.topology.departed.lock().clone();
         for leaf in departed {

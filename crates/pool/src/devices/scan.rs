@@ -61,7 +61,8 @@ pub(crate) struct Scan {
     /// Beside other load the next look comes no sooner: what the last one read took its share of
     /// the bandwidth.
     pub rest_until_ns: u64,
-    /// What others had read when it last looked, and when it last saw that they do anything.
+    /// Blocks that others had asked for at the last look, and the time when others were last seen
+    /// active.
     pub reads_seen: u64,
     pub others_ns: Option<u64>,
 }
@@ -104,13 +105,13 @@ impl Scan {
     }
 }
 
-/// What is known of the scan while it is at work and nobody else may look at it.
+/// Progress of a running scan, readable while the scan itself is locked.
 pub(crate) struct ScanProgress {
     pub row: ScanRow,
     pub left_out: Vec<String>,
 }
 
-/// What looking at blocks found.
+/// Result of checking blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Bytes read.

@@ -58,9 +58,9 @@ const READERS: usize = 16;
 /// Pause between looks beside other load.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Whoever has had the scan for so long has told of it meanwhile.
+/// A longer holder of the scan has reported its progress by now.
 pub(crate) const TOLD_SOON: Duration = Duration::from_millis(1);
-/// What keeps a scrub within its bandwidth.
+/// Limit that keeps a scrub within its bandwidth.
 #[derive(Clone, Copy)]
 struct Limit {
     /// Bytes a second.
@@ -69,7 +69,7 @@ struct Limit {
     rest: Option<Duration>,
 }
 
-/// What is asked of a scrub.
+/// Commands of a scrub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScrubCommand {
     /// Begin, or go on if it is paused.
@@ -102,8 +102,8 @@ impl Devices {
         self.core.check_writable()?;
         let pool = || self.core.name();
         if command == ScrubCommand::Start {
-            // What is open is in memory, and what lies of it on the devices is looked at like all
-            // else once it is closed.
+            // Open segments are in memory. Once closed, their part on the devices is scanned like
+            // the rest.
             let turn = self.core.sync_turn.lock();
             self.core.space.close_open()?;
             drop(turn);
@@ -222,7 +222,7 @@ impl Devices {
         self.note_scan("resilver", "start");
     }
 
-    /// What the meta tree stores of the scan, if that changed.
+    /// Item of the meta tree for the scan, if it changed.
     pub(crate) fn scan_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let mut scan = self.scans.scan.lock();
         let scan = scan.as_mut()?;
@@ -244,7 +244,7 @@ impl Devices {
         }
         let _turn = self.core.sync_turn.lock();
         self.core.check_anchor()?;
-        // Whoever stops it waits for one look.
+        // A command that stops the scan waits for one look.
         let mut under_way = self.scans.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let read_before = scan.row.read;
@@ -257,7 +257,7 @@ impl Devices {
             let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
             scan.rest_until_ns = began_ns.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
         }
-        // Whoever sees that it ended sees what it says of the devices.
+        // Diagnosis first: a scan that is seen to have ended has its verdict on the devices.
         self.diagnose();
         let ended = scan.row.state == ScanState::Finished;
         let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
@@ -267,7 +267,7 @@ impl Devices {
         result?;
         if ended {
             self.note_scan(what, "finish");
-            // Whoever waits for a device to leave waits for the commit that names it no more.
+            // The end of a removal is a commit that names the device no more: ask for it.
             self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
         }
         self.core.health.changed.store(true, Ordering::Release);
@@ -294,7 +294,7 @@ impl Devices {
         }
     }
 
-    /// What keeps the scrub under way within its bandwidth now, if there is other load.
+    /// Limit of the running scrub, if there is other load.
     fn scan_limit(&self, now_ns: u64) -> Option<Limit> {
         let rate = self.scrub_limit()?;
         let scan = self.scans.scan.lock();
@@ -440,8 +440,7 @@ impl Devices {
         self.ask_scan(|scan| scan.as_ref().map(left_out).unwrap_or_default(), |told| told.left_out.clone())
     }
 
-    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what
-    /// was told before that [scrub.6].
+    /// Asks the scan; or its last progress, while a batch is under way [scrub.6].
     fn ask_scan<R>(
         &self,
         of_scan: impl FnOnce(&Option<Scan>) -> R,
@@ -451,7 +450,7 @@ impl Devices {
             if let Some(told) = self.scans.progress.lock().as_ref() {
                 return of_told(told);
             }
-            // Whoever has it for longer tells of it first.
+            // A longer holder of the lock reports progress first.
             if let Some(scan) = self.scans.scan.try_lock_for(TOLD_SOON) {
                 return of_scan(&scan);
             }

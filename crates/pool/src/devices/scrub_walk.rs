@@ -97,7 +97,7 @@ impl Devices {
             return tally;
         }
         let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
-        // What no copy holds is noted as damage of the dataset's metadata by this [scrub_walk.1].
+        // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
         let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return tally };
         let Ok(node) = Node::decode(&bytes) else { return tally };
         if node.level() > 0 {

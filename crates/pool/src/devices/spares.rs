@@ -54,7 +54,7 @@ pub struct SpareStatus {
     pub guid: u64,
     /// Bytes of the device; 0 if it is not here.
     pub size_bytes: u64,
-    /// What it stands for, if it is in use.
+    /// Device that it stands for, if it is in use.
     pub standing: Option<Standing>,
     /// Why it cannot step in, if it cannot.
     pub trouble: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) fn find(found: &FoundPool, aux: &mut [AuxConfig]) -> Vec<Arc<Spare>> 
     waiting.map(spare).collect()
 }
 
-/// What is to be done about a spare in use.
+/// Steps that a spare in use can be due for.
 enum Due {
     /// This device, which it stands for, counts for nothing once all of it is on the spare.
     Spared(Arc<Leaf>),
@@ -125,7 +125,7 @@ fn is_out(leaf: &Leaf) -> bool {
 }
 
 impl Devices {
-    /// What the labels say of spares.
+    /// Spares as the labels list them.
     fn listed_spares(&self) -> Vec<AuxConfig> {
         self.aux.listed.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
     }
@@ -253,7 +253,7 @@ impl Devices {
         self.listed_spares().into_iter().map(status).collect()
     }
 
-    /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare
+    /// Writes two copies of the labels of spares that wait. An error is trouble of that spare
     /// alone.
     pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
         for spare in self.aux.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
@@ -271,9 +271,9 @@ impl Devices {
         Look { listed, leaves }
     }
 
-    /// Whether the sync task is to let a spare step in or go when it looks next. What makes it so
-    /// (a device that failed, one that is back) is seen before that, and whoever sees it and waits
-    /// for the resilver that follows is to wait for its end.
+    /// Whether the sync task is about to let a spare step in or go. The cause (a device failed, or
+    /// one is back) is seen before that. A caller that saw it and waits for the resilver has to
+    /// wait for the resilver's end.
     pub(crate) fn is_spare_due(&self) -> bool {
         let look = self.look_at_spares();
         let unhelped = self.aux.unhelped.lock().clone();
@@ -283,7 +283,7 @@ impl Devices {
             Due::Spared(original) => {
                 has_failed(&original) && self.core.space.columns_named_on(original.id()) == 0
             }
-            // What is left for that may not be possible.
+            // The rest of that may be impossible.
             Due::SentBack(_) => false,
         };
         let fits = |leaf: &Arc<Leaf>| self.fitting(&leaf.config()).is_some();
@@ -324,8 +324,8 @@ impl Devices {
         fits.min_by_key(|spare| size(spare)).cloned()
     }
 
-    /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it
-    /// after the next commit.
+    /// A spare becomes a leaf beside the device that it stands for. The data that the device lacks
+    /// is resilvered onto it after the next commit.
     fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
         let config = original.config();
         let _due = self.resilver_due();
@@ -416,7 +416,7 @@ impl Devices {
         }
         if self.core.space.columns_on(id) > 0 {
             if self.core.space.columns_named_on(id) == 0 {
-                // What is left goes with the next commit, for which it is reason enough.
+                // The rest goes with the next commit, which is reason enough for one.
                 self.core.health.changed.store(true, Ordering::Release);
             }
             return;
@@ -469,8 +469,8 @@ impl Devices {
         Ok(())
     }
 
-    /// What a crash cut off of [`send_back`], and what is left for a spare whose device has failed
-    /// again on its way back.
+    /// Continues a [`send_back`] that a crash cut off, or that lost its device again on the way
+    /// back.
     fn go_on_sending_back(&self, spare: &Leaf) {
         let id = spare.id();
         let _turn = self.core.sync_turn.lock();

@@ -45,7 +45,7 @@ impl Trim {
         };
         let nanos = now_ns.saturating_sub(self.counted_ns).min(BURST_NS);
         let gained = u128::from(nanos) * u128::from(rate) / 1_000_000_000;
-        // What was too little for a byte goes on counting.
+        // Time too short for one byte goes on counting.
         if gained > 0 {
             self.counted_ns = now_ns;
         }

@@ -4,8 +4,8 @@
 //!
 //! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie
 //! on provides the room now, and tells now if it cannot. Nothing of the pool needs it: no byte is
-//! read that was not written. What is trimmed afterwards, or freed while `autotrim` is on, is given
-//! back again.
+//! read that was not written. Slots that are trimmed afterwards, or freed while `autotrim` is on,
+//! are given back again.
 //!
 //! ## States of a device
 //!
@@ -54,7 +54,7 @@ const STEP_NS: u64 = 10_000_000;
 /// Pause between looks of a trim whose rate is limited.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is asked of a trim.
+/// Commands of a trim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TrimCommand {
     /// Begin, or go on if it is suspended.
@@ -230,7 +230,7 @@ impl Devices {
     fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
         let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
         if self.core.space.is_out_of_use(id) {
-            // Whoever waits for it would wait for ever.
+            // A caller that waits for this trim would wait for ever.
             return self.sweeps(what).lock().remove(&id).map(|_| false);
         }
         let mut trims = self.sweeps(what).lock();
@@ -240,7 +240,7 @@ impl Devices {
             return None;
         }
         let from = trim.next;
-        // Whoever asks how far it is does not wait for the device.
+        // A look at the progress must not wait for the device.
         drop(trims);
         let found = match what {
             Sweep::Trim => self.core.space.discard_free_slot(id, from),

@@ -47,11 +47,11 @@ pub(crate) const FEATURE: &str = "anchor";
 pub trait Registers: Send + Sync {
     /// The register at a path, which need not exist.
     fn register(&self, path: &str) -> Arc<dyn Register>;
-    /// What this host remembers of a pool's register.
+    /// This host's memory of a pool's register.
     fn witness(&self, pool: PoolGuid) -> Option<Arc<dyn Witness>>;
 }
 
-/// What is wanted of an anchor when a pool is made or imported.
+/// Options of an anchor, on create and import.
 #[derive(Clone, Default)]
 pub struct AnchorWish {
     /// Where registers are. Without it a pool that has an anchor is not opened.
@@ -67,7 +67,7 @@ pub struct AnchorWish {
     pub accept_lost: bool,
 }
 
-/// What import shall open, and how it goes on.
+/// Root that import opens, with the anchor to go on with.
 pub(crate) struct Choice {
     pub root: FoundUberblock,
     pub anchor: Option<Anchor>,
@@ -232,7 +232,7 @@ pub(crate) fn begin(
     Ok(Some((anchor, aux(env, path))))
 }
 
-/// What labels say of an anchor.
+/// The anchor as the labels list it.
 pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
     AuxConfig::new(AuxClass::Anchor, env.random.nonzero_u64(), path.to_owned())
 }
@@ -240,7 +240,7 @@ pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
 /// The anchor as the intent log sees it.
 struct Voucher(Arc<Anchor>);
 
-/// What vouches for the log of a pool with this anchor.
+/// The anchor as voucher of the pool's intent log.
 pub(crate) fn voucher(anchor: &Arc<Anchor>) -> Arc<dyn Vouch> {
     Arc::new(Voucher(Arc::clone(anchor)))
 }
@@ -257,7 +257,7 @@ impl Vouch for Voucher {
 
 impl Pool {
     /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would.
-    /// What is at the path is refused unless `force`. Durable when it returns.
+    /// Fails without `force` if the path holds something already. Durable when it returns.
     pub fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
         if let Some(anchor) = self.core.anchor() {

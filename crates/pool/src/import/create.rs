@@ -56,7 +56,7 @@ use steadfast_refs::blocks::{Dedup, MetaStore};
 use steadfast_refs::ddt::{self, References};
 use steadfast_refs::manifest::Manifests;
 
-/// What a new pool shall be.
+/// Specification of a new pool.
 pub struct CreateSpec {
     /// Checked by the room `property`.
     pub name: String,
@@ -104,7 +104,7 @@ impl AuxHandles {
 /// A special device counts as so many times as large where slots are sized.
 const SPECIAL_SHARE: u64 = 4;
 
-/// What create and import know before the parts of a pool stand.
+/// Parts that create and import know before the pool stands.
 pub(crate) struct Plan {
     pub env: Env,
     pub guid: PoolGuid,
@@ -281,8 +281,8 @@ impl Pool {
         spec.groups.iter().try_for_each(crate::devices::groups::check)?;
         spec.aux.logs.iter().try_for_each(check_log_group)?;
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
-        // What a column of a group may be smaller than a segment: a group of k columns of data is
-        // as if it had k times the size.
+        // A column of a group may be smaller than a segment: a group of k data columns counts as if
+        // it were k times as large.
         let smallest = spec.groups.iter().map(|group| {
             let least = group.devices.iter().map(size).min().unwrap_or(0);
             // Special devices are small beside the others, and do with fewer slots.

@@ -221,7 +221,7 @@ impl Loaded<'_> {
         pool.devices.begin_caches(self.caches);
         let pool = pool.start();
         if !self.spec.read_only {
-            // What cannot be freed now is freed when its key is there, or by who receives next.
+            // The rest is freed when its key is loaded, or by the next receive.
             let _ = pool.datasets.discard_broken_off();
         }
         Ok(pool)

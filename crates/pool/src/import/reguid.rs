@@ -1,10 +1,11 @@
 //! Another number for a pool (`zpool reguid`): copies of its images are then another pool, and both
 //! can be imported at once.
 //!
-//! What blocks, uberblocks, logs and keys are bound to stays; labels say by which number people
-//! know the pool. They change in two rounds: first all say what the pool is about to be known by,
-//! then all say that it is. So at every moment the devices' labels name two numbers at most, and
-//! which of them counts does not depend on which devices are found.
+//! The number that blocks, uberblocks, logs and keys are bound to stays. Labels carry the number by
+//! which people know the pool. The number changes in two rounds. In the first all labels name the
+//! number that comes, in the second they all say that it counts. So at every moment the devices'
+//! labels name two numbers at most, and which of them counts does not depend on which devices are
+//! found.
 //!
 //! ## Invariants
 //! [reguid.1] No device says the new number before all have said that it comes: [`crate::scan()`]

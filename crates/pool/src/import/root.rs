@@ -241,7 +241,7 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
         let mut config = leaf.clone();
         config.path = path;
         if config.state == LeafState::Gone {
-            // It is back. What it missed, rows do not look for on it.
+            // It is back. No row looks there for data that it missed.
             config.state = LeafState::Online;
         }
         leaves.push(Arc::new(Leaf::new(config, handle, env, events)));

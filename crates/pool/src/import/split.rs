@@ -73,8 +73,8 @@ impl Pool {
         }
         let told = {
             let _resting = self.zil.rest_log_devices();
-            // What was promised on log devices, which stay with this half, is in a root of both now
-            // [split.4].
+            // Log devices stay with this half. A root of both halves now has all that was promised
+            // on them [split.4].
             self.core.commit_changes()?;
             self.part(new_name, &parted)?
         };
@@ -148,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Both rounds. What goes wrong in the second is told when this half has come to its end.
+    /// Both rounds. An error of the second round is returned when this half has finished.
     fn part(&self, new_name: &str, parted: &[Arc<Leaf>]) -> Result<Result<()>> {
         let _turn = self.core.sync_turn.lock();
         self.check_split(parted)?;

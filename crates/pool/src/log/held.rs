@@ -1,10 +1,10 @@
 //! # Held logs
 //!
-//! What the intent log promised to a dataset whose key is not loaded at import cannot be replayed
-//! there: its groups are sealed, and so are its trees. The log itself keeps the promise: as long as
-//! there is such a dataset, every uberblock goes on naming the groups of then, nothing is written
-//! to the log, and `fsync` commits. An item of the meta tree for each such dataset tells later
-//! imports that all others are done.
+//! If a dataset's key is not loaded at import, its part of the intent log (ZIL) cannot be replayed:
+//! the groups and the trees are sealed. The log itself keeps the promise: as long as there is such
+//! a dataset, every uberblock goes on naming the groups of then, nothing is written to the log, and
+//! `fsync` commits. An item of the meta tree for each such dataset tells later imports that all
+//! others are done.
 //!
 //! ## Invariants
 //! [held_log.1] While a log is held, uberblocks have its head, and the log's segments are not

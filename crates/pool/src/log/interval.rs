@@ -14,16 +14,16 @@
 //! [interval.3] Who has the property and no log (a pool without the feature, on whole objects, or
 //!      one that holds its log) has a commit in place of a group.
 //!
-//! What is more than a group takes is committed too: so somebody who writes tens of mebibytes a
-//! second has a commit each second instead of one every five. A look at a dataset in which nothing
-//! changed costs two loads.
+//! If there is more than a group takes, a commit is asked for too. So a program that writes tens of
+//! mebibytes a second has a commit each second instead of one every five. A look at a dataset in
+//! which nothing changed costs two loads.
 
 use std::collections::BTreeSet;
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_format::DatasetId;
 
-/// Who has the property, and what wakes the task.
+/// Datasets with the property, and the bell of the task.
 #[derive(Default)]
 pub(crate) struct Interval {
     pub datasets: Mutex<BTreeSet<DatasetId>>,

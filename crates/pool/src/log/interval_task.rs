@@ -28,9 +28,9 @@ impl Zil {
         }
     }
 
-    /// What a task does about once a second, and nobody else in a world without tasks: logs what is
-    /// pending of datasets with `journal=data`. `None` if there are none; true if all that was done
-    /// in them before is durable, false if it will be by a commit that was asked for.
+    /// Logs pending changes of datasets with `journal=data`. A task runs it about once a second; in
+    /// a world without tasks the caller does. `None` if there is no such dataset. True if all
+    /// earlier changes in them are durable, false if a commit that was asked for will make them so.
     #[must_use]
     pub fn log_interval(&self) -> Option<bool> {
         let wanted = self.interval.datasets.lock().clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steadfast_format::AuxConfig;
 use steadfast_format::LogOut;
 
-/// What becomes of log devices with the next commit.
+/// Change of a log device, made by the next commit.
 pub(crate) enum LogChange {
     /// One is out of use, for that reason; without one it is given up.
     Out { guid: u64, out: Option<LogOut> },

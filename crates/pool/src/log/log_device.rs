@@ -63,7 +63,7 @@ const BYTES_MAX: u32 = 128 << 20;
 /// Bytes of zeros written at once when a device is prepared.
 const ZEROS: u32 = 1 << 20;
 
-/// What `zpool status` shows of a log device.
+/// Status that `zpool status` shows for a log device.
 #[derive(Clone, Debug)]
 pub struct LogDeviceStatus {
     /// Path by which it was last opened.
@@ -80,7 +80,7 @@ pub struct LogDeviceStatus {
     pub out: Option<LogOut>,
     /// Why, if it failed since import; or why it is not here.
     pub trouble: Option<String>,
-    /// What was asked of it, with times.
+    /// Operations of the device, with times.
     pub sample: Option<Sample>,
     /// Reads, and writes and flushes, that failed.
     pub errors: (u64, u64),
@@ -101,7 +101,7 @@ pub(crate) struct LogDevice {
     pub events: Arc<Events>,
     pub slots: u32,
     pub slot_size: u32,
-    /// What failed, once something did.
+    /// Its error, once it failed.
     pub trouble: Mutex<Option<String>>,
     /// Others may have it.
     pub released: AtomicBool,
@@ -154,7 +154,7 @@ impl LogDevice {
         }
     }
 
-    /// What labels say of it when it comes.
+    /// The device as labels list it when it comes.
     pub fn listed(&self, mirror: u8) -> AuxConfig {
         let log = LogPart { mirror, out: None };
         AuxConfig { log, ..AuxConfig::new(AuxClass::Log, self.guid, self.path.clone()) }
@@ -298,7 +298,7 @@ impl LogMedium {
         self.parts.iter().any(|part| matches!(part, Part::Segment(_)))
     }
 
-    /// What has to be written where, so that each copy on a log device has these groups.
+    /// Writes that give each copy on a log device these groups.
     pub fn mends(&self, groups: &[Group], lacks: &[Lack]) -> Vec<LogMend> {
         let Some(first) = groups.first().map(|group| group.header.sequence) else { return Vec::new() };
         let mend = |lack: &Lack| {

@@ -35,8 +35,8 @@ use steadfast_segment::LogSegment;
 use steadfast_segment::Redundancy;
 
 impl Zil {
-    /// Lets log devices rest, if there are any. What was promised on them is in the root of the
-    /// next commit [log_device.1]; the first commit after the rest writes groups again.
+    /// Lets log devices rest, if there are any. Promises made on them are in the root of the next
+    /// commit [log_device.1]; the first commit after the rest writes groups again.
     pub(crate) fn rest_log_devices(&self) -> Option<LogRest<'_>> {
         if self.logs_in_use().is_empty() {
             return None;
@@ -98,7 +98,7 @@ impl Zil {
         self.medium_of(&mirrors, segments, all)
     }
 
-    /// What the replay of these groups found to be lacking on devices, to be mended before the
+    /// Notes groups that the replay found lacking on devices. They are written there before the
     /// first commit.
     pub(crate) fn note_lacks(&self, medium: &LogMedium, groups: &[Group], lacks: &[Lack]) {
         self.mends.lock().extend(medium.mends(groups, lacks));
@@ -130,7 +130,7 @@ impl Zil {
         }
     }
 
-    /// What the label of a log device says as of now.
+    /// Label of a log device as of now.
     fn label_of_log(&self, log: &LogDevice, state: PoolState, txg: Txg) -> Option<Vec<u8>> {
         let leaf = self.devices.leaves().into_iter().next().expect("a pool has a leaf");
         let label = self.devices.label_of(&leaf, state, txg);
@@ -259,7 +259,7 @@ impl Zil {
         self.core.commit_changes()
     }
 
-    /// What stands before each log device that is here, by its path.
+    /// Fault injectors of the log devices that are here, by path.
     pub(crate) fn log_injectors(&self) -> Vec<(String, Arc<Injector>)> {
         self.log_devices.read().iter().map(|log| (log.path.clone(), Arc::clone(&log.injector))).collect()
     }

@@ -73,7 +73,7 @@ impl Zil {
         let mut changes: Vec<LogChange> = Vec::new();
         for sides in self.logs_in_use() {
             let (failed, whole): (Vec<_>, Vec<_>) = sides.into_iter().partition(|log| log.has_failed());
-            // What is held for a key that is not there may lie on one alone, and no root holds it.
+            // A group held for a key may lie on one side only, and no root holds it.
             if !is_held || !whole.is_empty() {
                 changes.extend(failed.iter().map(|log| LogChange::Out { guid: log.guid, out: None }));
             }
@@ -246,7 +246,7 @@ impl Zil {
         let device = self.new_side(&self.sides_of(old), Some(old), new, force)?;
         self.change_logs(vec![LogChange::Swap { old: old.guid, device }])?;
         match here {
-            // What lies under its path is the new one.
+            // The path names the new device now.
             Some(here) if in_place => here.release(),
             Some(here) => here.part_with(),
             None => {}
@@ -385,7 +385,7 @@ mod tests {
             assert!(aux[0].is_in_use() && !aux[1].is_in_use());
         }
         assert_eq!(log_device::grouped(&aux).len(), 1);
-        // What is not listed is not changed.
+        // A device that is not listed changes nothing.
         LogChange::Out { guid: 7, out: None }.list(&mut aux, 0);
         assert!(aux[0].is_in_use());
     }

@@ -21,22 +21,22 @@ const SLOTS_MAX: u32 = 8;
 /// Bytes of zeros written at once when segments of the log are prepared.
 const ZEROS: usize = 1 << 20;
 
-/// Who can read a group of the log.
+/// How a group of the log can be read.
 enum Readable {
     /// We, with these keys if it is sealed.
     With(Option<Arc<BlockKeys>>),
-    /// Who brings the key.
+    /// Not before its key is loaded.
     Later,
     /// Its dataset is gone.
     ByNobody,
 }
 
-/// What `zpool status` shows of a log.
+/// Status that `zpool status` shows for a log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogStatus {
     /// Bytes of the segments, or of the log devices, that groups go to; 0 while there are none.
     pub size_bytes: u64,
-    /// What it did since import.
+    /// Counts since import.
     pub counts: LogCounts,
     /// Groups that were replayed since import.
     pub replayed: u64,
@@ -55,7 +55,7 @@ impl Zil {
         }
     }
 
-    /// What the uberblock of a txg says of the log.
+    /// Head of the log for the uberblock of a txg.
     pub(crate) fn log_head(&self, frozen: LogStart) -> Option<LogStart> {
         if let Some(held) = self.held.lock().head() {
             return Some(held); // [held_log.1]
@@ -92,7 +92,7 @@ impl Zil {
         self.log.ready(Arc::new(medium), durable);
     }
 
-    /// What the log did and is.
+    /// Status of the log.
     pub(crate) fn log_status(&self) -> LogStatus {
         let segments = self.log_target().segments() as u64;
         LogStatus {
@@ -103,10 +103,10 @@ impl Zil {
         }
     }
 
-    /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset
-    /// whose key is not loaded is held. With `accept` what is damaged, and all behind it, is given
-    /// up instead of refused; the notice for the history. `vouched` is how far the pool's anchor
-    /// says that it was promised, if it has one that is believed.
+    /// Replays the log behind the root of `base`, into the open txg. Groups of a dataset whose key
+    /// is not loaded are held. A damaged group is refused; with `accept` it is given up with all
+    /// groups behind it, and the result is the notice for the history. `vouched` is the end of the
+    /// log by the pool's anchor, if it has one that is believed.
     pub(crate) fn replay_log(
         &self,
         head: LogStart,
@@ -197,7 +197,7 @@ impl Zil {
         }
     }
 
-    /// What a damaged log still holds, and what it does not, as far as that is known.
+    /// Which part of a damaged log is safe and which is lost, as far as that is known.
     fn what_is_safe(&self, found: &Survey, base: Txg) -> String {
         let whole = found.groups.len();
         let mut lost: BTreeMap<String, u64> = BTreeMap::new();
@@ -226,7 +226,7 @@ impl Zil {
     /// Gives the log other segments than it has, if that was asked for: this commit holds all that
     /// it promised. At the beginning of a commit.
     pub(crate) fn move_log_away(&self) {
-        // What is held for a key that is not there no root holds.
+        // A held log stays: no root holds its groups.
         if self.held.lock().count() > 0 || !self.devices.move_log.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -237,7 +237,7 @@ impl Zil {
         }
     }
 
-    /// Who can read a group.
+    /// How a group can be read.
     fn keys_for(&self, group: &Group) -> Readable {
         match self.core.reader_of(group.header.dataset) {
             None => Readable::ByNobody,
