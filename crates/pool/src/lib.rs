@@ -275,9 +275,9 @@ impl Pool {
         self.core.txgs.commits.make_step();
     }
 
-    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one
-    /// is, and from the moment on from which a device is to be seen whose coming begins a resilver,
-    /// or whose failure does where a spare waits, until the spare is in its place or waits again.
+    /// Bytes left to scan, for scrub and resilver. Never 0 while one is running. The resilver's are
+    /// not 0 either while one is about to start: because a device came back, or because a spare
+    /// steps in for a failed one or steps out again.
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
         if self.core.health.read_only {

@@ -4,20 +4,26 @@
 //!
 //! One thread per pool closes transaction groups and makes each durable in one step.
 //!
-//! ## Order                                                                                 (docs/DESIGN.md, chapter 7)
+//! ## Order
+//! As in docs/DESIGN.md, chapter 7.
+//!
 //! ```text
-//!  - early         while there is nothing to commit: complete records compressed, sealed, hashed, appended (`dataset::early`)
-//!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little
-//!  1 freeze        exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees snapshotted
-//!  2 datasets      records compressed, sealed, hashed, appended; extents trees; names trees        → new roots
-//!  3 cleaner       gives back about what 2 appended, more if slots are short, less if many are free; what changes in the
-//!                  segment table goes into the meta tree at once, so that its nodes are counted
-//!  4 meta tree     dataset rows, properties, history, segment and relocation rows                 → meta root
-//!  5 tail          rows of Pool segments and whatever 4 changed; next ids
-//!  6 segments      pending bytes of open segments to the devices, then flush                      [commit.3]
-//!  7 uberblock     label copies 0 and 2, flush, copies 1 and 3, flush
-//!  8 anchor        the register moves on, if the pool has one                        ([anchor.1], [anchor.3])
-//!  9 release       slots emptied in this txg may live again; waiters wake
+//!  - early        while there is nothing to commit: complete records compressed, sealed, hashed,
+//!                 appended (`dataset::early`)
+//!  0 flush ahead  dirty inodes into names trees, beside operations, so that little is left for 1
+//!  1 freeze       exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees
+//!                 snapshotted
+//!  2 datasets     records compressed, sealed, hashed, appended; extents trees; names trees
+//!                                                                                    -> new roots
+//!  3 cleaner      frees about as much as 2 appended, more if slots are short, less if many are
+//!                 free; its changes of the segment table go into the meta tree at once, so that
+//!                 the nodes are counted
+//!  4 meta tree    dataset rows, properties, history, segment and relocation rows     -> meta root
+//!  5 tail         rows of Pool segments and whatever 4 changed; next ids
+//!  6 segments     pending bytes of open segments to the devices, then flush           [commit.3]
+//!  7 uberblock    label copies 0 and 2, flush, copies 1 and 3, flush
+//!  8 anchor       the register moves on, if the pool has one              [anchor.1], [anchor.3]
+//!  9 release      slots emptied in this txg may live again; waiters wake
 //! ```
 //!
 //! ## Invariants

@@ -1,9 +1,9 @@
 //! Clones, and what makes the origin of a clone the clone. `docs/decisions/0090-snapshots.md`,
 //! `0091-clones.md`.
 //!
-//! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. What was born
-//! by then is the origin's: a clone reads it, with its own copy of the master key and under the
-//! number of its origin's family, and never frees it (`deadlist.rs`).
+//! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. Blocks born by
+//! then belong to the origin: the clone reads them, with its own copy of the master key and under
+//! the number of its origin's family, and never frees them (`deadlist.rs`).
 //!
 //! ## Definitions
 //! A clone C of the snapshot S of O; N is the snapshot of O after S, or its head. The *trunk* is
@@ -140,7 +140,7 @@ impl Table {
     }
 }
 
-/// What a promotion does to rows, reckoned before anything is changed.
+/// Changes of rows that a promotion makes, computed before anything is changed.
 struct Promotion {
     /// The clone, and what it is a clone of.
     clone: DatasetId,
@@ -149,7 +149,7 @@ struct Promotion {
     trunk: Vec<(CellId, Cell, Runs)>,
     /// Own cells that are held, of the trunk, of the origin's line and of the clone's.
     kept: [Sum; 3],
-    /// What each shares with its origin afterwards: what it was cloned from, and the clone.
+    /// Bytes that each shares with its origin afterwards: the old origin's dataset, and the clone.
     shared: [Sum; 2],
 }
 
@@ -172,7 +172,7 @@ impl Datasets {
             self.core.space.expect_owner(owner);
         }
         if let Err(error) = self.open_head(id) {
-            // What cannot be read is not made.
+            // A clone that cannot be read is not created.
             self.table.write().remove(id);
             return Err(error);
         }
@@ -322,8 +322,7 @@ impl Datasets {
             let runs = self.runs_of_cell(of, id)?;
             trunk.push((id, cell, runs));
         }
-        // What each line let go of the origin, and of what the origin's dataset is itself a clone
-        // of.
+        // Cells that each line let go of the origin, and of the origin of the origin's dataset.
         let (mut left, mut older) = ([Sum::default(); 2], Sum::default());
         for (line, id) in [of, clone].into_iter().enumerate() {
             self.visit_cells(id, txg..Txg(u64::MAX), Txg(0)..txg, |cell, sum| {

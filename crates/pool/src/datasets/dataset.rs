@@ -41,7 +41,7 @@ impl std::fmt::Debug for NewKey {
     }
 }
 
-/// What `zfs list` and `zfs get` measure of a dataset.
+/// Figures and state of a dataset that `zfs list` and `zfs get` show.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DatasetInfo {
     /// Full name.
@@ -91,11 +91,11 @@ pub struct DatasetInfo {
     pub raw: bool,
     /// Full name of the snapshot that it is a clone of, if it is one.
     pub origin: Option<String>,
-    /// What only a volume has.
+    /// Size and block size, if it is a volume.
     pub volume: Option<VolumeInfo>,
 }
 
-/// What a dataset begins as.
+/// Specification of a new dataset.
 #[derive(Default)]
 struct Beginning {
     props: Local,
@@ -183,7 +183,8 @@ impl Datasets {
     /// Takes over what a dataset's sync gave.
     pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
         let mut table = self.table.write();
-        // What was synced while it was destroyed, and has gone with its segments since, is nowhere.
+        // If the dataset was destroyed meanwhile, the result of its sync is dropped: its segments
+        // are gone.
         let Some(entry) = table.get_mut(id).filter(|entry| !entry.dropped) else { return };
         let counters = result.counters;
         entry.unborn = false;
@@ -341,8 +342,8 @@ impl Datasets {
         self.blocks_of(row, None, CompressionSetting::Off, &Arc::default(), &[])
     }
 
-    /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is
-    /// stored once, and how large what goes to special groups is.
+    /// Applies the properties for caching, prefetch, deduplication and small blocks on special
+    /// groups.
     fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
@@ -351,7 +352,7 @@ impl Datasets {
         blocks.nodes_cached.store(kept, Ordering::Relaxed);
         self.core.blockio.allow_l2arc(id, is_all("secondarycache"));
         let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
-        // What came raw is sealed, and never the same.
+        // Blocks received raw are sealed, so no two are the same.
         let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);
         let dedup = dedup.filter(|_| !is_raw).unwrap_or_default();
         if dedup != Dedup::Off {
@@ -368,7 +369,7 @@ impl Datasets {
     pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
         let (settings, mut compression) = (self.settings_of(id), self.compression_setting(id));
         if self.is_raw(id) {
-            // What is sealed does not become smaller.
+            // Sealed content does not compress.
             compression = CompressionSetting::Off;
         }
         let held = self.zil.holds_log_of(id);
@@ -460,7 +461,7 @@ impl Datasets {
             Some(root)
         });
         // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's.
-        // What a raw one holds is sealed already.
+        // Blocks of a raw child are sealed already.
         let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw) };
         let (encryption, keys) = match root {
             None => (None, None),
@@ -529,7 +530,7 @@ impl Datasets {
             &entry.writers,
         );
         let parts = self.parts(&entry.row, &blocks, settings);
-        // What a raw one keeps are files, whatever they are to who has the key.
+        // A raw dataset stores its sealed blocks in files, even if it is a volume.
         let head = Arc::new(match volume.filter(|_| !raw) {
             None => Dataset::create(parts)?,
             Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
@@ -666,7 +667,7 @@ impl Datasets {
             used_by_refreservation: measure.by_refreservation,
             used_by_snapshots: row.lineage.kept,
             used_by_dataset: own - row.lineage.kept,
-            // What cannot be read now is told by who reads it for good.
+            // An error is ignored here: a caller that reads the dataset gets it.
             written: self.written(&table, id).unwrap_or(row.used),
             available: measure.available,
             logical: row.logical,
@@ -692,7 +693,7 @@ impl Datasets {
 /// keeps them wherever it is moved.
 const FIXED: &[&str] = &["utf8only"];
 
-/// What is set of something new, with what it takes over for good from what it is made below or of.
+/// Properties of a new dataset: those given, and the permanent ones of its parent or origin.
 pub(crate) fn with_fixed(of: Option<&Entry>, mut props: Local) -> Local {
     for name in FIXED {
         if let Some(value) = of.and_then(|entry| entry.props.get(*name)) {

@@ -16,7 +16,7 @@ use steadfast_refs::deadlist::Txgs;
 /// Cells and runs of places that one commit frees, whatever room there is for freeing blocks.
 const RUNS_PER_COMMIT: usize = 10_000;
 
-/// What one commit may still free.
+/// Room that one commit has left for freeing.
 struct Room {
     places: usize,
     runs: usize,
@@ -61,7 +61,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// What cells in a rectangle hold together.
+    /// Sum of the cells in a rectangle.
     pub(crate) fn sum_of_cells(&self, id: DatasetId, left: Txgs, born: Txgs) -> Result<Sum> {
         let mut sum = Sum::default();
         self.visit_cells(id, left, born, |_, cell| {
@@ -98,7 +98,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// What places occupy.
+    /// Bytes and number of some places.
     pub(crate) fn sum_of(&self, places: &[CellPlace]) -> Sum {
         let unit = 1_u64 << self.core.identity.ashift;
         let mut sum = Sum::default();
@@ -228,7 +228,7 @@ impl Datasets {
                 sum.logical = sum.logical.saturating_sub(place.logical.into());
                 sum.places = sum.places.saturating_sub(1);
             }
-            // What there was no room for stays under the same number.
+            // The rest of the run, for which there was no room, keeps its number.
             match &run[now..] {
                 [] => self.core.meta.remove(&key)?,
                 rest => self.core.meta.insert(&key, &CellPlace::encode_run(rest))?,

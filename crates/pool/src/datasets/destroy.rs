@@ -40,7 +40,7 @@ use steadfast_refs::deadlist::places_of;
 /// Names that are told of those that stand in the way.
 const NAMES_TOLD: usize = 4;
 
-/// What is destroyed together.
+/// Datasets that are destroyed together.
 struct Doomed {
     /// In the order in which they were named.
     names: Vec<(DatasetId, String)>,
@@ -49,7 +49,7 @@ struct Doomed {
     owners: BTreeSet<DatasetId>,
     /// Those of them that nobody can be given any more. [destroy.2]
     final_owners: BTreeSet<DatasetId>,
-    /// What is kept for them of snapshots that broke off, and is theirs: it goes with them unread.
+    /// Their kept partial receives with the same owners: they go unread as well.
     hidden: Vec<DatasetId>,
 }
 
@@ -93,13 +93,13 @@ impl Doomed {
         }
     }
 
-    /// What has to be read and is not open.
+    /// A dataset that must be read and is not open.
     fn unopened(&self, table: &Table) -> Option<DatasetId> {
         let is_open = |id: DatasetId| table.get(id).is_some_and(|entry| entry.open.is_some());
         self.ids.iter().copied().find(|id| !is_open(*id) && !self.is_unread(table, *id))
     }
 
-    /// What changes more than rows, and so between two commits.
+    /// True if more than rows change: then it runs between two commits.
     fn needs_turn(&self, table: &Table) -> bool {
         !self.hidden.is_empty() || self.clones(table).next().is_some()
     }
@@ -109,10 +109,10 @@ impl Doomed {
     }
 }
 
-/// What is taken from a clone, or from what was kept, that is to be destroyed.
+/// Blocks taken from a clone or a kept partial receive that is to be destroyed.
 struct Emptying {
     id: DatasetId,
-    /// What it has of its own, if that was read.
+    /// Its own blocks, if they were read.
     own: Vec<CellPlace>,
     /// Cells that name what is another's.
     foreign: Vec<(CellId, Cell)>,
@@ -175,7 +175,7 @@ impl Datasets {
         }
         let keyed = table.keyed_by(id).into_iter().filter(|other| *other != id);
         let lives = |id: &DatasetId| {
-            // What is kept goes with what it is kept for, or is given up before.
+            // A kept partial receive goes with its target, or is given up before.
             table.get(*id).is_some_and(|entry| !entry.row.destroying && !entry.is_hidden())
         };
         let keyed: Vec<DatasetId> = staying(keyed.filter(lives).collect());
@@ -250,7 +250,7 @@ impl Datasets {
             check_keys(&table, &doomed)?;
             doomed.hidden
         };
-        // What else is kept for them of snapshots that broke off.
+        // Other partial receives that are kept for them.
         for name in names {
             self.discard_partials(name, &hidden)?;
         }
@@ -335,7 +335,7 @@ impl Datasets {
         Ok(true)
     }
 
-    /// What a clone has of its own, and its shadows.
+    /// The own blocks of a clone, and its shadow cells.
     fn plan_emptying(&self, table: &Table, doomed: &Doomed, id: DatasetId) -> Result<Emptying> {
         let entry = table.get(id).expect("just found");
         let base = entry.base;
@@ -354,9 +354,9 @@ impl Datasets {
         Ok(Emptying { id, own, foreign })
     }
 
-    /// Takes everything from a clone that is to be destroyed: what it has of its own goes into a
-    /// cell that nobody holds, and what it shares is left alone. What is left of it is a row with
-    /// dead ranges. Costs what is its own, not what it shares.
+    /// Empties a clone that is to be destroyed. Its own blocks go into a cell that nobody holds;
+    /// shared blocks are left alone. A row with dead ranges remains. The cost follows its own
+    /// blocks, not the shared ones.
     fn empty(&self, table: &mut Table, clone: Emptying) -> Result<()> {
         let Emptying { id, own, foreign } = clone;
         let txgs: Vec<Txg> = table.get(id).expect("looked at just now").snapshots.keys().copied().collect();

@@ -1,4 +1,4 @@
-//! What changed between a snapshot and a later one, or its dataset, file by file.
+//! Differences between a snapshot and a later one, or its dataset, file by file (`zfs diff`).
 //!
 //! Found by the walk that increments are made of (`differ`): names and inodes that differ, without
 //! looking at content. A file is named by the links that it has, so moving it is told as what it
@@ -50,7 +50,7 @@ pub struct FileChange {
 /// A link: directory and name.
 type Link = (InodeId, Vec<u8>);
 
-/// What differs of one inode.
+/// Differences of one inode.
 #[derive(Default)]
 struct Differs {
     before: Option<InodeRecord>,
@@ -89,8 +89,7 @@ impl Moment {
 }
 
 impl Datasets {
-    /// What changed from a snapshot to a later one of the same dataset, or to the dataset now, by
-    /// path.
+    /// Changes from a snapshot to a later one of the same dataset, or to the dataset now, by path.
     pub fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
         let (id, mut before) = self.moment(base)?;
         let (other, mut after) = self.moment(target)?;

@@ -1,16 +1,16 @@
-//! What was deleted and is not given back yet, told at any moment.
+//! Bytes that deletions still owe (ZFS: `freeing`), readable at any moment.
 //!
 //! A commit takes what deletions owe out of the places where it is counted, frees as much of it as
-//! it may, and puts the rest back. Whoever counts in between finds nothing owed. So a commit says
-//! before it begins what there was, and that holds until its end; who counts while one begins or
-//! ends counts again.
+//! it may, and puts the rest back. A count in between finds nothing owed. So a commit notes before
+//! it begins whether anything was owed, and the note holds until its end. A count during which a
+//! commit begins or ends is repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How often who counts begins again before what commits said is taken for the answer.
 const COUNTS_MAX: u32 = 16;
 
-/// What the commit under way found owed.
+/// Note of the running commit: whether it found anything owed.
 #[derive(Default)]
 pub(crate) struct Freeing {
     /// Beginnings and ends of commits; odd while one is under way.
@@ -42,8 +42,8 @@ impl Freeing {
         (self.turns.load(Ordering::SeqCst) == before).then_some(answer)
     }
 
-    /// What `count` finds, and at least 1 while a commit is under way that may have taken something
-    /// from where it looks.
+    /// The result of `count`; at least 1 while a commit is running that may have taken something
+    /// out of the counted places.
     pub fn told(&self, count: impl Fn() -> u64) -> u64 {
         let mut most = 0;
         for _ in 0..COUNTS_MAX {

@@ -35,7 +35,7 @@ impl Datasets {
         }
     }
 
-    /// What a dataset's `fsync` shall write.
+    /// Journal mode of a dataset: the content that its `fsync` writes.
     pub(crate) fn journal_mode(&self, id: DatasetId) -> JournalMode {
         let table = self.table.read();
         let value = table.resolve(id, "journal", "/").map(|resolved| resolved.value);
@@ -47,7 +47,7 @@ impl Datasets {
         }
     }
 
-    /// What a dataset's changes wait for.
+    /// Sync mode of a dataset: how durable a change is when its call returns.
     pub(crate) fn sync_mode(&self, id: DatasetId) -> SyncMode {
         let table = self.table.read();
         let value = table.resolve(id, "sync", "/").map(|resolved| resolved.value);

@@ -10,7 +10,7 @@ use crate::core::error::{Error, Result};
 use crate::datasets::dataset::NewKey;
 use crate::datasets::table::{Entry, LoadedKeys, ROOT};
 
-/// What a dataset's wrapped master key is bound to.
+/// AAD of a dataset's wrapped master key.
 pub(crate) fn wrap_aad(pool: PoolGuid, dataset: DatasetId) -> Vec<u8> {
     let mut aad = b"steadfast dataset key".to_vec();
     aad.extend_from_slice(&pool.0.to_le_bytes());
@@ -18,7 +18,7 @@ pub(crate) fn wrap_aad(pool: PoolGuid, dataset: DatasetId) -> Vec<u8> {
     aad
 }
 
-/// What the pool's wrapped master key is bound to.
+/// AAD of the pool's wrapped master key.
 pub(crate) fn pool_wrap_aad(pool: PoolGuid) -> Vec<u8> {
     let mut aad = b"steadfast pool key".to_vec();
     aad.extend_from_slice(&pool.0.to_le_bytes());

@@ -37,12 +37,12 @@ impl Datasets {
         self.quotas.rebuild(&table, done, |id, own| self.held_of(&table, id, own));
     }
 
-    /// What of a dataset's own its youngest snapshot refers to as well. Under `figures`.
+    /// Part of a dataset's own bytes that its youngest snapshot refers to as well. Under `figures`.
     fn held_of(&self, table: &Table, id: DatasetId, own: &Own) -> u64 {
         if table.get(id).is_none_or(|entry| entry.snapshots.is_empty()) {
             return 0;
         }
-        // What cannot be read is told where it is asked for.
+        // A read error counts as 0 here: a caller that asks for `written` itself gets it.
         self.written(table, id).map_or(0, |written| own.referenced.saturating_sub(written))
     }
 

@@ -22,7 +22,7 @@ use steadfast_refs::manifest::bad;
 use steadfast_refs::manifest::references_of;
 use steadfast_refs::manifest::runs_of;
 
-/// What of a line is asked for: a snapshot, and what it is held against.
+/// Request for a manifest: the blocks of a snapshot, or those beyond a base.
 pub(crate) struct Listed {
     id: DatasetId,
     writers: Vec<ManifestWriter>,
@@ -95,8 +95,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// What is listed of a snapshot, if its dataset has a manifest. `mark`: all of it is asked for,
-    /// and which of it is younger than that.
+    /// Manifest of a snapshot, if its dataset has one. With `mark` all blocks are listed, told
+    /// apart by whether they are younger than it.
     pub(crate) fn manifest_of(
         &self,
         id: DatasetId,
@@ -179,7 +179,7 @@ impl Datasets {
             }
             Ok(())
         })?;
-        // What died since it was looked at was let go before, by a cell that is freed.
+        // Blocks that died since were let go before, by a cell that is freed.
         batch.blocks.retain(|_, (pointer, _)| self.core.space.is_live(pointer.copies[0]));
         if let Some(base) = listed.base {
             let mut shared: BTreeMap<Address, (BlockPointer, u64)> = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Datasets {
         Ok(batch)
     }
 
-    /// What is listed as born after the base, by the target.
+    /// Blocks that the manifest lists as born after the base, up to the target.
     fn born(&self, listed: &Listed, after: Option<Place>) -> Result<Batch> {
         let (first, last) = (listed.base.unwrap_or(Txg(0)).next(), listed.target.next());
         let ends = listed.writers.iter().skip(1).map(|writer| writer.after.next()).chain([last]);

@@ -1,6 +1,5 @@
-//! What a tree holds that was born after some txg, found without reading the rest: a node is never
-//! older than what it leads to, so what was born by then hangs below nodes that were, and these are
-//! skipped. Costs what changed.
+//! Blocks of a tree that were born after some txg. A node is never older than its children, so
+//! older nodes are skipped unread. The cost follows the change.
 
 use steadfast_dataset::Blocks;
 use steadfast_format::extent::Extent;

@@ -5,7 +5,7 @@ use crate::datasets::snapshot::Snapshot;
 use std::collections::BTreeSet;
 use steadfast_property::Local;
 
-/// What a snapshot gets with a stream.
+/// Properties and tags that a snapshot gets with a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
     /// Properties that count.

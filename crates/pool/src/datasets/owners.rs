@@ -13,7 +13,7 @@ use crate::core::error::Result;
 /// The feature without which owners are not counted.
 pub(crate) const FEATURE: &str = "owner_accounting";
 
-/// What a user or a group has of a dataset, and may have.
+/// Use and quota of a user or a group in a dataset.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OwnerUse {
     /// As of the last commit.
@@ -59,7 +59,7 @@ impl Datasets {
         }
     }
 
-    /// What users and groups take up of a dataset, and may.
+    /// Use and quotas of the users and groups of a dataset.
     pub fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
         let id = self.table.read().find(name)?;
         let head = self.open_head(id)?;

@@ -11,7 +11,7 @@ use steadfast_format::{DatasetId, MetaKey, ReceiveRow, Txg, meta_keys};
 use crate::core::error::{Error, Result};
 use crate::datasets::table::{Entry, ROOT, Table};
 
-/// What is kept of a receive that broke off.
+/// A partial receive that was kept when its stream broke off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Partial {
     /// Guid of the snapshot.
@@ -56,8 +56,8 @@ impl Table {
         self.iter_all().filter(|(_, entry)| is_of(entry)).map(|(id, _)| id).collect()
     }
 
-    /// Refuses to destroy a dataset for which, or below which, somebody has begun to receive
-    /// something since that was given up. What goes with it is not meant.
+    /// Refuses to destroy a dataset while a receive into it, or below it, has begun again. Hidden
+    /// datasets in `going` do not count: they are destroyed with it.
     pub(crate) fn check_no_hidden(&self, id: DatasetId, going: &[DatasetId]) -> Result<()> {
         match self.hidden_of(id).iter().all(|hidden| going.contains(hidden)) {
             true => Ok(()),
@@ -152,7 +152,7 @@ impl Datasets {
             opened => opened.map(drop),
         };
         open()?;
-        // What was written ahead of its commit is in trees from here on.
+        // Content written ahead of its commit is in the trees from here on.
         self.core.commit_changes()?;
         {
             let _turn = self.core.sync_turn.lock();
@@ -239,7 +239,7 @@ impl Datasets {
         self.discard(hidden)
     }
 
-    /// What was kept of a receive that broke off.
+    /// The kept partial receive of a dataset of this name.
     #[must_use]
     pub fn partial(&self, name: &str) -> Option<Partial> {
         let table = self.table.read();
@@ -375,7 +375,7 @@ mod tests {
         let hidden = pool.datasets.add_hidden(ROOT, Default::default(), [1; 16], receiving, false, false);
         let hidden = hidden.expect("made");
         pool.core.commit_changes().expect("committed");
-        // Who gives it up looked before who goes on with it came.
+        // The receive was resumed after the check and before the discard.
         assert!(matches!(pool.datasets.discard(hidden), Err(Error::ReceiveActive { .. })));
         assert!(pool.datasets.partial("tank/copy").is_some());
         pool.datasets.broke_off(hidden).expect("kept");

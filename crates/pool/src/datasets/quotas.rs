@@ -1,6 +1,6 @@
 //! # Quotas and reservations
 //!
-//! What a dataset may take, and what others must leave it.
+//! Bounds on the bytes of a dataset, and bytes that others must leave to it.
 //!
 //! ## Definitions
 //! *Promised*: worst cases of operations whose txg is not committed. For a dataset d:
@@ -9,15 +9,16 @@
 //! own(d)     = referenced(d) without what it shares with its origin + promised(d)
 //! held(d)    = the part of it that its youngest snapshot refers to as well
 //! unique(d)  = own(d) - held(d)
-//! used(d)    = own(d) + (refreservation(d) - unique(d), or 0) + kept by its snapshots + sum of charged(c) over its children c
-//! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
+//! used(d)    = own(d) + max(refreservation(d) - unique(d), 0) + kept by its snapshots
+//!              + sum of charged(c) over its children c
+//! charged(d) = max(used(d), reservation(d)): the bytes that d counts for in its parent
 //! ```
-//! These are the sums of ZFS's `dsl_dir`. What a snapshot holds may have to be written again beside
-//! it, so a refreservation counts in full after one, and one that has no room for that is refused.
-//! What is being received, or is kept of a receive that broke off, is a dataset below what it is
-//! received into, or below what it is to lie in: it counts with what it has beyond its base. Limits
-//! of the dataset itself that came with a stream do not hold what arrives for it: its sender kept
-//! to them, to the last byte, and here an operation's worst case has to fit.
+//! These are the sums of ZFS's `dsl_dir`. The content of a snapshot may have to be written again
+//! beside it. So a refreservation counts in full after a snapshot, and a snapshot without room for
+//! that is refused. A running or kept partial receive is a dataset below its target, or below its
+//! future parent: it counts with its bytes beyond its base. Limits of the dataset itself that came
+//! with a stream do not bind the blocks that arrive for it: its sender kept to them, to the last
+//! byte, and here an operation's worst case has to fit.
 //!
 //! ## Invariants
 //! [quota.1] An operation that may take more is admitted only if afterwards own(d) and what it
@@ -45,7 +46,7 @@
 //!
 //! ## What a crash does
 //! Limits are properties, and used is part of the dataset's row: both are of the root that is
-//! opened. What was promised is forgotten with what it was promised for.
+//! opened. Promises are forgotten together with the operations that they were made for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ const TXG_SLOTS: usize = 4;
 /// Properties that are limits, in the order of [`Limits`].
 pub(crate) const LIMITS: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
 
-/// What is set on a dataset, in bytes; 0 is none.
+/// Limits set on a dataset, in bytes; 0 is none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Limits {
     pub quota: u64,
@@ -113,7 +114,7 @@ pub(crate) struct Node {
     pub data: u64,
     /// Nobody sees it: something is received into it.
     pub hidden: bool,
-    /// What it is received into, and the quota of that which holds what arrives; 0 is none.
+    /// Target of the receive, and the target's quota that binds the blocks that arrive; 0 is none.
     pub held_by: Option<(DatasetId, u64)>,
     /// Datasets below it.
     pub below: u64,
@@ -145,7 +146,7 @@ impl Node {
         own.max(self.reserved()) + self.kept + children
     }
 
-    /// What `own` can come to with what is reserved for it.
+    /// Least amount that `own` is charged with: the refreservation, and `held`.
     pub fn reserved(&self) -> u64 {
         match self.limits.refreservation {
             0 => 0,
@@ -161,13 +162,13 @@ impl Node {
         self.used().max(self.limits.reservation)
     }
 
-    /// What it is charged with, without promises.
+    /// Bytes charged to its parent, without promises.
     pub fn charged_settled(&self) -> u64 {
         self.used_if(self.referenced, self.children_settled).max(self.limits.reservation)
     }
 }
 
-/// What a dataset measures, promises left out.
+/// Figures of a dataset, without promises.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Measure {
     /// With children, and what is kept for it.
@@ -190,7 +191,7 @@ pub(crate) struct Measure {
 #[derive(Default)]
 pub(crate) struct Tree {
     pub nodes: HashMap<DatasetId, Node>,
-    /// What all have of their own, and what their snapshots hold.
+    /// Bytes that all datasets own, snapshots included.
     pub own: u64,
     /// A reservation is set somewhere, so what one dataset takes another may lack.
     pub reserving: bool,
@@ -258,7 +259,7 @@ impl Quotas {
         self.limited.store(limited, Ordering::Release);
     }
 
-    /// What a dataset measures; `None` if no commit has seen it. `free` are the bytes that the pool
+    /// Figures of a dataset; `None` if no commit has seen it. `free` are the bytes that the pool
     /// takes besides what lives and is promised, whatever is reserved.
     pub fn measure(&self, id: DatasetId, free: u64) -> Option<Measure> {
         let tree = self.tree.lock();
@@ -395,7 +396,7 @@ impl Expected {
     }
 }
 
-/// What a dataset is charged with.
+/// Bytes of a dataset, by owner.
 pub(crate) struct Own {
     /// Bytes that it refers to, without what is its origin's, or its base's.
     pub referenced: u64,
@@ -457,12 +458,12 @@ impl Tree {
         let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
         let unique = own.saturating_sub(node.held);
-        // What arrives for it comes with the limit, and its sender kept to that.
+        // Blocks that arrive for it came with the limit, and their sender kept to it.
         let is_for = |other: &&Node| other.held_by.is_some_and(|(target, _)| target == id);
         let arriving: u64 = self.nodes.values().filter(is_for).map(Node::charged).sum();
         let used = used - arriving;
         let node = self.nodes.get_mut(&id).expect("it was there");
-        // What is there to be reserved follows from the new quota. No sum depends on it.
+        // The room to reserve follows from the new quota. No sum depends on it.
         node.limits.quota = new.quota;
         let above = match node.parent {
             Some(parent) => self.available(parent, free),
@@ -487,7 +488,7 @@ impl Tree {
         if new.refquota != old.refquota && bound(new.refquota) < referred {
             return Err(low("refquota", referred));
         }
-        // What a reservation adds to what is kept from others, and what there is for it.
+        // A reservation must fit into the room that others leave.
         let room = used.max(old.reservation).saturating_add(above).min(bound(new.quota));
         if new.reservation > old.reservation && new.reservation > room {
             return Err(high("reservation", room));
@@ -655,7 +656,7 @@ pub(crate) fn own_of(table: &Table, entry: &Entry) -> Own {
         table.get(receiving.row.target)?.snapshots.get(&txg)
     });
     let (shared, shared_logical, kept, kept_logical) = match base {
-        // What it let go of its base lives on in that. [receive.2]
+        // Blocks of the base that it let go live on in the base. [receive.2]
         Some(base) => (
             base.row.used.saturating_sub(lineage.kept),
             base.row.logical.saturating_sub(lineage.kept_logical),

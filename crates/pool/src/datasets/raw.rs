@@ -65,7 +65,7 @@ pub(crate) fn roots_of(carrier: &Dataset) -> Result<RawRoots> {
     RawRoots::decode(&bytes).map_err(|error| bad(error.to_string()))
 }
 
-/// What who has the key sees of a raw dataset.
+/// A raw dataset opened with its key: the real content.
 pub(crate) struct View {
     pub dataset: Arc<Dataset>,
     pub blocks: Arc<DatasetBlocks>,
@@ -78,8 +78,8 @@ impl Datasets {
         self.table.read().get(id).is_some_and(|entry| entry.row.raw)
     }
 
-    /// What the first of some carriers shows. It is of a raw dataset whose key is loaded, and the
-    /// others are of the same or of what that is a clone of.
+    /// Opens the dataset that the first of some carriers holds. Its key is loaded; the other
+    /// carriers are of the same raw dataset or of the one that it is a clone of.
     pub(crate) fn raw_view(&self, id: DatasetId, carriers: Vec<Arc<Dataset>>) -> Result<View> {
         let roots = roots_of(carriers.first().expect("somebody carries it"))?;
         let keys = {
@@ -136,7 +136,8 @@ impl Datasets {
                 next_inode: roots.next_inode,
             },
         })?;
-        // What the stream said of it nobody could look at; the root is sealed, and says it again.
+        // Without the key the stream's word for it could not be checked. The root is sealed and
+        // says it again.
         let is_file = dataset.inode(VIEW_ROOT)?.record().mode & TYPE_BITS == REGULAR;
         if is_file != self.is_volume(id) {
             let reason = match is_file {
@@ -158,7 +159,7 @@ impl Datasets {
         if dry_run {
             return Ok(());
         }
-        // What does not open with it is told here, and not at the first look at a file.
+        // A wrong key fails here, and not at the first read of a file.
         self.view_with(id, vec![carrier], roots, Arc::clone(&keys))?;
         if let Some(entry) = self.table.write().get_mut(id) {
             entry.raw_keys = Some(keys);

@@ -2,7 +2,7 @@
 //! `docs/decisions/0100-received-properties.md`.
 //!
 //! ## Definitions
-//! What is *set here* counts first, then what was *received*, then what the parent has, or the
+//! A value *set here* counts first, then one that was *received*, then the parent's, then the
 //! default. A property may be inherited anew though a value was received: then neither of the first
 //! two counts until it is set, or goes back to what was received.
 //!
@@ -29,13 +29,13 @@ use crate::datasets::table::{Entry, Table};
 
 /// Feature of pools that keep what was received apart from what is set.
 pub(crate) const FEATURE: &str = "received_properties";
-/// What users set is an item of the meta tree, and so is what they receive.
+/// A user property is one item of the meta tree, set or received.
 const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= VALUE_BYTES_MAX);
 /// Say how a dataset is encrypted, which is its receiver's to say.
 pub(crate) const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
-/// True if a stream can say it. What it cannot was set before that was refused, or forged: who
-/// sends the rest is not stopped by it.
+/// True if a stream can say it. Other values were set before they were refused, or forged: they do
+/// not stop the sender of the rest.
 pub(crate) fn goes_along(name: &str, value: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }
@@ -49,7 +49,7 @@ impl Entry {
     }
 }
 
-/// What a receive does to the properties of a dataset.
+/// Changes that a receive makes to the properties of a dataset.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Brought {
     /// Set (`-o`), or fixed when the dataset is made.
@@ -58,7 +58,7 @@ pub(crate) struct Brought {
     pub received: Option<Local>,
     /// Inherited though received (`-x`); true: though set here, too.
     pub inherited: BTreeMap<String, bool>,
-    /// What the stream has and is no property here, or has no such value.
+    /// Properties of the stream that do not exist here, or with a value that does not.
     pub left_out: Vec<String>,
     /// It becomes an encryption root.
     pub key: Option<NewKey>,
@@ -107,7 +107,7 @@ impl Datasets {
         Ok(!edits.is_empty())
     }
 
-    /// What arrives for a dataset is held to the limits that are set for that, or will be.
+    /// Holds a receive to the limits that its target has or will have.
     pub(crate) fn expect_props(&self, hidden: DatasetId, brought: &Brought) {
         {
             let mut table = self.table.write();
@@ -189,7 +189,7 @@ mod tests {
         received.receive(&mut props, "compression", None);
         assert_eq!((value(&props), received.rows.len(), received.counting.len()), (None, 0, 0));
         assert_eq!(received.take_items(DatasetId(7)).len(), 1, "it is removed where it was stored");
-        // What is inherited anew stays so though nothing is received of it for a while.
+        // A property inherited anew stays so, though the next stream does not bring it.
         received.receive(&mut props, "atime", Some("off"));
         received.inherit(&mut props, "compression");
         received.receive(&mut props, "compression", Some("lz4"));

@@ -7,7 +7,7 @@ use steadfast_format::MetaKey;
 use steadfast_format::ReceivedProperty;
 use steadfast_property::Local;
 
-/// What a dataset received of properties.
+/// Properties that a dataset received.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ReceivedProps {
     pub rows: BTreeMap<String, ReceivedProperty>,
@@ -61,7 +61,7 @@ impl ReceivedProps {
         props.insert(name.to_owned(), value.to_owned());
     }
 
-    /// What the parent has counts, whatever is received.
+    /// Inherits a property: the parent's value counts, even if one was received.
     pub fn inherit(&mut self, props: &mut Local, name: &str) {
         self.counting.remove(name);
         if !self.rows.is_empty() {
@@ -70,7 +70,7 @@ impl ReceivedProps {
         props.remove(name);
     }
 
-    /// What was received counts, or what the parent has.
+    /// Reverts a property to its received value, or else to the parent's.
     pub fn revert(&mut self, props: &mut Local, name: &str) {
         props.remove(name);
         self.counting.remove(name);

@@ -6,12 +6,12 @@ use steadfast_format::InodeId;
 use steadfast_format::ReceiveRow;
 use steadfast_format::Txg;
 
-/// What is received into a hidden dataset.
+/// A receive into a hidden dataset.
 pub(crate) struct Receiving {
     pub row: ReceiveRow,
     /// Somebody receives into it now.
     pub active: bool,
-    /// What holds an increment, while somebody receives it.
+    /// Limits that bind an increment, while it is being received.
     pub expected: Option<Expected>,
     /// Positions, each with the txg that was open when it was reached.
     pub steps: VecDeque<(Txg, (InodeId, u64))>,

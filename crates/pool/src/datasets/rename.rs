@@ -1,7 +1,7 @@
 //! Moving a dataset, with all below it, to another name.
 //!
-//! A move changes one row: the dataset's parent and name. What lies below follows by itself, and so
-//! does what it inherits. Blocks stay where they are, as they name the dataset by its id.
+//! A move changes one row: the dataset's parent and name. Datasets below follow by themselves, and
+//! so do inherited properties. Blocks stay where they are, as they name the dataset by its id.
 
 use crate::datasets::state::Datasets;
 use steadfast_format::DatasetId;
@@ -61,7 +61,7 @@ impl Datasets {
 
 /// Why a snapshot of `of` cannot be cloned below `parent`.
 pub(crate) fn clone_border(table: &Table, of: DatasetId, parent: DatasetId) -> Option<String> {
-    // What came raw is sealed by itself, and takes no key from above it.
+    // A raw dataset is its own encryption root and takes no key from above.
     if table.get(of).is_some_and(|entry| entry.row.raw) {
         return None;
     }

@@ -1,10 +1,10 @@
 //! Back to a snapshot.
 //!
-//! The dataset gets the snapshot's roots. What it had written since is not freed here: it goes into
-//! the cell of what was born after that snapshot and let go now, which nobody holds, and from there
-//! it is freed like what a destroyed snapshot held. What it had let go since lives again: those
-//! cells are dropped. Row and cells change in one commit, so a crash leaves all of it or nothing.
-//! It costs the nodes that changed since the snapshot, not the file system.
+//! The dataset gets the snapshot's roots. Blocks written since are not freed here: they go into the
+//! cell of blocks born after that snapshot and let go now. Nobody holds that cell, so it is freed
+//! like the blocks of a destroyed snapshot. Blocks let go since live again: those cells are
+//! dropped. Row and cells change in one commit, so a crash leaves all of it or nothing. The cost is
+//! the nodes that changed since the snapshot, not the file system.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// What is to be kept for a volume when it goes back, if all of it is kept for it now and it
-    /// was shorter.
+    /// The new refreservation of a volume whose size goes back: its smaller size, if all of it is
+    /// reserved now.
     fn reserved_at(&self, name: &str, id: DatasetId) -> Result<Option<u64>> {
         let Some(then) = self.snapshot_volume(name)?.and_then(|volume| volume.bytes) else { return Ok(None) };
         let now = self.volume_info(id).bytes;
@@ -133,7 +133,7 @@ impl Datasets {
         renewed
     }
 
-    /// What the trees of a dataset have that is younger than a snapshot. `key`: whose key opens it.
+    /// Blocks of a dataset's trees that are younger than a snapshot. `key`: whose key opens it.
     pub(crate) fn newer_places(&self, entry: &Entry, key: &str, txg: Txg) -> Result<Vec<CellPlace>> {
         let open = entry.open.as_ref().ok_or_else(|| Error::KeyNotLoaded { name: key.to_owned() })?;
         let mut places = Vec::new();
@@ -162,7 +162,7 @@ impl Datasets {
         (row.files, row.next_inode) = (snapshot.files, row.next_inode.max(snapshot.next_inode));
         let (mut back, mut shared) = (Sum::default(), Sum::default());
         for (cell, sum) in alive {
-            // What is the origin's was never kept here: it is shared again.
+            // Blocks of the origin were never kept here: they are shared again.
             if entry.deadlist.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
             for number in 0..sum.next {
                 self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;

@@ -22,7 +22,7 @@ pub(crate) struct Snapshot {
     pub props: Local,
     /// Names of properties to write or remove at the next commit.
     pub props_dirty: Vec<String>,
-    /// What came with a stream.
+    /// Properties received with a stream.
     pub received: ReceivedProps,
     /// Tags that keep it, and when they were set, in nanoseconds since 1970.
     pub holds: BTreeMap<String, u64>,
@@ -74,10 +74,10 @@ pub(crate) struct Request {
     pub props: Local,
     /// Number for the world and time of a snapshot that was received.
     pub origin: Option<(u64, u64)>,
-    /// What came with it.
+    /// Properties and tags that came with it.
     pub notes: Notes,
     pub answer: Answer,
 }
 
-/// What came of asking for snapshots, once it did.
+/// Result of a request for snapshots, once there is one.
 pub(crate) type Answer = Arc<Mutex<Option<Result<()>>>>;

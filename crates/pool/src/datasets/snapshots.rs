@@ -25,7 +25,7 @@ use steadfast_refs::deadlist::Sum;
 /// Feature of pools with snapshots.
 pub(crate) const FEATURE: &str = "snapshots";
 
-/// What `zfs list` and `zfs get` measure of a snapshot.
+/// Figures and state of a snapshot that `zfs list` and `zfs get` show.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SnapshotInfo {
     /// Full name, with its dataset's.
@@ -60,7 +60,7 @@ pub struct SnapshotInfo {
     pub props: Local,
     /// Which of these came with a stream.
     pub counting: BTreeSet<String>,
-    /// What came with a stream, whether it counts or not.
+    /// Properties received with a stream, counting or not.
     pub received: Local,
 }
 
@@ -79,7 +79,7 @@ impl SnapshotHandle {
         self.number
     }
 
-    /// What is read, by who sees to it that it stays.
+    /// The snapshot as a dataset. The caller makes sure that it stays.
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }
@@ -250,7 +250,7 @@ pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: 
     }
     table.note_snapshots(id);
     for snapshot in removed {
-        // Whoever reads it has read before this returns, and nobody does afterwards.
+        // Waits for the readers; nobody reads it afterwards.
         *snapshot.gone.write() = true;
         let mut names: Vec<String> = snapshot.received.names().cloned().collect();
         names.extend(snapshot.props.into_keys().chain(snapshot.props_dirty));
@@ -349,7 +349,7 @@ impl Datasets {
                     Some(_) => None,
                 }
             });
-            // What was received has become the dataset's already.
+            // Received content belongs to the dataset already.
             let check_reserved = || self.check_reserved(&table, txg, &request.of).err();
             let refused = refused.or_else(|| request.origin.is_none().then(check_reserved).flatten());
             if let Some(refused) = refused {
@@ -471,7 +471,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// What dead ranges come of taking snapshots out.
+    /// Dead ranges that the removal of snapshots leaves.
     pub(crate) fn plan_removal(&self, table: &Table, id: DatasetId, txgs: &[Txg]) -> Result<Vec<Removal>> {
         let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
         let entry = table.get(id).expect("it has snapshots");
@@ -482,7 +482,7 @@ impl Datasets {
         Ok(removal)
     }
 
-    /// What snapshots hold of the cells between two txgs, as a dead range would name them.
+    /// Sum of the cells between two txgs that snapshots hold; a dead range names the same cells.
     fn held_within(&self, id: DatasetId, entry: &Entry, after: Txg, before: Txg) -> Result<Sum> {
         let mut sum = Sum::default();
         self.visit_cells(id, after.next()..before, after..before, |cell, held| {

@@ -25,7 +25,7 @@ pub struct Datasets {
     pub(crate) table: RwLock<Table>,
     /// Limits of datasets.
     pub(crate) quotas: Arc<Quotas>,
-    /// What the commit under way found to be freed.
+    /// Whether the running commit found anything to free.
     pub(crate) freeing: Freeing,
     /// The last commit destroyed a part of a dataset and not all of it.
     pub(crate) destroying: AtomicBool,

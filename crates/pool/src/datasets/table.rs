@@ -54,7 +54,7 @@ pub(crate) struct OpenDataset {
 /// One dataset.
 pub(crate) struct Entry {
     pub row: DatasetRow,
-    /// What counts here by itself, set or received. [received.1]
+    /// Properties that count here by themselves, set or received. [received.1]
     pub props: Local,
     pub keys: Option<LoadedKeys>,
     /// Of a raw dataset: opens what it holds.
@@ -67,7 +67,7 @@ pub(crate) struct Entry {
     /// nothing. [table.6]
     pub unborn: bool,
     pub row_dirty: bool,
-    /// What came with streams.
+    /// Properties received with streams.
     pub received: ReceivedProps,
     /// Property names to write or remove at the next commit.
     pub props_dirty: BTreeSet<String>,
@@ -89,11 +89,11 @@ pub(crate) struct Entry {
     pub bookmarks: Bookmarks,
     /// Bookmarks to write or remove at the next commit.
     pub bookmarks_dirty: BTreeSet<String>,
-    /// Who wrote what it shows, if that is listed; nobody if not.
+    /// Datasets that wrote its blocks, if it has a manifest; else empty.
     pub writers: Vec<ManifestWriter>,
     /// They are to be written at the next commit.
     pub writers_dirty: bool,
-    /// What is received into it, while nobody sees it.
+    /// The receive into it, while it is hidden.
     pub receiving: Option<Receiving>,
     /// The receive row is to be written or removed at the next commit.
     pub receive_dirty: bool,

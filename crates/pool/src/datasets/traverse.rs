@@ -1,9 +1,9 @@
-//! What two trees differ in, found without reading what they share.
+//! Differences of two trees. Shared parts are not read.
 //!
-//! A node is never older than what it leads to. So whatever was born by the base's txg and hangs in
-//! the target's tree hangs in the base's too: the target's walk does not enter it, and notes its
-//! address. What of the base's tree is not among those addresses is read as well. Both walks give
-//! items in key order, and are held against each other. It costs what changed, in both.
+//! A node is never older than its children. So a block that was born by the base's txg and hangs in
+//! the target's tree hangs in the base's tree too. The target's walk does not enter it, and notes
+//! its address. The base's walk skips the noted addresses and reads the rest. Both walks give items
+//! in key order, and are merged. The cost follows the changes, in both.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ struct Items<'a> {
     /// Nodes born by then are not entered.
     since: Txg,
     shared: Option<&'a Shared>,
-    /// What is to be read yet, the next one last.
+    /// Nodes to be read, the next one last.
     open: Vec<BlockPointer>,
     /// Items of the leaf that was read, the next one last.
     items: Vec<Item>,
@@ -161,7 +161,7 @@ pub(crate) fn differences(
     }
 }
 
-/// What is found of a tree whose base is not there any more.
+/// Finding in a tree whose base is gone.
 pub(crate) enum Found<'a> {
     /// These keys, and no others, from one key up to another (empty: up to the end).
     Span { from: &'a [u8], to: &'a [u8], keys: &'a [Vec<u8>] },

@@ -21,21 +21,21 @@ const ROOT_INODE: InodeId = InodeId(1);
 /// Most bytes of a volume: those of a file.
 const BYTES_MAX: u64 = i64::MAX as u64;
 
-/// What a volume is made as.
+/// Specification of a new volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct VolumeSpec {
     /// Its size: a multiple of its block.
     pub bytes: u64,
-    /// What it is stored in: a power of two from 4 KiB on.
+    /// Block size: a power of two from 4 KiB on.
     pub block_bytes: u32,
 }
 
-/// What is measured of a volume, as far as its key is there.
+/// Figures of a volume; those that need its key are `None` without it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VolumeInfo {
     /// Its size.
     pub bytes: Option<u64>,
-    /// What it is stored in.
+    /// Block size.
     pub block_bytes: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Datasets {
         }
     }
 
-    /// What is measured of a volume as it was at a snapshot; `None` for a file system's.
+    /// Figures of a volume at a snapshot; `None` for a file system's.
     pub fn snapshot_volume(&self, name: &str) -> Result<Option<VolumeInfo>> {
         let (id, _) = self.table.read().find_snapshot(name)?;
         if !self.is_volume(id) {

@@ -1,10 +1,10 @@
 //! The pool and its anchor: which root is opened, and how an anchor comes and goes. The register
 //! itself is the room `steadfast_anchor`; this module decides what its record means for a pool.
 //!
-//! ## Which root is opened                                                                       ([anchor.3])
-//! That a pool has an anchor is said by its labels, by its newest uberblock, by what this host
-//! remembers, or by the operator; one of them is enough. Then the anchored root A is compared with
-//! the newest uberblock N that the devices hold:
+//! ## Which root is opened
+//! A pool has an anchor if its labels, its newest uberblock, this host's memory or the operator
+//! says so; one of them is enough. Then the anchored root A is compared with the newest uberblock N
+//! that the devices hold [anchor.3]:
 //!
 //! | found | what it means | what is opened |
 //! |---|---|---|

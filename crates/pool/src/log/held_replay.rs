@@ -21,7 +21,7 @@ use steadfast_intent_log::read_groups;
 
 impl Zil {
     pub(crate) fn log_damaged(&self, damage: &Damage) -> Error {
-        let safe = format!("Safe are all commits up to txg {}", self.core.txgs.commits.committed());
+        let safe = format!("All commits up to txg {} are safe", self.core.txgs.commits.committed());
         Error::LogDamaged { pool: self.core.name(), reason: damage.to_string(), safe }
     }
 
@@ -35,7 +35,7 @@ impl Zil {
             let log = log.map_err(|source| self.core.corrupt(pool, "a held intent log", source))?;
             if head.is_none_or(|head| head.epoch != log.epoch) {
                 let reason = "the uberblock names another log than its held part is of".to_owned();
-                let safe = "Safe are all commits".to_owned();
+                let safe = "All commits are safe".to_owned();
                 return Err(Error::LogDamaged { pool: pool.to_owned(), reason, safe });
             }
             held.logs.insert(id, log);

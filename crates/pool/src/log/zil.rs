@@ -210,7 +210,7 @@ impl Zil {
             format!("All commits up to txg {base} are safe, and {whole} groups of the log after them");
         if !of.is_empty() {
             safe.push_str(&format!(
-                "; lost is data of these file systems, in so many groups each: {}",
+                "; file systems that lost data, with the number of lost groups: {}",
                 of.join(", ")
             ));
         }

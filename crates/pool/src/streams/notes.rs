@@ -25,7 +25,7 @@ use crate::streams::send::SendSpec;
 pub(crate) const FEATURE: &str = "received_notes";
 
 impl Streams {
-    /// What is noted on a snapshot and goes along with it. Refused is what would be more than a
+    /// Properties and tags of a snapshot that go into the stream. Fails if they are more than a
     /// stream carries.
     pub(crate) fn notes_to_send(&self, spec: &SendSpec, id: DatasetId, txg: Txg) -> Result<StreamNotes> {
         let mut notes = StreamNotes::default();
@@ -47,7 +47,7 @@ impl Streams {
                 notes.tags = snapshot.holds.keys().cloned().collect();
             }
         }
-        // What is no tag was forged, and whoever receives it refuses the whole stream.
+        // Only a forged tag fails this test, and a receiver would refuse the whole stream for it.
         notes.properties.retain(|name, value| is_user_property(name) && goes_along(name, value));
         notes.tags.retain(|tag| is_tag(tag));
         let bytes = of_dataset.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
@@ -57,7 +57,8 @@ impl Streams {
         }
     }
 
-    /// What of a stream's notes a snapshot gets, and names of properties that are none here.
+    /// Properties and tags of the stream that a snapshot gets, and names of properties that do not
+    /// exist here.
     pub(crate) fn notes_taken(&self, spec: &ReceiveSpec, came: StreamNotes) -> (Notes, Vec<String>) {
         let (mut notes, mut left_out) = (Notes::default(), Vec::new());
         let keeps_apart =
@@ -69,8 +70,8 @@ impl Streams {
                 left_out.push(name);
                 continue;
             }
-            // What is set or left out for the file system counts for its snapshots, as for what
-            // lies below it.
+            // A property set or left out for the file system is so for its snapshots, as for its
+            // children.
             let is_hidden = spec.exclude.contains(&name) || spec.props.contains_key(&name);
             if keeps_apart {
                 notes.received.receive(&mut notes.props, &name, Some(&value));

@@ -14,7 +14,7 @@ use steadfast_property::lookup;
 use steadfast_property::parse_assignment;
 
 impl Streams {
-    /// What of a stream's properties a dataset gets. `top`: it is the first of its stream, which
+    /// Properties that a dataset gets from a stream. `top`: it is the first of its stream, which
     /// `-o` is for; `new`: it is made now.
     pub(crate) fn brought(&self, spec: &ReceiveSpec, begin: &StreamBegin, top: bool, new: bool) -> Brought {
         let mut brought = Brought::default();

@@ -1,9 +1,9 @@
 //! Receiving raw: sealed blocks become the content of a raw dataset's files.
 //! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! A frame is looked at as a whole before anything of it is done: each block has the hash that its
-//! header says, and comes behind those before it. What cannot be told without the key, whether a
-//! block opens and is what the trees say, is told when the key comes.
+//! A frame is checked as a whole before anything of it is stored: each block has the hash that its
+//! header says, and comes behind those before it. Whether a block opens and belongs to the trees
+//! cannot be checked without the key. This is checked when the key is loaded.
 
 use steadfast_dataset::{Dataset, Removal};
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
@@ -44,7 +44,7 @@ pub(crate) struct RawReceiver<'d> {
     pub has_roots: bool,
     /// Blocks have come: up to here.
     position: Option<(InodeId, u64)>,
-    /// What is kept of the base is being told: up to here.
+    /// Kept blocks of the base have been listed up to here.
     kept: Option<(InodeId, u64)>,
 }
 

@@ -7,12 +7,12 @@
 //! says what came before.
 //!
 //! ## Which blocks
-//! A node is never older than what it leads to, so what hangs below an older node is in the base
-//! too, and neither tree is walked there. Of what the entered nodes of both trees name, the
-//! target's alone is sent, and the base's alone is gone. What two leaves name is taken once, and a
-//! block that an entered leaf of the target names is never gone. Where leaves may share blocks, one
-//! that an entered leaf lost may be named by one that was not entered: there the whole of the
-//! target is looked at before anything is said to be gone.
+//! A node is never older than its children, so the children of an older node are in the base too,
+//! and neither tree is walked there. Of the blocks that the entered nodes of both trees name, the
+//! target's alone is sent, and the base's alone is gone. A block that two leaves name is taken
+//! once, and a block that an entered leaf of the target names is never gone. Where leaves may share
+//! blocks, one that an entered leaf lost may be named by one that was not entered: there the whole
+//! of the target is looked at before anything is said to be gone.
 //!
 //! ## Cost
 //! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is
@@ -63,7 +63,7 @@ impl Known<'_> {
         }
     }
 
-    /// What the base had is told by what is kept of it, by what is gone of it, or there is none.
+    /// How the stream describes the base: by its kept blocks, by its gone blocks, or there is none.
     fn upon(&self) -> Upon {
         let (is_marked, has_base) = match self {
             Known::Trees(trees) => (false, trees.base.is_some()),
@@ -77,7 +77,7 @@ impl Known<'_> {
     }
 }
 
-/// What a raw increment says of its base.
+/// How a raw increment describes its base.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Upon {
     Nothing,
@@ -161,7 +161,7 @@ pub(crate) struct RawSender<'s, 'w> {
     pub writer: &'s mut StreamWriter<'w>,
     pub progress: &'s mut dyn FnMut(&str, u64),
     pub name: &'s str,
-    /// What lies before it has arrived already.
+    /// Blocks before this place have arrived already.
     pub position: Place,
     /// Bytes of blocks that were left out; `None`: they go.
     pub weighed: Option<u64>,

@@ -4,8 +4,8 @@
 //! ## Definitions
 //! A snapshot is received into a *hidden* dataset, which has a receive row. Without a target it
 //! becomes the dataset itself; else it begins as the *base*, the target's youngest snapshot, whose
-//! blocks it shares, and the target takes its roots over at the end. What is to become a clone
-//! begins as its base too; there the row's target is the dataset that has it.
+//! blocks it shares, and the target takes its roots over at the end. The hidden dataset of a future
+//! clone begins as its base too; there the row's target is the dataset that has the base.
 //! `docs/decisions/0101-received-clones.md`.
 //!
 //! ## Invariants
@@ -79,17 +79,17 @@ pub struct ReceiveSpec {
     pub target: String,
     /// How names are made of it.
     pub naming: Naming,
-    /// What was changed since the base goes, younger snapshots too; and what is there goes for all
-    /// of a snapshot, if that has none (`-F`).
+    /// Discards changes since the base, and younger snapshots. A whole snapshot replaces a dataset
+    /// that has no snapshot (`-F`).
     pub force: bool,
-    /// What was received stays if the stream breaks off (`-s`).
+    /// Keeps the received part if the stream breaks off (`-s`).
     pub keep: bool,
     /// Only say what would be received (`-n`).
     pub dry_run: bool,
     /// Properties to set on the first dataset of the stream (`-o`).
     pub props: Local,
     /// Makes the first dataset of the stream an encryption root, with this key (`-o encryption=`).
-    /// What comes is sealed before any of it is stored.
+    /// Received content is sealed before any of it is stored.
     pub key: Option<NewKey>,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
@@ -118,22 +118,22 @@ pub struct Received {
 
 /// Accompanies a receive.
 ///
-/// What is done to follow the tree that a stream is of (`receive_tree.rs`) is told as well. Who
-/// does not care leaves it as it is.
+/// Also reports the steps that follow the stream's tree (`receive_tree.rs`). All of these have
+/// defaults.
 pub trait ReceiveWatch {
-    /// A dataset is about to become what was received: nobody may use it. Runs before the moment,
-    /// once for each snapshot.
+    /// A dataset is about to take over the received content: nobody may use it. Runs before the
+    /// moment, once for each snapshot.
     fn before(&mut self, dataset: &str) -> Result<()>;
-    /// It is, or it is not and stays what it was.
+    /// The dataset took it over, or failed to and stays as it was.
     fn after(&mut self, dataset: &str);
-    /// So many bytes of the stream are read.
+    /// Bytes of the stream read so far.
     fn progress(&mut self, snapshot: &str, bytes: u64);
     /// A snapshot was received, whatever becomes of the rest of the stream.
     fn received(&mut self, snapshot: &str) {
         let _ = snapshot;
     }
-    /// A dataset that is about to get another name, which was told before the moment, has this one
-    /// now, with all below it; or it has not, and keeps its own.
+    /// A dataset that `before` was called for has this name now, with all below it; or the same
+    /// name as before, if the rename failed.
     fn renamed(&mut self, dataset: &str, to: &str) {
         let _ = to;
         self.after(dataset);
@@ -142,7 +142,7 @@ pub trait ReceiveWatch {
     fn destroying(&mut self, datasets: &[String]) -> Result<()> {
         datasets.last().map_or(Ok(()), |dataset| self.before(dataset))
     }
-    /// They were, or are there still.
+    /// The datasets were destroyed, or the destruction failed and they are there still.
     fn destroyed(&mut self, datasets: &[String]) {
         datasets.iter().next_back().into_iter().for_each(|dataset| self.after(dataset));
     }
@@ -150,7 +150,7 @@ pub trait ReceiveWatch {
     fn snapshots_changed(&mut self, dataset: &str) {
         let _ = dataset;
     }
-    /// Something of the tree could not be followed, for this reason.
+    /// A step could not be followed, for this reason.
     fn not_followed(&mut self, error: Error) {
         let _ = error;
     }
@@ -294,7 +294,8 @@ impl Streams {
         Ok(made)
     }
 
-    /// What was made for what did not come goes again, unless somebody uses it by now.
+    /// Destroys the datasets that were created for a receive that failed, unless they are in use by
+    /// now.
     fn unmake(&self, made: &[String]) {
         for name in made.iter().rev().filter(|_| !self.core.is_suspended()) {
             let unused = {
@@ -322,7 +323,7 @@ impl Streams {
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
         self.datasets.expect_props(hidden, brought);
-        // What follows is read first: a stream that is damaged anywhere up to there changes
+        // The next frame is read first: a stream that is damaged anywhere up to there changes
         // nothing.
         let filled = self.fill(hidden, (begin, came), reader, watch);
         let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
@@ -434,7 +435,7 @@ impl Streams {
             false if brought.key.is_some() => self.core.need_feature("encryption")?,
             false => self.datasets.check_not_raw(parent, parent_name)?,
         }
-        // What is replaced makes room.
+        // A replaced dataset makes room for the new one.
         if self.datasets.table.read().find(name).is_err() {
             self.datasets.check_filesystem_limits(parent, None)?;
         }
@@ -473,7 +474,7 @@ impl Streams {
         let mut table = self.datasets.table.write();
         let entry = table.get(target).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
         let txg = self.check_target((&*table, entry), name, snapshot, spec.force, begin)?;
-        // What is younger makes room.
+        // Younger snapshots that go make room for the new one.
         if entry.snapshots.range(txg.next()..).next().is_none() {
             self.datasets.check_snapshot_limits(&table, &[(target, 1)], &[])?;
         }
@@ -523,7 +524,7 @@ impl Streams {
         self.datasets.check_props(&props)?;
         let no_origin = || Error::NoOrigin { name: name.to_owned() };
         let mixed = || Error::RawMixed { name: name.to_owned() };
-        // What was sent opened and sealed has one guid in both forms.
+        // A snapshot sent both opened and sealed has the same guid in both forms.
         let of_guid = |table: &Table, raw| table.snapshot_of_guid(begin.base, raw, parent);
         let find = |table: &Table| match &spec.origin {
             Some(origin) => table.find_snapshot(origin),
@@ -533,7 +534,7 @@ impl Streams {
             }),
         };
         let (of, _) = find(&self.datasets.table.read())?;
-        // What cannot be read is not begun upon.
+        // Fails early if the origin cannot be read.
         self.datasets.open_head(of)?;
         let mut table = self.datasets.table.write();
         let (of, txg) = find(&table)?;
@@ -607,7 +608,7 @@ impl Streams {
         }
         let chain = table.chain_up_to(of, txg);
         let id = table.take_id();
-        // What becomes the target's is listed as its own from the beginning.
+        // Blocks of the target's future belong to the target's manifest from the beginning.
         let writers = match receiving.clone {
             true => self.datasets.writers_of_clone(table, (of, txg), id),
             false => table.get(of).map(|entry| entry.writers.clone()).unwrap_or_default(),
@@ -690,7 +691,7 @@ fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<
     Err(Error::NoNewKey { name: name.to_owned(), reason })
 }
 
-/// What comes raw is a root of encryption, wherever it comes to lie.
+/// A raw dataset is an encryption root, wherever it is received.
 fn note_root(props: &mut Local) {
     props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
 }

@@ -46,7 +46,7 @@ impl Streams {
             let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
             let named = format!("{name}@{}", entry.snapshots[&txg].row.name);
             if !younger.is_empty() {
-                // What cannot be read is found before they are gone.
+                // A read error shows here, before they are gone.
                 self.datasets.newer_places(entry, &table.key_name(target), txg)?;
                 self.datasets.remove_snapshots(&mut table, target, &younger)?;
             }
@@ -82,8 +82,7 @@ impl Streams {
         self.datasets.await_answer(&answer)
     }
 
-    /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the
-    /// origin's.
+    /// Origin of a hidden dataset that becomes a clone. All that it let go is the origin's.
     fn origin_to_be(&self, table: &Table, hidden: DatasetId) -> Result<Option<(Txg, Lineage)>> {
         let Some(entry) = table.get(hidden) else { return Ok(None) };
         let Some(row) = entry.receiving.as_ref().map(|receiving| &receiving.row).filter(|row| row.clone)
@@ -109,7 +108,7 @@ impl Streams {
         Ok(Some((txg, lineage)))
     }
 
-    /// What the hidden dataset let go of the base is let go by the target. [receive.2]
+    /// The target lets go the blocks of the base that the hidden dataset let go. [receive.2]
     pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
         for (cell, sum) in self.datasets.cells_of(hidden)? {
             for number in 0..sum.next {
@@ -135,7 +134,7 @@ impl Streams {
     }
 
     /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken.
-    /// What has its name goes with the same commit if it is to be replaced.
+    /// With `replace` the dataset of that name goes in the same commit.
     pub(crate) fn become_visible(
         &self,
         hidden: DatasetId,
@@ -157,8 +156,8 @@ impl Streams {
                 Err(Error::KeyNotLoaded { .. }) if alone => {}
                 opened => _ = opened?,
             }
-            // What is kept below it goes with it, as if it were destroyed: nobody could name it,
-            // and its row would never go.
+            // Partial receives below it go with it, as if it were destroyed. Nobody could name
+            // them, and their rows would never go.
             self.datasets.check_destroy(&self.datasets.table.read(), name, false)?;
             self.datasets.discard_partials(name, &[])?;
         }

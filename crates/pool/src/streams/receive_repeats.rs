@@ -30,8 +30,8 @@ const WAITING_MAX: usize = 4_096;
 /// Bytes that are copied at once where nothing can be shared.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Snapshots of a stream, in its order: guids and full names of those that it brought. What was
-/// there already is not to be named: whoever sends its guid need not have it.
+/// Snapshots of a stream, in its order: guids and full names of those that it brought. Snapshots
+/// that were there before must not be named: the sender of a guid need not have the snapshot.
 pub(crate) type Came = Vec<Option<(u64, String)>>;
 
 /// A snapshot that is named.
@@ -42,7 +42,7 @@ struct Named {
 
 /// Repeats of one snapshot.
 pub(crate) struct Repeats<'c> {
-    /// What the snapshot under way is received into.
+    /// Dataset into which the running snapshot is received.
     hidden: DatasetId,
     dataset: Arc<Dataset>,
     came: &'c Came,
@@ -108,8 +108,8 @@ impl<'c> Repeats<'c> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // What came of this snapshot is stored from here on, and can be referred to; and commits
-        // reckon with rows.
+        // Afterwards the received part of this snapshot is stored and can be referred to, and
+        // commits account for rows.
         if streams.core.references.is_enabled() {
             streams.core.references.expect_rows();
         }
@@ -131,7 +131,7 @@ impl<'c> Repeats<'c> {
         }
     }
 
-    /// What a repeat is of, if the stream brought it. [repeats.1]
+    /// Snapshot that a repeat refers to, if the stream brought it. [repeats.1]
     fn source(
         &mut self,
         streams: &Streams,

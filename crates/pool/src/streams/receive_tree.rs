@@ -1,32 +1,32 @@
-//! Receiving: what is received follows the tree that it is of.
+//! Receiving: the target follows the tree that the stream is of.
 //! `docs/decisions/0128-following-a-tree.md`.
 //!
-//! An increment of a tree says which file systems and snapshots are there where it comes from.
-//! Guids of snapshots tell which of them is which here, whatever their names are by now: a file
-//! system is the one that has the youngest snapshot of it that is here.
+//! An increment of a tree lists the file systems and snapshots of its source. Guids of snapshots
+//! tell which of them is which here, whatever their names are by now: a file system's counterpart
+//! is the dataset that has the youngest of its snapshots that are here.
 //!
 //! ## Invariants
-//! [receive_tree.1] Nothing outside of what is received into changes: what is not at or below it is
+//! [receive_tree.1] Nothing outside of the target changes: datasets that are not at or below it are
 //!      neither looked at nor named.
 //!      `here`
-//! [receive_tree.2] Names are followed before what needs them is received. Nothing is destroyed
-//!      before the whole stream was received, but what is in the way of a name.
+//! [receive_tree.2] Renames are followed before a snapshot that needs them is received. Nothing is
+//!      destroyed before the whole stream was received, except a dataset that has a needed name.
 //!      `follow_names`, `follow_to_the_end`
-//! [receive_tree.3] Only with `force` is anything destroyed, and only a snapshot whose guid is
-//!      nowhere in the tree, or a file system of which nothing is there: no snapshot. What is left
-//!      out of a stream is there, by its snapshots or its name, with all below it.
+//! [receive_tree.3] Without `force` nothing is destroyed. With it, only a snapshot whose guid is
+//!      nowhere in the tree, or a file system of which the source has no snapshot. Members that the
+//!      stream leaves out are in the source, by their snapshots or their names, with all below
+//!      them.
 //!      `strays`
-//! [receive_tree.4] What cannot go stays, and is told; it does not keep the stream from being
-//!      received.
+//! [receive_tree.4] A step that fails is reported and left undone; the stream is received anyway.
 //!      `not_followed`
-//! [receive_tree.5] A clone is promoted only if that brings it a snapshot that is its own where it
-//!      comes from, and takes none from a dataset whose own it is there: so promoting ends. Or if
-//!      what it is a clone of is destroyed.
+//! [receive_tree.5] A clone is promoted if that gives it a snapshot that is its own in the source,
+//!      and takes none from a dataset whose own it is there: so promoting ends. It is also promoted
+//!      if its origin's dataset is destroyed.
 //!      `promotion_to_follow`, `free_clones`
 //!
 //! ## What a crash does
-//! Each rename is a commit, and each promotion and destroying. The next increment goes on from
-//! wherever it stopped.
+//! Each rename is a commit, and so is each promotion and each destruction. The next increment goes
+//! on from wherever it stopped.
 
 use crate::streams::state::Streams;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ use steadfast_format::stream::{FrameHeader, StreamMember};
 use crate::core::error::{Error, Result};
 use crate::streams::receive::{ReceiveSpec, ReceiveWatch, name_of};
 
-/// The tree that a stream is of, and what is left to be done to follow it.
+/// The tree that a stream is of, and the steps that are left to follow it.
 #[derive(Default)]
 pub(crate) struct Followed {
     members: Vec<StreamMember>,
@@ -59,7 +59,7 @@ struct Here {
     snapshots: Vec<(u64, String)>,
 }
 
-/// What is here and not where it comes from.
+/// Datasets and snapshots that are here but not in the source.
 #[derive(Default)]
 struct Strays {
     /// Datasets, those below others before these.
@@ -112,7 +112,7 @@ fn is_at_or_below(name: &str, above: &str) -> bool {
 }
 
 impl Streams {
-    /// What a stream says of the tree that it is of; nothing, if that would be too long.
+    /// The members of a stream's tree; empty if they would be too long.
     pub(crate) fn members_of(&self, top: &str, left_out: &[String]) -> Result<Vec<StreamMember>> {
         let here = self.here(top)?;
         let member = |here: Here| StreamMember {
@@ -143,9 +143,10 @@ impl Streams {
         Ok(found)
     }
 
-    /// What is here of members, by their places among them: the dataset that has the youngest of
-    /// their snapshots that are here. Of several members whose snapshots one dataset has, which
-    /// happens if one was promoted there, it is the one that has the youngest of them.
+    /// Local datasets of the stream's members, by the members' index. A member's dataset is the one
+    /// that has the youngest of its snapshots that are here. If one dataset has snapshots of
+    /// several members, which happens after a promotion in the source, it belongs to the member
+    /// with the youngest of them.
     fn counterparts(&self, spec: &ReceiveSpec, tree: &Followed, here: &[Here]) -> BTreeMap<usize, usize> {
         // Where each snapshot is: the dataset, and how old it is there.
         let mut having: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
@@ -184,8 +185,8 @@ impl Streams {
         left_out.map(name).collect()
     }
 
-    /// Promotes what was promoted where the stream comes from. What cannot be is told, and stays a
-    /// clone.
+    /// Promotes the clones that were promoted in the source. If that fails, it is reported and the
+    /// clone stays a clone.
     fn follow_promotions(
         &self,
         spec: &ReceiveSpec,
@@ -194,7 +195,7 @@ impl Streams {
     ) -> Result<()> {
         let mut refused = BTreeSet::new();
         while let Some((number, clone, of)) = self.promotion_to_follow(spec, tree, &refused)? {
-            // What it gets and what it has may have one name here that they have not there.
+            // Snapshots of both may share a name here that they do not share in the source.
             for dataset in [&clone, &of] {
                 self.follow_snapshot_names(spec, tree, (&tree.members[number], dataset), watch)?;
             }
@@ -341,10 +342,11 @@ impl Streams {
         if tree.members.is_empty() || spec.target.contains('@') {
             return Ok(Vec::new());
         }
-        // What is not there yet follows nothing.
+        // A target that does not exist follows nothing.
         let Ok(here) = self.here(&tree.target) else { return Ok(Vec::new()) };
         let found = self.counterparts(spec, tree, &here);
-        // What has nothing of it is another one, and what comes will be refused.
+        // A target without any of the snapshots is another dataset, and the receive will be
+        // refused.
         if found.get(&0) != Some(&0) {
             return Ok(Vec::new());
         }
@@ -438,8 +440,8 @@ impl Streams {
         if name == wanted || !is_at_or_below(&name, &tree.target) {
             return Ok(true);
         }
-        // What it is to lie below may be yet to come, or have that name for a while only; and what
-        // it lies below takes it along.
+        // The new parent may still be missing, or may have that name only for a while; and a
+        // dataset moves along with its parent.
         let is_firm = |parent: DatasetId| {
             let above = self.datasets.table.read().ancestry(parent);
             !above.iter().any(|above| *above == id || moving.contains(above))
@@ -459,7 +461,7 @@ impl Streams {
         renamed.map(|()| true)
     }
 
-    /// What has the name of a file system that comes whole, and is not where it comes from, goes.
+    /// Destroys the dataset that has the name of a new file system, if it is not in the source.
     pub(crate) fn make_way(
         &self,
         spec: &ReceiveSpec,
@@ -505,7 +507,7 @@ impl Streams {
         renamed.map(|()| true)
     }
 
-    /// What is here and not where the stream comes from. [receive_tree.3]
+    /// Datasets and snapshots that are here but not in the source. [receive_tree.3]
     fn strays(&self, spec: &ReceiveSpec, tree: &Followed) -> Result<Strays> {
         let here = self.here(&tree.target)?;
         let found = self.counterparts(spec, tree, &here);
@@ -605,9 +607,9 @@ impl Streams {
         Ok(())
     }
 
-    /// What is destroyed may be what others are clones of that stay: they were promoted where the
-    /// stream comes from, though no snapshot is left that tells. False if that cannot be followed,
-    /// which is told. [receive_tree.5]
+    /// A dataset to be destroyed may be the origin of clones that stay: they were promoted in the
+    /// source, though no snapshot is left that tells. Promotes them. False if that fails, which is
+    /// reported. [receive_tree.5]
     fn free_clones(
         &self,
         spec: &ReceiveSpec,

@@ -1,7 +1,7 @@
 //! Sending: a snapshot, or what it has beyond another one, as a stream.
 //! `docs/decisions/0093-streams.md`.
 //!
-//! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
+//! Snapshots are pinned while they are sent, and a pinned one is not destroyed.
 
 use crate::datasets::snapshots::Pin;
 use crate::streams::state::Streams;
@@ -41,8 +41,7 @@ use steadfast_refs::ddt::References;
 const FRAME_BYTES: usize = 512 << 10;
 /// Longest piece of content in one record.
 const PIECE_BYTES: usize = 1 << 20;
-/// What the packed records of a frame come to when they are decompressed, but for one that is
-/// longer by itself.
+/// Bytes of a frame's packed records when decompressed; a single longer record may exceed them.
 const FRAME_PLAIN_BYTES: u64 = 4 << 20;
 /// Blocks that are read as they are compressed at once: in bytes, and in number.
 const READ_BYTES: u64 = 4 << 20;
@@ -50,7 +49,7 @@ const READ_BLOCKS: usize = 256;
 /// Places of shared records that are remembered while a stream is written: some 60 MiB.
 const PLACES_MAX: usize = 1 << 19;
 
-/// What is to be sent.
+/// Specification of a stream: a snapshot, its base and its form.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SendSpec {
     /// Full name of the snapshot.
@@ -72,7 +71,7 @@ pub struct SendSpec {
     pub resume: Option<(u64, u64)>,
 }
 
-/// What an increment builds upon.
+/// Base of an increment.
 #[derive(Clone)]
 enum Upon {
     /// Of this dataset: the same, or what it is a clone of.
@@ -163,7 +162,7 @@ impl Streams {
         }
     }
 
-    /// What a snapshot is an increment upon.
+    /// Base of a snapshot's increment.
     fn upon(&self, spec: &SendSpec, id: DatasetId, pin: &Pin) -> Result<Option<Upon>> {
         let Some(base) = &spec.base else { return Ok(None) };
         let (other, upon) = match base.contains('#') {
@@ -184,8 +183,8 @@ impl Streams {
         Ok(Some(upon))
     }
 
-    /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came
-    /// so is opened as a whole.
+    /// Content goes as packed records. Blocks that go sealed keep the compression that they have;
+    /// raw datasets that go opened are opened as a whole.
     fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
         (spec.packed || spec.raw) && !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
@@ -195,8 +194,8 @@ impl Streams {
         spec.raw && (self.datasets.is_raw(id) || self.is_sealed(id))
     }
 
-    /// What goes is found in the manifest, without a key: there is none, or nothing is left of the
-    /// base that could be walked.
+    /// The blocks are found in the manifest: the key is not loaded, or nothing is left of the base
+    /// that could be walked.
     fn is_listed(&self, spec: &SendSpec, id: DatasetId, upon: Option<&Upon>) -> bool {
         let table = self.datasets.table.read();
         let Some(entry) = table.get(id).filter(|entry| !entry.row.raw && !entry.writers.is_empty()) else {
@@ -205,8 +204,8 @@ impl Streams {
         spec.raw && (entry.keys.is_none() || matches!(upon, Some(Upon::Mark(_))))
     }
 
-    /// Content that goes twice is named the second time. What came sealed, and what goes sealed,
-    /// has blocks of another pool, or goes once.
+    /// Content that goes twice is named the second time. Received sealed blocks are of another
+    /// pool, and blocks that go sealed go once: neither is named.
     fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
         !(self.datasets.is_raw(id) || spec.raw && self.is_sealed(id))
     }
@@ -235,9 +234,9 @@ impl Streams {
         self.send_members(specs, &[], out, progress)
     }
 
-    /// The same of a tree, upon what came before of it: the stream says which file systems and
-    /// snapshots are at and below `top`, so that who receives it can follow what was renamed or
-    /// destroyed. What is at or below the names `left_out` is there and is not sent.
+    /// Sends a tree upon its earlier snapshots. The stream lists the file systems and snapshots at
+    /// and below `top`, so that the receiver can follow renames and destructions. Datasets at or
+    /// below the names `left_out` are listed and not sent.
     pub fn send_tree(
         &self,
         (top, left_out): (&str, &[String]),
@@ -257,7 +256,7 @@ impl Streams {
         out: &mut dyn Write,
         progress: Progress<'_>,
     ) -> Result<u64> {
-        // What cannot be sent is told before the first byte.
+        // A snapshot that cannot be sent fails here, before the first byte.
         let (mut header, mut noted) = (StreamHeader::default(), Vec::with_capacity(specs.len()));
         header.members = !members.is_empty();
         for spec in specs {
@@ -405,8 +404,8 @@ impl Streams {
     }
 }
 
-/// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as
-/// they are there.
+/// An opened raw snapshot: its content, its blocks, and itself and its base as they are in the
+/// source.
 type Shown = (Arc<Dataset>, Arc<DatasetBlocks>, Pin, Option<Upon>);
 
 impl Streams {
@@ -526,7 +525,7 @@ impl Streams {
         let gone: fn(&Named) -> bool = |named| named.base && !named.target;
         let (sent, listed_sent) = (only(&walked, new), only(&told, new));
         let (lost, listed_lost) = (only(&walked, gone), only(&told, gone));
-        // What is being received upon it is listed as its own.
+        // A running receive upon it lists its blocks as the target's own.
         let is_target = |entry: &crate::datasets::table::Entry| {
             entry.receiving.as_ref().is_some_and(|receiving| receiving.row.target == listed.id())
         };
@@ -577,7 +576,7 @@ struct Sender<'s, 'w> {
     /// Records of the frame under way.
     body: Vec<u8>,
     kind: FrameKind,
-    /// What the packed records among them come to.
+    /// Bytes of its packed records when decompressed.
     plain: u64,
     /// Content goes as packed records.
     packed: bool,
@@ -613,7 +612,7 @@ impl Sender<'_, '_> {
         if self.position.0.0 == 0 {
             differences(blocks, names.0, names.1, &mut |key, old, new| self.name_item(key, old, new))?;
             if self.is_increment {
-                // What was cut, though its extents are there yet, stands in front of them.
+                // Cut ranges whose extents are still there have items in front of the extents.
                 let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
                 differences(blocks, extents.0, extents.1, &mut |key, _, new| match key < &first[..] {
                     true => self.cut_item(key, new),
@@ -696,7 +695,7 @@ impl Sender<'_, '_> {
         if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
     }
 
-    /// What follows goes into a frame of this kind.
+    /// Begins a frame of this kind for the records that follow, unless it is open.
     fn begin(&mut self, kind: FrameKind) -> Result<()> {
         if kind != FrameKind::Repeats {
             self.send_repeat()?;
@@ -751,7 +750,7 @@ impl Sender<'_, '_> {
             };
             match bytes {
                 Some(bytes) if record.is_sized() => self.push_packed(record, &bytes)?,
-                // Whoever reads it as a file says what is wrong with it.
+                // A read as a file reports the error.
                 _ => self.plain(inode, offset..offset + u64::from(lsize))?,
             }
         }
@@ -792,7 +791,7 @@ impl Sender<'_, '_> {
         Ok(())
     }
 
-    /// What stands before a piece of content that is left out.
+    /// Writes the header for a piece of content that is left out.
     fn head(&mut self, inode: InodeId, offset: u64) -> Result<()> {
         if self.packed {
             self.begin(FrameKind::Packed)?;
@@ -915,7 +914,7 @@ impl Sender<'_, '_> {
         let Some(file) = self.file(inode)? else { return Ok(()) };
         let record = file.record();
         if offset >= record.size {
-            // What lay behind its end was cut with the inode.
+            // Content behind the end was cut with the inode.
             return Ok(());
         }
         let end = offset.saturating_add(1 << record.record_shift).min(record.size);

@@ -58,7 +58,7 @@ pub(crate) struct StreamReader<'a> {
     pub bytes: u64,
     /// Frames read.
     pub frames: u64,
-    /// What the stream may hold.
+    /// Header: features that the stream may use.
     pub header: StreamHeader,
     /// Where the last frame began.
     began: u64,
@@ -68,7 +68,7 @@ pub(crate) struct StreamReader<'a> {
 impl<'a> StreamReader<'a> {
     /// Begins to read a stream.
     pub fn new(input: &'a mut dyn Read) -> Result<StreamReader<'a>> {
-        // What is no stream may be shorter than the header of one.
+        // Other input may be shorter than a stream's header.
         let mut header = Vec::with_capacity(StreamHeader::SIZE);
         let read = input.take(StreamHeader::SIZE as u64).read_to_end(&mut header);
         read.map_err(|source| Error::StreamRead { source })?;
