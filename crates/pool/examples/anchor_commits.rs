@@ -1,4 +1,4 @@
-//! What an anchor costs: commits a second of a pool in a file, with and without one, in turns.
+//! Cost of an anchor: commits a second of a pool in a file, with and without one, in turns.
 //!
 //!     cargo run --release -p steadfast-pool --example anchor_commits -- FOLDER [SECONDS]
 

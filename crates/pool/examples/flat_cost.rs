@@ -1,7 +1,11 @@
 //! Does an operation cost the same among ten thousand files as among ten million? The engine alone:
 //! `posix` over a pool, no kernel, no FUSE.
 //!
-//! `cargo run --release -p steadfast-pool --example flat_cost -- [sizes=10000,100000,1000000] [ops=10000] [per_dir=1000] [device=memory|FILE] [device_bytes=17179869184] [churn=1000] [nodes=134217728] [turns=1]`
+//! ```text
+//! cargo run --release -p steadfast-pool --example flat_cost -- \
+//!     [sizes=10000,100000,1000000] [ops=10000] [per_dir=1000] [device=memory|FILE] \
+//!     [device_bytes=17179869184] [churn=1000] [nodes=134217728] [turns=1]
+//! ```
 //!
 //! For each size a new pool is filled with so many files, `per_dir` a directory, committed, and
 //! then `ops` files are created, looked up at random among all, listed with their neighbours, and
@@ -12,8 +16,8 @@
 //! a busy machine that is the figure to look at, with many `ops`.
 //!
 //! Then, `turns` times, `churn` files at random places are looked up, and as many removed and
-//! created again, with a cache of `nodes` bytes for nodes that is empty at first. What each of
-//! these took is told with what it did: `.._nodes_read` and `.._device_reads` an operation,
+//! created again, with a cache of `nodes` bytes for nodes that is empty at first. For each of these
+//! it prints the time and the work: `.._nodes_read` and `.._device_reads` an operation,
 //! `.._written` bytes to the device and `.._commits` in all, `.._delay_ns` and `.._held_ns` that
 //! writers were slowed and had to wait for a commit, all an operation, `.._longest_ns`, and
 //! `.._process_ns`, the processor time of all threads.
@@ -61,7 +65,7 @@ fn create(fs: &FileSystem, plan: &Plan, directories: &mut Vec<u64>, file: u64) -
     Ok(())
 }
 
-/// What one step of many took, in nanoseconds.
+/// Mean cost of one step of many, in nanoseconds.
 struct Cost {
     wall: u64,
     cpu: u64,
@@ -81,7 +85,7 @@ fn timed(count: u64, mut step: impl FnMut(u64) -> Result<()>) -> Cost {
     Cost { wall: wall / count.max(1), cpu: (cpu_ns() - cpu) / count.max(1) }
 }
 
-/// What a pool did so far.
+/// Counters of a pool so far.
 struct Done {
     began: Instant,
     process_ns: u64,
@@ -114,7 +118,7 @@ impl Done {
         }
     }
 
-    /// What it did since, each of `count` steps on the average, as members of a JSON object.
+    /// Counters since, averaged over `count` steps, as members of a JSON object.
     fn since(&self, step: &str, pool: &Pool, fs: &FileSystem, count: u64, longest_ns: u64) -> String {
         let now = Done::so_far(pool, fs);
         let wall = u64::try_from(self.began.elapsed().as_nanos()).expect("fits");
@@ -135,7 +139,7 @@ impl Done {
     }
 }
 
-/// Looks up, and removes and creates again, files at random places. What it took and did, as a JSON
+/// Looks up, and removes and creates again, files at random places. Returns time and work as a JSON
 /// object.
 fn churn(pool: &Pool, fs: &FileSystem, plan: &Plan, directories: &[u64], files: u64, turn: u64) -> String {
     let mut dice = Dice(files + turn);

@@ -1,7 +1,12 @@
 //! Steady random overwriting on a pool that is nearly full, through the engine and without a mount:
 //! how long each write waits, and what the device gets per byte accepted.
 //!
-//! `cargo run --release -p steadfast-pool --example full_pool -- IMAGE [--mib N] [--percent N] [--seconds N] [--write-kib N]`. The image is made, and stays.
+//! ```text
+//! cargo run --release -p steadfast-pool --example full_pool -- \
+//!     IMAGE [--mib N] [--percent N] [--seconds N] [--write-kib N]
+//! ```
+//!
+//! The image is created, and stays.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +55,7 @@ fn main() {
         memory: Memory::default(),
     };
     let pool = Pool::create(&Env::real(), spec).expect("a pool");
-    // What cannot be compressed, so that a byte accepted is a byte to place.
+    // Incompressible content, so that a byte accepted is a byte to place.
     let mut random = 7_u64;
     let mut draw = move || {
         random ^= random << 13;

@@ -1,5 +1,8 @@
-//! What a snapshot costs beside many others: `cargo run --release -p steadfast-pool --example
-//! many_snapshots -- FILE [COUNT]`.
+//! Cost of a snapshot beside many others:
+//!
+//! ```text
+//! cargo run --release -p steadfast-pool --example many_snapshots -- FILE [COUNT]
+//! ```
 //!
 //! Makes a pool of 2 GiB in FILE, and takes COUNT snapshots (10,000 if nobody says otherwise), each
 //! after a write of 4 KiB into a file of 64 MiB. Prints the time of a snapshot at each power of

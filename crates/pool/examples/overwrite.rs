@@ -2,7 +2,13 @@
 //! reach the device per byte accepted, round by round; then what reading the file costs beside a
 //! fresh one.
 //!
-//! `cargo run --release -p steadfast-pool --example overwrite -- IMAGE [--mib N] [--file-mib N] [--rounds N] [--compression C] [--encrypted] [--without-overlays] [--txg-pages N]`. The image is made, and stays. Reads go past the kernel's cache.
+//! ```text
+//! cargo run --release -p steadfast-pool --example overwrite -- \
+//!     IMAGE [--mib N] [--file-mib N] [--rounds N] [--compression C] [--encrypted] \
+//!     [--without-overlays] [--txg-pages N]
+//! ```
+//!
+//! The image is created, and stays. Reads go past the kernel's cache.
 
 #[path = "../tests/common/counting.rs"]
 mod counting;

@@ -61,7 +61,7 @@ struct Machine {
     sealed: bool,
 }
 
-/// What an adversary who holds the devices can keep.
+/// Disks that an adversary can keep a copy of.
 type Disks = Vec<Image>;
 
 impl Machine {
@@ -581,7 +581,7 @@ fn attack_25_a_log_that_is_put_back_is_refused_and_what_was_not_promised_is_not_
     });
 }
 
-/// What was promised before a pool got its anchor, or lost it, is there wherever that is cut off.
+/// Promises made before a pool got or lost its anchor survive a crash at any point.
 #[test]
 fn what_the_log_promised_survives_the_coming_and_going_of_an_anchor() {
     for (add, operation) in [

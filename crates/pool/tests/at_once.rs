@@ -1,8 +1,7 @@
 //! Everything at once: threads write, copy and delete files, take, destroy, hold and rename
-//! snapshots, clone, promote, send and receive, while commits go on beside them. What order they
-//! come in is nobody's; whatever it was, files read as they were written, the offline check finds
-//! nothing, and when all is destroyed all of it has come back. With keys and raw streams, and
-//! without.
+//! snapshots, clone, promote, send and receive, while commits go on beside them. The order is
+//! random. In any order, files read as they were written, the offline check finds nothing, and all
+//! space comes back when everything is destroyed. With keys and raw streams, and without.
 //!
 //! The simulator plays verbs one after the other and crashes between any two writes; this plays
 //! them side by side. `STEADFAST_AT_ONCE=SECONDS` makes it last.
@@ -31,7 +30,7 @@ const CLONES: u64 = 3;
 /// (`--nocapture`).
 static TALLY: Mutex<BTreeMap<&str, (u64, u64)>> = Mutex::new(BTreeMap::new());
 
-/// What a verb may say that came too late, too early, or to what another holds.
+/// Errors that a verb may return if it came too late or too early, or met an object that is in use.
 fn refused(result: Result<(), Error>, what: &'static str) {
     use Error as E;
     {
@@ -193,7 +192,7 @@ fn verbs(pool: &Pool, seed: u64, stop: &AtomicBool) {
             17 => refused(pool.datasets().destroy_dataset("tank/new"), "destroy an empty one"),
             14 if name.starts_with("tank/c") => refused(pool.datasets().rollback(&one), "rollback"),
             18 => {
-                // What comes later in its stream may refer to it.
+                // A later repeat in its stream may refer to it.
                 let came = format!("tank/r@s{}", dice.below(SNAPSHOTS));
                 refused(pool.datasets().destroy_snapshots(&[came], false), "destroy what came");
             }
@@ -271,7 +270,7 @@ fn run(seed: u64, sealed: bool, time: Duration) {
     let (a, b) = (mount(pool, "tank/a"), mount(pool, "tank/b"));
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Whoever panics stops the others.
+        // A panic of one thread stops the others.
         struct Stops<'a>(&'a AtomicBool);
         impl Drop for Stops<'_> {
             fn drop(&mut self) {

@@ -28,8 +28,7 @@ fn crash_run(seed: u64) {
     let mut committed: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..12 {
         let pool = import(&env, handles(&devices), None).expect("what was committed is found");
-        // What may be there: each name as of the last commit that returned, or as of one that did
-        // not.
+        // Allowed states: each name as of the last commit that returned, or of one that did not.
         let mut offered = committed.clone();
         {
             let (fs, _handle) = mount(&pool, "tank");

@@ -114,7 +114,7 @@ fn who_verifies_stores_anew_what_has_rotted() {
     }
 }
 
-/// What `zpool prefetch -t ddt` asks for.
+/// Behind `zpool prefetch -t ddt`.
 #[test]
 fn what_is_known_is_read_into_memory_when_that_is_asked_for() {
     let content = noise(4, RECORDS * RECORD);

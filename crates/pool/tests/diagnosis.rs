@@ -259,7 +259,7 @@ fn what_a_scrub_finds_lost_is_named_by_file_and_range() {
         assert!(file.path.is_some() && !file.ranges.is_empty(), "{file:?}");
         assert!(file.ranges.iter().all(|(start, end)| start < end && *end <= 300_000), "{file:?}");
     }
-    // What is not named can be read.
+    // Files that are not named can be read.
     for file in 0..FILES {
         let named = damaged.iter().any(|damage| damage.path.as_deref() == Some(&name(file)[..]));
         assert!(named || read(&pool, file), "file {file}");

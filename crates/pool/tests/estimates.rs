@@ -1,5 +1,4 @@
-//! What is told of a stream before it is sent is about what it comes to, for increments of all
-//! shapes.
+//! The estimate of a stream is near its real size, for increments of all shapes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use crate::common::{self, Dice, ME, MIB, ROOT, mount, noise, write_file};
 use crate::hosts::{Host, disturb, furnish, soft, truncate};
 use steadfast_pool::SendSpec;
 
-/// What the frames and records around content may be off by, however little that is.
+/// Error allowed for frames and records around content, however little that is.
 const CONSTANT: u64 = 4 << 10;
 
 fn spec(snapshot: &str, base: &str) -> SendSpec {

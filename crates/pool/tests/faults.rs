@@ -14,7 +14,7 @@ use steadfast_inspect::{Finding, Leaf, Request, Severity};
 use steadfast_pool::{Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
 
-/// What a user sees of one name: mode, links, size, content (or target, or what a directory holds),
+/// One name as a user sees it: mode, links, size, content (or target, or entries of a directory),
 /// attributes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Seen {
@@ -175,13 +175,13 @@ fn checked(devices: &[Arc<MemoryDevice>], context: &str) {
     let mut findings = Vec::new();
     let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
     let summary = steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
-    // What a crash tore stays so until its slot of the ring is used again.
+    // An uberblock that a crash tore stays so until its slot of the ring is used again.
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
     assert!(findings.iter().all(|finding| finding.class().1 <= Severity::Note), "{context}: {findings:?}");
     assert!(summary.datasets > 0, "{context}: it was looked at");
 }
 
-/// What the run of a script under a fault came to.
+/// Result of a script that ran under a fault.
 struct Came {
     /// The fault struck.
     struck: bool,
@@ -214,7 +214,7 @@ fn run(
     let mut floor = 0;
     let (mut pools, others) = scan(handles(&devices));
     assert!(pools.len() + others.len() <= 2 && pools.len() <= 1, "{context}");
-    // Who cannot be read at all is no device of a pool, and its pool lacks it.
+    // An unreadable device belongs to no pool, and its pool lacks it.
     let found = pools.pop().ok_or_else(|| others.into_iter().next().expect("both were unreadable").1);
     match found.and_then(|found| Pool::import(&env, found, &ImportSpec { memory, ..import_spec(None) })) {
         Err(Error::MissingDevices { .. }) => {
@@ -228,7 +228,7 @@ fn run(
         Ok(pool) => {
             let (fs, handle) = mount(&pool, "tank");
             let quiet = |fs: &FileSystem| {
-                // Whoever looks must not meet the fault, or use it up.
+                // The check itself must not meet the fault, or use it up.
                 let left = devices[at].take_faults();
                 let seen = all(fs);
                 left.into_iter().for_each(|fault| devices[at].arm(fault));
@@ -364,7 +364,7 @@ fn a_pool_is_created_whole_or_refused_wherever_a_device_fails() {
                 if stands {
                     checked(&devices, &format!("{operation} {skip}"));
                 }
-                // What a failed attempt leaves may be given to the next one.
+                // Devices that a failed attempt leaves may be given to the next one.
                 let spec = steadfast_pool::CreateSpec { force: true, ..spec(handles(&devices), None) };
                 let pool = Pool::create(&env, spec).expect("the device works again");
                 pool.export().expect("exported");

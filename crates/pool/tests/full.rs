@@ -96,7 +96,7 @@ fn random_overwriting_at_95_percent_goes_on_and_everything_can_be_deleted() {
     let accounting = pool.state().accounting;
     assert!(accounting.live_bytes < 4 * MIB, "{accounting:?}");
     assert!(accounting.free_slots + 16 > accounting.slots, "{accounting:?}");
-    // What is left may lie in metadata.
+    // Live bytes that are left may lie in metadata.
     assert!(accounting.relocations < 50, "the table shrinks with what it speaks of: {accounting:?}");
 }
 
@@ -163,7 +163,7 @@ fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
     let (fs, _open) = mount(&pool, "tank");
     pool.set_pool_prop("autotrim", Some("off")).expect("set");
     write_file(&fs, ROOT, b"kept", &noise(1, 20 << 20));
-    // What a discard that fails leaves is counted as not given back, and nothing stops.
+    // A slot whose discard fails counts as not discarded, and nothing stops.
     devices[0].arm(Fault { operation: Operation::Discard, skip: 2, effect: Effect::FailOnce });
     for round in 0..20_u64 {
         let state = |pool: &Pool| pool.state().leaves.iter().map(|leaf| leaf.trim.state).collect::<Vec<_>>();
@@ -195,8 +195,8 @@ fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
     }
 }
 
-/// What the cleaner cannot read stays where it is: the pool goes on, status names the files, and
-/// nothing good is lost.
+/// Segments that the cleaner cannot read stay where they are: the pool goes on, status names the
+/// files, and no good data is lost.
 #[test]
 fn the_cleaner_goes_on_wherever_a_read_fails() {
     use steadfast_device::Operation;

@@ -77,7 +77,7 @@ fn a_log_that_is_full_to_its_last_group_is_replayed() {
     }
 }
 
-/// What a chunk holds as of a version.
+/// Content of a chunk as of a version.
 fn stamp(version: u64) -> Vec<u8> {
     version.to_le_bytes().repeat(CHUNK as usize / 8)
 }

@@ -31,8 +31,8 @@ fn streams_that_nobody_changed_are_taken() {
     }
 }
 
-/// What `packed.rs` does with packed records, of frames of names and content: any byte, with a
-/// chain that is right for it.
+/// Like `packed.rs` for packed records, here for frames of names and content: any byte is changed,
+/// with a chain that is right for it.
 #[test]
 fn any_byte_of_plain_frames_may_be_another() {
     let forger = Forger::new();

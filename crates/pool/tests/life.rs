@@ -11,8 +11,8 @@ use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::Errno;
 
-/// What every kind of device has to carry; `open` gives the devices as a new process would open
-/// them.
+/// A life that every kind of device has to carry; `open` gives the devices as a new process would
+/// open them.
 fn life(open: impl Fn() -> Vec<DeviceHandle>) {
     let env = Env::real();
     let pool = Pool::create(&env, spec(open(), None)).expect("a pool");
@@ -237,7 +237,7 @@ fn snapshots_of_several_file_systems_go_together_or_not_at_all() {
     }
     pool.datasets().take_snapshots(&snapshots, &Default::default()).expect("taken");
     for name in names {
-        // What the snapshot alone holds from now on.
+        // From now on only the snapshot holds the content.
         let (fs, _handle) = mount(&pool, name);
         fs.unlink(ROOT, b"file").expect("removed");
     }

@@ -17,7 +17,7 @@ const S_IFDIR: u32 = 0o040_000;
 const VAULT: &str = "tank/vault";
 const SECRET: [u8; 32] = [7; 32];
 
-/// What one name shows.
+/// One name as it shows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Shown {
     ino: u64,
@@ -310,7 +310,7 @@ fn run(seed: u64, dataset: &str) {
         if round == 0 {
             warm(&world.fs, &pool);
         }
-        // What may be found: as of the last `fsync` that returned, or of one that did not.
+        // Allowed states: as of the last `fsync` that returned, or of one that did not.
         let mut promised = None;
         let mut unsure = None;
         let device_fails_at = (dice.below(3) == 0).then(|| dice.below(12));

@@ -1,5 +1,5 @@
 //! Log devices: groups go there, and come back from there; they fail in use, get lost, are damaged,
-//! put back, exchanged. What was promised is there, or the import says what is not.
+//! put back, exchanged. Each promise is kept, or the import says which are lost.
 
 use std::sync::Arc;
 

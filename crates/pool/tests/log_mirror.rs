@@ -1,5 +1,5 @@
 //! Mirrors of log devices: each side has every promise, so either is enough. They come and go in
-//! use, fail, get lost, decay, return. What was promised is there, whichever one is left.
+//! use, fail, get lost, decay, return. Each promise is kept, whichever side is left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -99,7 +99,7 @@ fn promise(pool: &Pool, name: &str) -> bool {
     pool.state().log.counts.durable > before
 }
 
-/// What status says of the device of this name.
+/// Status of the log device of this name.
 fn side(pool: &Pool, name: &str) -> LogDeviceStatus {
     let all = pool.state().log_devices;
     all.into_iter().find(|log| log.path == name).unwrap_or_else(|| panic!("{name} is listed"))
@@ -114,7 +114,7 @@ fn slot(slot: u32) -> SegmentPlace {
     SegmentPlace { segment: SegmentId(u64::from(slot) + 1), slot, slot_size: SLOT }
 }
 
-/// What lies in the first slot of a log device.
+/// Content of the first slot of a log device.
 fn first_slot(log: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; SLOT as usize];
     log.read_segment(slot(0), 0, &mut bytes).expect("read");
@@ -177,7 +177,7 @@ fn both_sides_have_every_promise_and_either_is_enough() {
     let pool = machine.import(&[], true).expect("accepted");
     assert!(names(&pool).is_empty() && pool.state().log_devices.iter().all(|log| log.given_up));
     drop(pool);
-    // What comes back of it is not believed, whichever side it is.
+    // A side that comes back is not believed, whichever it is.
     let pool = machine.import(&[0, 1], false).expect("imported");
     assert_eq!((pool.state().log.replayed, names(&pool).len()), (0, 0));
 }
@@ -272,7 +272,7 @@ fn what_one_side_lost_is_read_from_the_other_and_mended() {
     assert!(groups_on(&machine.logs[0]).len() == 1 && is_used(&pool, "log0"));
     machine.crash(pool);
 
-    // What both lost is lost, and the import says so as it does of a single one.
+    // Groups that both sides lost are lost, and the import says so as for a single device.
     let (machine, pool) = Machine::new(0);
     for name in ["a", "b", "c"] {
         assert!(promise(&pool, name));

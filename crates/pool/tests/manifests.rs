@@ -1,4 +1,4 @@
-//! What was encrypted here is sent raw without its key: by its manifest, and as it goes with the
+//! An encrypted dataset is sent raw without its key, by its manifest: the same stream as with the
 //! key.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn streams_are_the_same_with_the_key_and_without_it() {
     for round in 1..9_u64 {
         disturb(&one.pool, "one/vault", &mut dice);
         if round % 3 == 0 {
-            // What only this one holds is let go between two that are sent.
+            // Blocks of a snapshot between two that are sent are let go.
             one.snapshot("one/vault@between");
             disturb(&one.pool, "one/vault", &mut dice);
         }

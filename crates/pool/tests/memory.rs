@@ -1,4 +1,4 @@
-//! What the caches hold is within what is set, whatever is done, and counted.
+//! Caches stay within their limits under any load, and their sizes are counted.
 
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ fn inodes_that_the_kernel_knows_rest_in_a_file_system_and_in_its_snapshot() {
     made.iter().for_each(|&ino| fs.forget(ino, 1));
     assert_eq!(fs.dataset().counters().files, 1_001, "what had no links is gone with the last lookup");
     assert_eq!(pool.memory().inodes.resting, 0);
-    // What was seen of a snapshot that goes is given back without it.
+    // Inodes of a destroyed snapshot are given back.
     look();
     assert!(pool.memory().inodes.resting > 1_900);
     pool.datasets().destroy_snapshots(&["tank@then".to_owned()], false).expect("it goes");

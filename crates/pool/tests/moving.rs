@@ -299,7 +299,7 @@ fn the_last_copy_is_not_let_go() {
     assert!(matches!(pool.detach("d1"), Err(Error::DeviceNeeded { .. })));
     let open = || -> steadfast_pool::Result<Arc<dyn Device>> { panic!("it is open") };
     pool.online("d0", &open).expect("it comes back");
-    // What it missed it does not have before the resilver ends.
+    // Data that it missed is not there before the resilver ends.
     if pool.detach("d1").is_ok() {
         // (`scan_remaining` counts d1 itself now, which leaves.)
         let scan = pool.state().scan.expect("what brought d0 up to date");
@@ -380,7 +380,7 @@ fn a_group_is_removed_while_the_pool_is_used() {
                 pool.devices().remove_groups(&[expected[0].clone()], false),
                 Err(Error::LastGroup { .. })
             ));
-            // What was removed is blank, and can be added again.
+            // A removed device is blank, and can be added again.
             let alone = GroupHandles {
                 redundancy: Redundancy::None,
                 class: GroupClass::Normal,
@@ -493,8 +493,7 @@ fn evened(pool: &Pool) {
     assert!(least * 2 > most, "{taken:?} {:?}", pool.state().moving);
 }
 
-/// What a verb does to a pool, on which devices it begins, and which are there afterwards if it
-/// comes to its end.
+/// A verb on a pool: the devices at its beginning, and those that are there if it comes to its end.
 struct Case {
     what: &'static str,
     groups: &'static [(Redundancy, &'static [usize])],

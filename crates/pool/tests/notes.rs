@@ -1,5 +1,5 @@
-//! What is noted on snapshots goes along with streams, and comes with its snapshot or not at all:
-//! properties of users, and tags.
+//! Properties of users and tags of snapshots go along with streams, and arrive with their snapshot
+//! or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,8 @@ fn info(host: &Host, name: &str) -> SnapshotInfo {
 
 type Frame = (FrameKind, Vec<u8>);
 
-/// What counts on a snapshot by itself, which of that came with a stream, and all that did.
+/// Properties that count on a snapshot by itself, names of those that came with a stream, and all
+/// received ones.
 type Noted = (Local, Vec<String>, Local);
 
 fn noted(host: &Host, name: &str) -> Noted {
@@ -177,7 +178,7 @@ fn tags_hold_what_is_received_until_they_are_released_here() {
         assert!(tags(&two, &format!("second/free@{name}")).is_empty());
     }
     two.pool.datasets().destroy_with_snapshots("second/free").expect("destroyed");
-    // What is younger and held is in the way of what is forced.
+    // A younger snapshot with a hold prevents a forced receive.
     one.pool.datasets().release(&["one/fs@3".into()], "keep").expect("released");
     one.pool.datasets().destroy_snapshots(&["one/fs@3".into()], false).expect("destroyed");
     one.snapshot("one/fs@4");
@@ -296,7 +297,7 @@ fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
         refused(header, &changed(&|frames| frames[1].1 = foreign.encode()), "a tag that is none");
     }
     two.check();
-    // What is no property of a user here is left out, and told.
+    // A name that is no property of a user here is left out, and reported.
     let names = ["compression", "org:B", "org:ok", "steadfast:x", "used"];
     let foreign = StreamNotes { properties: local(&names.map(|name| (name, "1"))), ..notes };
     let stream = joined_behind(header, &changed(&|frames| frames[1].1 = foreign.encode()));

@@ -12,7 +12,7 @@ use steadfast_posix::FileSystem;
 const SNAPSHOTS: u64 = 60;
 const FILE: &[u8] = b"number";
 
-/// Whoever leaves stops the writer, by a panic too.
+/// Stops the writer when dropped, by a panic too.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -43,7 +43,7 @@ fn write(first: &FileSystem, second: &FileSystem, written: &AtomicU64, stop: &At
     }
 }
 
-/// What a snapshot shows: the number in the file, and the greatest that is a name.
+/// Numbers that a snapshot shows: the one in the file, and the greatest that is a name.
 fn shown(handle: &DatasetHandle, snapshot: &str) -> [u64; 2] {
     let opened = handle.snapshots().open(snapshot).expect("it opens");
     let shown = opened.with(|dataset| {

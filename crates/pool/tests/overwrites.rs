@@ -1,4 +1,4 @@
-//! What small overwrites of large records cost, counted at the device.
+//! Cost of small overwrites of large records, counted at the device.
 
 use std::sync::Arc;
 

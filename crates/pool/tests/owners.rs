@@ -145,7 +145,7 @@ fn sums_are_exact_whatever_is_done_and_after_a_crash() {
         }
         compare(&pool, &fs, &format!("round {round}"));
         if round % 2 == 0 {
-            // What fsync promised is replayed, owners and all.
+            // Changes that fsync promised are replayed, owners and all.
             for ino in 2..20 {
                 let _ = fs.fsync(ino);
             }

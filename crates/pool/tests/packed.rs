@@ -140,7 +140,7 @@ fn what_is_sealed_goes_open_and_compressed_and_raw_is_either() {
         assert_eq!(header(&one.send_as(raw("one/vault@a"))), (false, false, true));
         assert_eq!(header(&one.send_as(raw("one/fs@a"))), (true, true, false));
     }
-    // What came raw and is opened by its key goes as a whole, whatever is asked.
+    // A raw dataset opened by its key goes as plain content, whatever is asked.
     let sealed = one.send_as(SendSpec { snapshot: "one/vault@a".into(), raw: true, ..SendSpec::default() });
     two.receive("second/raw", &sealed).expect("received");
     two.pool.datasets().load_key("second/raw", &[1; 32], false).expect("loaded");
@@ -298,7 +298,7 @@ fn records_that_are_none_change_nothing() {
         let mut bad = good.clone();
         bad[at].1 = payload;
         refused(&bad, header, why);
-        // What is in the frame before it does not matter, nor that good records stand before it.
+        // The frame before it does not matter, nor do good records before it.
         bad[at].1 = [&good[at].1[..], &bad[at].1].concat();
         if why != "empty" {
             refused(&bad, header, why);

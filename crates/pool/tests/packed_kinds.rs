@@ -129,10 +129,10 @@ fn with_volumes(one: &Host, compression: &str) -> Vec<(&'static str, String, Opt
     ]
 }
 
-/// What came last of a dataset is as it is on the sender, in as many bytes.
+/// The last received snapshot of a dataset is as on the sender, in as many bytes.
 fn equal(one: &Host, two: &Host, target: &str, snapshot: &str, when: &str) {
     let name = snapshot.split('@').next().expect("a name");
-    // What it is now is its youngest snapshot, or it is looked at when that has come.
+    // The dataset is compared only with its youngest snapshot; the others when that has arrived.
     let youngest = one.pool.datasets().snapshot_names(name).expect("listed").pop();
     if youngest.as_deref() != snapshot.split('@').nth(1) {
         return;

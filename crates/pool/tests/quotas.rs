@@ -11,7 +11,7 @@ use steadfast_posix::{Errno, Fallocate, FileSystem};
 
 const KIB: u64 = 1 << 10;
 
-/// What an operation on names is promised, and what nodes may take besides content
+/// Bytes promised to an operation on names, and bytes that nodes may take besides content
 /// (`steadfast_dataset`).
 const NODES: u64 = 16 * KIB;
 
@@ -103,7 +103,7 @@ fn whatever_grows_is_refused_at_a_quota_and_whatever_shrinks_works() {
     let other = new_file(&fs, "other").expect("made");
     fill(&fs, ino, 128 * KIB);
     fill(&fs, other, 4 * KIB);
-    // What is left is less than an operation on names takes.
+    // The room left is less than an operation on names takes.
     while fs.mkdir(ME, ROOT, format!("d{}", fs.statfs().files).as_bytes(), 0o755).is_ok() {}
     let refused = |what: &str, result: Result<(), Errno>| assert_eq!(result, Err(Errno::EDQUOT), "{what}");
     refused("write", fs.write(ino, 0, &noise(3, 1 << 20), false).map(drop));
@@ -158,8 +158,8 @@ fn a_reservation_is_there_on_a_full_pool() {
         Err(Error::ReservationTooHigh { .. })
     ));
     let left = pool.datasets().dataset_info("tank/greedy").unwrap().available;
-    // What it holds already is part of what is kept for it; a commit moves the pool's own metadata
-    // by some nodes.
+    // Its content is part of the bytes kept for it; a commit moves the pool's own metadata by some
+    // nodes.
     let kept = 20 * MIB - pool.datasets().dataset_info("tank/kept").unwrap().used;
     assert!(left.abs_diff(free - kept) < MIB / 4, "{left} of {free}");
     let (fs, used_greedy) = mount(&pool, "tank/greedy");

@@ -127,7 +127,7 @@ fn what_breaks_off_goes_on_where_it_was() {
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
 }
 
-/// What an increment of this kind is upon must be of this kind.
+/// The base of a raw increment must be raw, and of an opened one opened.
 #[test]
 fn raw_and_opened_are_not_mixed() {
     let (one, store) = (laptop(), Host::new("store", 128));
@@ -169,7 +169,7 @@ fn raw_and_opened_are_not_mixed() {
         .unwrap_err();
     assert!(matches!(error, Error::Raw { .. }), "{error}");
     store.check();
-    // What is not encrypted goes as it is.
+    // A dataset that is not encrypted goes as it is.
     store.receive("store/again", &raw(&store, "store/open@a", None)).expect("received");
     assert!(!store.pool.datasets().dataset_info("store/again").unwrap().raw);
 }

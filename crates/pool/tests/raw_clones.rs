@@ -92,7 +92,7 @@ fn small_laptop() -> Host {
     one
 }
 
-/// What a raw stream says of blocks: which are gone, and which came.
+/// Blocks of a raw stream: those gone, and those that came.
 fn blocks(stream: &[u8]) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
     let (mut gone, mut came) = (BTreeSet::new(), BTreeSet::new());
     for (kind, payload) in frames(stream) {
@@ -259,7 +259,7 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
     let error = store.receive_as(&upon("store/branch", "store/copy@other"), &beyond).unwrap_err();
     assert!(matches!(error, Error::NoOrigin { .. }), "{error}");
     assert_eq!(store.pool.datasets().names(), ["store", "store/copy"]);
-    // What was sent opened has the same guids: each finds what it is of.
+    // An opened stream has the same guids: each increment finds its base.
     store.receive("store/open", &one.send("one/vault@a", None)).expect("received");
     store.receive("store/branch", &beyond).expect("received");
     store.receive("store/opened", &opened).expect("received");
@@ -476,8 +476,8 @@ fn hostile_streams_of_clones_harm_nothing_but_themselves() {
     store.check();
     assert!(store.live() <= live + (1 << 20), "{} and {live}: all was freed", store.live());
 
-    // What a store cannot know: a key that is none, and a clone that gives up all that its origin
-    // has.
+    // Two frauds that a store cannot see: a wrapped key that is none, and a clone that gives up all
+    // blocks of its origin.
     let mut forged = frames(&stream);
     roots(&mut forged, &|roots| roots.wrapped.sealed[0] ^= 1);
     store.receive("store/keyless", &joined(&forged)).expect("nobody can tell");

@@ -148,7 +148,8 @@ fn half_a_raw_volume_is_gone_on_with() {
     assert!(content(&store, "store/disk") == content(&one, "one/disk"));
 }
 
-/// What a stream says of itself is not sealed: a volume that is said to be none, and the reverse.
+/// The kind of a raw dataset is not sealed in the stream: a volume may claim to be a file system,
+/// and the reverse.
 #[test]
 fn what_is_said_to_be_a_volume_and_is_none_is_told_when_the_key_comes() {
     let (one, store) = (laptop(20), Host::new("store", 128));

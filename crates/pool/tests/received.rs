@@ -1,5 +1,4 @@
-//! What a stream says of properties is kept beside what is set, and comes with its snapshot or not
-//! at all.
+//! Received properties are kept beside local ones, and come with their snapshot or not at all.
 
 use crate::hosts;
 use std::collections::BTreeMap;
@@ -53,7 +52,7 @@ fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
     assert_eq!(below, of("zstd", Source::Inherited("second/copy".into()), None));
     two.pool.datasets().destroy_dataset("second/copy/below").expect("destroyed");
 
-    // What is set counts first, through imports and whatever comes.
+    // A local value counts first, through imports and receives.
     set(&two, "second/copy", "compression", Some("lz4"));
     let two = two.crash();
     assert_eq!(compression(&two), of("lz4", Source::Local, Some("zstd")));
@@ -142,7 +141,7 @@ fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
     two.pool.datasets().revert_property("second/copy/below", "compression").expect("back");
     assert_eq!(at("second/copy/below", "compression"), of("zstd", Source::Received, Some("zstd")));
 
-    // What is set stays, though the stream's is left out.
+    // A local value stays, though the stream's is left out.
     set(&two, "second/copy", "atime", Some("off"));
     one.snapshot("one/top@2");
     let increment = send(&one, "one/top@2", Some("one/top@1"), false);
@@ -277,7 +276,7 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     two.check();
     assert_eq!(below(&two), 0, "all of it came back");
 
-    // What is kept counts, is bounded, and comes back when it is given up.
+    // A kept partial receive counts, is bounded, and is freed when it is given up.
     let kept = ReceiveSpec { keep: true, ..into("second/box/copy") };
     refused(&two, &kept, &first);
     let part = below(&two);
@@ -290,7 +289,7 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     two.check();
     assert_eq!(below(&two), 0);
 
-    // What is reserved for others is theirs.
+    // Room reserved for others is theirs.
     two.pool.datasets().create_dataset("second/kept", BTreeMap::new(), None).expect("made");
     let room = two.pool.datasets().dataset_info("second").expect("there").available;
     set(&two, "second/kept", "reservation", Some(&(room - 2 * MIB).to_string()));
@@ -298,8 +297,8 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     set(&two, "second/kept", "reservation", Some("0"));
 
-    // An increment goes up to what is set here, or is set with it. What comes with it holds its
-    // sender.
+    // An increment goes up to what is set here, or is set with it. A limit that comes with it binds
+    // only its sender.
     set(&two, "second/box", "quota", Some("0"));
     two.receive("second/box/copy", &first).expect("received");
     set(&one, "one/fs", "refquota", Some("30000000"));
@@ -439,7 +438,7 @@ fn what_lies_between_is_made_with_its_pool_left_out_and_goes_if_nothing_comes() 
     assert!(matches!(missing, Err(Error::NoParent { .. })), "{missing:?}");
     let plain = two.receive("second/a/b", &stream);
     assert!(matches!(plain, Err(Error::NoParent { .. })), "{plain:?}");
-    // What is kept needs them.
+    // A kept partial receive needs them.
     two.receive_as(&ReceiveSpec { keep: true, ..below.clone() }, part).expect_err("it breaks off");
     assert_eq!(two.pool.datasets().names(), ["second", "second/a", "second/a/b"]);
     assert_eq!(two.pool.datasets().unfinished(), ["second/a/b/c"]);

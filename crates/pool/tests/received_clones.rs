@@ -55,7 +55,7 @@ fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
         one.snapshot(&name);
         let increment = one.send(&name, Some(&before));
         if round % 2 == 1 {
-            // What was done here is given up first.
+            // Changes made here are given up first.
             disturb(&two.pool, "second/clone", &mut dice);
             two.snapshot(&format!("second/clone@own{round}"));
             disturb(&two.pool, "second/clone", &mut dice);
@@ -206,7 +206,7 @@ fn a_clone_of_what_is_encrypted_is_received_under_its_key() {
         raw: true,
         ..SendSpec::default()
     };
-    // What is sealed goes upon what came sealed (`raw_clones.rs`).
+    // A sealed increment needs a base that came sealed (`raw_clones.rs`).
     let error = two.receive("second/raw", &two.send_as(sealed)).unwrap_err();
     assert!(matches!(error, Error::RawMixed { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What was promoted where a tree comes from is promoted where it arrives.
+//! Clones promoted in a stream's source are promoted in its target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ fn write_all(host: &Host, seed: u64) {
     }
 }
 
-/// What `send -R -I` sends of the top: each behind what it is a clone of.
+/// Stream of `send -R -I` from the top: each dataset behind its origin.
 fn replica(host: &Host, base: Option<&str>, last: &str) -> Vec<u8> {
     let mut left = names_of(host, "one/top");
     let mut specs: Vec<SendSpec> = Vec::new();
@@ -104,7 +104,7 @@ fn spec(force: bool) -> ReceiveSpec {
     ReceiveSpec { target: "second/copy".into(), force, ..ReceiveSpec::default() }
 }
 
-/// What is told of what was not followed.
+/// Receives a stream; the steps that could not be followed.
 fn receive(host: &Host, force: bool, mut stream: &[u8]) -> Vec<String> {
     let mut told = Told::default();
     host.pool.streams().receive(&spec(force), &mut stream, &mut told).expect("received");
@@ -293,7 +293,7 @@ fn whatever_becomes_of_clones_between_two_replications_arrives() {
                 let name = &names[dice.below(names.len() as u64) as usize];
                 let new = format!("n{round}{step}");
                 let base = format!("{name}@{number}");
-                // What cannot be done is left.
+                // A step that is impossible is left out.
                 match dice.below(5) {
                     0 if names.len() < 7 && has(&one, &format!("one/top/{base}")) => clone(&one, &base, &new),
                     0 | 1 => _ = one.pool.datasets().promote(&format!("one/top/{name}")),

@@ -46,7 +46,7 @@ fn snapshot_all(host: &Host, top: &str, snapshot: &str) {
     host.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
 }
 
-/// What `send -R` sends: upon a base, or all.
+/// Stream of `send -R`: upon a base, or all.
 fn replica(host: &Host, top: &str, (base, last): (Option<&str>, &str), left_out: &[&str]) -> Vec<u8> {
     let mut specs = Vec::new();
     for name in names_of(host, top) {
@@ -131,7 +131,7 @@ fn change_all(host: &Host, top: &str, seed: u64) {
 fn names_are_followed_and_with_force_what_is_no_more() {
     for force in [false, true] {
         let (one, two) = hosts();
-        // What there is here beside it, of which the sender knows nothing.
+        // Datasets beside the target, of which the sender knows nothing.
         received(&two, &spec("second/other", false), &replica(&one, "one/top", (None, "1"), &[]));
         let beside = names_of(&two, "second/other");
         if force {
@@ -214,7 +214,7 @@ fn what_is_left_out_or_was_never_sent_stays() {
     let names: Vec<String> =
         ["", "/a", "/a/in", "/b", "/c"].iter().map(|tail| format!("one/top{tail}@2")).collect();
     one.pool.datasets().take_snapshots(&names, &BTreeMap::new()).expect("taken");
-    // What has no snapshot there cannot have come with one; the sender leaves it out.
+    // A dataset without a snapshot there cannot have come with one; the sender leaves it out.
     let stream = replica(&one, "one/top", (Some("1"), "2"), &["one/top/c", "one/top/late"]);
     received(&two, &spec("second/copy", true), &stream);
     let there = names_of(&two, "second/copy");
@@ -279,7 +279,7 @@ fn nothing_is_destroyed_before_all_of_the_stream_was_received() {
         let (done, _) = receive(&two, &spec("second/copy", true), &stream[..cut]);
         done.expect_err("cut");
         assert_eq!(two.pool.datasets().snapshot_names("second/copy/c").expect("it stays"), ["1"]);
-        // What had come stays, and is passed over.
+        // Received snapshots stay, and are passed over.
     }
     let (done, told) = receive(&two, &spec("second/copy", true), &stream);
     done.or_else(|error| match error {

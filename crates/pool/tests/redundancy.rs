@@ -149,8 +149,8 @@ fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
     }
 }
 
-/// What the pool keeps of itself lies on both devices of a mirror, and who reads it asks one of
-/// them: a scrub asks both.
+/// The pool's own metadata lies on both devices of a mirror, and a read asks one of them: a scrub
+/// asks both.
 #[test]
 fn a_scrub_mends_copies_that_nobody_reads() {
     const SNAPSHOTS: usize = 200;
@@ -263,8 +263,7 @@ fn read_by_replacing(redundancy: Redundancy, count: usize, spoil: impl FnOnce(&M
 }
 
 /// Compared within one pool each: how often a pool commits is not given, so two do not hold the
-/// same bytes. What an import and the scans themselves commit is far less than a sixteenth of what
-/// there is.
+/// same bytes. An import and the scans themselves commit far less than a sixteenth of the content.
 #[test]
 fn a_resilver_reads_what_it_needs() {
     const SEGMENT: u64 = 2 << 20;
@@ -359,8 +358,8 @@ fn sweep(pool: &Pool, what: Sweep) {
     panic!("{what:?}: {} bytes left", left());
 }
 
-/// What is free of a group is filled and discarded, beside a device that is away and gets what it
-/// missed afterwards: neither touches a column, nor what a column is going to be.
+/// Free slots of a group are filled and discarded while a device is away, which gets the data that
+/// it missed afterwards. Neither touches a column, nor a future one.
 #[test]
 fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
     const AWAY: usize = 1;
@@ -445,7 +444,7 @@ fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
         let leaves = pool.state().leaves;
         assert!(leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0), "{redundancy:?}");
         pool.export().expect("exported");
-        // What the device that was away holds is needed now.
+        // Columns of the device that was away are needed now.
         let spare = redundancy.spared(count as u32) as usize;
         let here: Vec<usize> =
             (0..count).filter(|&at| at == AWAY || at >= spare + usize::from(spare > AWAY)).collect();

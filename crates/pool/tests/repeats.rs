@@ -40,7 +40,7 @@ fn one() -> Host {
 
 /// Makes a file of what another one is, by reference.
 fn copy(host: &Host, name: &str, from: &[u8], to: &[u8]) {
-    // What is stored is shared.
+    // Stored content is shared.
     host.pool.sync().expect("committed");
     let (fs, _handle) = mount(&host.pool, name);
     let source = fs.lookup(ROOT, from).expect("found");
@@ -187,7 +187,7 @@ fn a_snapshot_repeats_what_one_before_it_in_the_stream_brought_and_no_other() {
             let (from, to) = (format!("one/fs@{name}"), format!("{target}@{name}"));
             assert!(snapshot_tree(&one.pool, &from) == snapshot_tree(&two.pool, &to), "{to}");
         }
-        // What is named may go, and what refers to it stays.
+        // The named snapshot may go, and its references stay.
         two.pool
             .datasets()
             .destroy_snapshots(&[format!("{target}@1"), format!("{target}@2")], false)
@@ -267,7 +267,7 @@ fn what_did_not_come_with_the_stream_cannot_be_named() {
     refused(header, good[at].1[..Repeat::SIZE - 1].to_vec(), "cut");
     refused(header, Vec::new(), "empty");
     two.check();
-    // Whatever is not whole records is copied.
+    // A repeat that is not of whole records is copied.
     let odd = Repeat { offset: 77, from: 1_234_567, length: 700_001, ..first };
     let mut changed = good.clone();
     changed[at].1 = one_of(odd);

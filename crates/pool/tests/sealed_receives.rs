@@ -1,5 +1,5 @@
-//! What comes open and is sealed where it arrives, with a key of its own: all of it or nothing,
-//! whether the key is there afterwards or not.
+//! An open stream is sealed where it arrives, with a key of its own: all of it or nothing, whether
+//! the key is loaded afterwards or not.
 
 use std::collections::BTreeMap;
 

@@ -210,8 +210,7 @@ fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
     pool.export().expect("exported");
 }
 
-/// What is under way on a device ends when that leaves: the sync loop has nothing to look for any
-/// more, and rests.
+/// Work on a device ends when the device leaves: the sync loop has nothing left to do, and rests.
 #[test]
 fn an_initialization_ends_with_its_device() {
     let env = Env::simulated(6);
@@ -232,7 +231,7 @@ fn an_initialization_ends_with_its_device() {
     }
     assert_eq!((pool.state().leaves.len(), pool.move_remaining()), (1, None), "it has left");
     assert_eq!(pool.devices().sweep_remaining(Sweep::Initialize), 0);
-    // What is left to be discarded, and whatever else a removal leaves.
+    // Discards and other work that a removal leaves.
     (0..500).for_each(|_| pool.step());
     let began = env.clock.monotonic_ns();
     (0..10).for_each(|_| pool.step());

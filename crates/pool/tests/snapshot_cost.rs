@@ -1,5 +1,5 @@
-//! What a snapshot costs: as much beside a thousand others as beside ten. Counted in writes, of
-//! which a clock knows nothing.
+//! Cost of a snapshot: the same beside a thousand others as beside ten. Counted in writes, of which
+//! a clock knows nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

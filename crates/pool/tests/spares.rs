@@ -338,7 +338,7 @@ fn a_spare_that_was_sent_back_steps_in_at_the_next_import_and_when_its_device_fa
         settle(&pool);
         assert!(!is_used(&pool), "{redundancy:?}");
         assert_eq!(pool.state().leaves[1].config.state, LeafState::Faulted, "{redundancy:?}");
-        // Whoever sent it back is not overruled before the next import.
+        // A spare that the operator sent back stays away until the next import.
         write(&pool, 2 * FILES..3 * FILES);
         settle(&pool);
         assert!(!is_used(&pool), "{redundancy:?}");

@@ -71,7 +71,7 @@ fn whole(pool: &Pool) {
             pool.sync().expect("the pool goes on");
         }
     };
-    // What was cut off in the middle of a txg is looked at by a resilver first.
+    // Segments of a txg that was cut off in the middle are looked at by a resilver first.
     settle();
     pool.devices().scrub(ScrubCommand::Start).expect("begun");
     settle();

@@ -59,7 +59,7 @@ fn a_snapshot_and_its_increments_arrive_as_they_were() {
         }
         two.check();
     }
-    // What was received can be sent on, over several rounds at once.
+    // A received snapshot can be sent on, over several rounds at once.
     let three = Host::new("third", 256);
     three.receive("third/copy", &two.send("second/copy@3", None)).expect("received");
     three.receive("third/copy", &two.send("second/copy@11", Some("second/copy@3"))).expect("received");
@@ -172,7 +172,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     let error = two.receive(&long, &full).unwrap_err();
     assert!(matches!(error, Error::ReceivedName { .. }), "{error}");
 
-    // What was changed since stays, unless it is given up.
+    // Local changes stay, unless they are given up.
     {
         let (fs, _handle) = mount(&two.pool, "second/copy");
         write_file(&fs, ROOT, b"own", b"changed here");

@@ -59,7 +59,7 @@ fn picture(fs: &FileSystem) -> Picture {
     picture
 }
 
-/// What would be found if the power went now.
+/// State after a loss of power now.
 fn durable(env: &Env, device: &MemoryDevice, dataset: &str) -> Picture {
     let copy = Arc::new(MemoryDevice::from_image("a", device.image()));
     let pool = import(env, vec![handle(&copy)], None).expect("imported");

@@ -25,7 +25,7 @@ fn create(env: &Env, redundancy: Redundancy, devices: &[Arc<MemoryDevice>]) -> R
     Pool::create(env, CreateSpec { groups: vec![group], ..spec(Vec::new(), None) })
 }
 
-/// What devices hold of an exported pool with files.
+/// Content of the devices of an exported pool with files.
 fn images(env: &Env, redundancy: Redundancy, count: usize) -> Vec<Image> {
     let devices = devices(count);
     let pool = create(env, redundancy, &devices).expect("a pool");

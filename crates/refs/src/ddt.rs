@@ -27,8 +27,8 @@
 //! [ddt.4] Sums are those of the rows as of the same commit.
 //!      `inspect check`
 //! [ddt.5] The index may lack rows (it is bounded, and filled in the background after an import)
-//!      and is never believed: what it names is looked up and compared with the whole digest. What
-//!      it lacks is stored again; nothing is ever wrong by it.
+//!      and is never believed: the row of an entry is looked up and compared with the whole digest.
+//!      Content that it lacks is stored again; a gap in it costs room and nothing else.
 //!
 //! ## Why by address
 //! A table keyed by digest is touched in a place of its own by each block that is written or freed,

@@ -45,8 +45,9 @@ pub struct Deadlist {
 
 #[derive(Default)]
 struct State {
-    /// Txgs of the snapshots of the dataset's chain, ascending. What is gone of those up to the
-    /// base may stay listed: a gap that is named by a snapshot that is gone is as good as any.
+    /// Txgs of the snapshots of the dataset's chain, ascending. Destroyed snapshots up to the
+    /// base may stay listed: the name of a gap stays as good as any, whether its snapshot exists or
+    /// not.
     snapshots: Vec<Txg>,
     /// Its origin, or 0.
     base: Txg,

@@ -118,8 +118,8 @@ pub struct Received {
 
 /// Accompanies a receive.
 ///
-/// Also reports the steps that follow the stream's tree (`receive_tree.rs`). All of these have
-/// defaults.
+/// Also reports the steps that follow the stream's tree (`receive_tree.rs`). Their methods
+/// have defaults.
 pub trait ReceiveWatch {
     /// A dataset is about to take over the received content: nobody may use it. Runs before the
     /// moment, once for each snapshot.

@@ -7,7 +7,7 @@ use steadfast_device::{Character, Device, Result, SegmentPlace};
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 
-/// What reached a device: bytes written, of all kinds, and reads of segments.
+/// Counts at a device: bytes written, of all kinds, and reads of segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub written_bytes: u64,
@@ -16,7 +16,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What came since `before`.
+    /// Counts since `before`.
     pub fn since(self, before: Counts) -> Counts {
         Counts {
             written_bytes: self.written_bytes - before.written_bytes,

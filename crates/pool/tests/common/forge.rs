@@ -75,7 +75,7 @@ impl Forger {
         let devices = devices_of(&self.images);
         let (changes, _) = bytes.as_chunks::<8>();
         for change in changes.iter().take(64) {
-            // What was changed before may have left nothing to change in this way.
+            // An earlier change may have left nothing to change in this way.
             let _ = apply(&devices, *change);
         }
         attempt(&devices)
@@ -159,7 +159,7 @@ fn block(devices: &[Arc<MemoryDevice>], pointer: &BlockPointer, at: u64, what: u
             LabelConfig::decode(&device.read_label(0).ok()?, steadfast_crypto::hash).ok()?.slot_size;
         for slot in 0..medium::slot_count(64 * MIB, slot_size) {
             let place = SegmentPlace { segment: copy.segment, slot, slot_size };
-            // Whoever forges has no table of segments at hand, but knows the hash.
+            // A forger has no table of segments, but knows the hash.
             let read = device.read_segment(place, copy.offset, &mut bytes);
             if read.is_err() || steadfast_crypto::hash(&bytes) != pointer.hash {
                 continue;

@@ -43,7 +43,7 @@ struct Whole {
     frames: Frames,
 }
 
-/// What a pool made of a stream.
+/// Result of receiving a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
     /// Nothing: it is what it was.
@@ -58,7 +58,7 @@ pub enum Answer {
 pub struct Forger {
     image: Image,
     streams: Vec<Whole>,
-    /// What is there before: file systems, snapshots, and content of what is in the clear.
+    /// State before: file systems, snapshots, and the content of those in the clear.
     before: (Vec<String>, Vec<String>, Tree),
 }
 
@@ -79,7 +79,7 @@ fn fill(host: &Host, name: &str) {
         fs.symlink(ME, ROOT, b"link", b"folder/file 7").expect("made");
         fs.link(sparse, folder, b"second name").expect("linked");
     }
-    // What is stored is copied by reference, and named again in a stream.
+    // Stored content is copied by reference, and named again in a stream.
     host.pool.sync().expect("committed");
     let (fs, _handle) = mount(&host.pool, name);
     let source = fs.lookup(ROOT, b"soft").expect("found");
@@ -163,8 +163,8 @@ impl Forger {
     }
 
     /// Makes the changes that `bytes` stand for (which stream, whether its ends count the frames
-    /// there are, and eight bytes each), and has a pool receive what came of it. What it made of it
-    /// is looked at, changed and destroyed. In any case the pool is whole afterwards.
+    /// there are, and eight bytes each), and has a pool receive what came of it. The received file
+    /// system is read, changed and destroyed. In any case the pool is whole afterwards.
     pub fn attempt(&self, bytes: &[u8]) -> Answer {
         let [stream, counts, changes @ ..] = bytes else { return Answer::Refused };
         let whole = &self.streams[usize::from(*stream) % self.streams.len()];
@@ -275,8 +275,8 @@ fn count(frames: &mut Frames) {
     }
 }
 
-/// Looks at what a file system shows, and changes some of it. Whatever a stranger made of it, there
-/// are answers, good or bad.
+/// Looks at what a file system shows, and changes some of it. A forged one may answer with errors,
+/// but must answer.
 fn look(pool: &Pool, name: &str) {
     let Ok(opened) = pool.datasets().open_dataset(name) else { return };
     let Ok(fs) = FileSystem::new(Arc::clone(opened.dataset()), common::options()) else { return };

@@ -40,8 +40,8 @@ pub fn names(pool: &Pool) -> Vec<String> {
     names
 }
 
-/// What the offline check finds on these devices, torn uberblocks left out: whoever cuts the power
-/// leaves them.
+/// Findings of the offline check on these devices, without torn uberblocks: a power cut leaves
+/// them.
 pub fn findings(devices: &[Arc<MemoryDevice>]) -> Vec<Finding> {
     let leaf = |device: &Arc<MemoryDevice>| {
         let copy = Arc::new(MemoryDevice::from_image("copy", device.image()));

@@ -122,7 +122,7 @@ pub fn inspect_devices(env: &Env, devices: &[Arc<MemoryDevice>], secret: Option<
     let leaves: Vec<Leaf> = devices.iter().map(copy).collect();
     let request = Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), anchor: None, env };
     let mut told = Vec::new();
-    // What a crash tore stays so until its slot of the ring is used again.
+    // An uberblock that a crash tore stays so until its slot of the ring is used again.
     let summary = steadfast_inspect::check(&request, &mut |finding| {
         if !matches!(finding, Finding::UberblockTorn { .. }) {
             told.push(finding.record().to_string());
@@ -322,8 +322,8 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// What a receive that was cut at one of its writes or flushes left behind, and whether it was said
-/// to be done.
+/// Devices after a receive that was cut at one of its writes or flushes, and whether it had
+/// returned.
 pub fn cut_with(
     image: &Image,
     stream: &[u8],
