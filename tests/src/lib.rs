@@ -21,11 +21,11 @@ const LOOKS_LAST: Duration = Duration::from_secs(600);
 
 /// Starts a process, one at a time.
 ///
-/// Between its birth and the start of its own program a child has copies of all our descriptors.
-/// What one test has opened and closed on its mount would still be open in a child that another
-/// test is starting, and an export would be refused because the mount is busy. Every test starts
-/// the command that unmounts after it has closed its files, so it is enough that no other start is
-/// under way then.
+/// Between its birth and the start of its own program a child has copies of all our descriptors. A
+/// file that one test has opened and closed on its mount would still be open in a child that
+/// another test is starting, and an export would be refused because the mount is busy. Every test
+/// starts the command that unmounts after it has closed its files, so it is enough that no other
+/// start is under way then.
 ///
 /// # Errors
 /// Of the system.
@@ -94,7 +94,7 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// What a command printed, and how it ended.
+/// Output of a command, and how it ended.
 #[derive(Debug)]
 pub struct Ran {
     /// Words of the command.
@@ -251,7 +251,7 @@ impl Host {
         ))
     }
 
-    /// What a command prints once that is as wished: the daemon does some things by itself.
+    /// Output of a command, once it is as wished: the daemon does some things by itself.
     #[track_caller]
     pub fn until(&self, line: &str, is_so: impl Fn(&str) -> bool) -> String {
         until(|| {

@@ -171,7 +171,7 @@ fn of_two_daemons_on_one_pool_exactly_one_wins_and_the_other_says_why() {
     other.shell("cat t/winner; zpool status -x; zpool export tank").ok().says("winner");
     other.run(&format!("pool import -d {here}/copy.img tank")).ok();
     other.shell("cat t/winner").ok().says("winner");
-    // What the loser has is an earlier copy now.
+    // The loser's devices are an earlier copy now.
     refused(host.shell(&format!("{IMPORT} tank")), "ANCHOR-ROLLBACK");
     other.shell("zpool export tank").ok();
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells as it happens, and what it does by itself.
+//! Events as the daemon tells them, and jobs that it does by itself.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ impl Going {
         fs::read_to_string(&self.printed).expect("readable")
     }
 
-    /// What it has printed once that holds a word.
+    /// Output so far, once it holds a word.
     #[track_caller]
     fn until(&mut self, word: &str) -> String {
         let printed = &self.printed;
@@ -53,7 +53,7 @@ fn events_are_told_as_they_come_to_who_follows_them() {
     let told = all.until("pool_create");
     assert!(!told.contains("initialize"), "{told}");
     json.until("pool_create");
-    // What comes now is later than what was told.
+    // Events from now on are later than those told before.
     host.shell("zpool initialize -w tank").ok();
     let told = all.until("initialize_finish");
     for word in ["pool_create", "initialize_start", "initialize_finish"] {
@@ -108,7 +108,7 @@ fn a_policy_is_carried_out_by_the_daemon() {
     assert!(!told.contains("2020-01-01_01") && !told.contains("2020-01-01_02"), "the oldest went: {told}");
     assert!(told.lines().any(|line| line == "mine"), "{told}");
     assert_eq!(told.lines().filter(|line| line.starts_with("auto-daily")).count(), 1, "{told}");
-    // What is above has its own; what said no has what it had.
+    // The parent has snapshots of its own; a dataset that said no has those that it had.
     let above = names("tank", &|told| told.contains("auto-hourly") && told.contains("auto-daily"));
     assert!(!above.contains("mine"), "{above}");
     let apart = host.shell("zfs list -H -t snapshot -o name tank/b").ok().out;

@@ -52,7 +52,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
     assert!(number(&host, "used", "tank/test") <= 64 << 10, "{}", value(&host, "used", "tank/test"));
     assert!(number(&host, "written", "tank/test") <= 64 << 10);
 
-    // What one changes the other does not see.
+    // Neither of the two sees the other's changes.
     fs::write(test.join("page"), "clone's").expect("written");
     fs::write(test.join("own"), noise(1, 300_000)).expect("written");
     fs::remove_file(test.join("big")).expect("removed");
@@ -68,7 +68,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
     );
     sound(&host, "");
 
-    // Who has clones stays, unless they go too.
+    // A snapshot with clones stays, unless they go too.
     host.shell("zfs destroy tank/web@v1").fails(1).says("SNAP-CLONES").says("tank/test");
     host.shell("zfs destroy -n tank/web@v1").fails(1).says("SNAP-CLONES");
     host.shell("zfs destroy -r tank/web").fails(1).says("SNAP-CLONES");
@@ -143,7 +143,7 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     host.shell("zfs rename tank/c tank/d && zfs rename tank/d tank/safe/d").fails(1).says("FS-PLACE");
     host.shell("zfs rename tank/d tank/c").ok();
 
-    // Who uses a clone uses the key.
+    // A clone in use uses the key.
     host.shell("zfs unmount tank/vault/in && zfs unmount tank/vault/c && zfs unmount tank/vault").ok();
     host.shell("zfs unload-key tank/vault").fails(1).says("KEY-BUSY");
     host.shell("zfs unmount tank/c && zfs unload-key tank/vault").ok();
@@ -188,7 +188,7 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     host.shell("zfs load-key tank/vault/c && zfs destroy -r tank/vault").ok();
     host.shell("zpool wait -t free tank").ok();
     assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(1, 200_000));
-    // Who lies elsewhere and takes its key from a root keeps the root.
+    // A dataset elsewhere that takes its key from a root keeps the root.
     host.shell("zfs create tank/c/in && zfs snapshot tank/c/in@a && zfs clone tank/c/in@a tank/out").ok();
     host.shell("zfs promote tank/out").ok();
     host.shell("zfs destroy -r tank/c").fails(1).says("KEY-SHARED").says("tank/out");

@@ -200,8 +200,8 @@ fn mount_changes_a_mount_through_the_helper_that_the_kernels_type_names() {
         "touch t/home/yes; {accessed} >/dev/null; test $(stat -c %X t/home/file) -gt 1000000000"
     ))
     .ok();
-    // What mount(8) passes on of the kernel's list changes nothing: reading still moves times each
-    // time.
+    // Options that mount(8) passes on from the kernel's list change nothing: reading still moves
+    // times each time.
     host.shell(&format!(
         "{old}; touch -m -d @900 t/home/file; {accessed} >/dev/null; touch -a -d '1 hour ago' t/home/file"
     ))
@@ -241,7 +241,7 @@ fn a_service_manager_is_told_when_the_pools_are_there() {
     host.run("inspect label {}/tank.img").ok().says("exported");
 }
 
-/// What bash would offer after `line`.
+/// Completions that bash offers after `line`.
 fn offered(host: &Host, script: &Path, line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();

@@ -50,8 +50,8 @@ for job in jobs:
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
 "#;
 
-/// What may fail at full, fails with "no space" and changes nothing; what gives room back goes
-/// well.
+/// Calls that may fail at full fail with "no space" and change nothing; calls that give room back
+/// succeed.
 const AT_FULL: &str = r#"
 import errno, os, sys
 at = sys.argv[1]
@@ -124,7 +124,7 @@ fn a_pool_filled_by_many_writers_goes_on() {
         );
     }
     host.shell("rm -r t/*; zpool sync").ok();
-    // What was cut is freed commit by commit.
+    // Cut ranges are freed commit by commit.
     host.shell("for try in $(seq 100); do zpool sync; test $(df --output=used -B1M t | tail -1) -lt 4 && exit 0; sleep 0.1; done; df t; exit 1").ok();
     // The intent log has got its segments meanwhile.
     let (size_at_end, _, available) = df();

@@ -98,7 +98,7 @@ fn a_device_that_goes_and_comes_back_is_resilvered() {
     host.shell("zpool online tank $PWD/d4.img && zpool wait -t resilver tank").ok();
     assert_eq!(status(&host, "d4.img")[1], "ONLINE");
     host.shell("zpool status tank").ok().says("resilvered").says("with 0B unrecoverable");
-    // What it missed is there: another one can be taken away.
+    // Data that it missed is there: another device can be taken away.
     host.shell("zpool offline tank $PWD/d1.img").ok();
     reimport(&host);
     check(&host, FILES + 10);
@@ -139,7 +139,7 @@ fn errors_are_told_by_kind_and_device() {
         "zpool inject tank $PWD/d3.img flip bits=300 seed=5 offset=512k length=8M && zpool scrub -w tank",
     )
     .ok();
-    // What is read now is not in memory.
+    // Reads from now on do not come from memory.
     host.shell("zfs unmount tank; zfs mount tank; zpool inject tank $PWD/d1.img eio on=read nth=3").ok();
     host.shell("zpool scrub -w tank; zpool inject -c tank").ok();
     let told = host.shell("zpool status -v -p tank").ok().says("with 0B unrecoverable").out;
@@ -251,7 +251,7 @@ fn faults_that_make_no_sense_change_nothing() {
     host.shell("zpool inject tank $PWD/d1.img slow").fails(1).says("latency= or rate=");
     host.shell("zpool inject tank $PWD/d9.img gone").fails(1).says("VDEV-MISSING");
     host.shell("zpool inject nowhere").fails(1).says("POOL-ABSENT");
-    // What lies under the path now is not the pool's device, and is left alone.
+    // The file under the path is not the pool's device now, and is left alone.
     host.shell("mv d1.img away.img && truncate -s 96M d1.img").ok();
     host.shell("zpool inject tank $PWD/d1.img zero").fails(1);
     host.shell("mv away.img d1.img").ok();

@@ -1,5 +1,5 @@
-//! The daemon is killed again and again while programs write to a real mount. What an `fsync`
-//! promised is there each time, whole, and nothing else is.
+//! The daemon is killed again and again while programs write to a real mount. Each time everything
+//! that an `fsync` promised is there, whole, and nothing else.
 //!
 //! Moments and contents follow from a seed; what the kernel and the daemon do between does not, so
 //! a failure is told with what was promised and what was found. `STEADFAST_KILLS=300` kills more
@@ -67,7 +67,7 @@ struct Known {
     tried: u64,
 }
 
-/// What is known of files (by writer and name) and of blocks (by writer and number).
+/// Known state of files (by writer and name) and of blocks (by writer and number).
 #[derive(Default)]
 struct Book {
     files: BTreeMap<(u64, u64), Known>,

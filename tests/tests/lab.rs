@@ -35,8 +35,8 @@ fn compression_is_measured_beside_the_source_reports_and_cleaned_up() {
     let html = fs::read_to_string(host.at("out/report.html")).unwrap();
     assert!(json.contains("\"schema\": \"steadfast-lab-report\""));
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("9.037 ms") && !html.contains("http://"));
-    // What it is all about: data that compresses 2.5 to 1 takes less than half of the space, and
-    // not less than a third.
+    // The point of it: data that compresses 2.5 to 1 takes less than half of the space, and not
+    // less than a third.
     let used = json.split("\"key\": \"used\"").nth(1).unwrap();
     let value = |arm: &str| -> f64 {
         let at = used.split(&format!("\"{arm}\": [")).nth(1).unwrap();
@@ -199,7 +199,7 @@ impl Figures {
         !self.list("arms").iter().any(|known| known["key"] == arm && known["missing"].is_null())
     }
 
-    /// What a row has of an arm: as many figures as it should.
+    /// Figures of an arm in a row: as many as there should be.
     #[track_caller]
     fn values(&self, row: &str, arm: &str, count: usize) -> Vec<f64> {
         let known = self.list("rows").iter().find(|known| known["key"] == row);
@@ -255,8 +255,8 @@ fn no_direct(host: &Host) -> Option<String> {
         .then(|| format!("no direct transfers in {}: {}", host.path().display(), tried.err.trim()))
 }
 
-/// Why an experiment on devices cannot be run here; none if it can. Whoever is not root is refused
-/// in a sentence.
+/// Why an experiment on devices cannot be run here; none if it can. A user other than root is
+/// refused in a sentence.
 fn no_devices(host: &Host, line: &str) -> Option<String> {
     if let Some(why) = no_fuse() {
         return Some(why);
@@ -334,7 +334,7 @@ fn recovery_of(test: &str, arm: &str, (width, parity): (f64, f64)) -> Option<(Ho
             let at: usize = if bytes == "read" { 1 } else { 2 };
             assert!(last[at].as_f64().unwrap() <= moved, "{course}");
         }
-        // What is built anew is a column of what was written, and not all of a device.
+        // A resilver rebuilds a column of the written data, and not all of a device.
         let share = course("resilver", fill)["written"].as_f64().unwrap() / f64::from(64 << 20);
         assert!(share > 0.1 && share < 1.2, "{share} of a device at {fill} %");
         of(&format!("scrubbed{fill}"));
@@ -513,7 +513,7 @@ fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
         assert!((16.7..18.0).contains(&of("bytes")), "{} MB of 16.8", of("bytes"));
         assert!((0.26..0.40).contains(&of("part_bytes")), "{} MB of 0.262", of("part_bytes"));
     }
-    // What was written is kept, and little else.
+    // The written data is kept, and little else.
     let kept = report.positive("unique10", "steadfast");
     assert!((0.9..4.0).contains(&kept), "{kept} of what was written");
     let ours = |row: &str| report.positive(row, "steadfast");
@@ -561,8 +561,8 @@ fn dedup_is_measured_beside_btrfs_and_xfs_and_cleaned_up() {
     for (row, arm) in [("room2", "dedup"), ("room3", "steadfast")] {
         report.judged(row, arm, report.value(row, arm));
     }
-    // What it is all about: what is there already takes no room again, and half of what is there
-    // twice.
+    // The point of it: content that is there already takes no room again, and content that is
+    // there twice takes half.
     assert!(report.value("room2", "dedup") < 0.1 && report.value("room2", "steadfast") > 0.5, "{}", ran.out);
     assert!(report.value("room3", "steadfast") < 0.1, "{}", ran.out);
     let (once, twice) = (report.positive("ratio1", "dedup"), report.positive("ratio2", "dedup"));

@@ -36,7 +36,7 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     fs::write(top.join("letter"), "third").expect("written");
     assert_eq!(fs::read(top.join(".zfs/snapshot/a/big")).expect("read"), noise(1, 1 << 20));
 
-    // Who reads one below .zfs uses the key.
+    // A reader below .zfs uses the key.
     let open = fs::File::open(top.join(".zfs/snapshot/a/big")).expect("opened");
     host.shell("zfs unmount tank/vault").fails(1).says("FS-BUSY");
     drop(open);
@@ -61,7 +61,7 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     let status = host.shell("zpool status tank").ok();
     status.says("not scanned, key not loaded: tank/vault, tank/vault/in").says("No known data errors");
 
-    // What one alone held comes back, all of it, without the key.
+    // Space that only the destroyed snapshot held comes back, all of it, without the key.
     let kept = number(&host, "usedbysnapshots", "tank/vault");
     let would = host.shell("zfs destroy -nvp tank/vault@a").ok().out;
     let promised: u64 =
@@ -71,7 +71,7 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     assert_eq!(kept - number(&host, "usedbysnapshots", "tank/vault"), promised);
     sound(&host);
 
-    // What is left is whole.
+    // The remaining snapshots are whole.
     host.shell("zfs load-key tank/vault && zfs mount tank/vault && zfs mount tank/vault/in").ok();
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "third");
     assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");

@@ -76,7 +76,7 @@ fn a_log_device_comes_shows_itself_and_goes() {
     host.shell("zpool list -v tank").ok().says("logs").says("slog.img");
     host.shell("zpool iostat -v tank").ok().says("logs").says("slog.img");
     host.shell("zpool get -H -o value feature@log_device tank").ok().says("active");
-    // What it does not take.
+    // Devices that it does not take.
     refused(host.shell("zpool add tank log $PWD/slog.img"), "VDEV-IN-USE");
     refused(host.shell("zpool add tank log mirror $PWD/a.img $PWD/b.img"), "VDEV-MISSING");
     refused(host.shell("zpool add tank log raidz $PWD/a.img $PWD/b.img"), "VDEV-LOG")

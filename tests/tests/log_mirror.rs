@@ -109,7 +109,7 @@ fn either_side_is_enough_for_an_import() {
     host.shell("mv a.img away.img; zpool status tank").ok().says("DEGRADED").says("UNAVAIL").says("replayed");
     let told = host.shell("cat t/one; zpool status tank").ok().says("one").says("LOG-FAILED");
     told.says("continues without it").says("zpool detach tank");
-    // What is promised now is on the other one alone. The first is not believed any more.
+    // Promises from now on are on the other device alone. The first is not believed any more.
     let mut wrote = false;
     for _ in 0..50 {
         promise(&host, "two");
@@ -177,7 +177,7 @@ fn what_one_side_lost_is_mended_from_the_other() {
 fn log_devices_change_in_use() {
     let Some(host) = with_mirror("verbs of log mirrors") else { return };
     promise(&host, "first");
-    // What cannot be.
+    // Refused changes.
     refused(host.shell("zpool remove tank $PWD/a.img"), "VDEV-MEMBER").says("mirror-0");
     refused(host.shell("zpool attach tank $PWD/a.img $PWD/b.img"), "VDEV-TWICE");
     refused(host.shell("zpool attach tank $PWD/a.img $PWD/tank.img"), "VDEV-TWICE");

@@ -10,7 +10,7 @@ use std::path::Path;
 use steadfast_tests::{Host, is_root, no_fuse, skip};
 
 const MIB: u64 = 1 << 20;
-/// What is set, in MiB.
+/// Limits set, in MiB.
 const NODES: u64 = 64;
 const BLOCKS: u64 = 128;
 const CHANGES: u64 = 64;

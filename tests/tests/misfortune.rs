@@ -1,4 +1,4 @@
-//! What happens to machines: disks that fill up or vanish, processes that are stopped or killed,
+//! Misfortunes of machines: disks that fill up or vanish, processes that are stopped or killed,
 //! limits that are too small, names that are no text. Each ends in a clear sentence, with nothing
 //! lost that was committed, and no hang.
 
@@ -97,8 +97,7 @@ fn an_image_that_is_cut_short_while_in_use_gives_errors_and_no_other_bytes() {
     drop(file);
     assert!(good > 0 && bad > 0, "{good} pieces read, {bad} did not");
     host.shell("zpool status -v tank").ok().says("t/large");
-    // Whatever the pool does of it, it answers; and what is left of the image is refused or
-    // imported.
+    // The pool answers, whatever it does; and the damaged image is refused or imported.
     let ran = host.shell("echo more > t/more; zpool sync");
     assert!(ran.status == 0 || ran.err.contains("Input/output error") || ran.err.contains("POOL-SUSPENDED"));
     host.shell("zpool export -f tank").ok();
@@ -213,7 +212,7 @@ fn a_daemon_short_of_descriptors_says_so_and_goes_on() {
     for limit in [5, 8, 11, 13, 14, 16, 20, 40] {
         let pool = format!("p{limit}");
         host.image(&format!("{pool}.img"), 64 * MIB);
-        // What whoever runs the tests has left open would count, too.
+        // Descriptors that the test runner left open would count, too.
         let alone = "for fd in $(ls /proc/$$/fd); do if [ $fd -gt 2 ]; then eval \"exec $fd>&-\"; fi; done";
         let create = format!("zpool create -m $PWD/{pool} {pool} $PWD/{pool}.img");
         let ran = host.shell(&format!("{alone}; ulimit -n {limit}; {create}"));

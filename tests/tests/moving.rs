@@ -48,7 +48,7 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
     assert!(!told.out.contains("expand_stats"), "one is told, the last: {}", told.out);
     assert!(!status.out.contains("d1.img") && !status.out.contains("d2.img"), "{}", status.out);
     check(&host, 60);
-    // What left is blank and comes again, as a single device; it is replaced, and removed.
+    // A device that left is blank and comes again, as a single device; it is replaced, and removed.
     host.shell("zpool add -f tank $PWD/d1.img").ok();
     host.shell("zpool rebalance -w tank").ok();
     host.shell("zpool replace -w tank $PWD/d1.img $PWD/d7.img").ok();

@@ -1,4 +1,4 @@
-//! What lies beside the program in a package, read by those it is for: shells, the service manager,
+//! Files beside the program in a package, read by their readers: shells, the service manager,
 //! man(1).
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use steadfast_tests::{Host, is_root, no_fuse, skip};
 /// Cases that may fail, each with its reason. A case that stands here and passes is an error too.
 const EXPECTED_FAILURES: &[(&str, &str)] = &[];
 
-/// What the names of cases have in common that mount read-only and back.
+/// Common part of the names of cases that mount read-only and back.
 const REMOUNTING: &str = "erofs";
 
 /// Fewest cases that must have passed, so that a suite that skips everything does not count.

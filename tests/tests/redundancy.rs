@@ -120,7 +120,7 @@ fn device_lists_that_make_no_sense_are_refused() {
     host.shell("zpool add tank mirror $PWD/d3.img $PWD/d4.img").ok();
     host.shell("zpool status tank").ok().says("mirror-0").says("mirror-1");
     host.shell("zpool export tank").ok();
-    // What could be imported is shown with its groups.
+    // Pools that can be imported are shown with their groups.
     let shown = host.shell("rm d4.img; zpool import -d $PWD").ok().out;
     let states: Vec<(&str, &str)> = shown
         .lines()

@@ -1,5 +1,5 @@
-//! What `zpool` refuses of devices: each in one sentence with advice, and with nothing changed, on
-//! the pool or on the devices named.
+//! Refusals of `zpool` about devices: each in one sentence with advice, and with nothing changed on
+//! the pool or on the named devices.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ fn refused(ran: Ran, code: &str) {
     }
 }
 
-/// What there is of a pool and of devices that do not belong to it.
+/// State of a pool, and of devices that do not belong to it.
 struct Scene {
     host: Host,
     strangers: Vec<PathBuf>,
@@ -138,7 +138,7 @@ fn devices_that_cannot_be_taken_are_refused() {
         ("zpool add tank raidz1 $PWD/d8.img $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
         ("zpool add rz mirror $PWD/d8.img $PWD/d9.img", "VDEV-MISMATCH"),
         ("zpool create new $PWD/d8.img mirror $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
-        // What the intent log cannot lie on.
+        // Devices that the intent log cannot lie on.
         (
             "zpool create new mirror $PWD/d8.img $PWD/d9.img log mirror $PWD/less.img $PWD/nothing.img",
             "VDEV-MISSING",

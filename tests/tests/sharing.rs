@@ -143,7 +143,7 @@ fn equal_content_is_stored_once_where_it_is_asked_for() {
     host.shell("zpool export tank; zpool import -d $PWD tank; zfs load-key -r tank; zfs mount -a; zpool prefetch -t ddt tank").ok();
     let status = host.shell("zpool status -D tank").ok().says("DDT entries").out;
     assert!(!status.contains("being read"), "{status}");
-    // What was there before the import is found again.
+    // Content from before the import is found again.
     fs::write(host.at("t/a/3"), &content).expect("written");
     host.shell("zpool sync tank").ok();
     let grown = (number(&host, "allocated") - before) >> 20;

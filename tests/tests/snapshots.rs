@@ -132,7 +132,7 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
 
     host.shell("zfs rollback tank/home@a").fails(1).says("SNAP-YOUNGER").says("tank/home@b");
     host.shell("zfs rollback tank/home@none").fails(1).says("SNAP-ABSENT");
-    // Who has a file open is not robbed of it.
+    // An open file is not taken from its program.
     let open = fs::File::open(top.join("letter")).expect("open");
     host.shell("zfs rollback tank/home@b").fails(1).says("FS-BUSY");
     drop(open);
@@ -202,7 +202,7 @@ fn properties_of_users_are_set_on_snapshots() {
     host.shell("zfs get -Ho value,source org:y tank/a@1").ok().says("two\tlocal");
     host.shell("zpool history -i tank").ok().says("set tank/a@1 org:x=one").says("inherit tank/a@2 org:x");
 
-    // What is not a user's is not a snapshot's to have.
+    // A snapshot takes properties of users only.
     host.shell("zfs set compression=lz4 tank/a@1").fails(1).says("PROP-READONLY");
     host.shell("zfs inherit compression tank/a@1").fails(1).says("PROP-READONLY");
     host.shell("zfs set org:x=1 tank/a@none").fails(1).says("SNAP-ABSENT");

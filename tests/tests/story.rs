@@ -122,7 +122,8 @@ fn the_story_of_a_laptop_and_a_store_that_has_no_key_can_be_typed() {
         .collect();
     for image in ["s1.img", "s2.img"] {
         let image = host.at(image);
-        // What is looked for is found where it is: the store's own name, and its half of a mirror.
+        // The search does find strings that are there: the store's own name, and its half of a
+        // mirror.
         assert!(holds(&image, b"s1.img"));
         for secret in [&key[..], hex.as_bytes(), b"nobody else", b"receive.rs", b"//! # ", b"//! Receiving"] {
             assert!(!holds(&image, secret), "{}", String::from_utf8_lossy(secret));

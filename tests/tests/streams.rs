@@ -20,7 +20,7 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     host.shell("head -c 5000000 /dev/urandom > t/home/noise && truncate -s 40M t/home/sparse").ok();
     host.shell("zfs snapshot tank/home@a").ok();
 
-    // What would go is told first.
+    // A dry run tells first.
     host.shell("zfs send -n -v tank/home@a").ok().says("full send of tank/home@a estimated size is");
     let planned = host.shell("zfs send -nP tank/home@a").ok().out;
     assert!(planned.starts_with("full\ttank/home@a\t"), "{planned}");
@@ -53,7 +53,7 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     host.shell("diff -r t/home s/home && diff -r t/home/.zfs/snapshot/c s/home/.zfs/snapshot/c").ok();
     host.shell("zfs list -Ho name -t snapshot safe/home | wc -l").ok().says("4");
 
-    // What cannot be is refused with a way out, and changes nothing.
+    // Impossible requests are refused with a way out, and change nothing.
     host.shell("zfs receive safe/home < home.stream").fails(1).says("STREAM-EXISTS");
     host.shell("zfs receive safe/no/home < home.stream")
         .fails(1)
@@ -275,7 +275,7 @@ fn what_comes_open_is_sealed_with_a_key_of_its_own() {
         .ok()
         .says("unavailable");
     host.shell("zfs load-key safe/p && zfs mount -a && cat s/p/f").ok().says("open\nmore\n");
-    // What cannot be is refused, and nothing is made.
+    // Impossible requests are refused, and nothing is created.
     let refused = |line: &str, why: &str| {
         host.shell(line).fails(1).says(why).says("KEY-RULES");
         host.shell("zfs list safe/x").fails(1);
@@ -334,7 +334,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     let plain = number("zfs send tank/home@a | wc -c");
     let packed = number("zfs send -c tank/home@a | wc -c");
     assert!(packed < plain / 2, "{packed} of {plain}");
-    // What is told is what goes.
+    // The estimate is near the real size.
     let told = number("zfs send -c -nP tank/home@a | sed -n 's/^size\\t//p'");
     assert!(told > packed * 9 / 10 && told < packed * 11 / 10, "{told} for {packed}");
     host.shell("zfs send --compressed tank/home@a | zfs receive -v safe/home")
@@ -357,7 +357,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
         "zfs send -cp -i b tank/home@c | zfs receive safe/home && diff -r t/home s/home --exclude sub",
     )
     .ok();
-    // What breaks off goes on as it was.
+    // A receive that broke off goes on as it was.
     host.shell("zfs send -c tank/home@a | head -c 2500000 | zfs receive -s safe/part")
         .fails(1)
         .says("receive_resume_token");
@@ -415,7 +415,7 @@ fn what_is_noted_on_snapshots_goes_along() {
     assert_eq!(told("tank/back@1"), both);
     host.shell("zfs inherit -S org:who safe/held@1 && zfs inherit -rS org:what safe/held").ok();
     assert_eq!(told("safe/held@1"), both);
-    // What counts for the file system counts for its snapshots.
+    // A property of the file system counts for its snapshots.
     host.shell("zfs send -p tank/n@1 | zfs receive -o org:what=mine -x org:who safe/set").ok();
     assert_eq!(told("safe/set@1"), "org:who\t-\tann\t-\norg:what\tmine\tfirst\tinherited from safe/set\n");
 
@@ -454,7 +454,8 @@ fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
     )
     .ok();
     host.shell("zfs snapshot -r tank/w@1 && zfs create tank/w/young && zfs destroy tank/w/a@1").ok();
-    // What was there and lacks it is told; what was made later was no part of it.
+    // A file system that lacks the snapshot but is old enough to have it is told; a younger one was
+    // no part of it.
     host.shell("zfs send -R tank/w@1 > nothing").fails(1).says("tank/w/a@1").says("SNAP-ABSENT");
     host.shell("zfs send -R -s tank/w@1 2> said | zfs receive safe/w").ok();
     assert_eq!(
@@ -473,7 +474,7 @@ fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
     host.shell("zfs clone tank/w/b@1 tank/w/clone && zfs snapshot -r tank/w@2 && zfs send -R -X tank/w/b tank/w@2 | zfs receive safe/y").ok();
     host.shell("zfs get -Ho value origin safe/y/clone && diff -r t/w/clone s/y/clone").ok().says("-\n");
 
-    // What is in use is in the way, unless that is not to matter.
+    // A dataset in use is in the way, unless the command is forced.
     host.shell("date > t/w/b/more && zfs snapshot tank/w/b@3 && zfs send -i 2 tank/w/b@3 > inc").ok();
     host.shell("zfs send tank/w/b@2 | zfs receive safe/z && exec 7< s/z/file; zfs receive safe/z < inc")
         .fails(1)
@@ -535,7 +536,7 @@ fn a_replica_follows_what_is_renamed_and_with_force_what_is_destroyed() {
     assert_eq!(names("snapshot", "safe/copy"), names("snapshot", "tank/top"));
     host.shell("zfs mount -R safe/copy && diff -r t/top s/copy && test ! -e s/copy/c").ok();
     host.shell("zpool history -i safe").ok().says("rename safe/copy/a").says("destroy safe/copy/mine");
-    // What is left out is there, whatever it is here; and what is not there is told.
+    // A left-out dataset stays, whatever it is here; and one that does not exist is told.
     host.shell("date > t/top/file && zfs snapshot -r tank/top@3").ok();
     host.shell("zfs send -R -X tank/top/y -i @2 tank/top@3 > nothing")
         .fails(1)
@@ -601,7 +602,7 @@ fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
     .ok();
     host.shell("zfs send -R -i @2 tank/top@3 | zfs receive safe/copy && diff -r t/top s/copy").ok();
     assert_eq!(places(), at_home(&["", "/a", "/deep", "/deep/x", "/deep/x/in"]));
-    // What was not mounted is not, whatever its name.
+    // A dataset that was not mounted is not mounted afterwards, whatever its name.
     host.shell(
         "zfs unmount safe/copy/a && zfs rename tank/top/a tank/top/away && zfs snapshot -r tank/top@4",
     )
@@ -619,7 +620,7 @@ fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
     host.shell("zfs get -Ho value origin safe/copy/away").ok().says("safe/copy/c@4");
     host.shell("ls s/copy/c/.zfs/snapshot").ok().says("4\n5\n6\n");
     host.shell("zpool history -i safe").ok().says("promote safe/copy/c");
-    // What it was made of goes there, and here.
+    // The dataset that it was cloned from goes there, and here.
     host.shell(
         "zfs destroy -r tank/top/away && zfs destroy tank/top/c@1,2,3,4,5 && zfs snapshot -r tank/top@7",
     )

@@ -74,7 +74,7 @@ impl Draw {
     }
 }
 
-/// One random call. What others do meanwhile decides how it ends.
+/// One random call. Its result depends on the other threads.
 fn call(draw: &mut Draw) -> std::io::Result<()> {
     let (path, other) = (draw.path(), draw.path());
     let (at, count) = (draw.below(300_000), usize::try_from(draw.below(70_000)).expect("small"));
@@ -165,7 +165,7 @@ fn child_of_random_calls() {
     assert!(well > count / 10, "only {well} of {count} calls of seed {seed} did something");
 }
 
-/// What a tree holds, by path: type, mode, links, size, and a sum of content or target.
+/// Content of a tree, by path: type, mode, links, size, and a sum of content or target.
 fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut open = vec![top.to_path_buf()];

@@ -1,6 +1,5 @@
-//! What a pool's operator asks for beside its data: scrubs of single devices, initialization,
-//! suspended pools that do not hang, devices that replace others by themselves, and names and lists
-//! that stay true.
+//! Upkeep of a pool by its operator: scrubs of single devices, initialization, suspended pools that
+//! do not hang, devices that replace others by themselves, and names and lists that stay true.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -57,7 +56,7 @@ fn a_scrub_of_single_devices_names_what_is_lost() {
     fs::remove_file(host.at("t/f7")).expect("removed");
     host.shell("zpool sync tank; zpool clear tank; zpool scrub -w tank").ok();
     host.shell("zpool status -x tank").ok().says("healthy");
-    // What is locked is left out, and told.
+    // A locked dataset is left out, and told.
     host.shell("head -c 32 /dev/urandom > key").ok();
     host.shell("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key tank/secret")
         .ok();
@@ -122,7 +121,7 @@ fn a_suspended_pool_lets_nobody_wait_for_ever_unless_that_was_asked_for() {
         host.shell("zpool scrub -w tank").fails(1).says("POOL-SUSPENDED");
         assert!(fs::read(host.at("t/f3")).expect("reads go on") == noise(3, 400_000));
         if mode == "wait" {
-            // Whoever writes waits until the pool is let go, and hears then that it failed.
+            // A writer waits until the pool is let go, and gets the error then.
             let path = host.at("t/later");
             let writer = std::thread::spawn(move || fs::write(path, b"late"));
             std::thread::sleep(std::time::Duration::from_millis(500));
@@ -146,7 +145,7 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
     write(&host, 0..10);
     host.shell("zpool export tank && mkdir away && mv d1.img away && zpool import -d $PWD tank").ok();
     host.shell("zpool status tank").ok().says("UNAVAIL");
-    // What holds something is left alone.
+    // A device that holds something is left alone.
     host.shell("truncate -s 128M other && mkfs.ext4 -q other 2> /dev/null || printf XFSB > other; truncate -s 128M other; mv other d1.img").ok();
     std::thread::sleep(std::time::Duration::from_secs(5));
     host.shell("zpool status tank").ok().says("UNAVAIL");

@@ -291,7 +291,7 @@ fn what_was_flushed_is_there_when_the_daemon_was_killed() {
             kept.push((at, seed));
         }
         client.flush();
-        // What was not flushed may be there or not.
+        // A write that was not flushed may be there or not.
         assert_eq!(client.write(15 << 20, &noise(9, 1000)), 0);
         host.shell("kill -9 $(cat run/daemon.lock); while kill -0 $(cat run/daemon.lock) 2>/dev/null; do sleep 0.05; done").ok();
         assert!(client.ask(FLUSH, 0, 0, &[]).is_err());
@@ -312,7 +312,7 @@ fn what_was_flushed_is_there_when_the_daemon_was_killed() {
         assert_eq!(client.read(byte * MIB, 4), b"back");
     }
     drop(file);
-    // Who is connected is not passed over; with -f he is cut off.
+    // A connected client is in the way; with -f it is cut off.
     host.shell("zfs snapshot tank/vol@s").ok();
     host.shell("zfs rollback tank/vol@s").fails(1).says("VOL-BUSY");
     host.shell("zpool export tank").fails(1).says("VOL-BUSY");

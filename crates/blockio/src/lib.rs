@@ -5,9 +5,10 @@
 //! ## The way down, and back
 //!
 //! ```text
-//! write   bytes → compress (kept if it saves a unit) → seal → hash → append one or two copies → pointer
+//! write   bytes → compress (kept if it saves a unit) → seal → hash
+//!               → append one or two copies → pointer
 //! read    pointer → cache? → copy 0: fetch → hash equal? → open → decompress → cache
-//!                              └ no ─ copy 1: the same; count what was bad, return what is good
+//!                              └ no ─ copy 1: the same; count what was bad, return the good copy
 //! ```
 //!
 //! ## Invariants

@@ -1,4 +1,4 @@
-//! Inodes at rest: all that is kept of what only the kernel's lookups hold.
+//! Inodes at rest: a count of the kernel's lookups is kept, and no object.
 //!
 //! The kernel holds a lookup on each inode in its own memory and says when it lets go. Millions are
 //! nothing to it, and an [`Inode`] takes some 400 bytes. So where the objects of a pool take more
@@ -11,9 +11,10 @@
 //!
 //! ## States
 //! ```text
-//! unknown ─[`Dataset::inode`, `new_inode`]→ live ─[`Dataset::sweep`, no lookups]→ unknown
-//!                                            │ ↑
-//!              [`Dataset::sweep`, lookups] ──┘ └── [`Dataset::inode`, `inode_ref`]
+//! unknown ─[`Dataset::inode`, `new_inode`]→ live
+//! live    ─[`Dataset::sweep`, no lookups]→ unknown
+//! live    ─[`Dataset::sweep`, lookups]→ at rest
+//! at rest ─[`Dataset::inode`, `inode_ref`]→ live
 //! at rest ─[`Dataset::forget_number`, the last lookup]→ unknown
 //! ```
 //!

@@ -8,12 +8,12 @@
 //! A byte of a file is looked for from the top down:
 //!
 //! ```text
-//! open     what operations of the open txg wrote or cut, in memory          per inode, under its lock
-//! frozen   the same of the txg being synced; never changes                  per inode, shared
-//! cuts     ranges cut in earlier txgs whose extents are not all freed yet    per dataset, changed by sync only
-//! extents  what the last sync stored                                        extents tree, changed by sync only
+//! open     writes and cuts of operations of the open txg, in memory    per inode, under its lock
+//! frozen   the same of the txg being synced; never changes             per inode, shared
+//! cuts     ranges cut in earlier txgs, extents not all freed yet       per dataset, by sync only
+//! extents  the extents tree: content as of the last sync               per dataset, by sync only
 //! ```
-//! A record may also be *shared* in a layer: it is what a block holds that another record refers to
+//! A record may also be *shared* in a layer: its content is a block that another record refers to
 //! (`share`); data and cuts of the same layer win over it.
 //!
 //! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part

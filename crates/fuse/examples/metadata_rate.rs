@@ -2,7 +2,10 @@
 //! are named are measured in turns, in one run, so that what else the machine does falls on all of
 //! them alike.
 //!
-//! `cargo run --release -p steadfast-fuse --example metadata_rate -- [files=20000] [rounds=3] [bytes=0] [cold=on] NAME=DIRECTORY...`
+//! ```text
+//! cargo run --release -p steadfast-fuse --example metadata_rate -- \
+//!     [files=20000] [rounds=3] [bytes=0] [cold=on] NAME=DIRECTORY...
+//! ```
 //!
 //! Prints one line of JSON: for each name the median of the rounds, in nanoseconds a file, of
 //! `create` (with `bytes` bytes of content), `stat`, `list` (names alone), `list_stat` (as `ls -l`

@@ -9,8 +9,8 @@
 //! (Documentation/power/pm_qos_interface.rst of the kernel).
 //!
 //! ```text
-//!                STRIDE requests within RISE            fewer than KEEP in PERIOD, or the end
-//!     asleep ──────────────────────────────► awake ──────────────────────────────────────────► asleep
+//!            STRIDE requests within RISE          fewer than KEEP in PERIOD, or the end
+//!     asleep ───────────────────────────► awake ────────────────────────────────────────► asleep
 //! ```
 //!
 //! Cost: while awake, each idle processor of the machine draws the power of a busy one. So it is

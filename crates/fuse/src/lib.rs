@@ -4,8 +4,10 @@
 //!
 //! ## The way of a request
 //! ```text
-//!   kernel ──read──► device ──bytes──► wire::request::decode ──Operation──► dispatch::serve ──► Handler
-//!   kernel ◄─write── device ◄─bytes─── wire::reply::encode_* ◄─ the handler's answer, or EIO if it panicked
+//!   kernel ──read──► device ──bytes──► wire::request::decode ──Operation──► dispatch::serve
+//!                                                                               ──► Handler
+//!   kernel ◄─write── device ◄─bytes─── wire::reply::encode_* ◄─ answer of the handler,
+//!                                                               or EIO if it panicked
 //! ```
 //! [`wire`] is bytes only, [`dispatch`] lends memory only, [`Session`] owns descriptors, threads
 //! and the mount. A second transport (the kernel's io_uring queues) would replace `device` and the

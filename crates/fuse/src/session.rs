@@ -2,8 +2,9 @@
 //!
 //! ## Life
 //! ```text
-//!   mount(2) ─► handshake (calling thread) ─► Handler::init ─► threads serve ─► umount, or the connection is cut
-//!            ─► the last thread leaves ─► Handler::destroy ─► wait() returns
+//!   mount(2) ─► handshake (calling thread) ─► Handler::init ─► threads serve
+//!            ─► umount, or the connection is cut ─► the last thread leaves
+//!            ─► Handler::destroy ─► wait() returns
 //! ```
 //!
 //! ## Why nothing hangs

@@ -351,7 +351,8 @@ mod tests {
         }
     }
 
-    /// [threads.1]: every thread blocks; each time one more is started, until the maximum, which is reported once.
+    /// [threads.1]: every thread blocks; each time one more is started, until the maximum, which is
+    /// reported once.
     #[test]
     fn blocked_threads_are_replaced() {
         let session = Arc::new(SessionThreads::new(2, 5));

@@ -8,9 +8,11 @@
 //!
 //! ## The way of a request
 //! ```text
-//!   program on CPU k ─► an entry of queue k ─► copied in the context of the thread that submitted the entry ─► completion
-//!     ─ quick ───────────────────────────► served by that thread ─► answer and next request: one system call
-//!     ─ not quick, or it had to wait ─► worker ─► list of answered entries, bell ─► the queue's thread sends the answer
+//!   program on CPU k ─► entry of queue k ─► copied in the context of the thread that submitted it
+//!                                                                             ─► completion
+//!     ─ quick ─────────────────► served by that thread ─► answer and next request: one system call
+//!     ─ not quick, or it waits ─► worker ─► list of answered entries, bell
+//!                                                       ─► the queue's thread sends the answer
 //! ```
 //! An *entry* is memory for one request and its answer, registered with a queue. FORGET and
 //! INTERRUPT still come over `/dev/fuse`, so the session's threads go on reading that.

@@ -4,7 +4,9 @@
 //! is written, no daemon is asked.
 //!
 //! ## Hostile images
-//! A hostile image is reported, and does no harm.                               test: `a_mutated_image_*`
+//! A hostile image is reported, and does no harm (test: `a_mutated_image_*`).
+//!
+//! ## Invariants
 //! [inspect.8] No byte of a device makes this crate panic.
 //! [inspect.9] Memory is bounded by the real sizes of the devices: numbers in labels and rows count
 //!      only as far as they fit.

@@ -6,17 +6,18 @@
 //! commit that changes `n` blocks writes, in each of the two copies, at most
 //!
 //! ```text
-//! leaves(n)  = min(n, stored units of the owners' metadata)          a node takes one unit at least
-//! meta(n)    = BASE + min(n × (leaf + growth), 2 × what is stored of it)
-//! keys(n)    = 2 × (n + 2 × leaves(n))                               a row and a relocation for each block that dies
-//! pool(n)    = BASE + min(keys(n) × node, 2 × what is stored of it) + the tail, and the rest it does not fit into, twice
+//! leaves(n)  = min(n, stored units of the owners' metadata)      a node takes one unit at least
+//! meta(n)    = BASE + min(n × (leaf + growth), 2 × stored)
+//! keys(n)    = 2 × (n + 2 × leaves(n))         a row and a relocation for each block that dies
+//! pool(n)    = BASE + min(keys(n) × node, 2 × stored)
+//!              + 2 × (the tail, and the rest of a segment that is too small for it)
 //! ```
-//! Where blocks are shared, each block has a row of its references besides, which is new or
-//! changes, and so has the one that it replaces: `keys(n)` grows by `2 × n`, and what may be stored
-//! by `n` new rows.
+//! All of these are bytes or numbers of blocks; `stored` is the stored size of that metadata. It
+//! counts twice, because two commits may be under way for the operations that were let in. Where
+//! blocks are shared, each block also has a row of references, which is new or changes, and so has
+//! the block that it replaces: `keys(n)` grows by `2 × n`, and `stored` by `n` new rows.
 //!
-//! bytes: twice what is stored, because two commits may be under way for the operations that were
-//! let in. Each of the streams they go to has the rest of its open segment and one slot more
+//! Each of the streams that metadata goes to has the rest of its open segment and one slot more
 //! ([`Table::headroom_units`]). Bytes beyond that slot are *overhead*, and admission counts it like
 //! content. [commit_room.2] So no commit finds less room than it needs.
 //!

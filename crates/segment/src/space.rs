@@ -1,4 +1,5 @@
-//! [`Space`]: its groups of devices, and its state. Allocation, reads, frees and commits: in its modules.
+//! [`Space`]: its groups of devices, and its state. Allocation, reads, frees and commits are in its
+//! modules.
 //!
 //! Stands where ZFS has metaslabs, but appends to open segments, so there are no space maps.
 

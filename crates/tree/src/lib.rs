@@ -19,10 +19,12 @@
 //! ## A node's life
 //!
 //! ```text
-//! stored p0 ─[first change in epoch 5]→ dirty, epoch 5, version c5 ⊢ p0 ─[changes of epoch 5, in place]→ same link
-//!     ─[snapshot of epoch 5]→ frozen ─[sync]→ c5 = p1, p0 to be freed; live link becomes "stored p1"
-//!               └─[change in epoch 6, before or while that sync runs]→ copy, epoch 6, version c6 ⊢ c5
-//!                        ─[sync of epoch 6]→ c6 = p2, what c5 was set to (p1) to be freed
+//! stored p0 ─[first change in epoch 5]→ dirty, epoch 5, version c5 ⊢ p0
+//!     ─[changes of epoch 5, in place]→ same link
+//!     ─[snapshot of epoch 5]→ frozen
+//!         ─[sync]→ c5 = p1, p0 to be freed; live link becomes "stored p1"
+//!         ─[change in epoch 6, before or while that sync runs]→ copy, epoch 6, version c6 ⊢ c5
+//!             ─[sync of epoch 6]→ c6 = p2; the pointer that c5 was set to (p1) is to be freed
 //! ```
 //!
 //! A node made and dropped in one epoch was never stored: its version has no predecessor and
@@ -36,19 +38,22 @@
 //! [tree.1] A node that anyone else may see is never changed.
 //!      guard: `Arc::make_mut` in `write::Writer::own`
 //! [tree.2] A link is changed in its own epoch only, so what a snapshot holds stays as it was.
-//!      guard: the same; test `a_snapshot_is_written_as_it_was_taken`
-//! [tree.3] Children are written before their parents.               guard: `Node::encode` asserts
+//!      guard: the same; test: `a_snapshot_is_written_as_it_was_taken`
+//! [tree.3] Children are written before their parents.
+//!      guard: `Node::encode` asserts
 //! [tree.4] A pointer the store gave out is freed once, by the sync of the first written version
-//!      without it. guard: a version has one successor, and its duty is taken, not copied; test
-//!      store `testing::CountingStore`
-//! [tree.5] Syncs of one tree are of later and later snapshots.      guard: asserts in `Tree::sync`
+//!      without it.
+//!      guard: a version has one successor, and its duty is taken, not copied;
+//!      test: the store `testing::CountingStore`
+//! [tree.5] Syncs of one tree are of later and later snapshots.
+//!      guard: asserts in `Tree::sync`
 //! [tree.6] An operation that fails has changed nothing.
-//!      guard: nothing can fail after the survey (`write`); test
-//!      `a_failed_operation_leaves_the_tree_as_it_was`
+//!      guard: nothing can fail after the survey (`write`);
+//!      test: `a_failed_operation_leaves_the_tree_as_it_was`
 //! [tree.7] Keys below a link lie within its separators.
-//!      guard: checked whenever a node is read, and on cache hits of ranges; test
-//!      `a_valid_node_in_the_wrong_place_is_found_out`
-//! [tree.8] `dirty_bytes` is what the next sync writes.
+//!      guard: checked whenever a node is read, and on cache hits of ranges;
+//!      test: `a_valid_node_in_the_wrong_place_is_found_out`
+//! [tree.8] `dirty_bytes` is the number of bytes that the next sync writes.
 //!      test: `dirty_bytes_are_what_sync_writes`
 //!
 //! ## Locks

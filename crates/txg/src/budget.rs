@@ -10,9 +10,10 @@
 //! `n` bytes waits
 //!
 //! ```text
-//! delay = DELAY_UNIT_NS × max(n, 16 KiB) / 128 KiB × x / (1 − x)        at most DELAY_NS_MAX = 20 ms
+//! delay = DELAY_UNIT_NS × max(n, 16 KiB) / 128 KiB × x / (1 − x)    at most DELAY_NS_MAX = 20 ms
 //!
-//!    60 %: 0     70 %: 0.17 ms     80 %: 0.5 ms     90 %: 1.5 ms     95 %: 3.5 ms     98 %: 9.5 ms     (n = 128 KiB)
+//! for n = 128 KiB:
+//!    60 %: 0    70 %: 0.17 ms    80 %: 0.5 ms    90 %: 1.5 ms    95 %: 3.5 ms    98 %: 9.5 ms
 //! ```
 //! Delays are taken one after another (each wake-up is later than the one before by its delay), so
 //! the rate let through at a fullness does not depend on the number of writers: 128 KiB per delay,

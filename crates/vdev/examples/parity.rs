@@ -2,8 +2,10 @@
 //! parity, for 8 data columns, by kernel and record size: the measure and the sizes of OpenZFS's
 //! `raidz_test -B`, so that the two tables can be laid side by side.
 //!
-//! `cargo run --release -p steadfast-vdev --example parity [-- --rounds N] [--all]`: the fastest kernel, or with `--all`
-//! each. Rounds go through all cells in turn, the median is printed.
+//! `cargo run --release -p steadfast-vdev --example parity [-- --rounds N] [--all]`
+//!
+//! Measures the fastest kernel, or each with `--all`. Rounds go through all cells in turn, the
+//! median is printed.
 
 use rustix::time::{ClockId, clock_gettime};
 use steadfast_vdev::parity::{Kernel, Reconstruction, generate_by};

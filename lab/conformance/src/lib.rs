@@ -5,7 +5,8 @@
 //! read by `steadfast inspect check`, imported again, and its tree must be what it was before.
 //!
 //! ```text
-//! suites/NAME.sh ─[stage: pool, mount, time limit]→ log ─[tally: PASS, FAIL, SKIP]→ known failures taken off → line
+//! suites/NAME.sh ─[stage: pool, mount, time limit]→ log ─[tally: PASS, FAIL, SKIP]→ cases
+//!                ─[known failures taken off]→ line
 //! ```
 //!
 //! ## Invariants

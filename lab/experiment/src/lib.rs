@@ -5,16 +5,18 @@
 //! it made, and writes a page with the reports' own figures beside ours.
 //!
 //! ```text
-//! command_line ─► perform ─► one experiment ─► results: report.json, report.html, a table for a document
+//! command_line ─► perform ─► one experiment ─► results: report.json, report.html, a table
 //!                            feature   compression, encryption: one feature on and off
 //!                            engine    many loads on many file systems
 //!                            beside    cow, journal: one parameter file on many file systems
 //!                            compare   any parameter file on any file systems
 //!                            recovery, snapshots, dedup, bench
 //!                               ▼
-//!                            comparison (a report with a column a file system)   document   results
+//!                            comparison (a report with a column for each file system),
+//!                            document, results
 //!                               ▼
-//!                            file_systems (made, made cold, taken away)   load (parameter files, files)
+//!                            file_systems (made, made cold, taken away),
+//!                            load (parameter files, files)
 //!                               ▼
 //!                            host (commands, mounts, daemons, directories, free space)
 //! ```

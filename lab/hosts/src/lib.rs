@@ -6,9 +6,8 @@
 //! (`steadfast bench agent`) that listens there.
 //!
 //! ```text
-//! Run ─[part]→ one Run for each host ─[link: TLS, a shared secret]→ agent ─[worker: Session]→ intervals
-//!                                                                                        ↓
-//!               Event, RunResult ←──────────[master: laid together by number]────────────┘
+//! Run ─[part]→ one Run for each host ─[link: TLS, a shared secret]→ agent
+//!          ─[worker: Session]→ intervals ─[master: laid together by number]→ Event, RunResult
 //! ```
 //!
 //! ## Invariants

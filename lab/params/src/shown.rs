@@ -5,7 +5,8 @@ use crate::number::show_size;
 use crate::plan::curve_rate;
 
 impl Run {
-    /// `Starting RD=rd1; I/O rate: Uncontrolled MAX; elapsed=4; For loops: None`, without the first word.
+    /// `Starting RD=rd1; I/O rate: Uncontrolled MAX; elapsed=4; For loops: None`, without the first
+    /// word.
     pub fn banner(&self) -> String {
         let warmup = if self.warmup > 0 { format!(" warmup={}", self.warmup) } else { String::new() };
         let elapsed = self.elapsed.map_or("(none)".to_string(), |seconds| seconds.to_string());

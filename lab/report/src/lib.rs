@@ -5,9 +5,10 @@
 //! and who measures.
 //!
 //! ```text
-//! args ─[command]→ Plan ─[workload::execute]→ Event ─[output]→ console, *.html, report.json, latency.csv
-//!                                                     ├─[run_page, html]→ report.html
-//!                                                     └─[live, metrics]→ terminal, Prometheus
+//! args ─[command]→ Plan ─[workload::execute]→ Event ─┬─[output]→ console, *.html, report.json,
+//!                                                    │           latency.csv
+//!                                                    ├─[run_page, html]→ report.html
+//!                                                    └─[live, metrics]→ terminal, Prometheus
 //! ```
 //!
 //! ## Invariants

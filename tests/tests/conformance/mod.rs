@@ -1,5 +1,5 @@
-//! What programs expect of a file system, asked through a mount: one row or one test for each
-//! behaviour.
+//! Behaviour that programs expect of a file system, asked through a mount: one row or one test for
+//! each.
 //!
 //! The rows are short programs (shell or Python) that run as root, each in an empty directory of
 //! its own and for a minute at most; they pass if they end with status 0. A test runs the rows of
@@ -32,7 +32,7 @@ pub enum Ask {
 
 /// One behaviour.
 pub struct Row {
-    /// What is promised.
+    /// Behaviour that is promised.
     pub name: &'static str,
     /// Fails if the promise is not kept.
     pub ask: Ask,

@@ -48,7 +48,7 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
     whole(&host);
 }
 
-/// What a call that makes something tells the kernel is what the kernel is told when it asks.
+/// A call that creates something tells the kernel the same attributes as a later getattr.
 #[test]
 fn what_is_made_shows_what_it_is_asked_for_later() {
     let Some(host) = tank("replies equal attributes", 256) else { return };
@@ -352,7 +352,7 @@ impl Drop for Hanging {
     }
 }
 
-/// Who waits for a disk that does not answer can be killed: a request is never kept longer than its
+/// A program that waits for a hanging disk can be killed: a request is never kept longer than its
 /// caller lives.
 #[test]
 fn who_waits_for_a_hanging_disk_can_be_killed() {

@@ -3,12 +3,19 @@
 //! minutes stands for hours of writing, and repeats exactly.
 //!
 //! ```text
-//! cargo run --release -p steadfast-segment --example cleaner_curve             a table
-//! cargo run --release -p steadfast-segment --example cleaner_curve -- --json   one JSON document, for pictures
-//!   --percent 10,50,90   what lives, in hundredths of the capacity              --slots 256 --slot-mib 4
-//!   --block-kib 128      stored bytes of a block                                --fold 10 --warm 4
-//!   --hot 9              tenths of the writes that go to a tenth of the blocks  --rate-mb 400 --flush-us 2000
-//!   --uneven 128,128,64  slots of devices of a raidz1 group in place of one device; what is written is counted with its parity
+//! cargo run --release -p steadfast-segment --example cleaner_curve -- [OPTIONS]
+//!   --json               prints a JSON document, for pictures, instead of a table
+//!   --percent 10,50,90   live bytes, in hundredths of the capacity
+//!   --slots 256          slots of the device
+//!   --slot-mib 4         size of a slot
+//!   --block-kib 128      stored bytes of a block
+//!   --fold 10            bytes overwritten and measured, as a multiple of the live bytes
+//!   --warm 4             the same before the measurement
+//!   --hot 9              tenths of the writes that go to a tenth of the blocks
+//!   --rate-mb 400        rate of the device
+//!   --flush-us 2000      time of a flush
+//!   --uneven 128,128,64  slots of devices of a raidz1 group in place of one device; written bytes
+//!                        include the parity
 //!   --clean-mib 8        bytes that the cleaner copies in a commit, in place of the pace of a pool
 //!   --longer-ms 200      tells of every write that waits longer, on standard error
 //! ```

@@ -250,7 +250,8 @@ fn one_more_than_the_redundancy_is_lost_and_says_what_failed() {
     }
 }
 
-/// [columns.3]: beside the accepted bytes nothing is written, even in a chunk that is wrong elsewhere too.
+/// [columns.3]: nothing is written beside the accepted bytes, even in a chunk that is wrong
+/// elsewhere too.
 #[test]
 fn only_accepted_bytes_are_written_back() {
     let group = Group::raidz(3, 1);

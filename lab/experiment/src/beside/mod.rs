@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! file ─[loads: luns mapped; durations and size only on request]→ plan ─┐
-//! rounds × file systems, rotated ─[make, fill, cold, read]→ mount ──────┴─[measure]→ phases ─► rows ─► goals
-//!                                                                             report.json, report.html, a document
+//! rounds × file systems, rotated ─[make, fill, cold, read]→ mount ──────┴─[measure]→ phases
+//!
+//! phases ─► rows ─► goals ─► report.json, report.html, a document
 //! ```
 //!
 //! Like the other experiments it is a stranger to the engine: it types commands and makes system

@@ -2,9 +2,11 @@
 //! an operation costs as pools and trees grow.
 //!
 //! ```text
-//! options ─► arms (each a file system made by commands) ─[groups of work, interleaved rounds]→ rows
-//!         └► curves (files, pool size, utilisation, memory)                                    └► goals
-//!                                                        report.json, report.html, a table and pictures for a document
+//! options ─► arms (each a file system made by commands)
+//!         │      ─[groups of work, interleaved rounds]→ rows ─────────────────┐
+//!         └► curves (files, pool size, utilisation, memory) ──────────────────┴─► goals
+//!
+//! rows, curves, goals ─► report.json, report.html, a table and pictures for a document
 //! ```
 //!
 //! The other experiments compare two settings of one system under a carried parameter file; this

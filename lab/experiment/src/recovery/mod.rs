@@ -2,9 +2,12 @@
 //! zeros under a live mount.
 //!
 //! ```text
-//! rounds × (raidz1, raidz2, btrfs, zfs-fuse): make ─► for 25, 50, 75 %: fill ─► dd, clone, scrub, zero + heal, zero + replace ─► verify
-//!                                                     └► raidz1 at 25 %: little and much memory, devices as hard disks, a cache device, a log device
-//!         raidz1 of hard disks: small files, cold and again, with more memory, a cache device, special devices
+//! rounds × (raidz1, raidz2, btrfs, zfs-fuse):
+//!     make ─► for 25, 50, 75 %: fill ─► dd, clone, scrub, zero + heal, zero + replace ─► verify
+//!     raidz1 at 25 % also: little and much memory, devices as hard disks, a cache device,
+//!                          a log device
+//!     raidz1 of hard disks also: small files, cold and again, with more memory, a cache device,
+//!                                special devices
 //! ```
 //!
 //! Like the other experiments it is a stranger to the engine: it types commands and makes system
