@@ -64,7 +64,8 @@ fn labels(line: &str) -> Vec<(usize, String)> {
             continue;
         };
         let Some((room, number)) = inside.split_once('.').filter(|_| !is_quoted) else { continue };
-        let is_room = !room.is_empty() && room.chars().all(|sign| sign.is_ascii_lowercase() || sign == '_');
+        let is_word = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_';
+        let is_room = room.starts_with(|sign: char| sign.is_ascii_lowercase()) && room.chars().all(is_word);
         if is_room && number.parse::<u32>().is_ok_and(|number| number > 0) {
             found.push((at, inside.to_owned()));
         }
@@ -109,6 +110,7 @@ mod tests {
         assert_eq!(findings(&twice).len(), 1);
         assert_eq!(findings(&[("a.rs", "// see [txg.9]")]).len(), 1);
         assert_eq!(findings(&[("docs/A.md", "see [txg.9]")]).len(), 1);
+        assert_eq!(findings(&[("a.rs", "// see [l2arc.9]")]).len(), 1);
     }
 
     #[test]

@@ -39,10 +39,12 @@
 //! attempts the pool stops writing, and goes on neither with the old root nor the new.
 //!
 //! ## What a crash does
-//! Before the swap: the register holds T-1, and all of T-1 is still there [anchor.2]. The blocks of
-//! T are garbage in free space. Its uberblock may be on the devices, but it is not
-//! opened [anchor.3]. During: the slot is torn, and the other one holds T-1; or it is whole, and T
-//! is opened. After: T.
+//! - *Before the swap*: the register holds T-1, and all of T-1 is still there [anchor.2]. The
+//!   blocks of T are garbage in free space. By [anchor.3] its uberblock is not opened, though it may
+//!   be on the devices.
+//! - *During the swap*: the slot is torn, and the other one holds T-1; or it is whole, and T is
+//!   opened.
+//! - *After it*: T.
 //!
 //! ## What it does not do
 //! A register does not stop a stale writer from *writing to the devices*: it stops him from

@@ -2,9 +2,9 @@
 //! which they were drafted. Streams consist of the same records. A stream comes from anybody, so
 //! each record of a frame is checked against the dataset before any of them is applied.
 //!
-//! A record is a state, so replaying a group twice, or over a newer root, changes
-//! nothing [journal.3]. All changes of a replay belong to an open txg, so a crash inside it leaves
-//! the root and the log as they were.
+//! A record is a state. So by [journal.3] replaying a group twice, or over a newer root, changes
+//! nothing. All changes of a replay belong to an open txg, so a crash inside it leaves the root and
+//! the log as they were.
 
 use std::ops::Bound;
 use std::sync::Arc;

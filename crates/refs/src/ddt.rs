@@ -9,8 +9,8 @@
 //!
 //! ## Definitions
 //! *Reference*: a pointer in an extent of a dataset, for as long as the dataset or a snapshot of it
-//! has it; after that, while snapshots hold it, a place in a cell. Each is let go
-//! once [deadlist.1].
+//! has it; after that, while snapshots hold it, a place in a cell. By [deadlist.1] each is let
+//! go once.
 //! *Domain*: the dataset under whose key content is digested and sealed; 0 for all that is not
 //! sealed.
 //! *Index*: in memory, of blocks known by content: 8 bytes of their digest, and their address.

@@ -1,8 +1,8 @@
 //! Admission: whether an operation that is about to begin finds room.
 //!
-//! The figures are those of the last commit, which is enough: what happened since is
-//! reserved [txg.3], and a reservation ends only with the commit that makes its real usage part of
-//! these figures.
+//! The figures are those of the last commit, which is enough: by [txg.3] later operations are
+//! reserved, and a reservation ends only with the commit that makes its real usage part of these
+//! figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -160,7 +160,7 @@ impl Devices {
         self.listed_caches().into_iter().map(status).collect()
     }
 
-    /// Writes two copies of the labels of cache devices [l2arc.2].
+    /// Writes two copies of the labels of cache devices [cache_device.2].
     pub(crate) fn write_cache_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
         let caches: Vec<Arc<CacheDevice>> = self.aux.caches.read().clone();
         for cache in caches.iter().filter(|cache| cache.trouble.lock().is_none()) {

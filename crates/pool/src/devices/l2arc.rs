@@ -1,14 +1,14 @@
-//! Cache devices: they keep what was read from the pool's devices, and nothing on them is ever
-//! needed.
+//! Cache devices: they keep copies of blocks that were read from the pool's devices. Nothing on
+//! them is ever needed.
 //!
 //! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`L2Arc`]),
 //! empty at every import. One that is missing, damaged or full of something else is of no use, and
-//! of no harm: what is read from it is judged like everything else.
+//! of no harm: a block from it is verified like any other.
 //!
 //! ## Invariants
-//! [l2arc.1] Nothing that any root names lies on a cache device, so none is counted, waited for or
-//!      flushed by a commit.
-//! [l2arc.2] What fails of one is trouble of that one alone.
+//! [cache_device.1] Nothing that any root names lies on a cache device, so none is counted, waited
+//!      for or flushed by a commit.
+//! [cache_device.2] An error of one is trouble of that one alone.
 //!      `write_cache_labels`
 
 use crate::core::state::Core;
