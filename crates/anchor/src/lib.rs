@@ -40,8 +40,8 @@
 //!
 //! ## What a crash does
 //! - *Before the swap*: the register holds T-1, and all of T-1 is still there [anchor.2]. The
-//!   blocks of T are garbage in free space. By [anchor.3] its uberblock is not opened, though it may
-//!   be on the devices.
+//!   blocks of T are garbage in free space. By [anchor.3] its uberblock is not opened, though it
+//!   may be on the devices.
 //! - *During the swap*: the slot is torn, and the other one holds T-1; or it is whole, and T is
 //!   opened.
 //! - *After it*: T.

@@ -101,7 +101,7 @@ pub struct Pool {
     datasets: Arc<Datasets>,
     streams: Streams,
     syncer: Arc<Syncer>,
-    /// The import is done. One that fails leaves the devices to whoever called it.
+    /// The import is done. A failed one leaves the devices to its caller.
     is_live: bool,
     tasks: Mutex<Vec<Box<dyn TaskHandle>>>,
 }
@@ -175,8 +175,8 @@ pub struct PoolStatus {
 }
 
 impl Pool {
-    /// Starts the tasks of a pool that stands: sync and the log's interval. In a world without
-    /// tasks their steps are made by those who wait for a commit, and by [`Pool::step`] and
+    /// Starts the tasks of a complete pool: sync and the log's interval. In a world without tasks
+    /// the callers that wait for a commit make the steps, and so do [`Pool::step`] and
     /// [`Zil::log_interval`].
     pub(crate) fn start(mut self) -> Pool {
         self.core.apply_failmode();
@@ -395,8 +395,8 @@ impl Pool {
         if id.0 == 0 { self.name() } else { self.core.dataset_name(id) }
     }
 
-    /// Asks for a commit and waits for nothing: who waits for what the next ones give back would
-    /// else wait for the longest time that changes may stay uncommitted, with each of them.
+    /// Asks for a commit and does not wait. A caller that waits for space from the next commits
+    /// would otherwise wait for each of them as long as changes may stay uncommitted.
     pub fn hurry(&self) {
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
@@ -503,8 +503,7 @@ impl Pool {
             // they are.
             return Ok(());
         }
-        // Nobody commits any more, and who waits for a commit from here on is told so: it would
-        // have no end.
+        // Nobody commits any more. A later wait for a commit gets this error: it would have no end.
         match self.settle_alone(state) {
             Ok(()) => {
                 // Nor does anybody let those go that `failmode=wait` would hold.

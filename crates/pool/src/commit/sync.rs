@@ -246,19 +246,19 @@ impl Syncer {
                 .need_thousandths
                 .store(u64::try_from(thousandths).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        // Before those wake who wait for it.
+        // Before the waiting tasks wake.
         self.datasets.update_quotas(Some(txg));
         self.core.txgs.budget.release(txg);
         self.core.update_limits();
-        // First, so that whoever waited for this commit finds the log.
+        // First, so that a task that waited for this commit finds the log.
         self.zil.begin_log(txg);
         self.core.txgs.commits.note_committed(txg);
         Ok(())
     }
 
-    /// Closes the open txg: whoever holds the gate exclusively sees whole operations only. Heads
-    /// are asked for in that moment, too: one that was opened while others flushed ahead has
-    /// operations of the txg that closes, and who waits for it waits for these.
+    /// Closes the open txg: the exclusive holder of the gate sees whole operations only. The list
+    /// of open datasets is taken in that moment, too: one that was opened during the early flush
+    /// has operations of the txg that closes, and a task that waits for this txg waits for these.
     fn close_txg(&self) -> Result<Closed> {
         loop {
             for head in self.core.heads() {
@@ -288,7 +288,7 @@ impl Syncer {
             return false;
         }
         let _turn = self.core.sync_turn.lock();
-        // Only who has the turn closes it.
+        // The txg cannot close meanwhile: only the holder of the turn closes it.
         let open = self.core.txgs.gate.open_txg();
         let mut stored = false;
         for head in self.core.heads() {

@@ -201,7 +201,7 @@ impl Core {
 
     /// Waits until everything done so far is durable.
     pub fn wait_durable(&self) -> Result<()> {
-        // Nothing to commit, and nobody who would: a wait would have no end.
+        // There is nothing to commit, and no task that would: a wait would have no end.
         if self.health.read_only {
             return Ok(());
         }

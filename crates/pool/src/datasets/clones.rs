@@ -132,7 +132,7 @@ impl Table {
         false
     }
 
-    /// Tells who decides about frees which snapshots there are.
+    /// Tells a dataset's deadlist which snapshots its chain has.
     pub fn note_snapshots(&self, id: DatasetId) {
         if let Some(entry) = self.get(id) {
             entry.deadlist.set_chain(self.chain_of(id), entry.base);

@@ -219,8 +219,8 @@ impl Datasets {
         compression_of(value.as_deref().unwrap_or("on"))
     }
 
-    /// Refuses values that ask for a feature which the pool does not use: to look for content where
-    /// there is nowhere to note it, and a compression that who reads the pool need not know.
+    /// Refuses values that need a feature which the pool does not use: deduplication without a
+    /// reference table, and a compression that readers of the pool may not know.
     pub(crate) fn check_values<'v>(
         &self,
         values: impl IntoIterator<Item = (&'v str, &'v str)>,

@@ -13,7 +13,7 @@ use steadfast_format::meta_keys;
 use steadfast_refs::deadlist::Sum;
 use steadfast_refs::deadlist::Txgs;
 
-/// Cells and runs of places that one commit frees, whatever room there is for freeing blocks.
+/// Cells and runs of places that one commit frees, even if there is room for freeing more blocks.
 const RUNS_PER_COMMIT: usize = 10_000;
 
 /// Room that one commit has left for freeing.
@@ -76,7 +76,7 @@ impl Datasets {
         let mut table = self.table.write();
         for (id, entry) in table.iter_mut() {
             for (cell, places) in entry.deadlist.take() {
-                // [deadlist.2] Who held it may have gone since.
+                // [deadlist.2] Its holder may have gone since.
                 debug_assert!(
                     entry.deadlist.is_shadow(cell) || entry.deadlist.holds(cell) || entry.is_dead(cell),
                     "{id}: {cell:?} is held by nobody and in no dead range"

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How often who counts begins again before what commits said is taken for the answer.
+/// Counts before the answer of the commits is taken.
 const COUNTS_MAX: u32 = 16;
 
 /// Note of the running commit: whether it found anything owed.

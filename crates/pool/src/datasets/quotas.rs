@@ -260,7 +260,7 @@ impl Quotas {
     }
 
     /// Figures of a dataset; `None` if no commit has seen it. `free` are the bytes that the pool
-    /// takes besides what lives and is promised, whatever is reserved.
+    /// takes besides live and promised ones, without regard to reservations.
     pub fn measure(&self, id: DatasetId, free: u64) -> Option<Measure> {
         let tree = self.tree.lock();
         let node = tree.nodes.get(&id)?;

@@ -1,12 +1,11 @@
-//! Raw datasets: sealed blocks of another pool, kept for who has their key.
+//! Raw datasets: sealed blocks of another pool, kept for the owner of their key.
 //! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! A raw dataset is a dataset like any other, whose files hold what a raw stream brought: one file
+//! A raw dataset is a dataset like any other. Its files hold the blocks of a raw stream: one file
 //! `roots`, and for each salt a file in which the block of counter C lies at C times a stride,
 //! behind a header. So its snapshots, cells, figures, scrubs and checks are those of any dataset
-//! and want no key. Nobody sees these files: what is shown to who reads it is a *view*, a dataset
-//! that cannot be changed, whose blocks are read from those files and opened as what they were
-//! sealed as.
+//! and need no key. These files are not visible. A reader with the key gets a *view*: a read-only
+//! dataset whose blocks are read from those files and opened as they were sealed.
 //!
 //! ## Invariants
 //! [raw.1] Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.

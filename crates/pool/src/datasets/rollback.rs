@@ -151,7 +151,7 @@ impl Datasets {
         newer_places: &[CellPlace],
         alive: BTreeMap<CellId, Cell>,
     ) -> Result<()> {
-        // Nobody uses it; whoever opens it next finds the snapshot's trees.
+        // Nobody uses it; the next open finds the snapshot's trees.
         entry.open = None;
         let snapshot = &entry.snapshots[&txg].row;
         let row = &mut entry.row;

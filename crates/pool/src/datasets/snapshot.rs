@@ -32,9 +32,9 @@ pub(crate) struct Snapshot {
     pub open: Weak<Dataset>,
     /// The same for what a raw one shows.
     pub view: Weak<Dataset>,
-    /// Held for reading by whoever reads it; true once it is destroyed.
+    /// Readers hold it for reading; true once the snapshot is destroyed.
     pub gone: Arc<RwLock<bool>>,
-    /// Shared by those who need it for longer: it is not destroyed meanwhile.
+    /// Shared by sends and receives: the snapshot is not destroyed meanwhile.
     pub pins: Arc<()>,
 }
 
@@ -60,7 +60,7 @@ impl Snapshot {
         }
     }
 
-    /// It is another dataset's from now on: who opens it next reads it with that one's keys.
+    /// Moves it to another dataset: the next open reads it with that one's keys.
     pub fn moved(&mut self) {
         (self.open, self.view) = (Weak::new(), Weak::new());
     }

@@ -605,7 +605,7 @@ impl Datasets {
         Ok(entry.snapshots.values().map(|snapshot| snapshot.row.name.clone()).collect())
     }
 
-    /// Opens a snapshot for reading; those who read it share what is open.
+    /// Opens a snapshot for reading. Its readers share the open snapshot.
     pub(crate) fn open_snapshot(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
         let stored = self.open_stored(id, name)?;
         if !self.is_raw(id) {

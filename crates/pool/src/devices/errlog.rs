@@ -64,8 +64,7 @@ impl Devices {
                 .space
                 .is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
         };
-        // Metadata that cannot be read is told by whoever reads it; the search goes on with the
-        // next dataset.
+        // Unreadable metadata is reported by its readers; the search goes on with the next dataset.
         let next = match head.look_over(behind, SEARCH_ITEMS, &suspect).unwrap_or(None) {
             Some(key) => Search { dataset: head.id(), behind: Some(key) },
             None => Search { dataset: DatasetId(head.id().0 + 1), behind: None },

@@ -1,6 +1,6 @@
-//! Faults on purpose on a pool's devices, for whoever wants to see it heal: on those that hold what
-//! it holds, and on log and cache devices. Nothing of it is stored: it ends with the import. A
-//! spare that waits is not asked for anything, so there is nothing to do to it.
+//! Faults on purpose on a pool's devices, log devices and cache devices, to see the pool heal.
+//! Nothing of it is stored: a fault ends with the import. A spare that waits is never read or
+//! written, so it cannot be given a fault.
 
 use std::sync::Arc;
 

@@ -25,9 +25,8 @@
 //!      stay: nothing is given up.
 //! [removal.5] While a removal goes on, the room of groups that leave is no room: admission counts
 //!      without it from its beginning.
-//! [removal.6] Who asks how far a job is waits for no part of it [scrub.6]: what is told while one
-//!      is under way was so when it began.
-//!      [`move_status`]
+//! [removal.6] A look at the progress of a job waits for no part of it [scrub.6]: while a part
+//!      runs, the progress is that of its beginning. [`move_status`]
 
 use crate::devices::state::Devices;
 use std::collections::BTreeSet;
@@ -90,8 +89,8 @@ impl Devices {
         }
     }
 
-    /// The last job as it is, or as long as a part of it is under way as it was before that: who
-    /// asks waits for no device [removal.6].
+    /// The last job as it is; while a part of it runs, as it was before that part. So a look waits
+    /// for no device [removal.6].
     pub(crate) fn move_status(&self) -> Option<ScanRow> {
         loop {
             let told = *self.moves.progress.lock();
@@ -307,8 +306,8 @@ impl Devices {
         self.note_scan("expand", "start");
     }
 
-    /// A group that leaves according to the labels is emptied, whatever was stored of the job
-    /// [removal.1]. At import.
+    /// Empties a group that leaves according to the labels, even if no job was stored [removal.1].
+    /// At import.
     pub(crate) fn resume_moves(&self) {
         let leaves = self.leaves();
         let first = leaves.iter().find(|leaf| self.is_being_removed(leaf));
@@ -354,7 +353,7 @@ impl Devices {
         *self.moves.progress.lock() = Some(scan.row);
         let result = self.move_some(scan, began_ns);
         let row = scan.row;
-        // In this order: who finds nothing told waits for no more than the next line.
+        // In this order: a look that finds no progress here waits for no more than the next line.
         *self.moves.progress.lock() = None;
         drop(moving);
         let waits = result?;
@@ -485,14 +484,14 @@ impl Devices {
         };
         for id in gone {
             self.depart(id);
-            // Last: whoever waits sees it here or among those that have departed.
+            // Last: so a waiting task always sees it, here or among the departed.
             self.topology.replacing.lock().retain(|other| *other != id);
         }
     }
 
     fn depart(&self, id: DeviceId) {
         let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { return };
-        // Before it is listed no more, for who waits.
+        // First, so that a waiting task does not miss it when it is listed no more.
         self.topology.departed.lock().push(Arc::clone(&leaf));
         self.core.space.remove_device(id);
         let group = leaf.config().group;

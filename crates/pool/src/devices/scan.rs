@@ -37,7 +37,7 @@ pub(crate) struct MetaNode {
 }
 
 impl MetaNode {
-    /// The root, of whatever level.
+    /// The root, of any level.
     pub fn root(pointer: BlockPointer) -> MetaNode {
         MetaNode { pointer, is_leaf: false }
     }

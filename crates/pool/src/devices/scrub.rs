@@ -22,8 +22,8 @@
 //! [scrub.5] Where `scrublimit` is set, a scrub reads no more beside other load than that many
 //!      bytes a second, counted over a batch and the rest after it.
 //!      `scan_limit`
-//! [scrub.6] Who asks how far it is waits for no batch: what is told while one is under way was so
-//!      when it began.
+//! [scrub.6] A look at the progress waits for no batch: while one runs, the progress is that of its
+//!      beginning.
 //!      `ask_scan`
 //! [scrub.4] A device that leaves is forgotten only when no row of a committed root names it.
 //!      `finish_leaving`
@@ -52,7 +52,7 @@ use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::scan::Tally;
 
-/// Leaves of the meta tree put in order together, and who reads them at once.
+/// Leaves of the meta tree that are put in order together, and tasks that read them at once.
 const STEP_NODES: usize = 256;
 const READERS: usize = 16;
 /// Pause between looks beside other load.
@@ -192,9 +192,9 @@ impl Devices {
         Ok(())
     }
 
-    /// From now until what it gives is dropped a resilver is about to begin: what changes is seen
-    /// before that, as labels and commits take their time, and whoever sees it and waits for the
-    /// resilver is to wait for its end and not to find none.
+    /// Announces a resilver until the result is dropped. A change of the devices is seen before
+    /// labels and commits for it are done. A caller that sees the change and waits for the resilver
+    /// must wait for its end, and must not find none.
     pub(crate) fn resilver_due(&self) -> Due<'_> {
         Due::counted_by(&self.scans.resilvers_due)
     }
@@ -204,9 +204,9 @@ impl Devices {
         Due::counted_by(&self.moves.expansions_due)
     }
 
-    /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the
-    /// next: a spare that is to step in or to go, who lets it, the commit that is asked for, and
-    /// who makes it.
+    /// Whether a resilver is about to begin. Looks in the order in which the stages follow: a spare
+    /// that is due, the sync task that lets it step in or go, the commit that was asked for, the
+    /// commit itself.
     pub(crate) fn is_resilver_due(&self) -> bool {
         let due = || self.scans.resilvers_due.load(Ordering::Acquire) > 0;
         self.is_spare_due() || due() || self.scans.resilver_wanted.load(Ordering::Acquire) || due()
@@ -261,7 +261,7 @@ impl Devices {
         self.diagnose();
         let ended = scan.row.state == ScanState::Finished;
         let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
-        // In this order: who finds nothing told waits for no more than the next line.
+        // In this order: a look that finds no progress here waits for no more than the next line.
         *self.scans.progress.lock() = None;
         drop(under_way);
         result?;
@@ -457,7 +457,7 @@ impl Devices {
         }
     }
 
-    /// Tells how far the scan is, for who asks while it is at work.
+    /// Publishes the progress of the scan, to be read while a batch runs.
     fn tell_scan(&self, scan: &Scan) {
         let left_out = scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
         *self.scans.progress.lock() = Some(ScanProgress { row: scan.row, left_out });

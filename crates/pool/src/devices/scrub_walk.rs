@@ -8,8 +8,8 @@
 //!      error: its address is of a segment that is gone, or its bytes are still what they were, for
 //!      no segment's name is used twice.
 //!      `look_at`
-//! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded; who asks is told
-//!      which those are.
+//! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded. These datasets are
+//!      reported.
 //! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks
 //!      of one leaf.
 //!

@@ -24,8 +24,8 @@
 //!      `Space::discard_free_slot`
 //! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on
 //!      beside it; and it ends, because it goes through the slots once.
-//! [trim.3] A device that is out of use is not gone through: whoever names it is told so, and a
-//!      whole pool goes without it.
+//! [trim.3] A device that is out of use is not trimmed: a command that names it is refused, and one
+//!      for the whole pool passes over it.
 //!      `out_of_reach`
 //!
 //! ## Not here

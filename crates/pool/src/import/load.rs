@@ -186,7 +186,7 @@ impl Loaded<'_> {
             pool.devices.aux.listed.write().push(listed.unwrap_or_else(|| anchor::aux(self.env, path)));
             pool.core.features.write().extend(Feature::known(anchor::FEATURE));
             if !self.spec.read_only {
-                // Before the first write: whoever had the pool until now is fenced.
+                // Before the first write: the former holder of the pool is fenced.
                 let log = |_: &Root| pool.zil.log_found(self.root.uberblock.log);
                 anchor.take_over(accepted.clone().map(|root| (root.clone(), log(&root))))?;
             }

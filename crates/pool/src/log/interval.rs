@@ -11,8 +11,8 @@
 //!      `Dataset::log_pending`; test: `log_interval`
 //! [interval.2] A look waits for no commit: it is not late because the devices are busy with one.
 //!      `Log::log_pending`
-//! [interval.3] Who has the property and no log (a pool without the feature, on whole objects, or
-//!      one that holds its log) has a commit in place of a group.
+//! [interval.3] A dataset with the property and without a log (in a pool without the feature, on
+//!      whole objects, or with a held log) gets a commit in place of a group.
 //!
 //! If there is more than a group takes, a commit is asked for too. So a program that writes tens of
 //! mebibytes a second has a commit each second instead of one every five. A look at a dataset in

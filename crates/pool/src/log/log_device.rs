@@ -10,7 +10,7 @@
 //!      again with the new place when a root that holds all its groups is durable.
 //!      `Log::stand_down`, `Log::ready`
 //! [log_device.2] A device is marked as given up or out of use, or unlisted, only in labels that
-//!      are written after such a root: nothing on it is needed then, whatever becomes of it.
+//!      are written after such a root. So nothing on it is needed then, even if it is lost.
 //!      `settle_logs`, `labelled_aux`
 //! [log_device.3] Labels of log devices are durable before those of leaves: one that is older than
 //!      the leaves' is of an earlier copy.

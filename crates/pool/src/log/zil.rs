@@ -168,8 +168,8 @@ impl Zil {
         Ok(notice)
     }
 
-    /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts
-    /// its root.
+    /// End of the log behind a head, as it was found: the end that an operator accepts together
+    /// with the root.
     pub(crate) fn log_found(&self, head: Option<LogStart>) -> LogHead {
         let Some(head) = head else { return LogHead::default() };
         let found =

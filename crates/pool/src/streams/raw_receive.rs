@@ -23,7 +23,7 @@ use steadfast_refs::raw_source::offset_of;
 
 /// Records of a raw dataset's files are 256 KiB: most blocks are one, and small pools store them.
 const RECORD_SHIFT: u8 = 18;
-/// Size of each file of blocks: whatever counter a block has, it lies inside.
+/// Size of each file of blocks: the place of any counter lies inside.
 const FILE_BYTES: u64 = 1 << 62;
 /// A regular file that its owner may read.
 const MODE: u32 = 0o100_400;

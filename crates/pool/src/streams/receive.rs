@@ -128,7 +128,7 @@ pub trait ReceiveWatch {
     fn after(&mut self, dataset: &str);
     /// Bytes of the stream read so far.
     fn progress(&mut self, snapshot: &str, bytes: u64);
-    /// A snapshot was received, whatever becomes of the rest of the stream.
+    /// A snapshot was received, even if the rest of the stream fails.
     fn received(&mut self, snapshot: &str) {
         let _ = snapshot;
     }
