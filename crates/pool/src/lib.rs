@@ -506,7 +506,8 @@ impl Pool {
         // Nobody commits any more. A later wait for a commit gets this error: it would have no end.
         match self.settle_alone(state) {
             Ok(()) => {
-                // Nor does anybody let those go that `failmode=wait` would hold.
+                // Release the callers that `failmode=wait` would hold: no commit would ever release
+                // them.
                 self.core.txgs.commits.set_holding(false);
                 self.core.txgs.commits.suspend("it is not in use here any more");
             }

@@ -65,7 +65,7 @@ impl Memory {
     }
 }
 
-/// Of the bytes set for content in memory, the part that is kept for it while it is not used.
+/// Divisor of the memory for content: the part of it that stays allocated while it is not used.
 const SPARE_DIVISOR: usize = 16;
 
 /// Tells how much memory all pools of this process together may use: what they give back is kept

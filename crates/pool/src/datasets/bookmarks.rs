@@ -13,7 +13,7 @@ use crate::datasets::table::Table;
 pub struct BookmarkInfo {
     /// Full name (`pool/fs#mark`).
     pub name: String,
-    /// That of the snapshot it was made of.
+    /// Guid of the snapshot it was made of.
     pub guid: u64,
     /// Txg of that snapshot.
     pub txg: Txg,

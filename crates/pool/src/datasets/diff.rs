@@ -65,9 +65,9 @@ struct Moment {
     dataset: Arc<Dataset>,
     names: Option<BlockPointer>,
     txg: Txg,
-    /// Of a raw one: what carries it.
+    /// Carrier of a raw dataset's blocks.
     carrier: Option<Arc<Dataset>>,
-    /// Of a snapshot: it is not destroyed meanwhile.
+    /// Pin of a snapshot: it is not destroyed meanwhile.
     _pin: Option<Pin>,
     paths: BTreeMap<InodeId, Vec<u8>>,
 }

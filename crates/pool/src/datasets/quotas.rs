@@ -388,7 +388,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Of properties as they will be.
+    /// Limits that these properties will set.
     pub fn of(props: &Local, received: &ReceivedProps) -> Expected {
         let Limits { quota, refquota, .. } = Limits::of(props);
         let held = |name: &str, limit: u64| if received.counts(name) { 0 } else { limit };

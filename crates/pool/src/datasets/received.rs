@@ -146,7 +146,7 @@ impl Datasets {
         self.core.commit_changes()
     }
 
-    /// Properties that go with a stream. Of a backup those that came with it, if any did.
+    /// Properties that go with a stream. A backup sends the received ones, if there are any.
     pub(crate) fn props_to_send(&self, id: DatasetId, backup: bool) -> Local {
         let table = self.table.read();
         let Some(entry) = table.get(id) else { return Local::new() };

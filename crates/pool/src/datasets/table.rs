@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     /// Properties that count here by themselves, set or received. [received.1]
     pub props: Local,
     pub keys: Option<LoadedKeys>,
-    /// Of a raw dataset: opens what it holds.
+    /// Keys of a raw dataset's own blocks.
     pub raw_keys: Option<Arc<BlockKeys>>,
     /// Open while its trees can be read; `None` while locked.
     pub open: Option<OpenDataset>,

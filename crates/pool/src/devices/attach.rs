@@ -17,11 +17,11 @@
 //! ## Why raidz keeps its columns
 //! A slot is as large as a column of the group was when it was made. A segment of one more column
 //! has smaller columns, which leave a part of each slot empty: n + 1 devices of s slots take s such
-//! segments, as many as n devices took before, and nothing is gained. Of segments of n columns the
-//! same devices take s (n + 1) / n: the new device is used to the full, and a segment survives as
-//! many failures as before. The price is the worse ratio of data to parity: raidz2 of 6 devices and
-//! one more has 4.67 devices of content instead of 5 (decision 0081). Segments of fewer columns
-//! there are, where devices differ in size (decision 0115).
+//! segments, as many as n devices took before, and nothing is gained. Of segments with n columns
+//! the same devices take (n + 1) s / n: the new device is used to the full, and a segment survives
+//! as many failures as before. The price is the worse ratio of data to parity: raidz2 of 6 devices
+//! and one more has 4.67 devices of content instead of 5 (decision 0081). Where devices differ in
+//! size, there are segments of fewer columns (decision 0115).
 //!
 //! ## Invariants
 //! [attach.1] Labels name a device, and a group what it has become, before anything is placed

@@ -140,8 +140,8 @@ pub(crate) enum Visit {
 #[derive(Clone, Copy)]
 pub(crate) struct Tree {
     pub dataset: DatasetId,
-    /// Of a snapshot those that were born after the one before it, of a clone after its origin:
-    /// what is older was looked at there.
+    /// Older blocks are not looked at: they belong to the snapshot before or to the origin, and are
+    /// looked at there.
     pub after: Txg,
     /// It is what the dataset is now, so damage is that of a file.
     pub is_head: bool,

@@ -117,7 +117,7 @@ impl Devices {
             };
             match checked {
                 Ok(()) => fit.push(leaf),
-                // Of a whole pool, those devices take part that can.
+                // For a whole pool, those devices take part that can.
                 Err(error) if paths.is_empty() => refused = refused.or(Some(error)),
                 Err(error) => return Err(error),
             }

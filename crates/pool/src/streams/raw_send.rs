@@ -1,10 +1,10 @@
 //! Sending raw: blocks as they are sealed, with what names them everywhere.
 //! `docs/decisions/0097-raw-datasets.md`.
 //!
-//! Of a dataset of this pool the blocks are found by a walk of its trees while its key is loaded,
-//! and by its manifest without it (`manifest.rs`); of a raw one by what its files hold, which wants
-//! no key. Either way blocks come in the order of their places in a raw dataset, so that a position
-//! says what came before.
+//! Blocks of a dataset of this pool are found by a walk of its trees while its key is loaded, and
+//! by its manifest without it (`manifest.rs`). Blocks of a raw dataset are found in its files,
+//! without a key. Either way blocks come in the order of their places in a raw dataset, so that a
+//! position says what came before.
 //!
 //! ## Which blocks
 //! A node is never older than its children, so the children of an older node are in the base too,
@@ -241,8 +241,8 @@ impl<'s, 'w> RawSender<'s, 'w> {
         let mut batch = Some(first);
         let upon = known.upon();
         if upon != Upon::Nothing && self.position.0.0 == 0 {
-            // All that is gone comes first; where that is not known from one look, blocks are
-            // looked for once more.
+            // All gone blocks come first. If they are not known from one look, blocks are looked
+            // for once more.
             let mut some = batch.take();
             let mut range = None;
             while let Some(now) = some.take() {
@@ -362,7 +362,8 @@ impl<'s, 'w> RawSender<'s, 'w> {
     }
 }
 
-/// True if all of an extent was stored by a txg. Of what lies in the tree nobody knows when.
+/// True if all of an extent was stored by a txg. Content that lies in the tree itself has no known
+/// birth.
 fn is_stored_by(extent: &[u8], txg: Txg) -> bool {
     let Ok(extent) = Extent::decode(extent) else { return false };
     let pointers = extent.pointers();

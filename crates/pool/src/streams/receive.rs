@@ -385,7 +385,7 @@ impl Streams {
             (0, Some(_)) if !spec.force => Err(Error::DestinationExists { name: name.to_owned() }),
             (0, Some(_)) => {
                 match self.datasets.check_destroy(&self.datasets.table.read(), name, false) {
-                    // That it is mounted is the end's to see to.
+                    // A mounted dataset is dealt with at the end.
                     Ok(()) | Err(Error::Busy { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -696,8 +696,8 @@ fn note_root(props: &mut Local) {
     props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
 }
 
-/// True if a dataset is not what it was at a snapshot. That files were read, or are stored in
-/// another way, is no change; nor that files went that nobody can name any more.
+/// True if a dataset is not what it was at a snapshot. Access times, another form of storage, and
+/// the end of files without a name are no change.
 fn is_modified(entry: &Entry, txg: Txg) -> Result<bool> {
     let base = &entry.snapshots[&txg].row;
     if entry.row.names == base.names {

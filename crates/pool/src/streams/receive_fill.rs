@@ -42,7 +42,7 @@ impl Streams {
         let dataset = self.datasets.open_head(hidden)?;
         let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
         let filled = self.fill_from(&dataset, begin, &mut repeats, reader, watch);
-        // Of what broke off, too. [repeats.3]
+        // Also after a receive that failed. [repeats.3]
         let counted = repeats.count(self);
         let notes = filled?;
         counted.map(|()| notes)

@@ -58,12 +58,12 @@ pub struct SendSpec {
     pub base: Option<String>,
     /// With the properties that are set on its file system and on itself, or that these received.
     pub properties: bool,
-    /// Of these only what was received, if any was (`-b`).
+    /// With `properties`: only received ones, if there are any (`-b`).
     pub backup: bool,
     /// With the tags that hold it (`-h`).
     pub holds: bool,
-    /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is
-    /// needed for that.
+    /// Blocks go as they are sealed, if they are; else as with `packed`. A raw dataset needs no key
+    /// for that.
     pub raw: bool,
     /// Records that are compressed go so.
     pub packed: bool,
@@ -74,7 +74,7 @@ pub struct SendSpec {
 /// Base of an increment.
 #[derive(Clone)]
 enum Upon {
-    /// Of this dataset: the same, or what it is a clone of.
+    /// A snapshot of this dataset: the same one, or its origin's.
     Snapshot(DatasetId, Box<Pin>),
     /// Nothing of it is there any more.
     Mark(Bookmark),
@@ -100,7 +100,7 @@ impl Upon {
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
 
 impl Streams {
-    /// About how many bytes a stream would have. Refused is what [`Streams::send`] refuses.
+    /// About how many bytes a stream would have. Fails like [`Streams::send`].
     pub fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
         let guess = self.check_send(spec)?;
         if spec.base.is_none() {
@@ -141,7 +141,7 @@ impl Streams {
             Some(Upon::Mark(_)) if self.datasets.is_raw(id) && !spec.raw => {
                 Err(Error::RawBookmark { name: spec.snapshot.clone() })
             }
-            // All that is listed is looked at to say more.
+            // A better estimate would need a look at all blocks listed.
             Some(Upon::Mark(_)) if self.datasets.is_raw(id) => Ok(pin.row.data),
             Some(upon @ Upon::Mark(_)) if spec.raw && self.is_sealed(id) => {
                 match self.is_listed(spec, id, Some(&upon)) {
@@ -557,7 +557,7 @@ struct Place {
     offset: u64,
     /// Bytes that were sent of it.
     length: u64,
-    /// Of its block: an address may be used again while a stream is written.
+    /// Hash of its block: an address may be used again while a stream is written.
     hash: [u8; 32],
 }
 
@@ -657,7 +657,7 @@ impl Sender<'_, '_> {
                     }
                     _ => return Ok(()),
                 };
-                // Of a block that was cut short nobody knows when.
+                // A block that was cut short may have been cut later.
                 let is_old =
                     |length: u32, pointer: &BlockPointer| pointer.birth <= since && pointer.lsize == length;
                 match extent {
