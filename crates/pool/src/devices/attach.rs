@@ -1,18 +1,18 @@
 //! Attaching a device to a group, and detaching one.
 //!
-//! | verb                        | the group                                  | what lies on it |
+//! | verb                        | the group                                  | its content |
 //! |-----------------------------|--------------------------------------------|---|
 //! | attach to a single device   | becomes a mirror of two                    | a resilver makes its segments mirrors, with checksums |
 //! | attach to a mirror          | has a column more                          | a resilver gives each segment the column |
 //! | attach to raidz             | has a device more, its columns stay as many | new segments use all devices; columns of old ones move over |
 //! | detach from a mirror        | has a column less, one at least            | segments lose the column, nothing is copied |
-//! | detach the old half of a replacement | as it was                         | what it held is computed from the others |
-//! | detach the new half         | as it was before the replacement           | what it got so far moves back |
-//! | detach a spare in use       | as it was before the spare stepped in      | segments do without what the spare held |
-//! | detach what a spare stands for | the spare belongs to it for good        | nothing moves |
+//! | detach the old half of a replacement | as it was                         | its columns are reconstructed from the others |
+//! | detach the new half         | as it was before the replacement           | columns moved so far move back |
+//! | detach a spare in use       | as it was before the spare stepped in      | segments lack the spare's columns |
+//! | detach a device with a spare | the spare belongs to it for good          | nothing moves |
 //!
-//! A mirror of which one device is left stays a mirror of one column: its checksums stay, so a
-//! scrub goes on finding what is wrong, and it takes devices again.
+//! A mirror of which one device is left stays a mirror of one column. Its checksums stay, so a
+//! scrub still finds errors, and it takes devices again.
 //!
 //! ## Why raidz keeps its columns
 //! A slot is as large as a column of the group was when it was made. A segment of one more column
@@ -26,10 +26,10 @@
 //! ## Invariants
 //! [attach.1] Labels name a device, and a group what it has become, before anything is placed
 //!      accordingly.
-//! [attach.2] No verb takes away the last readable copy of anything: what needs a device refuses to
-//!      let it go.
+//! [attach.2] No verb takes away the last readable copy of anything: a device whose columns are
+//!      needed cannot leave.
 //!      `Space::is_needed`
-//! [attach.3] What is refused changes nothing.
+//! [attach.3] A refused verb changes nothing.
 
 use crate::devices::state::Devices;
 use std::sync::Arc;

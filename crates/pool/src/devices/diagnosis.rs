@@ -2,9 +2,8 @@
 //! look.
 //!
 //! ## Rule
-//! A device is judged by what it did in the last [`WINDOW`]: [`ERRORS_MAX`] errors of one cause
-//! within it are too many. The numbers are those of the diagnosis engine of ZFS's event daemon, and
-//! so is the consequence.
+//! A device is judged by its errors in the last [`WINDOW`]: [`ERRORS_MAX`] errors of one cause are
+//! too many. Numbers and consequences are those of the diagnosis engine of ZFS's event daemon.
 //!
 //! | cause    | counts                                                            | consequence |
 //! |----------|-------------------------------------------------------------------|---|
@@ -13,14 +12,14 @@
 //! | slow     | calls that took [`steadfast_device::metered::SLOW`] or longer     | degraded |
 //!
 //! *Faulted* is out of use: [`LeafState::Faulted`] in the labels. *Degraded* is a mark in memory:
-//! the device is read and written as before, because what it holds right is worth having. A write,
-//! flush or label that a device of a group did not take faults it at once, for what it holds is not
-//! known then (`Space::give_up_or_fail`).
+//! the device is read and written as before, because its good content is worth having. If a device
+//! of a group fails to take a write, a flush or a label, it is faulted at once, for its content is
+//! not known then (`Space::give_up_or_fail`).
 //!
 //! ## Invariants
-//! [diagnosis.1] An error is judged once: what was counted at the last look is not looked at again.
+//! [diagnosis.1] An error is judged once: errors counted at the last look do not count again.
 //!      `Case::observe`
-//! [diagnosis.2] Marks and what led to them go with `zpool clear`, and with the device.
+//! [diagnosis.2] Marks and their errors go with `zpool clear`, and with the device.
 //!      `Diagnosis::forget`
 
 use std::collections::{BTreeMap, VecDeque};

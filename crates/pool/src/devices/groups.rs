@@ -1,9 +1,9 @@
-//! Groups of devices: mirrors and raidz. Which may be made, what their labels say, and what happens
-//! to their devices.
+//! Groups of devices: mirrors and raidz. Permitted groups, their labels, and the states of their
+//! devices.
 //!
 //! ## Health of a device
 //!
-//! | state   | by                                                     | written to | read from | what it holds |
+//! | state   | by                                                     | written to | read from | its content |
 //! |---------|--------------------------------------------------------|------------|-----------|---|
 //! | online  |                                                        | yes        | yes       | counts |
 //! | offline | the operator                                           | no         | no        | counts; it is old |
@@ -13,12 +13,12 @@
 //! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing |
 //!
 //! ## Invariants
-//! [group.1] A group is used as long as no more of its devices are out of use than a segment may
-//!      lack columns: else the pool is suspended, or not imported.
+//! [group.1] A group is used as long as the number of its devices out of use is at most the number
+//!      of columns that a segment may lack. Otherwise the pool is suspended, or not imported.
 //!      `Space::give_up_or_fail`, [`check_present`]
-//! [group.2] What a device missed is known by rows that do not name it; what it holds is judged
-//!      like everything else. So a device that returns with old content is not believed: a slot of
-//!      it that rows name holds what it held when it left, or is found wrong.
+//! [group.2] Rows do not name a device for data that it missed, and its content is verified like
+//!      any other. So a device that returns with old content is not believed: a slot of it that
+//!      rows name has its content of then, or is found wrong.
 
 use crate::devices::state::Devices;
 use std::sync::Arc;

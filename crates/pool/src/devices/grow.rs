@@ -1,11 +1,10 @@
-//! Making a pool larger: a device more, or one that has grown. And its features: what it may use
-//! from now on.
+//! Makes a pool larger: by a device more, or by one that has grown. Also enables features.
 //!
 //! ## What a crash does
 //! *Add*: the labels of all devices, the new one's among them, list the new device before anything
 //! is placed on it, and they carry the txg of the last commit. A crash before the next commit
-//! leaves an uberblock that counts fewer devices than the newest labels list; import takes that as
-//! it is, for there is nothing on the others. (The other way round, an uberblock that counts more,
+//! leaves an uberblock that counts fewer devices than the newest labels list; import accepts that,
+//! for there is nothing on the others. (The other way round, an uberblock that counts more,
 //! means that a device is missing, and import refuses.) *Grow*: the front labels stay where they
 //! are and say at every moment how many slots the pool uses; back labels move to the new end. Their
 //! old room becomes part of a slot.

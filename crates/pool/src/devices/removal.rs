@@ -1,5 +1,5 @@
-//! Moving what lies on devices to others: a group is removed, a widened group is evened out, a pool
-//! is rebalanced after an `add`.
+//! Moves data from devices to others: a group is removed, a widened group is evened out, a pool is
+//! rebalanced after an `add`.
 //!
 //! A job goes through segments between commits, as a scan does, and moves them whole or by a column
 //! ([`steadfast_segment::Moved`]). One goes on at a time.
@@ -19,12 +19,12 @@
 //! [removal.2] A device is forgotten only when no row of a committed root names it [scrub.4], and
 //!      its labels are erased only when those of the others list it no more.
 //!      [`erase_departed`]
-//! [removal.3] Not more than [`UNSETTLED_MAX`] columns are left between two commits: their slots
-//!      come back with the next, and the rows that changed are few enough for one.
-//! [removal.4] A removal that meets a segment which cannot be read whole ends, and its devices
+//! [removal.3] At most [`UNSETTLED_MAX`] columns wait between two commits: their slots come back
+//!      with the next, and the changed rows are few enough for one.
+//! [removal.4] If a removal meets a segment that cannot be read whole, it ends, and its devices
 //!      stay: nothing is given up.
-//! [removal.5] While a removal goes on, the room of groups that leave is no room: admission counts
-//!      without it from its beginning.
+//! [removal.5] Admission does not count the room of leaving groups, from the beginning of the
+//!      removal.
 //! [removal.6] A look at the progress of a job waits for no part of it [scrub.6]: while a part
 //!      runs, the progress is that of its beginning. [`move_status`]
 

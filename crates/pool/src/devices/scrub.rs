@@ -1,23 +1,22 @@
-//! Scrub and resilver: every redundant segment is mended, batch after batch, between commits.
+//! Scrub and resilver: every redundant segment is repaired, batch after batch, between commits.
 //!
 //! ## Order
-//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals
-//! it: of a mirror every copy. Then segments in the order of their ids: the order in which they
-//! were written, and on a pool that fills up the order of their slots. A scrub takes all, a
-//! resilver those that miss a column or have one on a device that leaves. At last a scrub walks to
-//! the blocks that lie on single devices, of whose segments no checksums are stored
-//! (`scrub_walk.rs`).
+//! First the pool's own metadata is read node by node, from the root on, which heals it; on a
+//! mirror every copy is read. Then come segments in the order of their ids: the order in which they
+//! were written, and on a pool that fills up the order of their slots. A scrub takes all segments.
+//! A resilver takes those that miss a column or have one on a leaving device. At last a scrub walks
+//! to the blocks on single devices: no checksums of their segments are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! [scrub.1] A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is
-//!      sized to take about as long (for a resilver [`ALONE_NS`] where nothing is written), and
-//!      rests as long as it worked while there is other load, so commits go on beside it. Load is
-//!      what is written, and beside a scrub what is read, from devices or from memory: a resilver,
-//!      without which redundancy is missing, does not wait for readers.
+//! [scrub.1] A look of a scan is bounded by [`STEP_NS`] and the batch begun by then. A batch is
+//!      sized to take about as long (for a resilver [`ALONE_NS`] if nothing is written). While
+//!      there is other load the scan rests as long as it worked, so commits go on beside it. Load
+//!      is writes, and for a scrub also reads, from devices or from memory. A resilver does not
+//!      wait for readers, because redundancy is missing without it.
 //!      `scan_step`
-//! [scrub.2] Where it is is part of every commit: after a crash it goes on at most one commit's
-//!      work before where it was.
-//! [scrub.3] It needs no key of any dataset: checksums are of bytes as they lie.
+//! [scrub.2] The position of a scan is part of every commit: after a crash it repeats one commit's
+//!      work at most.
+//! [scrub.3] A scan needs no key of any dataset: checksums are of the stored bytes.
 //!      `steadfast_segment::Mended`
 //! [scrub.5] Where `scrublimit` is set, a scrub reads no more beside other load than that many
 //!      bytes a second, counted over a batch and the rest after it.

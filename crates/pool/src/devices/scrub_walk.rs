@@ -1,12 +1,12 @@
-//! Scrub of what lies on single devices. No checksums are stored of their segments: what a block
-//! should hold only the pointer to it says. So a scrub walks from the roots of all datasets as of
-//! one commit to every block, compares each copy that lies on a single device with the hash in its
-//! pointer, puts a copy right if another is, and names the file and range of what is lost.
+//! Scrub of blocks on single devices. No checksums of their segments are stored: only the pointer
+//! to a block has its hash. So a scrub walks from the roots of all datasets as of one commit to
+//! every block, compares each copy that lies on a single device with the hash in its pointer,
+//! repairs a copy from a good one, and names the file and range of lost data.
 //!
 //! ## Invariants
 //! [scrub_walk.1] A block that was replaced or freed since the walk read the pointer to it is no
-//!      error: its address is of a segment that is gone, or its bytes are still what they were, for
-//!      no segment's name is used twice.
+//!      error: its segment is gone, or its bytes are still the old ones, for no segment's id is
+//!      used twice.
 //!      `look_at`
 //! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded. These datasets are
 //!      reported.
@@ -14,7 +14,7 @@
 //!      of one leaf.
 //!
 //! ## What a crash does
-//! The walk begins again from the roots: where it was is not stored.
+//! The walk begins again from the roots: its position is not stored.
 
 use crate::core::view::Reader;
 use crate::core::view::Roots;

@@ -4,9 +4,9 @@
 //! available ─[`stand_in`]→ in use: a leaf beside the device that it stands for ─[`dismiss`]→
 //! leaving ─[everything on it lies elsewhere]→ available
 //!
-//! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a
-//! leaf of that guid besides, and the entry says which, and for whom. The device that it stands for
-//! stays listed until it is back or replaced. Once nothing is left of it that a row names, it is
+//! The labels always list a spare as an auxiliary device, under one guid. In use it is a leaf of
+//! that guid besides, and the entry names the leaf and the device that it stands for. That device
+//! stays listed until it is back or replaced. Once no row names it any more, it is
 //! [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
 //!
 //! ## Invariants
@@ -14,13 +14,13 @@
 //!      assert: `stand_in`
 //! [spare.2] A spare is available again in the labels of a commit after which no row names it.
 //!      `finish_leaving`
-//! [spare.3] A device is spared only when no row of a committed root names it; what it holds is
-//!      never read again, so it comes back as a new one.
+//! [spare.3] A device is spared only when no row of a committed root names it. Its content is never
+//!      read again, so it comes back as a new one.
 //!      `look_after_spares`, `relieve`
 //!
 //! ## What a crash does
-//! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which
-//! is what it is.
+//! Between the labels and the commit that follows: import finds a leaf with nothing on it, which is
+//! true.
 
 use crate::devices::spare::Spare;
 use crate::devices::state::Devices;

@@ -1,11 +1,11 @@
-//! Trim: every free slot of a device is discarded once, on demand (`zpool trim`), whether or not
-//! the pool does so by itself (`autotrim`): for what was freed while that was off, for what a crash
-//! left behind, for devices that were used before.
+//! Trim: discards every free slot of a device once, on demand (`zpool trim`), with or without
+//! `autotrim`. It reaches slots that were freed while `autotrim` was off, that a crash left behind,
+//! and that were used before the pool.
 //!
-//! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie
-//! on provides the room now, and tells now if it cannot. Nothing of the pool needs it: no byte is
-//! read that was not written. Slots that are trimmed afterwards, or freed while `autotrim` is on,
-//! are given back again.
+//! Initialize is the opposite: it fills every free slot with a pattern, so that thin storage below
+//! the devices provides the room now, or fails now. The pool does not need it: no byte is read that
+//! was not written. Slots that are trimmed afterwards, or freed while `autotrim` is on, are given
+//! back again.
 //!
 //! ## States of a device
 //!
@@ -18,9 +18,9 @@
 //! | active             | trimmed   | no free slot is left behind the one discarded last   |
 //!
 //! ## Invariants
-//! [trim.1] A slot is discarded only while it is free, as of the last commit: what a root needs is
-//!      never touched. The slot is taken meanwhile, and only the sync task appends, between whose
-//!      commits this runs.
+//! [trim.1] A slot is discarded only while it is free as of the last commit: slots that a root
+//!      needs are never touched. The slot is reserved meanwhile, and only the sync task appends,
+//!      between whose commits this runs.
 //!      `Space::discard_free_slot`
 //! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on
 //!      beside it; and it ends, because it goes through the slots once.

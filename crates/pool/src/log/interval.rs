@@ -1,12 +1,11 @@
 //! # The log's interval
 //!
-//! A dataset with `journal=data` promises what nobody asked for: what a call returned from is
-//! durable about a second later. A task of the pool looks once an [`INTERVAL`], and logs what is
-//! pending, names and content together, so that what is found after a crash is what was there at
-//! one moment.
+//! A dataset with `journal=data` promises without an `fsync`: a change is durable about a second
+//! after its call returned. A task of the pool looks once an [`INTERVAL`], and logs pending
+//! changes, names and content together. So after a crash the dataset is as it was at one moment.
 //!
 //! ## Invariants
-//! [interval.1] What was done in such a dataset before a look is in the log when the look ends, or
+//! [interval.1] A change made in such a dataset before a look is in the log when the look ends, or
 //!      in a txg whose commit was asked for before it ended, or in one that is being committed.
 //!      `Dataset::log_pending`; test: `log_interval`
 //! [interval.2] A look waits for no commit: it is not late because the devices are busy with one.

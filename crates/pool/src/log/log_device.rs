@@ -1,12 +1,12 @@
-//! Devices of which the intent log has the whole: how they come, fail and get lost.
+//! Devices that belong to the intent log alone (ZFS: SLOG): how they come, fail and get lost.
 //!
-//! A log device has labels like any other and slots of the pool's size; the log goes round all of
-//! them, over several devices if there are several, and takes no room of the pool. The labels of
-//! all devices list it. Those of a mirror hold the same groups at the same places; how they come
-//! and go is told in `log_mirror.rs`.
+//! A log device has labels like any other device, and slots of the pool's size. The log goes round
+//! all slots of all log devices, and takes no room of the pool. The labels of all devices list it.
+//! The devices of a mirror hold the same groups at the same places; `log_mirror.rs` has how they
+//! come and go.
 //!
 //! ## Invariants
-//! [log_device.1] Where groups go changes only over a commit: the log stands down, and is ready
+//! [log_device.1] The place of groups changes only over a commit: the log stands down, and is ready
 //!      again with the new place when a root that holds all its groups is durable.
 //!      `Log::stand_down`, `Log::ready`
 //! [log_device.2] A device is marked as given up or out of use, or unlisted, only in labels that
@@ -15,27 +15,28 @@
 //! [log_device.3] Labels of log devices are durable before those of leaves: one that is older than
 //!      the leaves' is of an earlier copy.
 //!      `write_labels`, `label_logs_first`
-//! [log_device.4] A group is promised when every device of its mirror has it that labels call in
+//! [log_device.4] A group is promised when it is on every device of its mirror that labels call in
 //!      use: so any one of them is enough.
 //!      `on_all`; sim: `log_mirror`
-//! [log_device.5] One that labels do not call in use is not read: it may have some promises and
-//!      lack later ones.
+//! [log_device.5] A device that labels do not call in use is not read: it may have some promises
+//!      and lack later ones.
 //!      [`find`]
-//! [log_device.6] The log is ready only while labels of leaves say what is so: else one that they
-//!      call in use would lack what is promised from then on.
+//! [log_device.6] The log is ready only while the labels of leaves are true: otherwise a device
+//!      that they call in use would lack later promises.
 //!      `begin_log`
 //!
 //! ## When one fails in use
-//! The group that was under way is not promised; its callers commit, and that commit gives the
-//! device up. From then on groups go to the log devices that are left, of its mirror or others, or
-//! to segments of the pool. The pool says so (status, event) until the device is removed, replaced
-//! or brought back.
+//! The group being written is not promised: its callers commit, and that commit gives the device
+//! up. From then on groups go to the remaining log devices, of its mirror or others, or to segments
+//! of the pool. The pool reports it (status, event) until the device is removed, replaced or
+//! brought back.
 //!
 //! ## When one is lost
-//! If another one of its mirror is here that is in use, nothing is missing: the lost one is called
-//! gone, and is in use again when an import finds it. Else a pool that has not given it up is not
-//! imported for writing without it: what `fsync` promised may be there and nowhere else. The
-//! operator may accept that (`accept_lost_log`), which is noted in the history, and gives it up.
+//! If another device of its mirror is here and in use, nothing is missing: the lost one is called
+//! gone, and is in use again when an import finds it. Otherwise a pool that has not given it up is
+//! not imported for writing without it: promises of `fsync` may be there and nowhere else. The
+//! operator may accept their loss (`accept_lost_log`), which is noted in the history and gives the
+//! device up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
-//! Log devices come, go and change places while they are in use: mirrors of them, and single ones.
+//! Log devices come, go and change places while they are in use: mirrors and single ones.
 //!
-//! | verb                          | the log device                          | what lies on it |
+//! | verb                          | the log device                          | its content |
 //! |-------------------------------|-----------------------------------------|---|
 //! | attach to a single one        | becomes a mirror of two                 | nothing: groups go to both from the next commit on |
 //! | attach to a mirror            | has a side more                         | the same |
@@ -11,13 +11,13 @@
 //! | remove                        | goes, with all of its mirror            | is not needed |
 //!
 //! Nothing is copied by any of them: each is a list of [`LogChange`]s that the next commit takes at
-//! its beginning. Its root holds all that was promised until then [log_device.1], its labels say
-//! what is so from then on [log_device.2], and then the log goes on [log_device.6].
+//! its beginning. Its root holds all earlier promises [log_device.1], its labels say what is true
+//! from then on [log_device.2], and then the log goes on [log_device.6].
 //!
 //! ## What a crash does
-//! *Before the uberblock of that commit*: labels are as they were, and so is what lies on the
-//! devices they list. *After it, before all leaves have their labels*: no group counts, whichever
-//! devices the labels say. *Later*: it is done.
+//! *Before the uberblock of that commit*: labels and the content of the listed devices are as they
+//! were. *After it, before all leaves have their labels*: no group counts, whichever devices the
+//! labels list. *Later*: the change is done.
 
 use crate::log::log_change::LogChange;
 use crate::log::state::Zil;
