@@ -14,12 +14,12 @@
 //!  1 freeze       exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees
 //!                 snapshotted
 //!  2 datasets     records compressed, sealed, hashed, appended; extents trees; names trees
-//!                                                                                    -> new roots
+//!                                                                                    → new roots
 //!  3 cleaner      frees about as much as 2 appended, more if slots are short, less if many are
 //!                 free; its changes of the segment table go into the meta tree at once, so that
 //!                 the nodes are counted
-//!  4 meta tree    dataset rows, properties, history, segment and relocation rows     -> meta root
-//!  5 tail         rows of Pool segments and whatever 4 changed; next ids
+//!  4 meta tree    dataset rows, properties, history, segment and relocation rows     → meta root
+//!  5 tail         rows of Pool segments and other changes of 4; next ids
 //!  6 segments     pending bytes of open segments to the devices, then flush           [commit.3]
 //!  7 uberblock    label copies 0 and 2, flush, copies 1 and 3, flush
 //!  8 anchor       the register moves on, if the pool has one              [anchor.1], [anchor.3]
@@ -31,22 +31,22 @@
 //!      handed out only after `Space::committed`, step 9.
 //! [commit.3] The uberblock of T is written after every block born in T is durable: step 6 flushes
 //!      before step 7 begins.
-//! [commit.8] A device that fails in 6 lacks what rows in the tail say it holds, and no checksum
-//!      tells: labels say that it is out of use before a root names them. It is written the txg's
-//!      number, so that its own older label counts for nothing.
+//! [commit.8] A device that fails in 6 lacks content that rows in the tail say it holds, and no
+//!      checksum tells. So labels say that it is out of use before a root names them. They carry
+//!      the number of this txg, so that its own older label counts for nothing.
 //!      `write_txg`
 //! [commit.7] Uberblocks form a chain: each carries the tag of the one it replaces.
 //!      `write_uberblocks`
 //!
 //! ## What a crash does
-//! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1
-//! names, or behind the fill marks of T-1. During 7: a slot of the ring is torn, fails its tag, and
-//! import takes another copy, or T-1. After the first flush of 7: T. With an anchor: T once the
+//! Before 7: the last uberblock still names txg T-1; the writes of T are in slots that no row of
+//! T-1 names, or behind the fill marks of T-1. During 7: a slot of the ring is torn, fails its tag,
+//! and import takes another copy, or T-1. After the first flush of 7: T. With an anchor: T once the
 //! register has moved, T-1 until then (`anchor.rs`).
 //!
 //! ## What a fault does
-//! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is
-//! suspended, nothing more is written, waiters get the error, reads go on. The way out is export
+//! After an error in 2 to 8 it is not known which writes reached the devices. The pool is
+//! suspended: nothing more is written, waiters get the error, reads go on. The way out is export
 //! and import. A panic of the sync task does the same.
 
 use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};

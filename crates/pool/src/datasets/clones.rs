@@ -1,4 +1,4 @@
-//! Clones, and what makes the origin of a clone the clone. `docs/decisions/0090-snapshots.md`,
+//! Clones, and their promotion (`zfs clone`, `zfs promote`). `docs/decisions/0090-snapshots.md`,
 //! `0091-clones.md`.
 //!
 //! A clone is a dataset whose row begins with the roots of a snapshot, its *origin*. Blocks born by
@@ -7,28 +7,27 @@
 //!
 //! ## Definitions
 //! A clone C of the snapshot S of O; N is the snapshot of O after S, or its head. The *trunk* is
-//! what O and C have in common: the snapshots up to S, and the cells (L, B) of O with L < S, which
-//! name what was let go before S was taken.
+//! common to O and C: the snapshots up to S, and the cells (L, B) of O with L < S, which name
+//! blocks that were let go before S was taken.
 //!
 //! ## What a promotion moves
-//! The trunk, to C. All other cells stay where they are, for what O let go since S stays what O let
-//! go since S. But whose blocks they name changes: those of O with B < S become shadows, and the
-//! shadows of C with B < S, as far as they are not older than O's own origin, are C's to keep. So
-//! rows change, and a promotion costs the items of the trunk.
+//! The trunk, to C. All other cells stay where they are: blocks that O let go since S are still let
+//! go by O. But the owner of their blocks changes. Cells of O with B < S become shadows. Shadows of
+//! C with B < S become held by C, unless they are older than O's own origin. So rows change, and a
+//! promotion costs the items of the trunk.
 //!
 //! ## Invariants
-//! [clone.1] All that a dataset's own snapshots have is older than its head, and all that it shares
-//!      with its origin is not younger than that: its own snapshots are younger than its base.
-//!      checked: import, `inspect check`
+//! [clone.1] Snapshots of a dataset are older than its head, and blocks shared with its origin are
+//!      not younger than the origin: so its own snapshots are younger than its base.
 //! [clone.2] A snapshot with clones is not destroyed.
-//!      `destroy_snapshots`, `check_destroy`, of what stays
+//!      `destroy_snapshots`, `check_destroy`: clones that go with it do not count
 //! [clone.3] Relatives are sealed under one number, with one master key, into segments of one
 //!      owner, and order directories by one seed.
 //!      checked: import, `inspect check`
 //!
 //! ## What a crash does
-//! Each of these verbs is rows and items of one commit, which no commit sees a part of:
-//! `sync_turn`.
+//! Each of these verbs changes rows and items in one commit; by `sync_turn` no commit sees a part
+//! of them.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;

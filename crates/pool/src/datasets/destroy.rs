@@ -1,17 +1,17 @@
-//! Destroying datasets, several at once. `docs/decisions/0121-destroying-without-keys.md`.
+//! Destroys datasets, several at once. `docs/decisions/0121-destroying-without-keys.md`.
 //!
 //! ## How blocks go
-//! A dataset's trees are read and its blocks freed, a bounded part in each commit; what a clone has
-//! of its own goes into a cell first, when it is destroyed. Blocks of an encrypted dataset lie in
-//! segments of an *owner*, beside those of nobody else. When all datasets whose blocks lie there
-//! are destroyed the segments are dropped: no block is looked at, and no key is needed (decision
-//! 0003). Rows tell it: all of the owner are being destroyed.
+//! A dataset's trees are read and its blocks freed, a bounded part in each commit; the own blocks
+//! of a clone go into a cell first, when it is destroyed. Blocks of an encrypted dataset lie in
+//! segments of an *owner*, which hold no others. When all datasets of an owner are destroyed, its
+//! segments are dropped: no block is read, and no key is needed (decision 0003). Rows tell: all
+//! datasets of the owner are being destroyed.
 //!
 //! ## Invariants
-//! [destroy.1] What is destroyed together is so from one commit on.
+//! [destroy.1] Datasets that are destroyed together are so from one commit on.
 //!      `destroy_all`: one hold of the table
-//! [destroy.2] A clone is emptied unread only with all of its owner, and that owner is given to
-//!      nobody any more: the dataset that gives it, whose number it is, is gone or goes.
+//! [destroy.2] A clone is emptied unread only together with all datasets of its owner, and if no
+//!      new dataset can get that owner: the dataset with the owner's number is gone or goes too.
 //!      `Doomed::of`, `add_with`
 //! [destroy.3] An owner's segments are dropped when all its datasets are being destroyed and none
 //!      has a cell that is to be freed; none of their rows goes before.
@@ -19,8 +19,8 @@
 //!
 //! ## What a crash does
 //! Before the commit of [destroy.1] all of them are there. After it rows say that they are being
-//! destroyed, and each import goes on from there. Segments and what rows say of them change in one
-//! commit; dropping an owner again finds nothing.
+//! destroyed, and each import goes on from there. Segments and their rows change in one commit;
+//! dropping an owner again finds nothing.
 
 use crate::datasets::state::Datasets;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,7 @@
 //! Differences between a snapshot and a later one, or its dataset, file by file (`zfs diff`).
 //!
-//! Found by the walk that increments are made of (`differ`): names and inodes that differ, without
-//! looking at content. A file is named by the links that it has, so moving it is told as what it
-//! is.
+//! Found by the walk of increments (`differ`): names and inodes that differ, without their content.
+//! A file is identified by its links, so a move is reported as a move.
 
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;

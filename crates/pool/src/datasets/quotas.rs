@@ -21,28 +21,29 @@
 //! byte, and here an operation's worst case has to fit.
 //!
 //! ## Invariants
-//! [quota.1] An operation that may take more is admitted only if afterwards own(d) and what it
-//!      shares <= refquota(d), used(a) <= quota(a) for d and all above it, and charged(root) <=
-//!      what the pool has for datasets.
+//! [quota.1] An operation that may take more is admitted only if afterwards own(d) and its shared
+//!      bytes are <= refquota(d), used(a) <= quota(a) for d and all above it, and charged(root) <=
+//!      the bytes that the pool has for datasets.
 //!      `admit`; tests: `tests/quotas.rs`
-//! [quota.2] One that only gives back is always admitted here.
+//! [quota.2] An operation that only gives back is always admitted here.
 //!      test: `deleting_works_over_the_quota`
-//! [quota.3] What is refused for want of room below a limit would not have fitted if all that is
-//!      promised had come to nothing. So a refusal is exact to the operation's own worst case:
+//! [quota.3] An operation refused at a limit would not have fitted even if all promises had come to
+//!      nothing. So a refusal is exact to the operation's own worst case: it is `QuotaAfterCommit`
+//!      while anything below the limit is promised.
 //!      `QuotaAfterCommit` while anything below the limit is promised.
-//! [quota.4] Asking and taking is one step under the budget's lock (`txg::Account`).
+//! [quota.4] The check and the reservation are one step under the budget's lock (`txg::Account`).
 //! [quota.5] A snapshot after which [quota.1] would not hold is not taken.
 //!      `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
 //!
 //! ## What exactly means
-//! Content is promised in allocation units, as it lies on devices if it does not compress, and 16
-//! KiB for nodes of trees that may come to be. A write is refused if used + that > quota. Nodes are
-//! compressed and rewritten, so what a commit makes of them is known only afterwards: used may
-//! stand a few nodes above the limit, and then only deleting goes on.
+//! Content is promised in allocation units, at its uncompressed size, and 16 KiB for new nodes of
+//! trees. A write is refused if used and these exceed the quota. Nodes are compressed and
+//! rewritten, so their size is known only after the commit: used may be a few nodes above the
+//! limit, and then only deleting goes on.
 //!
 //! ## What it costs
-//! Nothing without a limit in the pool. With one a short lock and a walk to the root of the names
-//! for each operation, and a pass over the datasets in each commit.
+//! Nothing without a limit in the pool. With a limit: a short lock and a walk to the root of the
+//! names for each operation, and a pass over the datasets in each commit.
 //!
 //! ## What a crash does
 //! Limits are properties, and used is part of the dataset's row: both are of the root that is

@@ -10,17 +10,17 @@
 //! ## Invariants
 //! [raw.1] Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.
 //!      `DatasetBlocks::write_many` refuses
-//! [raw.2] What a view gives has the hash that its pointer says, and opens as a block of the pool
+//! [raw.2] A block of a view has the hash that its pointer says, and opens as a block of the pool
 //!      and dataset that sealed it.
 //!      `BlockIo::open_foreign`; test: `tests/raw.rs`
-//! [raw.3] What is shown as a volume is one, and what is shown as a file system is none.
+//! [raw.3] A view is a volume exactly if the dataset was one where it was sealed.
 //!      `view_with`; test: `tests/raw_volumes.rs`
 //! [raw.4] Pointers of a view never meet those of this pool in a cache: their places mean nothing
 //!      here.
 //!      `raw_view`
-//! [raw.5] What a raw snapshot builds upon was sealed by the same pool, under the same family: so
-//!      relatives have one master key, and a clone's blocks that are its origin's open with its own
-//!      key.
+//! [raw.5] The base of a raw snapshot was sealed by the same pool, under the same family: so
+//!      relatives have one master key, and blocks that a clone shares with its origin open with its
+//!      own key.
 //!      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
 use crate::datasets::state::Datasets;

@@ -7,8 +7,8 @@
 //! two counts until it is set, or goes back to what was received.
 //!
 //! ## Invariants
-//! [received.1] `Entry::props` holds what counts here by itself, set or received; only what is set
-//!      is stored as a property.
+//! [received.1] `Entry::props` holds the properties that count here by themselves, set or received;
+//!      only the set ones are stored as properties.
 //!      `take_items`
 //! [received.2] A name in `counting` has its received value in `Entry::props`, and is not marked as
 //!      inherited.

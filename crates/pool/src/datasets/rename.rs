@@ -1,4 +1,4 @@
-//! Moving a dataset, with all below it, to another name.
+//! Moves a dataset, with all below it, to another name (`zfs rename`).
 //!
 //! A move changes one row: the dataset's parent and name. Datasets below follow by themselves, and
 //! so do inherited properties. Blocks stay where they are, as they name the dataset by its id.

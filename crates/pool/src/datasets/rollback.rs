@@ -1,4 +1,4 @@
-//! Back to a snapshot.
+//! Takes a dataset back to a snapshot (`zfs rollback`).
 //!
 //! The dataset gets the snapshot's roots. Blocks written since are not freed here: they go into the
 //! cell of blocks born after that snapshot and let go now. Nobody holds that cell, so it is freed

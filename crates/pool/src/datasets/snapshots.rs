@@ -2,8 +2,8 @@
 //!
 //! A snapshot is taken by a commit, between the sync of the datasets and the writing of their rows:
 //! it is the roots that this commit stores. Several that are asked for together are one commit, all
-//! or none. Destroying takes the row out at once and leaves what only that snapshot held in a dead
-//! range, which later commits free (`deadlist.rs`).
+//! or none. Destroying one removes its row at once. Blocks that only it held go into a dead range,
+//! which later commits free (`deadlist.rs`).
 
 use crate::datasets::snapshot::Answer;
 use crate::datasets::snapshot::Request;

@@ -11,8 +11,8 @@
 //!      checked: import
 //! [table.4] Parents form no circle. A parent may be younger than its child, if it was moved.
 //!      checked: `rename_dataset`, import
-//! [table.6] A row is stored with its trees or after them, and nothing is put below what has none
-//!      stored.
+//! [table.6] A row is stored with its trees or after them, and nothing is put below a dataset
+//!      without a stored row.
 //!      `table_items`, `check_parent`
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Volumes: datasets whose root is a regular file of a fixed size.
 //! `docs/decisions/0098-volumes.md`.
 //!
-//! All that is done to a dataset is done to a volume in the same way; here is what only a volume
-//! has: a size and a block, which are those of its root's inode.
+//! Every verb of datasets works on volumes in the same way. Only the size and the block size are
+//! here, which are those of its root's inode.
 
 use crate::datasets::state::Datasets;
 use steadfast_dataset::InodeRecord;

@@ -6,7 +6,7 @@
 //! says so; one of them is enough. Then the anchored root A is compared with the newest uberblock N
 //! that the devices hold [anchor.3]:
 //!
-//! | found | what it means | what is opened |
+//! | found | meaning | opened |
 //! |---|---|---|
 //! | N is A | as it should be | A |
 //! | N follows A by one and names it as parent | a crash between uberblock and register | A; N was never acknowledged |
@@ -14,15 +14,15 @@
 //! | N is older, another, or none, and A's tail is there | uberblocks were lost or hidden | A, out of the record |
 //! | N is older or another, and A's tail is not there | the devices were put back to an earlier copy | nothing |
 //!
-//! "Nothing" is a refusal that says which of the two it is. `accept_rollback` opens N instead, and
-//! notes it in the history.
+//! "Nothing" is a refusal that says which of the two cases it is. `accept_rollback` opens N
+//! instead, and notes it in the history.
 //!
-//! ## How it comes
+//! ## How an anchor is added
 //! Register, labels, first commit, in this order. A crash after the first leaves a register that no
-//! pool names; after the second, a register that holds the newest root already: both are as if the
-//! command had not been, or had been, given.
+//! pool names, as if the command had not been given. A crash after the second leaves a register
+//! that already holds the newest root, as if the command had succeeded.
 //!
-//! ## How it goes
+//! ## How an anchor is removed
 //! One commit whose uberblock names no anchor moves the register for the last time and marks it as
 //! retired; then the labels. A crash between: import finds the register retired at the newest root,
 //! and finishes.

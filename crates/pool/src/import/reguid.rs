@@ -1,5 +1,5 @@
-//! Another number for a pool (`zpool reguid`): copies of its images are then another pool, and both
-//! can be imported at once.
+//! Gives a pool another number (`zpool reguid`): copies of its images are then another pool, and
+//! both can be imported at once.
 //!
 //! The number that blocks, uberblocks, logs and keys are bound to stays. Labels carry the number by
 //! which people know the pool. The number changes in two rounds. In the first all labels name the
@@ -9,8 +9,8 @@
 //!
 //! ## Invariants
 //! [reguid.1] No device says the new number before all have said that it comes: [`crate::scan()`]
-//!      puts together those of both rounds.
-//! [reguid.2] All devices are there: one that is not would be left behind with the old number.
+//!      puts devices of both rounds together.
+//! [reguid.2] All devices are here: a missing one would be left behind with the old number.
 //!      `check_whole`
 
 use crate::Pool;

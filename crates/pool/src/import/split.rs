@@ -1,16 +1,16 @@
 //! One device of each mirror becomes a pool of its own (`zpool split`): the same blocks, known by
 //! another number and another name.
 //!
-//! Blocks, uberblocks and keys stay bound to the number with which the pool was made, so nothing
-//! that is stored changes: labels do. A leaf that belongs to the other half is *parted*: the pool
-//! does without it, and forgets it once no row names it.
+//! Blocks, uberblocks and keys stay bound to the number with which the pool was made, so only
+//! labels change. A leaf that belongs to the other half is *parted*: the pool does without it, and
+//! forgets it once no row names it.
 //!
 //! ## Rounds
 //! 1. The labels of all say which leaves part, the columns that groups have without them, and, on
 //!    those that part, the number by which they are about to be known.
 //! 2. Those that part say that number, the new name, and that the others are the parted ones.
 //!
-//! | a crash                        | what there is |
+//! | a crash                        | result |
 //! |--------------------------------|---|
 //! | in round 1                     | nobody says the new number: all leaves are found, and the import takes the parted ones back |
 //! | in round 2, after one device   | it says the new number, so those that say it comes count as of it ([`crate::scan()`]): two pools |
@@ -19,11 +19,11 @@
 //! ## Invariants
 //! [split.1] A device parts only while it has a column of every segment of its group, and nothing
 //!      is written to it after round 1.
-//! [split.2] Each half has all it needs: of every group a device, with every segment.
+//! [split.2] Each half is complete: of every group it has a device with every segment.
 //!      `check_split`
-//! [split.4] What was promised to `fsync` before round 1 is in the root, or in a log that lies on
-//!      the mirrors: groups on log devices, which the new pool does not have, are held by a root
-//!      before it, and none is written until it is over.
+//! [split.4] Promises made to `fsync` before round 1 are in the root, or in a log that lies on the
+//!      mirrors. Groups on log devices, which the new pool does not have, are in a root before
+//!      round 1, and none is written until the split is over.
 //!      `LogRest`
 //! [split.3] The width of a group does not count parted leaves, on labels and in memory; a leaf
 //!      taken back is counted again.

@@ -1,12 +1,12 @@
-//! Notes: what goes along with a snapshot beside its content, properties of users and the tags that
-//! hold it. `docs/decisions/0119-notes-in-streams.md`.
+//! Notes: properties of users and tags, which go along with a snapshot beside its content.
+//! `docs/decisions/0119-notes-in-streams.md`.
 //!
 //! ## Invariants
-//! [notes.1] What a stream notes on a snapshot is the snapshot's with the commit that takes it, or
-//!      is nowhere.
+//! [notes.1] A snapshot gets the notes of its stream in the commit that takes it, or they are
+//!      nowhere.
 //!      `take_asked`; test: `tests/notes.rs`
-//! [notes.2] `Snapshot::props` holds what counts, set or received; only what is set is stored as a
-//!      property, as of datasets [received.1].
+//! [notes.2] `Snapshot::props` holds the properties that count, set or received; only the set ones
+//!      are stored as properties, as for datasets [received.1].
 //!      `table_items`
 
 use crate::datasets::notes::Notes;

@@ -1,5 +1,4 @@
-//! Sending raw: blocks as they are sealed, with what names them everywhere.
-//! `docs/decisions/0097-raw-datasets.md`.
+//! Sends raw: blocks as they are sealed, with the stamps that identify them everywhere.
 //!
 //! Blocks of a dataset of this pool are found by a walk of its trees while its key is loaded, and
 //! by its manifest without it (`manifest.rs`). Blocks of a raw dataset are found in its files,
@@ -15,8 +14,8 @@
 //! of the target is looked at before anything is said to be gone.
 //!
 //! ## Cost
-//! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is
-//! done again for the next ones.
+//! Nodes that differ are read. Memory holds [`AT_ONCE`] blocks: if more differ, the walk is
+//! repeated for the next ones.
 
 use crate::datasets::batch::Batch;
 use crate::datasets::batch::Place;

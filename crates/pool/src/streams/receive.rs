@@ -11,9 +11,9 @@
 //! ## Invariants
 //! [receive.1] Nothing of a target changes before the commit that takes its snapshot.
 //!      `finish`; test: `tests/streams.rs`
-//! [receive.2] What a hidden dataset lets go of its base goes into cells under its own number: they
-//!      are the target's with that commit, or forgotten with the hidden dataset, whose blocks live
-//!      on in the base.
+//! [receive.2] Blocks of the base that a hidden dataset lets go go into cells under its own number.
+//!      They become the target's with that commit; or they are forgotten with the hidden dataset,
+//!      and the blocks live on in the base.
 //!      `take_over`, `discard`
 //! [receive.3] A base is not destroyed while something is received upon it.
 //!      `check_receives`

@@ -1,15 +1,16 @@
-//! Receiving: content that the stream brought before is shared with where it came to lie
+//! Receiving: content that the stream brought before is shared with the file that has it already
 //! (`receive_fill.rs`). `docs/decisions/0117-repeats-in-streams.md`.
 //!
 //! ## Invariants
-//! [repeats.1] Nothing is named but what the same stream brought: the snapshot under way, or one
-//!      that it brought whole.
+//! [repeats.1] A repeat names only content of the same stream: of the running snapshot, or of one
+//!      that the stream brought whole.
 //!      `add`; test: `tests/repeats.rs`
-//! [repeats.2] While repeats wait no position is noted, so what breaks off meanwhile comes again.
+//! [repeats.2] While repeats wait no position is noted, so after a break their part of the stream
+//!      comes again.
 //!      `Repeats::came_to`
-//! [repeats.3] A snapshot that is named stays until the commit that counts what refers to it: it is
-//!      pinned, and the pins go after that. A sync that is under way frees what was destroyed while
-//!      it ran, and knows nothing of references that the txg behind it makes.
+//! [repeats.3] A named snapshot is pinned until the commit that counts the new references. A
+//!      running sync frees blocks that were destroyed while it ran, and does not know of references
+//!      made by the next txg.
 //!      `Repeats::count`
 
 use crate::streams::state::Streams;

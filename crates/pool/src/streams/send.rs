@@ -1,5 +1,4 @@
-//! Sending: a snapshot, or what it has beyond another one, as a stream.
-//! `docs/decisions/0093-streams.md`.
+//! Sends a snapshot, or its difference from another one, as a stream.
 //!
 //! Snapshots are pinned while they are sent, and a pinned one is not destroyed.
 
