@@ -5,9 +5,7 @@
 //! Reading order: `import/create.rs` (the parts of a pool), `commit/` (how a txg becomes durable),
 //! `import/load.rs` (how the last txg is found again), `datasets/` (the dataset table, keys).
 //!
-//! ## Lock order
-//! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this
-//! room.
+//! Order of locks: `core/ranked.rs`.
 #![forbid(unsafe_code)]
 
 mod commit;
@@ -25,12 +23,12 @@ mod test_pool;
 
 use crate::commit::sync::Next;
 use crate::commit::sync::Syncer;
+use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Core;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use steadfast_env::TaskHandle;
 use steadfast_format::{
     AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, LeafConfig, MetaKey, PoolGuid,
@@ -103,7 +101,7 @@ pub struct Pool {
     syncer: Arc<Syncer>,
     /// The import is done. A failed one leaves the devices to its caller.
     is_live: bool,
-    tasks: Mutex<Vec<Box<dyn TaskHandle>>>,
+    tasks: RankedMutex<Vec<Box<dyn TaskHandle>>, rank::Tasks>,
 }
 
 /// One leaf device as status shows it.
@@ -192,7 +190,7 @@ impl Pool {
             tasks.push(env.tasks.spawn(&format!("log {name}"), Box::new(move || zil.interval_loop())));
         } else {
             let weak = Arc::downgrade(&self.syncer);
-            let turn = Mutex::new(self.syncer.first_turn());
+            let turn = RankedMutex::<_, rank::StepTurn>::new(self.syncer.first_turn());
             self.core.txgs.commits.set_step(Box::new(move || {
                 if let Some(syncer) = weak.upgrade()
                     && let Next::Park(_, patience) = syncer.turn(&mut turn.lock())

@@ -377,6 +377,7 @@ impl Syncer {
         let begun_ns = self.core.env.clock.monotonic_ns();
         self.core.syncing.store(txg.0, Ordering::Release);
         let mut state = self.core.commit_state.lock();
+        let mut labels = self.devices.labels_due.look();
 
         // 2
         self.share_frees(heads);
@@ -430,7 +431,9 @@ impl Syncer {
         let is_counted =
             state.last.as_ref().is_some_and(|last| last.devices as usize == self.devices.leaves().len());
         let given_up = self.devices.fault_given_up();
-        state.labels_dirty |= given_up;
+        if given_up {
+            labels = Some(self.devices.labels_due.mark());
+        }
         if given_up && is_counted {
             match self.devices.write_labels(PoolState::Active, txg) {
                 Err(Error::LogUnfit { .. }) => {}
@@ -448,13 +451,13 @@ impl Syncer {
             self.core.space.flush_open()?;
         }
         state.tail = Some(tail);
-        if state.labels_dirty {
+        if let Some(marks) = labels {
             match self.devices.write_labels(state.state, txg) {
                 // The next commit gives the device up and writes them [log_device.3].
                 Err(Error::LogUnfit { .. }) => {}
                 written => {
                     written?;
-                    state.labels_dirty = false;
+                    self.devices.labels_due.written(marks);
                     self.devices.erase_departed();
                 }
             }

@@ -4,10 +4,10 @@
 //! reserved, and a reservation ends only with the commit that makes its real usage part of these
 //! figures.
 
+use crate::core::ranked::{RankedRwLock, rank};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{AdmitKind, Cost, Room, Space, Verdict};
 
@@ -33,7 +33,7 @@ pub(crate) struct Admission {
     pub removes_committed: AtomicU64,
     /// Room in the free slots: beside the needs of the commit and of the cleaner, and with the
     /// overhead of metadata.
-    pub room: RwLock<CommitRoom>,
+    pub room: RankedRwLock<CommitRoom, rank::Room>,
     /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
     /// A deletion goes on from commit to commit, and the last one freed something of it.
@@ -155,7 +155,7 @@ mod tests {
         Admission {
             live: AtomicU64::new(live),
             capacity: AtomicU64::new(capacity),
-            room: RwLock::new(CommitRoom::flat(capacity, removes)),
+            room: RankedRwLock::new(CommitRoom::flat(capacity, removes)),
             ..Admission::default()
         }
     }

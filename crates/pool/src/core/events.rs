@@ -1,11 +1,11 @@
 //! Events of a pool that an operator wants to hear of: bad blocks, failed devices, no space, slow
 //! commits. Kept in memory until somebody takes them (`zpool events`); the oldest go first.
 
+use crate::core::ranked::{RankedMutex, rank};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use steadfast_blockio::{Badness, BlockFault, ErrorLog};
 use steadfast_env::Clock;
 use steadfast_format::{Address, DatasetId, DeviceId, Txg};
@@ -157,7 +157,7 @@ pub enum EventKind {
 /// Collects events of one pool.
 pub(crate) struct Events {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: RankedMutex<State, rank::Events>,
 }
 
 #[derive(Default)]
@@ -170,7 +170,7 @@ struct State {
 
 impl Events {
     pub fn new(clock: Arc<dyn Clock>) -> Events {
-        Events { clock, state: Mutex::default() }
+        Events { clock, state: RankedMutex::default() }
     }
 
     fn push(&self, state: &mut State, kind: EventKind) {

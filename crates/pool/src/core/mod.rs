@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod memory;
+pub(crate) mod ranked;
 pub(crate) mod references;
 pub(crate) mod rows;
 pub(crate) mod state;

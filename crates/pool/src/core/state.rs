@@ -1,5 +1,6 @@
 //! The parts of an imported pool, shared by its operations and its sync task.
 
+use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use crate::core::view::DatasetView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use steadfast_format::DecodeError;
 use steadfast_format::MetaKey;
 
-use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
@@ -34,7 +34,7 @@ pub(crate) struct Sealing {
     /// Keys the tags of uberblocks.
     pub tag_key: Key,
     /// For the labels: the wrapped master key, and where its user key is to be found.
-    pub wrapped: RwLock<(WrappedKey, String)>,
+    pub wrapped: RankedRwLock<(WrappedKey, String), rank::WrappedKey>,
 }
 
 /// Properties of the pool itself.
@@ -52,8 +52,6 @@ pub(crate) struct CommitState {
     /// The next commit is the last that moves the anchor.
     pub retiring: bool,
     pub tail: Option<BlockPointer>,
-    /// Labels are to be written again with the next commit.
-    pub labels_dirty: bool,
     pub state: PoolState,
 }
 
@@ -62,11 +60,11 @@ pub(crate) struct Identity {
     /// The number with which the pool was made. Blocks, uberblocks and keys are bound to it.
     pub guid: PoolGuid,
     /// The number that people see, if `zpool reguid` gave it another one.
-    pub known_as: RwLock<Option<PoolGuid>>,
+    pub known_as: RankedRwLock<Option<PoolGuid>, rank::KnownAs>,
     /// The number that a `zpool reguid` under way gives it.
-    pub becoming: RwLock<Option<PoolGuid>>,
+    pub becoming: RankedRwLock<Option<PoolGuid>, rank::Becoming>,
     pub created_ns: u64,
-    pub name: RwLock<String>,
+    pub name: RankedRwLock<String, rank::Name>,
     pub host: String,
     /// Log2 of the allocation unit.
     pub ashift: u8,
@@ -79,7 +77,7 @@ pub(crate) struct Health {
     /// The tasks are to end.
     pub stopping: AtomicBool,
     /// Why the pool is suspended, if it is.
-    pub suspended: Mutex<Option<String>>,
+    pub suspended: RankedMutex<Option<String>, rank::Suspended>,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
     pub changed: AtomicBool,
 }
@@ -109,7 +107,7 @@ pub(crate) struct Throttle {
 pub(crate) struct Core {
     pub env: Env,
     pub identity: Identity,
-    pub features: RwLock<Vec<Feature>>,
+    pub features: RankedRwLock<Vec<Feature>, rank::Features>,
     pub events: Arc<Events>,
     pub space: Arc<Space>,
     pub blockio: Arc<BlockIo>,
@@ -124,15 +122,15 @@ pub(crate) struct Core {
     pub txgs: Arc<Txgs>,
     pub admission: Arc<Admission>,
     pub throttle: Throttle,
-    pub props: RwLock<PoolProps>,
-    pub history: Mutex<History>,
-    pub commit_state: Mutex<CommitState>,
+    pub props: RankedRwLock<PoolProps, rank::Props>,
+    pub history: RankedMutex<History, rank::History>,
+    pub commit_state: RankedMutex<CommitState, rank::CommitState>,
     /// Held for a whole commit.
-    pub sync_turn: Mutex<()>,
+    pub sync_turn: RankedMutex<(), rank::SyncTurn>,
     /// The txg being synced; the stores of all trees look here.
     pub syncing: Arc<AtomicU64>,
     /// The register that holds the only acceptable root, if the pool has one.
-    pub anchor: RwLock<Option<Arc<Anchor>>>,
+    pub anchor: RankedRwLock<Option<Arc<Anchor>>, rank::Anchor>,
     pub health: Health,
     /// The datasets, once they stand.
     pub view: OnceLock<Weak<dyn DatasetView>>,
@@ -314,7 +312,7 @@ pub(crate) fn sealing_of(
     Sealing {
         keys: Arc::new(BlockKeys::new(master, &random)),
         tag_key,
-        wrapped: RwLock::new((wrapped, location)),
+        wrapped: RankedRwLock::new((wrapped, location)),
     }
 }
 

@@ -255,7 +255,7 @@ impl Datasets {
                 // The rows have the new key. As long as a label has the old one, that opens the
                 // pool: commits give up what stood in the way, if the pool does without it, and
                 // write them all.
-                self.core.commit_state.lock().labels_dirty = true;
+                self.devices.labels_due.mark();
                 self.zil.settle_labels()?;
             }
         }

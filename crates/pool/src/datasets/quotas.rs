@@ -49,11 +49,11 @@
 //! Limits are properties, and used is part of the dataset's row: both are of the root that is
 //! opened. Promises are forgotten together with the operations that they were made for.
 
+use crate::core::ranked::{RankedMutex, rank};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use steadfast_format::{DatasetId, Txg};
 use steadfast_property::Local;
 use steadfast_txg::{Account, AdmitKind, Verdict};
@@ -200,7 +200,7 @@ pub(crate) struct Tree {
 
 /// All datasets' limits, and what counts against them.
 pub(crate) struct Quotas {
-    pub tree: Mutex<Tree>,
+    pub tree: RankedMutex<Tree, rank::Quotas>,
     /// A limit is set somewhere.
     pub limited: AtomicBool,
     pub admission: Arc<Admission>,
@@ -208,7 +208,7 @@ pub(crate) struct Quotas {
 
 impl Quotas {
     pub fn new(admission: Arc<Admission>) -> Quotas {
-        Quotas { tree: Mutex::default(), limited: AtomicBool::new(false), admission }
+        Quotas { tree: RankedMutex::default(), limited: AtomicBool::new(false), admission }
     }
 
     /// Takes over limits and figures of all datasets; what was promised in `done` has become part
@@ -357,7 +357,8 @@ impl Quotas {
         of: &[DatasetId],
     ) -> Result<()> {
         let trial = Quotas::new(Arc::clone(&self.admission));
-        trial.tree.lock().nodes = self.tree.lock().nodes.clone();
+        let nodes = self.tree.lock().nodes.clone();
+        trial.tree.lock().nodes = nodes;
         trial.rebuild(table, Some(txg), held);
         let pool_bytes = self.admission.for_datasets.load(Ordering::Relaxed);
         let mut tree = trial.tree.into_inner();

@@ -1,9 +1,9 @@
 //! State of the datasets of a pool.
 
+use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::{Mutex, RwLock};
 use steadfast_dataset::Dataset;
 use steadfast_format::{BlockPointer, DatasetId};
 
@@ -22,7 +22,7 @@ pub struct Datasets {
     pub(crate) core: Arc<Core>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) zil: Arc<Zil>,
-    pub(crate) table: RwLock<Table>,
+    pub(crate) table: RankedRwLock<Table, rank::Table>,
     /// Limits of datasets.
     pub(crate) quotas: Arc<Quotas>,
     /// Whether the running commit found anything to free.
@@ -30,12 +30,12 @@ pub struct Datasets {
     /// The last commit destroyed a part of a dataset and not all of it.
     pub(crate) destroying: AtomicBool,
     /// Snapshots that the next commits take.
-    pub(crate) asked: Mutex<Vec<Request>>,
+    pub(crate) asked: RankedMutex<Vec<Request>, rank::Asked>,
     /// Txg of the last commit that took the snapshots asked for.
     pub(crate) snapped: AtomicU64,
     /// Held for writing while rows, snapshots and cells go from what the last commit stored to what
     /// the next one will: what is summed up of them under it is of one commit.
-    pub(crate) figures: RwLock<()>,
+    pub(crate) figures: RankedRwLock<(), rank::Figures>,
 }
 
 impl Datasets {
@@ -45,13 +45,13 @@ impl Datasets {
             core,
             devices,
             zil,
-            table: RwLock::new(table),
+            table: RankedRwLock::new(table),
             quotas,
             freeing: Freeing::default(),
             destroying: AtomicBool::new(false),
-            asked: Mutex::default(),
+            asked: RankedMutex::default(),
             snapped: AtomicU64::new(0),
-            figures: RwLock::default(),
+            figures: RankedRwLock::default(),
         }
     }
 }

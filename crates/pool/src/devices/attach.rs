@@ -226,7 +226,7 @@ impl Devices {
             if !self.core.space.take_out(leaf.id()) {
                 return Err(Error::DeviceNeeded { pool: self.core.name(), path: leaf.path() });
             }
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
             self.prepare_resilver()?;
         }
         self.core.commit_changes()?;
@@ -254,7 +254,7 @@ impl Devices {
                 replacing.retain(|id| *id != old.id());
                 replacing.push(new.id());
             }
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
             self.prepare_resilver()?;
         }
         self.core.commit_changes()?;
@@ -287,7 +287,7 @@ impl Devices {
             self.core.space.set_leaving(leaf.id(), true);
             self.core.space.set_group(leaf.id(), Redundancy::Mirror, width.into());
             self.topology.replacing.lock().push(leaf.id());
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
             self.prepare_resilver()?;
         }
         // The labels say so before a row does [attach.1].

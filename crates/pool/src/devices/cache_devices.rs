@@ -34,7 +34,7 @@ impl Devices {
         }
         *self.aux.caches.write() = found.into_iter().map(start).collect();
         // Their labels say with the next commit what those of the others say.
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.use_caches();
     }
 

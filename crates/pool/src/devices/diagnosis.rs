@@ -22,10 +22,10 @@
 //! [diagnosis.2] Marks and their errors go with `zpool clear`, and with the device.
 //!      `Diagnosis::forget`
 
+use crate::core::ranked::{RankedMutex, rank};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use steadfast_device::metered::SLOW;
 use steadfast_format::DeviceId;
 #[cfg(doc)]
@@ -112,7 +112,7 @@ impl Case {
 /// Diagnosis of a pool's devices.
 #[derive(Default)]
 pub(crate) struct Diagnosis {
-    pub cases: Mutex<BTreeMap<DeviceId, Case>>,
+    pub cases: RankedMutex<BTreeMap<DeviceId, Case>, rank::Cases>,
 }
 
 impl Diagnosis {

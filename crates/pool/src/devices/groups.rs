@@ -264,7 +264,7 @@ impl Devices {
     /// the beginning of a commit.
     pub(crate) fn note_given_up(&self) {
         if self.fault_given_up() {
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
         }
     }
 

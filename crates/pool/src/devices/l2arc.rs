@@ -11,10 +11,10 @@
 //! [cache_device.2] An error of one is trouble of that one alone.
 //!      `write_cache_labels`
 
+use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Core;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use steadfast_blockio::{L2Arc, L2ArcCounts};
 use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
@@ -49,7 +49,7 @@ pub struct CacheDeviceStatus {
 pub(crate) struct CacheDevice {
     pub guid: u64,
     pub here: Option<Here>,
-    pub trouble: Mutex<Option<String>>,
+    pub trouble: RankedMutex<Option<String>, rank::Trouble>,
 }
 
 pub(crate) struct Here {
@@ -79,7 +79,7 @@ impl CacheDevice {
                 size_bytes: u64::from(slots) * u64::from(core.identity.slot_size),
             }
         });
-        Arc::new(CacheDevice { guid, here, trouble: Mutex::new(None) })
+        Arc::new(CacheDevice { guid, here, trouble: RankedMutex::new(None) })
     }
 
     /// Lets others have it.

@@ -50,10 +50,16 @@ impl Devices {
     /// The label of one device as of now.
     pub(crate) fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
         let own = leaf.config();
+        // Each lock is let go before the next one is taken.
+        let known_as = *self.core.identity.known_as.read();
+        let becoming = *self.core.identity.becoming.read();
+        let leaves = self.leaves().iter().map(|leaf| self.listed(leaf)).collect();
+        let features = self.core.features.read().clone();
+        let groups = self.topology.groups.read().clone();
         LabelConfig {
             pool: self.core.identity.guid,
-            known_as: *self.core.identity.known_as.read(),
-            becoming: *self.core.identity.becoming.read(),
+            known_as,
+            becoming,
             name: self.core.name(),
             device: own.id,
             device_guid: own.guid,
@@ -63,10 +69,10 @@ impl Devices {
             host: self.core.identity.host.clone(),
             ashift: self.core.identity.ashift,
             slot_size: self.core.identity.slot_size,
-            leaves: self.topology.leaves.read().iter().map(|leaf| self.listed(leaf)).collect(),
-            features: self.core.features.read().clone(),
+            leaves,
+            features,
             aux: self.labelled_aux(),
-            groups: self.topology.groups.read().clone(),
+            groups,
             key: self.core.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
         }
     }
@@ -139,7 +145,7 @@ impl Devices {
             coming.iter().for_each(|device| give_back(&**device));
         }
         // The next commit writes all labels again.
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.core.health.changed.store(true, Ordering::Release);
         Err(error)
     }

@@ -2,7 +2,7 @@
 
 use crate::core::error::Result;
 use crate::core::events::Events;
-use parking_lot::RwLock;
+use crate::core::ranked::{RankedRwLock, rank};
 use std::sync::Arc;
 use steadfast_device::Device;
 use steadfast_device::Kind;
@@ -18,7 +18,7 @@ use steadfast_format::LeafState;
 /// One leaf device of an imported pool.
 pub(crate) struct Leaf {
     /// As labels list it.
-    pub config: RwLock<LeafConfig>,
+    pub config: RankedRwLock<LeafConfig, rank::LeafConfig>,
     /// Behind its meter.
     pub device: Arc<dyn Device>,
     pub meter: Arc<Meter>,
@@ -43,7 +43,7 @@ impl Leaf {
         let ear = Arc::clone(events);
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
-        Leaf { config: RwLock::new(config), device: Arc::new(metered), meter, injector }
+        Leaf { config: RankedRwLock::new(config), device: Arc::new(metered), meter, injector }
     }
 
     pub fn config(&self) -> LeafConfig {

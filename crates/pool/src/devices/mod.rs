@@ -10,6 +10,7 @@ pub(crate) mod grow;
 pub mod inject;
 pub(crate) mod l2arc;
 pub(crate) mod labels;
+pub(crate) mod labels_due;
 pub(crate) mod leaf;
 pub(crate) mod offline;
 pub(crate) mod probe;

@@ -39,7 +39,7 @@ impl Devices {
             } else {
                 self.topology.until_import.lock().remove(&leaf.id());
             }
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
         }
         self.core.commit_changes()?;
         self.core.update_limits();
@@ -90,7 +90,7 @@ impl Devices {
             // A spare that was sent back steps in if it fails again.
             self.aux.unhelped.lock().remove(&leaf.id());
             leaf.config.write().state = LeafState::Online;
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
             self.prepare_resilver()?;
         }
         self.core.commit_changes()?;

@@ -42,6 +42,7 @@ use steadfast_segment::Moved;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::leaf::Leaf;
+use crate::devices::scan::MetaNode;
 use crate::devices::scan::STEP_NS;
 use crate::devices::scan::Scan;
 use crate::devices::scrub::PAUSE;
@@ -148,7 +149,7 @@ impl Devices {
             self.core.space.set_leaving(leaf.id(), true);
         }
         self.topology.replacing.lock().extend(&ids);
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.core.space.close_leaving()?;
         self.move_log.store(true, Ordering::Release);
         let device = u32::try_from(ids[0].0).unwrap_or(u32::MAX);
@@ -191,7 +192,7 @@ impl Devices {
             self.core.space.set_leaving(leaf.id(), false);
         }
         self.topology.replacing.lock().retain(|id| !stays.iter().any(|leaf| leaf.id() == *id));
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, self.core.now_ns(), true);
     }
 
@@ -348,10 +349,11 @@ impl Devices {
         let _turn = self.core.sync_turn.lock();
         self.core.check_anchor()?;
         let began_ns = self.core.env.clock.monotonic_ns();
+        let root = self.meta_root();
         let mut moving = self.moves.job.lock();
         let Some(scan) = moving.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         *self.moves.progress.lock() = Some(scan.row);
-        let result = self.move_some(scan, began_ns);
+        let result = self.move_some(scan, root, began_ns);
         let row = scan.row;
         // In this order: a look that finds no progress here waits for no more than the next line.
         *self.moves.progress.lock() = None;
@@ -373,8 +375,8 @@ impl Devices {
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }
 
-    /// True if only a commit gets it on.
-    fn move_some(&self, scan: &mut Scan, began_ns: u64) -> Result<bool> {
+    /// Moves for one step, metadata from `root` first. True if only a commit gets it on.
+    fn move_some(&self, scan: &mut Scan, root: Option<MetaNode>, began_ns: u64) -> Result<bool> {
         let kind = scan.row.kind;
         if scan.queue.is_none() {
             let all = self.core.space.movable(kind == ScanKind::Remove);
@@ -383,7 +385,7 @@ impl Devices {
             scan.queue = Some(all.into_iter().filter(left).collect());
             // The pool's own metadata has no checksums: what of it is wrong is put right by reading
             // it.
-            scan.nodes = self.meta_root().into_iter().collect();
+            scan.nodes = root.into_iter().collect();
         }
         scan.dirty = true;
         while self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
@@ -475,7 +477,7 @@ impl Devices {
     /// say that they are leaving: a root that counts one device less than they list is then no
     /// riddle to an import. At the beginning of a commit.
     pub(crate) fn finish_leaving(&self) {
-        if self.core.commit_state.lock().labels_dirty {
+        if self.labels_due.is_due() {
             return;
         }
         let gone: Vec<DeviceId> = {
@@ -499,7 +501,7 @@ impl Devices {
         if group != 0 && !self.leaves().iter().any(|leaf| leaf.config().group == group) {
             self.topology.groups.write().retain(|listed| listed.id != group);
         }
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.diagnosis.forget(&[id]);
         let stays = self.take_back(&leaf);
         if !stays {

@@ -243,12 +243,13 @@ impl Devices {
         }
         let _turn = self.core.sync_turn.lock();
         self.core.check_anchor()?;
+        let root = self.meta_root();
         // A command that stops the scan waits for one look.
         let mut under_way = self.scans.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let read_before = scan.row.read;
         self.tell_scan(scan);
-        let result = self.scan_some(scan, began_ns, limit.is_some());
+        let result = self.scan_some(scan, root, began_ns, limit.is_some());
         scan.reads_seen = self.core.blockio.statistics().blocks_asked();
         let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
         if let Some(Limit { rate, .. }) = limit {
@@ -303,14 +304,14 @@ impl Devices {
         Some(Limit { rate, rest: rest.map(|rest| Duration::from_nanos(rest.min(LOAD_LASTS_NS))) })
     }
 
-    /// With `once` no more than one batch.
-    fn scan_some(&self, scan: &mut Scan, began_ns: u64, once: bool) -> Result<()> {
+    /// Reads for one step, metadata from `root` first; with `once` no more than one batch.
+    fn scan_some(&self, scan: &mut Scan, root: Option<MetaNode>, began_ns: u64, once: bool) -> Result<()> {
         if scan.queue.is_none() {
             scan.walk = None;
             let all = self.core.space.mendable(scan.row.kind == ScanKind::Resilver);
             let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
             scan.queue = Some(left.collect());
-            scan.nodes = self.meta_root().into_iter().collect();
+            scan.nodes = root.into_iter().collect();
         }
         scan.dirty = true;
         let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };

@@ -1,6 +1,6 @@
 //! A spare that waits.
 
-use parking_lot::Mutex;
+use crate::core::ranked::{RankedMutex, rank};
 use std::sync::Arc;
 use steadfast_device::Device;
 
@@ -8,12 +8,12 @@ use steadfast_device::Device;
 pub(crate) struct Spare {
     pub guid: u64,
     pub device: Option<Arc<dyn Device>>,
-    pub trouble: Mutex<Option<String>>,
+    pub trouble: RankedMutex<Option<String>, rank::Trouble>,
 }
 
 impl Spare {
     pub fn new(guid: u64, device: Option<Arc<dyn Device>>) -> Arc<Spare> {
-        Arc::new(Spare { guid, device, trouble: Mutex::new(None) })
+        Arc::new(Spare { guid, device, trouble: RankedMutex::new(None) })
     }
 
     /// Lets others have it.

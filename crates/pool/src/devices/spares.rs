@@ -400,7 +400,7 @@ impl Devices {
         spare.config.write().state = LeafState::Leaving;
         self.core.space.set_leaving(id, true);
         self.topology.replacing.lock().push(id);
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.prepare_resilver()?;
         self.resilver_soon();
         Ok(())
@@ -423,7 +423,7 @@ impl Devices {
         }
         original.config.write().state = LeafState::Spared;
         self.core.space.remove_device(id);
-        self.core.commit_state.lock().labels_dirty = true;
+        self.labels_due.mark();
         self.core.health.changed.store(true, Ordering::Release);
     }
 
@@ -459,7 +459,7 @@ impl Devices {
             spare.config.write().state = LeafState::Leaving;
             self.core.space.set_leaving(id, true);
             self.topology.replacing.lock().push(id);
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
             self.prepare_resilver()?;
         }
         self.core.commit_changes()?;
@@ -525,7 +525,7 @@ impl Devices {
             if self.listed_spares().is_empty() {
                 self.core.features.write().retain(|feature| feature.name != FEATURE);
             }
-            self.core.commit_state.lock().labels_dirty = true;
+            self.labels_due.mark();
         }
         self.core.commit_changes()?;
         self.settle_leaving(config.id)?;

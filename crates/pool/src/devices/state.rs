@@ -1,6 +1,7 @@
 //! State of the devices of a pool.
 
 use crate::core::error::Result;
+use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
@@ -8,12 +9,12 @@ use steadfast_format::DatasetId;
 use steadfast_format::PoolState;
 use steadfast_format::Txg;
 
-use parking_lot::{Mutex, RwLock};
 use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow};
 
 use crate::core::state::Core;
 use crate::devices::diagnosis::Diagnosis;
 use crate::devices::l2arc::CacheDevice;
+use crate::devices::labels_due::LabelsDue;
 use crate::devices::leaf::Leaf;
 use crate::devices::scan::Scan;
 use crate::devices::scan::ScanProgress;
@@ -23,38 +24,38 @@ use crate::devices::sweep::Trims;
 /// Groups and leaves (ZFS: the vdev tree).
 pub(crate) struct Topology {
     /// Groups of leaves, as labels list them.
-    pub groups: RwLock<Vec<GroupConfig>>,
-    pub leaves: RwLock<Vec<Arc<Leaf>>>,
+    pub groups: RankedRwLock<Vec<GroupConfig>, rank::Groups>,
+    pub leaves: RankedRwLock<Vec<Arc<Leaf>>, rank::Leaves>,
     /// Devices that the next import takes into use again: labels call them gone.
-    pub until_import: Mutex<BTreeSet<DeviceId>>,
+    pub until_import: RankedMutex<BTreeSet<DeviceId>, rank::UntilImport>,
     /// Devices that leave once no row names them.
-    pub replacing: Mutex<Vec<DeviceId>>,
+    pub replacing: RankedMutex<Vec<DeviceId>, rank::Replacing>,
     /// Devices that have left and still carry labels.
-    pub departed: Mutex<Vec<Arc<Leaf>>>,
+    pub departed: RankedMutex<Vec<Arc<Leaf>>, rank::Departed>,
 }
 
 /// Auxiliary devices: spares, cache devices (ZFS: L2ARC), and the list of all in labels.
 pub(crate) struct Auxiliary {
     /// Auxiliary devices, as labels list them.
-    pub listed: RwLock<Vec<AuxConfig>>,
+    pub listed: RankedRwLock<Vec<AuxConfig>, rank::Listed>,
     /// Log devices as labels list them until the root of the commit under way is durable, if that
     /// changes them.
-    pub logs_before: Mutex<Option<Vec<AuxConfig>>>,
+    pub logs_before: RankedMutex<Option<Vec<AuxConfig>>, rank::LogsBefore>,
     /// Spares that wait.
-    pub spares: RwLock<Vec<Arc<Spare>>>,
+    pub spares: RankedRwLock<Vec<Arc<Spare>>, rank::Spares>,
     /// Cache devices.
-    pub caches: RwLock<Vec<Arc<CacheDevice>>>,
+    pub caches: RankedRwLock<Vec<Arc<CacheDevice>>, rank::Caches>,
     /// Devices whose spares the operator took away: no other steps in for them.
-    pub unhelped: Mutex<BTreeSet<DeviceId>>,
+    pub unhelped: RankedMutex<BTreeSet<DeviceId>, rank::Unhelped>,
 }
 
 /// Scrub and resilver (ZFS: `dsl_scan`).
 #[derive(Default)]
 pub(crate) struct ScanState {
     /// The scrub or resilver under way, or the last one.
-    pub scan: Mutex<Option<Scan>>,
+    pub scan: RankedMutex<Option<Scan>, rank::Scan>,
     /// Its progress while it is at work; taken after it, and held for no longer than a copy takes.
-    pub progress: Mutex<Option<ScanProgress>>,
+    pub progress: RankedMutex<Option<ScanProgress>, rank::ScanProgress>,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
     /// Verbs under way that a resilver may follow ([`Devices::resilver_due`]).
@@ -65,10 +66,10 @@ pub(crate) struct ScanState {
 #[derive(Default)]
 pub(crate) struct MoveState {
     /// The job under way, or the last one.
-    pub job: Mutex<Option<Scan>>,
+    pub job: RankedMutex<Option<Scan>, rank::MoveJob>,
     /// Its progress while a part of it is under way; taken after it, and held for no longer than a
     /// copy takes.
-    pub progress: Mutex<Option<ScanRow>>,
+    pub progress: RankedMutex<Option<ScanRow>, rank::MoveProgress>,
     /// Verbs under way that the evening out of a group follows.
     pub expansions_due: AtomicUsize,
 }
@@ -77,9 +78,9 @@ pub(crate) struct MoveState {
 #[derive(Default)]
 pub(crate) struct Sweeps {
     /// Devices that were or are being trimmed.
-    pub trims: Mutex<Trims>,
+    pub trims: RankedMutex<Trims, rank::Sweeps>,
     /// Devices that were or are being initialized.
-    pub initials: Mutex<Trims>,
+    pub initials: RankedMutex<Trims, rank::Sweeps>,
 }
 
 /// Where a search goes on: behind this key of this dataset.
@@ -92,7 +93,7 @@ pub(crate) struct Search {
 /// The search for files in segments that the cleaner could not read.
 #[derive(Default)]
 pub(crate) struct ErrorSearch {
-    pub search: Mutex<Option<Search>>,
+    pub search: RankedMutex<Option<Search>, rank::Search>,
     /// There is one, or a step of it is under way.
     pub searching: AtomicBool,
 }
@@ -114,6 +115,8 @@ pub struct Devices {
     pub(crate) errors: ErrorSearch,
     /// Errors of devices of late.
     pub(crate) diagnosis: Diagnosis,
+    /// Changes that labels do not tell yet.
+    pub(crate) labels_due: LabelsDue,
     /// The next commit gives the log other segments.
     pub(crate) move_log: AtomicBool,
     /// The log, which labels its devices itself.
@@ -130,24 +133,25 @@ impl Devices {
         Devices {
             core,
             topology: Topology {
-                groups: RwLock::new(groups),
-                leaves: RwLock::new(leaves),
-                until_import: Mutex::default(),
-                replacing: Mutex::default(),
-                departed: Mutex::default(),
+                groups: RankedRwLock::new(groups),
+                leaves: RankedRwLock::new(leaves),
+                until_import: RankedMutex::default(),
+                replacing: RankedMutex::default(),
+                departed: RankedMutex::default(),
             },
             aux: Auxiliary {
-                listed: RwLock::new(aux),
-                logs_before: Mutex::default(),
-                spares: RwLock::default(),
-                caches: RwLock::default(),
-                unhelped: Mutex::default(),
+                listed: RankedRwLock::new(aux),
+                logs_before: RankedMutex::default(),
+                spares: RankedRwLock::default(),
+                caches: RankedRwLock::default(),
+                unhelped: RankedMutex::default(),
             },
             scans: ScanState::default(),
             moves: MoveState::default(),
             sweeps: Sweeps::default(),
             errors: ErrorSearch::default(),
             diagnosis: Diagnosis::default(),
+            labels_due: LabelsDue::default(),
             move_log: AtomicBool::new(false),
             log_labels: OnceLock::new(),
         }

@@ -31,6 +31,7 @@
 //! ## Not here
 //! A trim ends with the import: after the next one a device is untrimmed.
 
+use crate::core::ranked::{RankedMutex, rank};
 use crate::core::sweep::Sweep;
 use crate::devices::state::Devices;
 use crate::devices::sweep::Trim;
@@ -40,7 +41,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use steadfast_device::Presence;
 use steadfast_format::{DeviceId, LeafState};
 
@@ -86,7 +86,7 @@ pub struct TrimStatus {
 }
 
 impl Devices {
-    fn sweeps(&self, what: Sweep) -> &Mutex<Trims> {
+    fn sweeps(&self, what: Sweep) -> &RankedMutex<Trims, rank::Sweeps> {
         match what {
             Sweep::Trim => &self.sweeps.trims,
             Sweep::Initialize => &self.sweeps.initials,

@@ -305,7 +305,7 @@ impl Pool {
         {
             let mut state = self.core.commit_state.lock();
             state.retiring = true;
-            state.labels_dirty = true;
+            self.devices.labels_due.mark();
         }
         self.core.commit_changes()
     }

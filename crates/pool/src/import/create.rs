@@ -1,6 +1,7 @@
 //! Making a pool: labels, root dataset, first commit.
 
 use crate::commit::sync::Syncer;
+use crate::core::ranked::{RankedMutex, RankedRwLock};
 use crate::core::state::Caches;
 use crate::core::state::Core;
 use crate::core::state::Health;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
 use steadfast_blockio::{BlockIo, CompressionSetting};
 use steadfast_crypto::Key;
@@ -193,15 +193,15 @@ impl Plan {
             env: self.env,
             identity: Identity {
                 guid: self.guid,
-                known_as: RwLock::default(),
-                becoming: RwLock::default(),
+                known_as: RankedRwLock::default(),
+                becoming: RankedRwLock::default(),
                 created_ns: self.created_ns,
-                name: RwLock::new(self.name),
+                name: RankedRwLock::new(self.name),
                 host: self.host,
                 ashift: self.ashift,
                 slot_size: self.slot_size,
             },
-            features: RwLock::new(self.features),
+            features: RankedRwLock::new(self.features),
             events: self.events,
             space: self.space,
             blockio: self.blockio,
@@ -218,16 +218,20 @@ impl Plan {
                 pace: steadfast_segment::Pace::default(),
                 need_thousandths: AtomicU64::new(1000),
             },
-            props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
-            history: Mutex::new(History { next: history_next, pending: Vec::new(), storing: Vec::new() }),
-            commit_state: Mutex::new(state),
-            sync_turn: Mutex::new(()),
+            props: RankedRwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
+            history: RankedMutex::new(History {
+                next: history_next,
+                pending: Vec::new(),
+                storing: Vec::new(),
+            }),
+            commit_state: RankedMutex::new(state),
+            sync_turn: RankedMutex::new(()),
             syncing,
-            anchor: RwLock::new(anchor),
+            anchor: RankedRwLock::new(anchor),
             health: Health {
                 read_only: self.read_only,
                 stopping: AtomicBool::new(false),
-                suspended: Mutex::new(None),
+                suspended: RankedMutex::new(None),
                 changed: AtomicBool::new(false),
             },
             view: OnceLock::new(),
@@ -254,7 +258,7 @@ impl Plan {
             datasets,
             syncer: Arc::new(syncer),
             is_live: false,
-            tasks: Mutex::default(),
+            tasks: RankedMutex::default(),
         }
     }
 }
@@ -360,14 +364,8 @@ impl Pool {
             space,
             blockio,
         };
-        let state = CommitState {
-            tag: [0; 32],
-            last: None,
-            retiring: false,
-            tail: None,
-            labels_dirty: false,
-            state: PoolState::Active,
-        };
+        let state =
+            CommitState { tag: [0; 32], last: None, retiring: false, tail: None, state: PoolState::Active };
         let pool = plan.build(None, Txg(0), state, table, Local::new(), 0);
         pool.core.update_limits();
         {

@@ -99,7 +99,6 @@ impl<'a> Rooted<'a> {
             last: Some(uberblock.clone()),
             retiring: false,
             tail: Some(uberblock.tail),
-            labels_dirty: false,
             state: PoolState::Active,
         };
         let table = Table::new(&name, tail.next_dataset);
@@ -201,7 +200,7 @@ impl Loaded<'_> {
             pool.zil.mend_logs();
             self.notices.iter().for_each(|notice| pool.note_log_given_up(notice));
             pool.core.space.discard_leftovers()?;
-            pool.core.commit_state.lock().labels_dirty = true;
+            pool.devices.labels_due.mark();
             pool.core.health.changed.store(true, Ordering::Release);
             pool.syncer.commit()?;
             if pool.zil.take_back_logs(&self.returning) {

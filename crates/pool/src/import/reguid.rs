@@ -39,13 +39,13 @@ impl Pool {
             // Nobody says the new number, so it never was.
             *self.core.identity.becoming.write() = None;
             *self.core.features.write() = features;
-            self.core.commit_state.lock().labels_dirty = true;
+            self.devices.labels_due.mark();
             return Err(error);
         }
         // From here on it is the new one: some devices may say so.
         *self.core.identity.known_as.write() = Some(new);
         *self.core.identity.becoming.write() = None;
-        self.core.commit_state.lock().labels_dirty = true;
+        self.devices.labels_due.mark();
         self.devices.write_labels(PoolState::Active, committed)
     }
 

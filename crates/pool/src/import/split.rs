@@ -174,7 +174,7 @@ impl Pool {
         if let Err(error) = first() {
             self.set_parted(parted, false);
             (*self.devices.topology.groups.write(), *self.core.features.write()) = before;
-            self.core.commit_state.lock().labels_dirty = true;
+            self.devices.labels_due.mark();
             return Err(error);
         }
         // [split.1]
@@ -185,13 +185,14 @@ impl Pool {
         }
         self.fit_groups();
         let second = parted.iter().zip(&coming).try_for_each(|(leaf, label)| self.write_to(leaf, label));
-        self.core.commit_state.lock().labels_dirty = true;
+        self.devices.labels_due.mark();
         self.devices.prepare_resilver()?;
         Ok(second)
     }
 
     /// Leaves are parted, or are not after all. [split.3]
     fn set_parted(&self, leaves: &[Arc<Leaf>], parted: bool) {
+        let mut groups = self.devices.topology.groups.write();
         for leaf in leaves {
             let mut config = leaf.config.write();
             let is_parted = config.state == LeafState::Parted;
@@ -199,7 +200,6 @@ impl Pool {
                 continue;
             }
             config.state = if parted { LeafState::Parted } else { LeafState::Online };
-            let mut groups = self.devices.topology.groups.write();
             if let Some(group) = groups.iter_mut().find(|group| group.id == config.group) {
                 group.width = if parted { group.width - 1 } else { group.width + 1 };
             }

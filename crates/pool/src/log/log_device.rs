@@ -38,6 +38,7 @@
 //! operator may accept their loss (`accept_lost_log`), which is noted in the history and gives the
 //! device up.
 
+use crate::core::ranked::{RankedMutex, rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -103,7 +104,7 @@ pub(crate) struct LogDevice {
     pub slots: u32,
     pub slot_size: u32,
     /// Its error, once it failed.
-    pub trouble: Mutex<Option<String>>,
+    pub trouble: RankedMutex<Option<String>, rank::Trouble>,
     /// Others may have it.
     pub released: AtomicBool,
     pub read_errors: AtomicU64,
@@ -147,7 +148,7 @@ impl LogDevice {
             events: Arc::clone(events),
             slots: fits.min((BYTES_MAX / slot_size).max(1)),
             slot_size,
-            trouble: Mutex::new(None),
+            trouble: RankedMutex::new(None),
             released: AtomicBool::new(false),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),

@@ -100,7 +100,7 @@ impl Zil {
                 devices.push(Arc::clone(device));
             }
         }
-        self.core.commit_state.lock().labels_dirty = true;
+        self.devices.labels_due.mark();
     }
 
     /// The root under way is durable: labels say from now on what is so, and those that they list
@@ -149,7 +149,7 @@ impl Zil {
         let most = self.devices.aux.listed.read().len() + 2;
         for _ in 0..most {
             self.core.commit_changes()?;
-            if !self.core.commit_state.lock().labels_dirty {
+            if !self.devices.labels_due.is_due() {
                 return Ok(());
             }
         }

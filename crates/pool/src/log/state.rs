@@ -1,9 +1,9 @@
 //! State of the intent log of a pool.
 
+use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::{Mutex, RwLock};
 use steadfast_intent_log::Log;
 
 use crate::core::state::Core;
@@ -19,13 +19,13 @@ pub struct Zil {
     pub(crate) devices: Arc<Devices>,
     pub(crate) log: Arc<Log>,
     /// Log devices that are here (ZFS: SLOG).
-    pub(crate) log_devices: RwLock<Vec<Arc<LogDevice>>>,
+    pub(crate) log_devices: RankedRwLock<Vec<Arc<LogDevice>>, rank::LogDevices>,
     /// Changes of log devices that the next commit makes.
-    pub(crate) changes: Mutex<Vec<LogChange>>,
+    pub(crate) changes: RankedMutex<Vec<LogChange>, rank::LogChanges>,
     /// Groups that the replay found to be lacking on log devices.
-    pub(crate) mends: Mutex<Vec<LogMend>>,
+    pub(crate) mends: RankedMutex<Vec<LogMend>, rank::LogMends>,
     /// Logs of datasets whose keys were not there at import.
-    pub(crate) held: Mutex<Held>,
+    pub(crate) held: RankedMutex<Held, rank::HeldLogs>,
     /// The log's segments were reserved and never written.
     pub(crate) fresh: AtomicBool,
     /// No group of the log is written: [`crate::log::log_devices::LogRest`].
@@ -42,10 +42,10 @@ impl Zil {
             core,
             devices,
             log,
-            log_devices: RwLock::default(),
-            changes: Mutex::default(),
-            mends: Mutex::default(),
-            held: Mutex::default(),
+            log_devices: RankedRwLock::default(),
+            changes: RankedMutex::default(),
+            mends: RankedMutex::default(),
+            held: RankedMutex::default(),
             fresh: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             replayed: AtomicU64::new(0),

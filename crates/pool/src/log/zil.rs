@@ -71,7 +71,7 @@ impl Zil {
         if rests || self.log.is_ready() || self.held.lock().head().is_some() {
             return;
         }
-        if self.core.commit_state.lock().labels_dirty {
+        if self.devices.labels_due.is_due() {
             return; // [log_device.6]
         }
         let medium = self.log_target();
