@@ -28,7 +28,7 @@ const PACKAGES: &[(&str, &str)] = &[
 
 /// The other architecture that parity has a kernel for.
 const ARM: &str = "aarch64-unknown-linux-gnu";
-/// What its unit tests are built and run with elsewhere.
+/// Programs that build and run its unit tests on another architecture, and their packages.
 const ARM_PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/qemu-aarch64", "qemu-user"),
     ("/usr/bin/aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),

@@ -31,7 +31,7 @@ pub fn run(root: &Path) -> bool {
     made
 }
 
-/// What the program writes of itself, where the recipe expects it.
+/// Writes the files that the program generates to the place where the recipe expects them.
 fn gather(release: &Path) -> Result<(), String> {
     let package = release.join("package");
     let trouble = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::check::Runner;
 
-/// What libFuzzer wants to know of a program: which edges it took, and what it compared.
+/// Flags for libFuzzer's instrumentation: edges taken, and values compared.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-simplifycfg-branch-fold-threshold=0 \

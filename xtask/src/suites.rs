@@ -7,7 +7,7 @@ use crate::check::{PJDFSTEST, Runner};
 
 const FSX: (&str, &str) = ("fsx", "0.3.2");
 
-/// What the suites are made of: (a program that tells whether it is there, Debian package).
+/// Packages that the suites need: (a file that shows whether it is installed, Debian package).
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/cc", "gcc"),
     ("/usr/bin/make", "make"),
@@ -21,7 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/lib/postgresql", "postgresql"),
 ];
 
-/// What a kernel needs to be built, for `--long`.
+/// Packages that building a kernel needs, for `--long`.
 const KERNEL: &[(&str, &str)] = &[
     ("/usr/bin/flex", "flex"),
     ("/usr/bin/bison", "bison"),

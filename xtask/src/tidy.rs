@@ -48,7 +48,8 @@ const WORLDLY: &[&str] = &["env", "fuse", "mount", "control", "cli"];
 /// Rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];
 
-/// What plants a bug, who declares it, and who alone may do it. Nobody may depend on the latter.
+/// Declaration of a helper that plants a bug, the rooms that may have one, and the simulator, which
+/// no crate may depend on.
 const PLANTS: &str = "fn planted";
 const PLANTERS: &[&str] = &["env", "sim"];
 const SIMULATOR: &str = "steadfast-sim";
