@@ -280,7 +280,8 @@ impl Tally {
     }
 }
 
-/// Output of a test without libtest's own counts: the reader of this log counts tests by such lines.
+/// Output of a test without libtest's own counts: the reader of this log counts tests by such
+/// lines.
 pub fn without_counts(output: &str) -> String {
     output.lines().filter(|line| !line.starts_with(RESULT)).collect::<Vec<_>>().join("\n")
 }

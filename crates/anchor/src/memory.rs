@@ -50,7 +50,7 @@ impl MemoryRegister {
         self.record.lock().clone()
     }
 
-    /// Puts anything there, as who operates the register could.
+    /// Puts anything there, as an operator of the register could.
     pub fn put(&self, record: Option<Box<RecordBytes>>) {
         *self.record.lock() = record;
     }

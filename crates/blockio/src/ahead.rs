@@ -18,8 +18,8 @@
 //! ## Bounds
 //! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are
 //! more. A stream that turns out not to be sequential is cancelled: what waits of it is dropped.
-//! Nothing here may be needed for a result: a block that was dropped or failed is read by whoever
-//! asks for it, who then also gets the error.
+//! Nothing here may be needed for a result: the reader of a block that was dropped or failed reads
+//! it itself, and gets the error.
 //!
 //! ## Life
 //! Threads start with the first block and hold nothing of the pool while they wait. [`Ahead::stop`]

@@ -173,7 +173,7 @@ impl Cache {
         self.shard_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// The block, if it is here for this dataset with this hash; else who reads it.
+    /// The block, if it is here for this dataset with this hash; else the caller reads it.
     pub fn begin(&self, dataset: DatasetId, pointer: &BlockPointer) -> Lookup<'_> {
         let address = pointer.copies[0];
         let mut shard = self.shard(address);

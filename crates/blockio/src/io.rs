@@ -62,7 +62,7 @@ impl BlockIo {
         }
     }
 
-    /// Names who hears of bad blocks. Once; a second call is ignored and gives false.
+    /// Sets the receiver of bad blocks. Once; a second call is ignored and gives false.
     pub fn set_error_log(&self, log: Arc<dyn ErrorLog>) -> bool {
         self.log.set(log).is_ok()
     }

@@ -26,7 +26,7 @@ pub type PackedPart<'a> = (Compression, &'a [u8], u32);
 /// The reader: dataset, key, and use of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadContext<'a> {
-    /// Dataset, 0 for the pool's own metadata: who is told of what is bad.
+    /// Dataset that bad blocks are reported for; 0 for the pool's own metadata.
     pub dataset: DatasetId,
     /// Under whose number its blocks are sealed and kept: a clone's are those of its origin.
     pub family: DatasetId,

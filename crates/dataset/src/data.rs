@@ -271,8 +271,8 @@ impl Dataset {
             |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
         let begin = |content| self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost(content));
         match begin(whole) {
-            // The last record goes no further than the file, so the last room can be filled:
-            // whoever makes the file longer with content reserves for that himself.
+            // The last record goes no further than the file, so the last room can be filled: a
+            // write that makes the file longer reserves for that itself.
             Err(Refusal::NoSpace | Refusal::OverQuota) if size.max(end) % record_size != 0 => {
                 let last = record_size.min(size.max(end) - (end - 1) / record_size * record_size);
                 Ok(begin(whole - record_space(grain, record_size) + record_space(grain, last))?)

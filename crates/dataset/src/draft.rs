@@ -92,8 +92,8 @@ impl Dataset {
         self.is_tracked()
     }
 
-    /// As [`Dataset::wait_durable`] for a caller who need not wait: `answer` may be called by
-    /// another thread after this returned.
+    /// As [`Dataset::wait_durable`], without waiting: another thread may call `answer` after this
+    /// returned.
     pub fn make_durable_later(&self, inode: &Arc<Inode>, answer: impl FnOnce(Result<()>) + Send + 'static) {
         let changed = inode.changed_txg();
         let is_ignored = self.env.has_bug(Bug::FsyncIgnored) || self.sync_mode() == SyncMode::Disabled;
@@ -131,7 +131,7 @@ impl Dataset {
         journal.map_or(Durable::CommitInstead, |journal| journal.make_durable(self, inode, patience, go_on))
     }
 
-    /// Logs all that is pending, whoever did it: what `journal=data` promises about once a second.
+    /// Logs all pending changes, of any caller: `journal=data` promises that about once a second.
     /// Waits for no commit. True if everything done before is durable; otherwise a commit was asked
     /// for, or is on its way.
     pub fn log_pending(&self) -> bool {

@@ -66,9 +66,9 @@ impl Dataset {
         }
     }
 
-    /// Stores some of what is complete of the open txg, `txg`, if there is enough of it. True if it
-    /// stored something. Called in the turn of a sync, by nobody but who commits. An error leaves
-    /// everything to the sync of the txg.
+    /// Stores complete records of the open txg, `txg`, if there are enough of them. True if it
+    /// stored some. Only the committing task calls it, in its turn. An error leaves everything to
+    /// the sync of the txg.
     pub fn write_early(&self, txg: Txg) -> Result<bool> {
         let picked: Vec<Listed> = {
             let mut list = self.early.lock();

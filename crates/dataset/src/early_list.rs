@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::inode::Inode;
 
-/// The latest records of a txg are left to its sync: who writes the same place again does so soon.
+/// The latest records of a txg are left to its sync: a second write to the same place comes soon.
 const LAG_BYTES: u64 = 2 << 20;
 
 /// Bytes that are worth a turn.

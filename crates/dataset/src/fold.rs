@@ -161,8 +161,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Has the blocks of records that are folded next read side by side: one after another they
-    /// would keep everybody who waits for this commit waiting.
+    /// Reads the blocks of records that are folded next side by side: one after another they would
+    /// delay every caller that waits for this commit.
     fn fetch_folds(&self, picked: &[(Arc<Inode>, u64)]) {
         for (inode, offset) in picked {
             // An error of an extent is reported by the fold.

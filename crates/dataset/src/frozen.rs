@@ -14,7 +14,8 @@ pub(crate) struct FrozenSet {
     pub inodes: Vec<Arc<Inode>>,
     /// Records to be folded though nobody wrote them. Their inodes are among `inodes`.
     pub folds: Vec<(Arc<Inode>, u64)>,
-    /// Inodes that somebody else is charged for from this txg on, or nobody, and who was before.
+    /// Inodes whose owner changes with this txg, or that have none from now on, and the owner
+    /// before.
     pub moved: Vec<(Arc<Inode>, OwnedBy)>,
     pub files: u64,
     pub next_inode: u64,

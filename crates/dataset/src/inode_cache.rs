@@ -216,8 +216,8 @@ pub(crate) struct Shard {
     pub(crate) clock: Vec<InodeId>,
     pub(crate) hand: usize,
     pub(crate) resting: Resting,
-    /// Number of objects dropped that differed from the tree: whoever read a record before that may
-    /// hold an old one. [inode_cache.4]
+    /// Number of objects dropped that differed from the tree: a record read before that may be old.
+    /// [inode_cache.4]
     pub(crate) dropped: u64,
     pub(crate) room: Arc<InodeRoom>,
 }

@@ -89,12 +89,12 @@ pub trait Journal: Send + Sync {
         go_on: &dyn Fn() -> bool,
     ) -> Durable;
 
-    /// Makes all that is pending durable, whoever did it, and waits for no commit:
+    /// Makes all pending changes durable, of any caller, and waits for no commit:
     /// [`Durable::GaveUp`] where it would have to. So the commit may call it.
     fn log_pending(&self, dataset: &Dataset) -> Durable;
 
-    /// The same as `make_durable` for a caller who need not wait: `answer` may be called by another
-    /// thread after this returned.
+    /// The same as `make_durable`, without waiting: another thread may call `answer` after this
+    /// returned.
     fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
         answer(self.make_durable(dataset, inode, Duration::MAX, &|| true));
     }

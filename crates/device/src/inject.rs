@@ -252,8 +252,8 @@ impl ArmedState {
         self.armed.struck += u64::from(struck);
     }
 
-    /// Takes a turn of so many nanoseconds behind those who came before. Gives how long that takes
-    /// from now.
+    /// Takes a turn of so many nanoseconds behind earlier callers. Gives how long that takes from
+    /// now.
     fn turn(&mut self, now: u64, nanos: u64) -> u64 {
         self.free_ns = self.free_ns.max(now).saturating_add(nanos);
         self.free_ns - now

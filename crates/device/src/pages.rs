@@ -126,7 +126,7 @@ pub(crate) fn take_long(length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Keeps a buffer that nobody needs any more for the next who wants a long one.
+/// Keeps a buffer that is free for the next caller that wants a long one.
 pub(crate) fn keep_long(bytes: Vec<u8>) {
     if bytes.len() <= LONG_BYTES_MIN || bytes.capacity() > bytes.len() + bytes.len() / 4 {
         return;

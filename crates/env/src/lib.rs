@@ -58,8 +58,8 @@ pub trait Tasks: Send + Sync {
     }
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
-    /// True if a spawned task runs beside its spawner. Where it is false, nothing is spawned: who
-    /// waits for the work of a long-lived task does a step of it himself.
+    /// True if a spawned task runs beside its spawner. If it is false, nothing is spawned: a caller
+    /// that waits for the work of a long-lived task does a step of it itself.
     fn is_concurrent(&self) -> bool {
         true
     }

@@ -15,8 +15,8 @@ pub struct LogHead {
     pub head: [u8; 32],
 }
 
-/// The content of a register: the only acceptable root of a pool. This room parses; who holds the
-/// pool's keys makes and checks the mac.
+/// The content of a register: the only acceptable root of a pool. This room parses; the holder of
+/// the pool's keys makes and checks the mac.
 ///
 /// | off | len | field    | meaning |
 /// |-----|-----|----------|---|
@@ -48,7 +48,7 @@ pub struct AnchorRecord {
     pub pool: PoolGuid,
     /// Order of records.
     pub seq: u64,
-    /// Order of takeovers: who holds an older one is fenced.
+    /// Order of takeovers: the holder of an older one is fenced.
     pub epoch: u64,
     /// The import that wrote it.
     pub writer: u64,

@@ -1,5 +1,5 @@
-//! Checksums of a redundant segment's chunks: who has no key can tell by them which column is
-//! wrong. FORMAT.md, "Checksums".
+//! Checksums of a redundant segment's chunks: they tell without a key which column is wrong.
+//! FORMAT.md, "Checksums".
 
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, Placement};

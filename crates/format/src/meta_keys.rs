@@ -79,7 +79,7 @@ pub const SHARING: u8 = 0x19;
 pub const MANIFEST: u8 = 0x1A;
 /// First byte of where what was born in a txg is listed.
 pub const MANIFEST_BIRTH: u8 = 0x1B;
-/// First byte of who wrote what a dataset shows.
+/// First byte of keys of the writers of a dataset's blocks.
 pub const MANIFEST_WRITERS: u8 = 0x1C;
 /// First byte of later references to blocks that a manifest lists.
 pub const MANIFEST_REFERENCE: u8 = 0x1D;

@@ -112,8 +112,8 @@ pub fn label(leaf: &Leaf, sink: &mut Sink<'_>) {
     }
 }
 
-/// Findings about copies of one device's label; that it has none at all is for who knows the others
-/// to judge.
+/// Findings about copies of one device's label. The caller knows the other devices and judges a
+/// device without any.
 pub(crate) fn check_label(leaf: &Leaf, copies: &[Result<LabelConfig, LabelFault>], found: &mut Found<'_>) {
     let Some(newest) = newest_label(copies) else { return };
     for (copy, label) in copies.iter().enumerate() {

@@ -12,7 +12,7 @@ use crate::{Finding, Found};
 /// Manifests listed in the meta tree.
 #[derive(Default)]
 pub(crate) struct Manifests {
-    /// By address: who wrote it, when, and its hash.
+    /// By address: writer, birth and hash.
     blocks: BTreeMap<Address, (DatasetId, Txg, [u8; 32])>,
     births: BTreeSet<(DatasetId, Txg, SegmentId)>,
     references: BTreeSet<(Address, Txg, DatasetId)>,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use steadfast_format::Txg;
 
-/// Room that groups take, and who may be overwritten.
+/// Room that groups take, and groups that may be overwritten.
 #[derive(Debug)]
 pub(crate) struct Circle {
     segments: u64,

@@ -244,7 +244,8 @@ impl Log {
         }
     }
 
-    /// Writes what is pending of a dataset if that is of use to who `asked`; `None` is everybody.
+    /// Writes pending changes of a dataset if that is of use to the callers in `asked`; `None` is
+    /// all of them.
     fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: Option<&[Arc<Inode>]>) -> Written {
         let group = match self.prepare(dataset, keys, asked) {
             Ok(group) => group,

@@ -1,4 +1,4 @@
-//! # Which sealed blocks a snapshot has, for who has no key
+//! # Manifests: the list of a snapshot's sealed blocks, readable without its key
 //!
 //! Nodes of an encrypted dataset are sealed, so only its key leads from a snapshot to its blocks. A
 //! *manifest* lists them in the clear as they are written: it says of a block what every pointer to

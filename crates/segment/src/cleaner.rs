@@ -508,7 +508,7 @@ impl Space {
         Ok(())
     }
 
-    /// A part of a segment is lost: the cleaner leaves it alone, and who looks for damaged files
+    /// A part of a segment is lost: the cleaner leaves it alone, and the search for damaged files
     /// looks there.
     pub(crate) fn note_unreadable(&self, id: SegmentId) {
         if let Some(row) = self.write_state().table.rows.get_mut(&id) {

@@ -31,7 +31,8 @@ pub struct Space {
     pub(crate) devices: Devices,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) state: RwLock<State>,
-    /// Held by whoever frees or moves, so that a block does not die while it is copied.
+    /// Held by every operation that frees or moves, so that a block does not die while it is
+    /// copied.
     pub(crate) sync: Mutex<()>,
     /// Free slots that still hold old bytes on their device, oldest first.
     pub(crate) discards: Mutex<VecDeque<Discard>>,

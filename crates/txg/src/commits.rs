@@ -14,14 +14,14 @@ pub struct Suspended {
     pub reason: Arc<str>,
 }
 
-/// Progress of commits, with those who wait for it.
+/// Progress of commits, and the callers that wait for it.
 pub struct Commits {
     state: Mutex<State>,
     /// Woken by a commit or a suspension.
     progress: Condvar,
     /// Woken by a request.
     work: Condvar,
-    /// Woken by each turn of the sync loop, for those who wait for what it does beside commits.
+    /// Woken by each turn of the sync loop, for callers that wait for its background work.
     news: Condvar,
     /// A step of the sync loop, in a world where nobody else makes it.
     step: OnceLock<Step>,
@@ -206,7 +206,7 @@ impl Commits {
         self.progress.notify_all();
     }
 
-    /// Nothing commits any more: all who wait, and all who come, get `reason`. The first reason
+    /// Nothing commits any more: all waiting and later callers get `reason`. The first reason
     /// stays.
     pub fn suspend(&self, reason: &str) {
         let mut state = self.state.lock();

@@ -155,8 +155,8 @@ impl Columns {
         Columns { layout, first: 0, columns }
     }
 
-    /// The same, of which reads of a mirror begin with copy `first`, modulo their number: who reads
-    /// much spreads it so.
+    /// The same, where reads of a mirror begin with copy `first`, modulo their number: so large
+    /// reads spread over the copies.
     #[must_use]
     pub fn starting_at(self, first: usize) -> Columns {
         let first = first % self.columns.len();
@@ -270,7 +270,8 @@ impl Columns {
         let mut attempts = self.attempts(offset, len);
         let mut rejected = None;
         while let Some(bytes) = attempts.next() {
-            // Judging takes the bytes; who may have to write them elsewhere keeps a copy.
+            // The caller's check takes the bytes; a caller that may have to write them elsewhere
+            // keeps a copy.
             let kept = (!attempts.is_untroubled()).then(|| bytes.to_vec());
             match judge(bytes) {
                 Ok(value) => {
@@ -302,9 +303,8 @@ impl Columns {
         }
     }
 
-    /// The same for who has read the bytes with [`Columns::read_straight`], from the copy that it
-    /// told, and found them wrong: that version is left out, and nothing of it is read again before
-    /// all others were given.
+    /// The same after [`Columns::read_straight`] gave wrong bytes, from `copy`: that version is
+    /// left out, and nothing of it is read again before all others were given.
     #[must_use]
     pub fn attempts_behind(&self, offset: usize, copy: usize, rejected: Buffer) -> Attempts<'_> {
         let mut attempts = self.attempts(offset, rejected.len());
@@ -327,10 +327,10 @@ impl Columns {
         attempts
     }
 
-    /// Reads the bytes as they lie into `outs`, one behind the other, if all columns that hold some
-    /// can be read. For who will judge them, and asks for [`Columns::attempts`] if they are not
-    /// right. Gives which copy of a mirror it was. The error tells the column and what its device
-    /// said; nothing, if the column is missing.
+    /// Reads the stored bytes into `outs`, one behind the other, if all columns that hold some can
+    /// be read. The caller checks them, and asks for [`Columns::attempts`] if they are wrong. Gives
+    /// which copy of a mirror it was. The error names the column and its device's error; nothing,
+    /// if the column is missing.
     pub fn read_straight(
         &self,
         offset: usize,

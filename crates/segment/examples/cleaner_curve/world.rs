@@ -86,7 +86,7 @@ pub struct Setting {
 /// Commits that are remembered.
 const NOTES: usize = 16;
 
-/// A commit, for who asks what a write waited for: bytes, and what it let in afterwards.
+/// A commit, to find out how long a write waited: its bytes, and its admissions afterwards.
 #[derive(Debug)]
 #[allow(dead_code, reason = "read by Debug")]
 struct Note {
