@@ -91,6 +91,25 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Code of the message in docs/operations/messages.md.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Register(RegisterError::Missing { .. }) => "ANCHOR-MISSING",
+            Error::Register(RegisterError::Occupied { .. }) => "VDEV-FOREIGN",
+            Error::Register(RegisterError::Unfit { .. }) => "ANCHOR-UNFIT",
+            Error::Register(RegisterError::Unreachable { .. }) => "ANCHOR-SILENT",
+            Error::Register(RegisterError::Damaged { .. })
+            | Error::Undecodable { .. }
+            | Error::Forged { .. } => "ANCHOR-DAMAGED",
+            Error::Foreign { .. } => "ANCHOR-FOREIGN",
+            Error::Behind { .. } => "ANCHOR-OLD",
+            Error::Fenced { .. } => "ANCHOR-FENCED",
+        }
+    }
+}
+
 /// An uberblock with its tag.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Root {

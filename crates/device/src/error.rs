@@ -206,4 +206,22 @@ impl Error {
             | Error::Store { device, .. } => device,
         }
     }
+
+    /// Code of the message in docs/operations/messages.md.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::NotFound { .. } => "VDEV-MISSING",
+            Error::WrongType { .. } => "VDEV-KIND",
+            Error::Busy { .. } => "VDEV-IN-USE",
+            Error::TooSmall { .. } => "VDEV-SMALL",
+            _ => "VDEV-IO",
+        }
+    }
+
+    /// Role and name of the device, for the message.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        vec![("device", self.device().to_owned())]
+    }
 }

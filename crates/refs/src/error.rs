@@ -42,3 +42,25 @@ pub enum Error {
     #[error(transparent)]
     Dataset(#[from] steadfast_dataset::Error),
 }
+
+impl Error {
+    /// Code of the message in docs/operations/messages.md.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Corrupt { .. } | Error::BadDataset { .. } => "POOL-DAMAGED",
+            Error::Raw { .. } => "RAW",
+            Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => "VDEV-IO",
+        }
+    }
+
+    /// Roles and texts of the subjects, for the message.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Error::Corrupt { pool, .. } => vec![("pool", pool.clone())],
+            Error::Raw { name } => vec![("fs", name.clone())],
+            Error::BadDataset { .. } | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => Vec::new(),
+        }
+    }
+}

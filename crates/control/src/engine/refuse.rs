@@ -1,4 +1,5 @@
-//! The pool's errors as refusals: each kind below its code.
+//! The pool's errors as refusals. Each error has its code and its fields; this adds fields and
+//! actions that depend on more than its kind.
 
 use crate::refusal::{Code, Refusal, SHOWS_DEVICES};
 use steadfast_format::medium;
@@ -36,205 +37,128 @@ pub(super) fn of_pool(error: Error, name: &str) -> Refusal {
     pool(error).with("pool", name)
 }
 
-/// Matches an error against kinds, each below its code with the fields of its message. A kind that
-/// needs more is left to another function.
-macro_rules! by_code {
-    ($error:ident, $what:ident, $else:ident;
-     $($code:ident: $($kind:ident { $($field:ident: $name:literal),* }),+;)*) => {
-        match $error {
-            $($(Error::$kind { $($field,)* .. } => {
-                Refusal::new(Code::$code, $what)$(.with($name, $field))*
-            })+)*
-            other => $else(other, $what),
-        }
-    };
-}
-
 /// The refusal of an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
-    let what = error.to_string();
-    by_code! { error, what, special;
-        // Devices.
-        VdevInPlace: StillInUse { pool: "pool", path: "device" };
-        VdevForeign: Occupied { path: "device", pool: "pool" };
-        VdevTwice: Twice { path: "device" };
-        VdevNeeded: LastGroup { pool: "pool", path: "device" }, DeviceNeeded { pool: "pool", path: "device" },
-            DeviceAlone { pool: "pool", path: "device" };
-        VdevDetach: Detach { pool: "pool", path: "device" };
-        VdevLog: LogParity {};
-        VdevIo: LogUnfit { path: "device" };
-        SpareInUse: SpareInUse { pool: "pool", path: "device" };
-        ScanActive: ScanActive { pool: "pool" };
-        ScanNone: ScanNone { pool: "pool" };
-        MoveActive: MoveActive { pool: "pool" };
-        MoveNone: MoveNone { pool: "pool" };
-        RemoveRoom: RemoveRoom { pool: "pool", path: "device" };
-        TrimUnsupported: TrimUnsupported { path: "device" };
-        // Pools.
-        PoolSplit: Split { pool: "pool" };
-        PoolNotWhole: NotWhole { pool: "pool", path: "device" };
-        PoolDamaged: NoLabel { path: "device" }, ForeignDevice { path: "device", pool: "pool" },
-            NoUberblock { pool: "pool" }, BadRoot { pool: "pool" }, Corrupt { pool: "pool" },
-            BadTable { pool: "pool" }, Shrunk { path: "device" }, BadDataset {};
-        PoolDestroyed: Destroyed { pool: "pool" };
-        PoolActive: NotExported { pool: "pool", host: "host" };
-        PoolFeature: FeatureOff { pool: "pool", feature: "feature" };
-        PoolVersion: UnknownFeature { pool: "pool", feature: "feature" };
-        PoolReadonly: ReadOnly { pool: "pool" };
-        PoolSuspended: Suspended { pool: "pool" };
-        PoolFull: NoSpace { pool: "pool" };
-        PoolSealed: PoolKeyNeeded { pool: "pool", keyformat: "keyformat", keylocation: "keylocation" };
-        NameInvalid: BadName { name: "pool" }, LabelTooLong { pool: "pool" }, ReceivedName { name: "snapshot" };
-        // Anchor and intent log.
-        AnchorOld: AnchorBehind { pool: "pool", register: "register" };
-        AnchorUnnamed: AnchorUnnamed { pool: "pool" };
-        AnchorRetired: AnchorRetired { pool: "pool" };
-        AnchorExists: AnchorThere { pool: "pool", register: "register" };
-        LogDamaged: LogDamaged { pool: "pool" };
-        LogMissing: LogMissing { pool: "pool", path: "device" };
-        LogHeld: LogHeld { pool: "pool" };
-        // File systems.
-        FsAbsent: NoSuchDataset { name: "fs" };
-        FsExists: DatasetExists { name: "fs" };
-        FsParent: NoParent { parent: "parent" };
-        FsPlace: InsideItself { name: "fs" }, KeyBorder { name: "fs" }, CloneBorder { to: "fs" };
-        FsRoot: RootDataset { name: "pool" };
-        FsBusy: Busy { name: "fs" };
-        FsNotClone: NotClone { name: "fs" };
-        PromoteNames: PromoteConflict { name: "fs" };
-        VolumeParent: VolumeParent { parent: "parent" };
-        VolumeSize: VolumeBytes { name: "fs" }, VolumeBlock { name: "fs" }, VolumeShrinks { name: "fs" };
-        PropKind: NotVolume { name: "fs" };
-        PropSpace: PromoteOverQuota { name: "fs" }, RenameOverQuota { name: "fs" }, ReceiveOverQuota {},
-            LimitTooLow { name: "fs" }, ReservationTooHigh { name: "fs" };
-        // Snapshots and bookmarks.
-        SnapshotAbsent: NoSuchSnapshot { name: "snapshot" };
-        SnapshotExists: SnapshotExists { name: "snapshot" }, NotFollowed { to: "snapshot" };
-        SnapshotTwice: SnapshotTwice { name: "fs" };
-        SnapshotSpace: SnapshotReservation { name: "fs" };
-        SnapshotYounger: YoungerSnapshots { name: "snapshot" };
-        HoldExists: HoldExists { name: "snapshot", tag: "tag" };
-        HoldAbsent: NoSuchHold { name: "snapshot", tag: "tag" };
-        BookmarkAbsent: NoSuchBookmark { name: "bookmark" };
-        BookmarkExists: BookmarkExists { name: "bookmark" };
-        // Keys.
-        KeyWrong: WrongKey { name: "fs" };
-        KeyNeeded: KeyNotLoaded { name: "fs" }, BlocksBeside { root: "fs" };
-        KeyLoaded: KeyLoaded { name: "fs" };
-        KeyNone: NotEncrypted { name: "fs" };
-        KeyInherited: NotEncryptionRoot { name: "fs", root: "root" };
-        KeyRules: NothingToInherit { name: "fs" }, NoNewKey { name: "fs" };
-        // Streams.
-        StreamBusy: SnapshotPinned { name: "snapshot" }, ReceiveActive { name: "fs" };
-        StreamDamaged: StreamDamaged {};
-        StreamEnds: StreamEnds {};
-        StreamNone: NoStream {};
-        StreamIo: StreamRead {}, StreamWrite {};
-        StreamNotes: NotesTooLong { name: "snapshot" };
-        StreamBase: NotEarlier { name: "snapshot" }, RawBookmark { name: "snapshot" };
-        StreamExists: DestinationExists { name: "fs" }, TargetIsClone { name: "fs" };
-        StreamNoBase: NoBase { name: "fs" }, NoOrigin { name: "fs" }, OriginOfWhole { name: "fs" };
-        StreamYounger: BaseNotYoungest { name: "fs" };
-        StreamModified: Modified { name: "fs" };
-        StreamPartial: PartialExists { name: "fs" };
-        StreamNoPartial: NoPartial { name: "fs" }, OtherPartial { name: "fs" };
-        Raw: Raw { name: "fs" };
-        RawMixed: RawMixed { name: "fs" }, RawOther { name: "fs" };
-    }
-}
-
-/// The refusal of an error whose code or fields depend on more than its kind.
-fn special(error: Error, what: String) -> Refusal {
-    let with = |code: Code| Refusal::new(code, what);
+    let refusal = Refusal::new(code(error.code()), error.to_string());
+    let refusal = match &error {
+        Error::GroupSize { devices, most, .. } if devices > most => refusal.advising(GROUP_FULL),
+        Error::TooSmall { needed, .. } if *needed > medium::DEVICE_SIZE_MIN => refusal.advising(PLACE_SMALL),
+        Error::NoSuchLog { .. } | Error::NoSuchAnchor { .. } => refusal.advising(SHOWS_DEVICES),
+        _ => refusal,
+    };
+    let refusal = with_fields(refusal, error.fields());
     match error {
-        Error::GroupSize { devices, most, .. } if devices > most => {
-            with(Code::VdevGroup).advising(GROUP_FULL)
+        Error::TrimActive { what, .. } | Error::TrimNone { what, .. } | Error::TrimOut { what, .. } => {
+            refusal.with("word", what.verb())
         }
-        Error::GroupSize { .. } | Error::GroupOfObjects { .. } | Error::TooManyGroups => {
-            with(Code::VdevGroup)
-        }
-        Error::TooSmall { path, needed, .. } => {
-            let refusal = with(Code::VdevSmall);
-            let refusal =
-                if needed > medium::DEVICE_SIZE_MIN { refusal.advising(PLACE_SMALL) } else { refusal };
-            refusal.with("device", path).with("needed", needed)
-        }
-        Error::NoSuchLog { pool, path } | Error::NoSuchAnchor { pool, path } => {
-            let refusal = with(Code::VdevMissing).advising(SHOWS_DEVICES);
-            refusal.with("pool", pool).with("device", path)
-        }
-        Error::TrimActive { what, path } => {
-            with(Code::TrimActive).with("device", path).with("word", what.verb())
-        }
-        Error::TrimNone { what, path } => with(Code::TrimNone).with("device", path).with("word", what.verb()),
-        Error::TrimOut { what, path, .. } => {
-            with(Code::TrimOut).with("device", path).with("word", what.verb())
-        }
-        Error::MissingDevices { pool, missing, .. } => {
-            with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
-        }
-        Error::HasChildren { name, children } => {
-            with(Code::FsChildren).with("fs", name).with("children", children.join(","))
-        }
-        Error::HasSnapshots { name, snapshots } => {
-            with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
-        }
-        Error::HasClones { name, clones } => {
-            with(Code::SnapshotClones).with("snapshot", name).with("clone", clones.join(" "))
-        }
+        Error::MissingDevices { missing, .. } => refusal.with("missing", missing.join(",")),
+        Error::HasChildren { children, .. } => refusal.with("children", children.join(",")),
+        Error::HasSnapshots { snapshots, .. } => refusal.with("snapshots", snapshots.join(",")),
+        Error::HasClones { clones, .. } => refusal.with("clone", clones.join(" ")),
         // `zfs release` takes one tag.
-        Error::SnapshotHeld { name, tags } => with(Code::SnapshotHeld)
-            .with("snapshot", name)
-            .with("tag", tags.first().cloned().unwrap_or_default()),
-        Error::KeyNeeded { name, datasets } => {
-            with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
-        }
-        Error::FilesystemLimit { name, .. } => {
-            with(Code::PropCount).with("fs", name).with("property", "filesystem_limit")
-        }
-        Error::SnapshotLimit { name, .. } => {
-            with(Code::PropCount).with("fs", name).with("property", "snapshot_limit")
-        }
-        Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
-            .with("pool", pool)
-            .with("found_txg", found.0)
-            .with("anchored_txg", anchored.0),
-        Error::AnchorUnusable { pool, source } => with(anchor(&source)).with("pool", pool),
-        Error::Anchor(source) => with(anchor(&source)),
-        Error::Device(error) => device(&error),
-        Error::BadKey(_) => with(Code::KeyFormat),
-        Error::Property(_) => with(Code::PropValue),
-        Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => with(Code::VdevIo),
-        _ => with(Code::Internal),
-    }
-}
-
-/// The code of an error of an anchor.
-fn anchor(error: &steadfast_anchor::Error) -> Code {
-    use steadfast_anchor::{Error, RegisterError};
-    match error {
-        Error::Register(RegisterError::Missing { .. }) => Code::AnchorMissing,
-        Error::Register(RegisterError::Occupied { .. }) => Code::VdevForeign,
-        Error::Register(RegisterError::Unfit { .. }) => Code::AnchorUnfit,
-        Error::Register(RegisterError::Damaged { .. }) | Error::Undecodable { .. } | Error::Forged { .. } => {
-            Code::AnchorDamaged
-        }
-        Error::Foreign { .. } => Code::AnchorForeign,
-        Error::Behind { .. } => Code::AnchorOld,
-        Error::Fenced { .. } => Code::AnchorFenced,
-        _ => Code::AnchorSilent,
+        Error::SnapshotHeld { tags, .. } => refusal.with("tag", tags.first().cloned().unwrap_or_default()),
+        Error::KeyNeeded { datasets, .. } => refusal.with("others", datasets.join(" ")),
+        Error::FilesystemLimit { .. } => refusal.with("property", "filesystem_limit"),
+        Error::SnapshotLimit { .. } => refusal.with("property", "snapshot_limit"),
+        _ => refusal,
     }
 }
 
 /// The refusal of an error of a device.
 pub(super) fn device(error: &steadfast_device::Error) -> Refusal {
-    use steadfast_device::Error;
-    let code = match error {
-        Error::NotFound { .. } => Code::VdevMissing,
-        Error::WrongType { .. } => Code::VdevKind,
-        Error::Busy { .. } => Code::VdevInUse,
-        Error::TooSmall { .. } => Code::VdevSmall,
-        _ => Code::VdevIo,
-    };
-    Refusal::new(code, error.to_string()).with("device", error.device())
+    with_fields(Refusal::new(code(error.code()), error.to_string()), error.fields())
+}
+
+/// The code of this text. The test checks that the catalogue has those of all errors.
+fn code(text: &str) -> Code {
+    Code::parse(text).unwrap_or(Code::Internal)
+}
+
+fn with_fields(refusal: Refusal, fields: Vec<(&'static str, String)>) -> Refusal {
+    fields.into_iter().fold(refusal, |refusal, (role, text)| refusal.with(role, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_anchor::RegisterError;
+    use steadfast_format::{DecodeError, PoolGuid, Txg};
+
+    #[test]
+    fn the_catalogue_has_the_codes_of_the_pool() {
+        // [error.1]
+        let absent: Vec<_> = Error::CODES.iter().filter(|text| Code::parse(text).is_none()).collect();
+        assert!(absent.is_empty(), "{absent:?}");
+    }
+
+    #[test]
+    fn devices_and_anchors_have_several_codes() {
+        // [error.1]
+        use steadfast_device::Error as Device;
+        let device = || "a.img".to_owned();
+        let refused = [
+            (Device::NotFound { device: device() }, Code::VdevMissing),
+            (Device::WrongType { device: device(), found: "", wanted: "" }, Code::VdevKind),
+            (Device::Busy { device: device(), holder: None }, Code::VdevInUse),
+            (Device::TooSmall { device: device(), size_bytes: 1, min_bytes: 2 }, Code::VdevSmall),
+            (Device::Poisoned { device: device() }, Code::VdevIo),
+        ];
+        for (error, code) in refused {
+            let refusal = super::device(&error);
+            assert_eq!((refusal.code, refusal.fields["device"].as_str()), (code, "a.img"));
+            assert_eq!(pool(error.into()), refusal);
+        }
+
+        use steadfast_anchor::Error as Anchor;
+        let (register, reason) = (|| "tank.anchor".to_owned(), String::new);
+        let refused = [
+            (RegisterError::Missing { register: register() }.into(), Code::AnchorMissing),
+            (RegisterError::Damaged { register: register(), reason: reason() }.into(), Code::AnchorDamaged),
+            (RegisterError::Unfit { register: register(), reason: reason() }.into(), Code::AnchorUnfit),
+            (RegisterError::Occupied { register: register(), contents: reason() }.into(), Code::VdevForeign),
+            (
+                RegisterError::Unreachable { register: register(), reason: reason() }.into(),
+                Code::AnchorSilent,
+            ),
+            (Anchor::Foreign { register: register(), found: PoolGuid(1) }, Code::AnchorForeign),
+            (Anchor::Forged { register: register() }, Code::AnchorDamaged),
+            (
+                Anchor::Undecodable { register: register(), source: DecodeError::Magic { structure: "" } },
+                Code::AnchorDamaged,
+            ),
+            (
+                Anchor::Behind { register: register(), seq: 1, txg: Txg(1), seen_seq: 2, seen_txg: Txg(2) },
+                Code::AnchorOld,
+            ),
+            (
+                Anchor::Fenced {
+                    register: register(),
+                    seq: 2,
+                    epoch: 2,
+                    txg: Txg(2),
+                    ours_seq: 1,
+                    ours_epoch: 1,
+                },
+                Code::AnchorFenced,
+            ),
+        ];
+        for (source, code) in refused {
+            let error = Error::AnchorUnusable { pool: "tank".to_owned(), source };
+            let refusal = pool(error);
+            assert_eq!((refusal.code, refusal.fields["pool"].as_str()), (code, "tank"));
+        }
+    }
+
+    #[test]
+    fn advice_names_the_subjects() {
+        let error = Error::StillInUse { pool: "tank".to_owned(), path: "/d/a.img".to_owned() };
+        let advice = pool(error).advice();
+        assert!(advice.starts_with("`zpool replace tank /d/a.img NEW`"), "{advice}");
+
+        let small = |needed| Error::TooSmall { path: "a.img".to_owned(), bytes: 1, needed };
+        let advice = |needed| pool(small(needed)).advice();
+        assert_eq!(advice(medium::DEVICE_SIZE_MIN), Code::VdevSmall.action().replace("{device}", "a.img"));
+        let needed = medium::DEVICE_SIZE_MIN + 1;
+        assert!(advice(needed).contains(&format!("`truncate -s {needed} a.img`")), "{}", advice(needed));
+    }
 }
