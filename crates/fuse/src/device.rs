@@ -64,8 +64,8 @@ pub(crate) fn receive(fd: impl AsFd, buffer: &mut RequestBuffer) -> Received {
 
 /// Fruitless looks after which a thread rests, if another one listens.
 const COLD_MAX: u32 = 8;
-/// Fruitless looks in sequence after which a thread does not look about for [`VAIN_PAUSE`]: who
-/// asks takes longer, or needs this processor to ask. So looking in vain costs a hundredth of a
+/// Fruitless looks in sequence after which a thread does not look again for [`VAIN_PAUSE`]: the
+/// program takes longer, or needs this processor. So looking in vain costs a hundredth of a
 /// processor.
 const VAIN_MAX: u32 = 3;
 const VAIN_PAUSE: Duration = Duration::from_millis(10);

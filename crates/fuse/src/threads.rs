@@ -179,8 +179,8 @@ impl SessionThreads {
         true
     }
 
-    /// Calls a thread that rests if nobody attends [threads.4]. After whatever made those who
-    /// attend fewer.
+    /// Calls a thread that rests if nobody attends [threads.4]. Called after the number of
+    /// attending threads fell.
     fn relieve(&self) -> bool {
         let mut rest = self.lock_rest();
         self.attending(rest.resting) == 0 && self.call_one(&mut rest)

@@ -1,5 +1,5 @@
-//! Several file systems and volumes, and what they were: snapshots as copies, clones as copies of
-//! copies, and who is whose clone.
+//! Several file systems and volumes with their snapshots (copies), their clones (copies of copies),
+//! and the origin of each clone.
 //!
 //! A received snapshot is a copy of a copy too. It is the same snapshot wherever it lies, so names
 //! of snapshots are given once in a history.

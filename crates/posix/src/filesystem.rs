@@ -378,8 +378,8 @@ impl FileSystem {
         if durable { Ok(()) } else { Err(Errno::EINTR) }
     }
 
-    /// As [`FileSystem::fsync`] for a caller who need not wait: `answer` may be called by another
-    /// thread after this returned.
+    /// As [`FileSystem::fsync`], without waiting: another thread may call `answer` after this
+    /// returned.
     pub fn fsync_later(&self, ino: u64, answer: impl FnOnce(Result<()>) + Send + 'static) {
         match self.inode(ino) {
             Ok(inode) => {

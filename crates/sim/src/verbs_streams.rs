@@ -174,8 +174,8 @@ fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
     pool.datasets().take_snapshots(&[snapshot.to_owned()], &Default::default()).map_err(said)
 }
 
-/// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has
-/// the key.
+/// Sends a sealed snapshot as it is sealed. The snapshot is read, but its nodes are opened only
+/// with the key.
 fn copy_raw(pool: &Pool, snapshot: &str, base: Option<&str>) -> Result<(), Failure> {
     copy_raw_to(pool, snapshot, base, "tank/r")
 }

@@ -58,8 +58,8 @@ pub struct Setting {
     pub full: bool,
     /// It is full: hardly anything is admitted but what gives room back.
     pub brim: bool,
-    /// Its states are many and dear, and some of them are drawn: whoever runs a workload of it
-    /// comes to its end.
+    /// It has many expensive states, and only some of them are drawn: so a run of one of its
+    /// workloads comes to its end.
     pub sampled: bool,
     /// Promise of `fsync`.
     pub journal: Journal,

@@ -50,7 +50,7 @@ pub(crate) fn run(request: &AllRequest, context: &Context, stop: &Arc<AtomicBool
             eprintln!("{} failed: {reason}", entry.name);
         }
         parts.push(Part { entry, seconds: clock.elapsed().as_secs_f64(), busy, told });
-        // After each: who stops it half-way has a page of what was done.
+        // After each: a run that is stopped half-way has a page of the finished ones.
         let index = out.join("index.html");
         fs::write(&index, page(&parts, context, started)).map_err(Error::io("write", &index))?;
         if stop.load(Ordering::Relaxed) {

@@ -231,7 +231,7 @@ fn shake(socket: TcpStream, mut tls: Connection, until: Instant) -> Result<(Rece
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         if let Err(error) = tls.process_new_packets() {
-            // An alert says why, to who can read it.
+            // An alert says why, if the other end can read it.
             let _ = tls.write_tls(&mut &socket);
             return Err(error.into());
         }
@@ -304,7 +304,7 @@ impl Link {
         Ok(())
     }
 
-    /// Ends both directions; who waits in a read is woken.
+    /// Ends both directions, and wakes a waiting read.
     pub(crate) fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -379,7 +379,7 @@ impl Receiver {
     }
 }
 
-/// Somebody who speaks TLS and knows nothing else.
+/// A client that speaks TLS and knows nothing else.
 #[cfg(test)]
 pub(crate) struct Stranger(pub Receiver);
 

@@ -10,7 +10,7 @@ use steadfast_lab_workload::{Counter, Engine, Group, Groups, Interval, IoError, 
 /// Version of everything here; master and agent must have the same.
 pub(crate) const VERSION: u32 = 2;
 
-/// To whoever carries out a part.
+/// To a host that carries out a part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// All runs begin, or begin again.
@@ -21,7 +21,7 @@ pub(crate) enum Order {
     Run { number: u32, run: Box<Run>, weights: Option<Vec<f64>> },
     /// Begin it: all are prepared.
     Go(u32),
-    /// All who share this tree have come to this step of its format.
+    /// All users of this shared tree have come to this step of its format.
     Meet { number: u32, fsd: String, step: usize },
     /// End it.
     End(u32),
@@ -70,7 +70,7 @@ impl From<EngineWord> for Engine {
     }
 }
 
-/// From whoever carries out a part.
+/// From a host that carries out a part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Word {
     Begun,

@@ -296,7 +296,7 @@ fn hostile_bytes_change_nothing() {
         stranger.send_plain(&frame);
         assert!(stranger.ended(), "a stranger's frame of {} bytes is no reason to wait", frame.len());
     }
-    // Somebody who knows the secret and then says nonsense, or something too long.
+    // A peer that knows the secret and then says nonsense, or something too long.
     let secret = Secret::new(SECRET).unwrap();
     for frame in [b"\0\0\0\x05{\"x\":".to_vec(), vec![0x7f, 0xff, 0xff, 0xff], b"\0\0\0\x05\"Nix\"".to_vec()]
     {

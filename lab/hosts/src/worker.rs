@@ -11,7 +11,7 @@ use std::time::Duration;
 use steadfast_lab_params::{Run, TimeoutThen};
 use steadfast_lab_workload::{Crew, Event, Options, Session};
 
-/// How often who waits looks whether the run is over.
+/// How often a waiting worker looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// State of the run under way.

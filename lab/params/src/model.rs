@@ -738,7 +738,7 @@ pub struct Plan {
     pub runs: Vec<Run>,
     /// Words that were accepted but may not be meant.
     pub warnings: Vec<Warning>,
-    /// `hd=`: who carries the runs out. None: this process.
+    /// `hd=`: hosts that carry the runs out. None: this process.
     pub hosts: Vec<Host>,
     /// Copy of the input, for `parmfile.html`.
     pub copy: String,

@@ -1,5 +1,5 @@
-//! `report.json`, for programs: everything the tables say, percentiles, and processors of who is
-//! measured and who measures. And `latency.csv`, percentiles per operation and interval.
+//! `report.json`, for programs: everything the tables say, percentiles, and processor time of the
+//! measured system and of the tool. And `latency.csv`, percentiles per operation and interval.
 //!
 //! The schema has a version. Fields are added without a new one; a field that changes its meaning
 //! gets a new version.

@@ -1,8 +1,8 @@
 //! # Reports
 //!
 //! Runs written down in the shapes people and their scripts know from vdbench 5.04.07, and in JSON
-//! and CSV with what vdbench does not say: percentiles, and the processor time of who is measured
-//! and who measures.
+//! and CSV with what vdbench does not say: percentiles, and the processor time of the measured
+//! system and of the tool.
 //!
 //! ```text
 //! args ─[command]→ Plan ─[workload::execute]→ Event ─┬─[output]→ console, *.html, report.json,

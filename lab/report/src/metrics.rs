@@ -14,7 +14,7 @@ use steadfast_lab_workload::{Interval, RunResult};
 
 /// How often the end of everything is looked for.
 const LOOK: Duration = Duration::from_millis(50);
-/// Longest that one who asks may take.
+/// Longest that one request may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request that is read.
 const REQUEST_MAX: u64 = 8 << 10;

@@ -450,7 +450,7 @@ impl Finished {
     }
 }
 
-/// The numbers within the page itself, so that whoever has the page has them.
+/// The numbers within the page itself, so that a copy of the page has them.
 fn downloads(dir: &Path) -> String {
     let mut items = String::new();
     for (name, kind, about) in [

@@ -163,7 +163,7 @@ impl Drop for Ring {
     }
 }
 
-/// Whether this kernel, and whoever confines us, lets us have a ring.
+/// Whether this kernel and the sandbox let us have a ring.
 pub fn available() -> bool {
     Ring::new(1, PAGE).is_ok()
 }

@@ -743,7 +743,7 @@ mod tests {
                 1 => text[at] = ['(', ')', 'f', '9', '\u{e9}', '\n'][random.below(6) as usize],
                 _ => text.insert(at, '('),
             }
-            // With a checksum that fits, as somebody who wants to would write it.
+            // With a checksum that fits, as an attacker would write it.
             let text: String = text.into_iter().collect();
             let body = text.split("checksum=").next().unwrap_or_default();
             let _ = parse_control(&format!("{body}checksum={:016x}\n", checksum(body)));

@@ -89,7 +89,7 @@ impl Schedule {
     }
 }
 
-/// Keeps groups of threads in proportion when no rate is asked for: who is ahead waits.
+/// Keeps groups of threads in proportion when no rate is asked for: a group that is ahead waits.
 #[derive(Debug)]
 pub struct Gate {
     lanes: Vec<Lane>,

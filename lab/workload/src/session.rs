@@ -16,7 +16,7 @@ pub trait Crew {
     /// All runs begin, or begin again: what earlier ones wrote is not known any more.
     ///
     /// # Errors
-    /// When somebody who is needed cannot be reached.
+    /// Error when a needed host cannot be reached.
     fn begin(&mut self) -> Result<(), Error>;
 
     /// Those of these storages that must be filled first, and the host where that is so.

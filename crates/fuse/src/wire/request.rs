@@ -146,7 +146,7 @@ pub enum Operation<'a> {
     Unsupported,
 }
 
-/// A request: its header, who asks, and what.
+/// A request: its header, its caller and its operation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Incoming<'a> {
     /// The header.

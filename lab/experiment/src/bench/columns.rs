@@ -25,7 +25,7 @@ pub(super) struct Load<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// One who reads.
+/// A reader.
 pub(super) struct Column {
     pub key: &'static str,
     pub label: &'static str,

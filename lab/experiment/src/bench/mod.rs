@@ -2,9 +2,9 @@
 //! beside fio.
 //!
 //! One file of 64 MiB in the page cache, 4 KiB read at random places by one, two and eight threads:
-//! a load that waits for nothing, so that what is measured is who measures. All columns do it in
-//! one run, in interleaved rounds, each beginning with another. Then what a parameter file of
-//! 10,000 lines takes to be read, and a program to its first operation.
+//! a load that waits for nothing, so the measured cost is that of the tool itself. All columns do
+//! it in one run, in interleaved rounds, each beginning with another. Then the time to read a
+//! parameter file of 10,000 lines, and the time of a program to its first operation.
 
 mod columns;
 mod request;

@@ -14,7 +14,7 @@ pub(crate) fn loops_of(image: &Path, shell: &mut Shell) -> Result<Vec<String>, E
 }
 
 /// Takes loop devices away by what lies below them, but for those that others had attached before:
-/// who was stopped while one was attached has not heard its name.
+/// a run that was stopped during an attach does not know its name.
 pub(crate) fn detach(image: &Path, others: &[String], shell: &mut Shell) {
     let found = loops_of(image, shell).unwrap_or_default();
     for name in names_but(&found.join("\n"), others) {

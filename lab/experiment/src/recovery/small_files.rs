@@ -79,7 +79,7 @@ impl Hands<'_> {
                 self.wake(MEMORY[1], bench)?;
                 read(&bench.tree(), files, self.stop)?;
                 self.read("small_memory", files, bench)?;
-                // It fills at the rate of the disks; whoever reads never waits for it.
+                // It fills at the rate of the disks; a reader never waits for it.
                 bench.add_cache(DEVICE_BYTES, self.shell)?;
                 self.wake(LITTLE_MIB, bench)?;
                 read(&bench.tree(), files, self.stop)?;

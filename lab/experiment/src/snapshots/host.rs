@@ -182,7 +182,7 @@ fn next_line(taken: u32, seconds: f64) -> u32 {
     (fit as u32).clamp(1, AT_ONCE)
 }
 
-/// Runs a command to its end, which Ctrl-C does not reach: who hears of it ends between two.
+/// Runs a command to its end, which Ctrl-C does not reach: a signal takes effect between two.
 /// Milliseconds.
 fn timed(command: &mut Command, line: &str) -> Result<f64, Error> {
     let begun = Instant::now();

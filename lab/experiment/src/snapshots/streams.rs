@@ -3,7 +3,7 @@
 //!
 //! Both sides are made for this and taken away behind it. The time begins cold (the sending side
 //! was unmounted, our pool exported, and the kernel's caches dropped) and ends when the copy is
-//! durable. Stream and cp take turns, also in who is first. At the end the file that arrived is
+//! durable. Stream and cp take turns, also in being first. At the end the file that arrived is
 //! compared with the one that was sent.
 
 use std::fs::{self, File};
