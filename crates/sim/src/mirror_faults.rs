@@ -202,7 +202,7 @@ impl History {
         let mut work = Work { machine, handles, pool, fs, files: Files::new(), draw: Draw(seed ^ 0x10_6517) };
         work.take(Promise)?;
         work.pool.sync().map_err(said)?;
-        let images = work.machine.disks.images().into_iter().map(Image::into_base).collect();
+        let images = work.machine.disks.images();
         let _ = work.machine.disks.log.take();
         let mut states = vec![work.files.clone()];
         for (index, step) in self.steps.iter().enumerate() {

@@ -1,12 +1,11 @@
 //! Bytes of a device as pages that are shared between thousands of states, each with a fingerprint.
 //!
-//! A crash state differs from the image before it in a few pages. So an image is a base that all
-//! states of a workload share, and a small map over it; pages are immutable and counted. The
-//! fingerprint of an image is the exclusive or of one word for each page that is not blank, so that
-//! it is kept up to date page by page, and equal images have equal ones.
+//! A crash state differs from the image before it in a few pages. So pages are immutable and
+//! counted, and an image is a table of two levels: a copy of it counts each leaf once more, and a
+//! write copies the leaf that it changes. The fingerprint of an image is the exclusive or of one
+//! word for each page that is not blank, so that it is kept up to date page by page, and equal
+//! images have equal ones.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -34,32 +33,17 @@ impl Page {
 /// A page as images share it.
 pub type PageRef = Arc<Page>;
 
-/// Numbers of pages are dense: a multiplication spreads them.
-#[derive(Default)]
-pub struct PageHasher(u64);
+/// Pages of a leaf.
+const LEAF: usize = 64;
 
-impl Hasher for PageHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("pages are numbers");
-    }
-
-    fn write_u32(&mut self, page: u32) {
-        self.0 = u64::from(page).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
-    }
-}
-
-type Pages = HashMap<u32, PageRef, BuildHasherDefault<PageHasher>>;
+/// Neighbours; `None` is blank.
+type Leaf = [Option<PageRef>; LEAF];
 
 /// All bytes of a device.
 #[derive(Clone)]
 pub struct Image {
     size_bytes: u64,
-    base: Arc<Pages>,
-    over: Pages,
+    leaves: Vec<Option<Arc<Leaf>>>,
     print: u128,
 }
 
@@ -73,7 +57,9 @@ impl Image {
     /// A device that was never written.
     #[must_use]
     pub fn blank(size_bytes: u64) -> Image {
-        Image { size_bytes, base: Arc::default(), over: Pages::default(), print: 0 }
+        let leaves = size_bytes.div_ceil((LEAF * PAGE) as u64);
+        let leaves = vec![None; usize::try_from(leaves).expect("devices are small")];
+        Image { size_bytes, leaves, print: 0 }
     }
 
     /// Bytes of the device.
@@ -88,17 +74,10 @@ impl Image {
         self.print
     }
 
-    /// Makes the pages written so far the base that clones share.
-    #[must_use]
-    pub fn into_base(self) -> Image {
-        let mut pages = (*self.base).clone();
-        pages.extend(self.over);
-        pages.retain(|_, page| page.id != BLANK.id);
-        Image { base: Arc::new(pages), over: Pages::default(), ..self }
-    }
-
     fn page(&self, number: u32) -> &PageRef {
-        self.over.get(&number).or_else(|| self.base.get(&number)).unwrap_or(&BLANK)
+        let number = number as usize;
+        let leaf = self.leaves.get(number / LEAF).and_then(Option::as_ref);
+        leaf.and_then(|leaf| leaf[number % LEAF].as_ref()).unwrap_or(&BLANK)
     }
 
     /// Tells the content of a page.
@@ -114,7 +93,9 @@ impl Image {
                 self.print ^= word(number, id);
             }
         }
-        self.over.insert(number, Arc::clone(page));
+        let number = number as usize;
+        let leaf = self.leaves[number / LEAF].get_or_insert_with(|| Arc::new([const { None }; LEAF]));
+        Arc::make_mut(leaf)[number % LEAF] = (page.id != BLANK.id).then(|| Arc::clone(page));
     }
 
     /// Reads.
@@ -137,12 +118,10 @@ impl Image {
     pub fn discard(&mut self, at: u64, length: u64) {
         let first = u32::try_from(at / PAGE as u64).expect("devices are small");
         let end = u32::try_from((at + length) / PAGE as u64).expect("devices are small");
-        let mut there: Vec<u32> = self.base.keys().chain(self.over.keys()).copied().collect();
-        there.retain(|number| (first..end).contains(number) && self.id(*number) != BLANK.id);
-        there.sort_unstable();
-        there.dedup();
-        for number in there {
-            self.set(number, &BLANK);
+        for number in first..end {
+            if self.id(number) != BLANK.id {
+                self.set(number, &BLANK);
+            }
         }
     }
 
@@ -219,16 +198,17 @@ mod tests {
         let mut one = Image::blank(64 << 20);
         one.write(100, &[1; 10_000]);
         one.write(5000, &[2; 10]);
-        let mut other = Image::blank(64 << 20).into_base();
+        let mut other = Image::blank(64 << 20);
         other.write(5000, &[2; 10]);
         other.write(100, &[1; 4900]);
         assert_ne!(one.print(), other.print());
         other.write(5010, &[1; 5090]);
         assert_eq!(one.print(), other.print());
-        let base = one.clone().into_base();
-        assert_eq!(base.print(), one.print());
+        let copy = one.clone();
+        one.write(5000, &[3; 10]);
+        assert_ne!(copy.print(), one.print(), "a copy stays as it was");
         let mut read = [0; 12];
-        base.read(4999, &mut read);
+        copy.read(4999, &mut read);
         assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
     }
 
@@ -236,10 +216,12 @@ mod tests {
     fn what_was_discarded_is_blank() {
         let mut image = Image::blank(64 << 20);
         image.write(4096, &[1; 8192]);
-        let mut image = image.into_base();
         image.discard(0, 1 << 20);
         assert_eq!(image.print(), 0);
-        assert_eq!(image.into_base().print(), Image::blank(64 << 20).print());
+        assert_eq!(image.print(), Image::blank(64 << 20).print());
+        let mut read = [1; 10];
+        image.read(4096, &mut read);
+        assert_eq!(read, [0; 10]);
     }
 
     #[test]

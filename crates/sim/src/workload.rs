@@ -512,7 +512,7 @@ impl Base {
             fill(&mounted.pool, setting.brim)?;
         }
         close(mounted)?;
-        let images = disks.images().into_iter().map(Image::into_base).collect();
+        let images = disks.images();
         Ok(Base { setting: *setting, images, model, inos })
     }
 
