@@ -39,25 +39,47 @@ struct Crate {
     modules: Vec<Module>,
 }
 
-/// Circles of files in the crate whose sources are below `src`, the largest first.
-pub fn of_crate(src: &Path) -> Vec<Circle> {
+/// Reads the crate whose sources are below `src`.
+fn read(src: &Path) -> Crate {
     let mut house = Crate::default();
     let root = if src.join("lib.rs").exists() { src.join("lib.rs") } else { src.join("main.rs") };
     house.add_file(&root, src, None);
+    house
+}
+
+/// Circles of files in the crate whose sources are below `src`, the largest first.
+pub fn of_crate(src: &Path) -> Vec<Circle> {
+    let house = read(src);
     let edges = house.edges();
     let mut circles: Vec<Circle> = components(&edges)
         .into_iter()
         .filter(|circle| circle.len() > 1)
         .map(|circle| {
-            let name =
-                |file: &usize| house.files[*file].strip_prefix(src).unwrap_or(src).display().to_string();
-            let mut names: Vec<String> = circle.iter().map(name).collect();
+            let mut names: Vec<String> = circle.iter().map(|file| house.name(*file, src)).collect();
             names.sort();
             names
         })
         .collect();
     circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
     circles
+}
+
+/// Imports in the crate whose sources are below `src` that lead from a file of one of `folders` to
+/// a file of a later one, or to a file that is in none of them: (importing file, imported file).
+/// The folders stand in order, the lowest first.
+pub fn upward(src: &Path, folders: &[&str]) -> Vec<(String, String)> {
+    let house = read(src);
+    let floor = |name: &str| {
+        let folder = name.split_once('/').map(|(folder, _)| folder);
+        folder.and_then(|folder| folders.iter().position(|known| *known == folder)).unwrap_or(folders.len())
+    };
+    let mut found = Vec::new();
+    for (file, imported) in house.edges().iter().enumerate() {
+        let from = house.name(file, src);
+        let names = imported.iter().map(|file| house.name(*file, src));
+        found.extend(names.filter(|name| floor(name) > floor(&from)).map(|name| (from.clone(), name)));
+    }
+    found
 }
 
 /// Crates of the tree at `root`, each with its circles.
@@ -74,6 +96,11 @@ pub fn of_tree(root: &Path) -> BTreeMap<String, Vec<Circle>> {
 }
 
 impl Crate {
+    /// Path of a file below the crate's sources.
+    fn name(&self, file: usize, src: &Path) -> String {
+        self.files[file].strip_prefix(src).unwrap_or(src).display().to_string()
+    }
+
     /// Reads a file and the files of the modules that it declares. `folder` is where those are.
     fn add_file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> Option<usize> {
         let text = fs::read_to_string(path).ok()?;
@@ -528,13 +555,17 @@ mod tests {
     use super::*;
 
     fn circles(name: &str, files: &[(&str, &str)]) -> Vec<Circle> {
+        with(name, files, of_crate)
+    }
+
+    fn with<T>(name: &str, files: &[(&str, &str)], look: impl FnOnce(&Path) -> T) -> T {
         let src = std::env::temp_dir().join(format!("steadfast-circles-{name}-{}", std::process::id()));
         for (file, text) in files {
             let path = src.join(file);
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         }
-        let found = of_crate(&src);
+        let found = look(&src);
         fs::remove_dir_all(src).expect("removed");
         found
     }
@@ -577,5 +608,19 @@ mod tests {
             ("b.rs", "pub fn h<T>() {} pub mod x { pub struct Y<'a>(&'a str); } // crate::a"),
         ];
         assert_eq!(circles("down", &files), Vec::<Circle>::new());
+    }
+
+    #[test]
+    fn an_import_of_a_later_folder_or_of_the_root_is_upward() {
+        let files = [
+            ("lib.rs", "mod low; mod high; pub struct Whole;"),
+            ("low/mod.rs", "pub mod a; pub mod b; use crate::high::One;"),
+            ("low/a.rs", "use crate::Whole;"),
+            ("low/b.rs", "use super::a; pub struct Two; #[cfg(test)] mod tests { use crate::Whole; }"),
+            ("high/mod.rs", "use crate::low::b::Two; pub struct One;"),
+        ];
+        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let found = with("upward", &files, |src| upward(src, &["low", "high"]));
+        assert_eq!(found, [pair("low/mod.rs", "high/mod.rs"), pair("low/a.rs", "lib.rs")]);
     }
 }

@@ -10,6 +10,8 @@ use crate::{circles, prose, rooms};
 
 /// Most lines a source file may have.
 const LINES: Rule = Rule { name: "lines", goal: 1_000, advice: "split it" };
+/// Folders of the pool, the lowest first: none imports from a later one, from `import` or the root.
+const POOL_ROOMS: &[&str] = &["core", "devices", "log", "datasets", "streams", "commit"];
 /// Most files that may import one another in a loop.
 const CIRCLE: Rule = Rule { name: "circle", goal: 8, advice: "`cargo xtask circles` shows it; cut it" };
 
@@ -104,6 +106,9 @@ fn read(root: &Path) -> (Vec<String>, Counts) {
     findings.extend(rooms::check(&design, &imports));
     for (name, circles) in circles::of_tree(root) {
         counts.add(CIRCLE, &name, circles.first().map_or(0, Vec::len));
+    }
+    for (from, to) in circles::upward(&root.join("crates/pool/src"), POOL_ROOMS) {
+        findings.push(format!("crates/pool/src/{from} imports {to}, which is above it (decision 0140)"));
     }
     check_dependency_notes(root, &mut findings);
     (findings, counts)

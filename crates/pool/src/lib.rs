@@ -18,6 +18,8 @@ mod log;
 mod streams;
 
 mod device_verbs;
+pub mod inject;
+mod memory;
 #[cfg(test)]
 mod test_pool;
 
@@ -40,7 +42,6 @@ use steadfast_segment::{Accounting, DeviceCounts};
 
 pub use crate::core::error::{Error, Result, lost_metadata};
 pub use crate::core::events::{Event, EventKind};
-pub use crate::core::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use crate::core::sweep::Sweep;
 pub use crate::datasets::bookmarks::BookmarkInfo;
 pub use crate::datasets::counts;
@@ -55,6 +56,7 @@ pub use crate::datasets::state::Datasets;
 pub use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
 pub use crate::devices::diagnosis::{Cause, ERRORS_MAX, WINDOW};
 pub use crate::devices::errlog::DamagedFile;
+pub use crate::devices::groups;
 pub use crate::devices::groups::{DeviceHandle, GroupHandles};
 pub use crate::devices::groups::{
     is_enough, needed_among, number_of, redundancy_of, special_among, word as group_word,
@@ -70,7 +72,6 @@ pub use crate::devices::state::Devices;
 pub use crate::devices::sweep::TrimState;
 pub use crate::devices::trim::TrimCommand;
 pub use crate::devices::trim::TrimStatus;
-pub use crate::devices::{groups, inject};
 pub use crate::import::anchor;
 pub use crate::import::anchor::{AnchorWish, Registers};
 pub use crate::import::create::{AuxHandles, CreateSpec};
@@ -78,6 +79,7 @@ pub use crate::import::load::ImportSpec;
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
+pub use crate::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use crate::streams::send::SendSpec;
 pub use crate::streams::state::Streams;

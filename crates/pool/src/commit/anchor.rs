@@ -6,6 +6,9 @@ use steadfast_anchor::Root;
 use steadfast_format::AuxClass;
 use steadfast_format::LogHead;
 
+/// Name of the feature.
+pub(crate) const FEATURE: &str = "anchor";
+
 impl Syncer {
     /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it
     /// fails, nothing that the root before needs may be released [anchor.2].
@@ -33,7 +36,7 @@ impl Syncer {
 
     /// The labels written next list no anchor.
     pub(crate) fn unlist_anchor(&self) {
-        self.core.features.write().retain(|feature| feature.name != crate::import::anchor::FEATURE);
+        self.core.features.write().retain(|feature| feature.name != FEATURE);
         self.devices.aux.listed.write().retain(|aux| aux.class != AuxClass::Anchor);
     }
 }

@@ -4,7 +4,6 @@ pub(crate) mod admission;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod history;
-pub(crate) mod memory;
 pub(crate) mod ranked;
 pub(crate) mod references;
 pub(crate) mod rows;

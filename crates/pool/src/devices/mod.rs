@@ -7,7 +7,6 @@ pub(crate) mod diagnosis;
 pub(crate) mod errlog;
 pub mod groups;
 pub(crate) mod grow;
-pub mod inject;
 pub(crate) mod l2arc;
 pub(crate) mod labels;
 pub(crate) mod labels_due;

@@ -36,12 +36,10 @@ use steadfast_env::Env;
 use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid};
 use steadfast_intent_log::Vouch;
 
+use crate::commit::anchor::FEATURE;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::probe::FoundUberblock;
-
-/// Name of the feature.
-pub(crate) const FEATURE: &str = "anchor";
 
 /// Where registers and this host's memory of them are: files for the daemon, memory for a test.
 pub trait Registers: Send + Sync {

@@ -45,13 +45,13 @@ use crate::core::admission::Admission;
 use crate::core::error::{Error, Result};
 use crate::core::events::Events;
 use crate::core::history::History;
-use crate::core::memory::Memory;
 use crate::core::state::{CommitState, PoolProps, Sealing};
 use crate::datasets::dataset::{NewKey, ZSTD, compression_of};
 use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
 use crate::import::anchor::AnchorWish;
+use crate::memory::Memory;
 use steadfast_refs::blocks::{Dedup, MetaStore};
 use steadfast_refs::ddt::{self, References};
 use steadfast_refs::manifest::Manifests;
@@ -333,7 +333,7 @@ impl Pool {
         let (anchor, aux) = anchor.unzip();
         let wanted = |name: &&str| match *name {
             "sealed_metadata" => sealing.is_some(),
-            crate::import::anchor::FEATURE => anchor.is_some(),
+            crate::commit::anchor::FEATURE => anchor.is_some(),
             crate::devices::groups::FEATURE => !groups.is_empty(),
             crate::devices::groups::SPECIAL => groups.iter().any(|group| group.class == GroupClass::Special),
             name => !Feature::STRUCTURAL.contains(&name) && !left_out.contains(&name),

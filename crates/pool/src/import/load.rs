@@ -15,13 +15,13 @@ use steadfast_property::Local;
 
 use crate::Pool;
 use crate::core::error::{Error, Result};
-use crate::core::memory::Memory;
 use crate::core::state::CommitState;
 use crate::datasets::table::Table;
 use crate::devices::probe::FoundPool;
 use crate::import::anchor::{self, AnchorWish};
 use crate::import::create::Plan;
 use crate::log::log_device;
+use crate::memory::Memory;
 
 /// How to import.
 pub struct ImportSpec {
@@ -183,7 +183,7 @@ impl Loaded<'_> {
             let Anchored { path, accepted, .. } = &self.anchored;
             let listed = listed.filter(|aux| aux.path == *path);
             pool.devices.aux.listed.write().push(listed.unwrap_or_else(|| anchor::aux(self.env, path)));
-            pool.core.features.write().extend(Feature::known(anchor::FEATURE));
+            pool.core.features.write().extend(Feature::known(crate::commit::anchor::FEATURE));
             if !self.spec.read_only {
                 // Before the first write: the former holder of the pool is fenced.
                 let log = |_: &Root| pool.zil.log_found(self.root.uberblock.log);
