@@ -84,8 +84,13 @@ impl Dataset {
     pub(crate) fn read_stored(&self, inode: InodeId, range: Range<u64>, out: &mut [u8]) -> Result<()> {
         // Asked before the extents: a cut that is worked off meanwhile leaves nothing to be seen,
         // and one that is new content's meanwhile was zeros when this read began.
-        let cuts: Vec<Range<u64>> =
-            self.cuts.read().of(inode).map(|cuts| cuts.within(range.clone()).collect()).unwrap_or_default();
+        let cuts: Vec<Range<u64>> = self
+            .freeing
+            .cuts
+            .read()
+            .of(inode)
+            .map(|cuts| cuts.within(range.clone()).collect())
+            .unwrap_or_default();
         let parts = self.extents_in(inode, &range)?;
         // All but the first are fetched beside it; each is then waited for in turn.
         let blocks = blocks_in(&parts, &range);
@@ -150,7 +155,7 @@ impl Dataset {
             let frozen = frozen.as_ref().is_some_and(|f| f.layer.touches(f.record_size, &range));
             frozen || state.open.touches(state.record_size(), &range)
         };
-        let cuts = self.cuts.read();
+        let cuts = self.freeing.cuts.read();
         !changes && cuts.of(inode.id).is_none_or(|cuts| cuts.within(range).next().is_none())
     }
 
@@ -474,7 +479,7 @@ impl Dataset {
     }
 
     fn stored_at(&self, inode: InodeId, at: u64) -> Result<(bool, u64)> {
-        let (cut, next_cut) = match self.cuts.read().of(inode) {
+        let (cut, next_cut) = match self.freeing.cuts.read().of(inode) {
             Some(cuts) => (cuts.containing(at), cuts.next_start(at).unwrap_or(u64::MAX)),
             None => (None, u64::MAX),
         };

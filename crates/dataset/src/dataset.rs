@@ -1,20 +1,13 @@
 //! [`Dataset`]: its parts, its inodes, its settings.
 
-use crate::cuts::Cuts;
-use crate::early_list::EarlyList;
-use crate::fold_queue::FoldQueue;
-use crate::frozen::FrozenSet;
-use crate::inode::{Inode, InodeMap};
 use crate::inode_cache::{InodeRoom, Inodes};
-use crate::journal::Journal;
 use crate::owners::Owners;
+use crate::state::{Changes, Freeing, LogState, OverlayState};
 use crate::store::TreeStore;
-use crate::sync_mode::SyncMode;
-use crate::unlogged::Pending;
 use crate::{Damage, Result};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use steadfast_blockio::Blocks;
 
@@ -25,11 +18,6 @@ use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId};
 use steadfast_tree::{Change, NodeCache, Options, Tree};
 use steadfast_txg::{Account, AdmitKind, Cost, Operation, Txgs};
-
-/// Extents that cuts free in one sync, at most: about 8 GiB of 128 KiB records. The rest is listed
-/// in the extents tree and goes on in the txgs that follow, so that removing a huge file stalls
-/// nobody.
-const FREES_PER_SYNC: usize = 65_536;
 
 /// Bytes of items that fill a leaf at least: half of one, as the largest items leave them.
 const ITEMS_PER_LEAF_BYTES: u64 = 8 << 10;
@@ -110,33 +98,13 @@ pub struct Dataset {
     pub(crate) settings: RwLock<Settings>,
     pub(crate) hash_seed: [u8; 16],
     pub(crate) inodes: Inodes,
-    /// Inodes nobody refers to that are kept until their last change is committed: until then
-    /// `fsync` must find it.
-    pub(crate) retired: Mutex<InodeMap<Arc<Inode>>>,
-    pub(crate) dirty: Mutex<InodeMap<Arc<Inode>>>,
-    pub(crate) frozen: Mutex<Option<FrozenSet>>,
+    pub(crate) changes: Changes,
     pub(crate) counters: Mutex<Counters>,
-    pub(crate) cuts: RwLock<Cuts>,
-    pub(crate) frees_per_sync: AtomicUsize,
-    /// The same, as the pool's room says now.
-    pub(crate) frees_room: AtomicUsize,
-    /// The pool's format allows overlays.
-    pub(crate) overlays: AtomicBool,
-    pub(crate) folding: Mutex<FoldQueue>,
-    pub(crate) early: Mutex<EarlyList>,
-    pub(crate) overlays_written: AtomicU64,
-    pub(crate) records_folded: AtomicU64,
+    pub(crate) freeing: Freeing,
+    pub(crate) overlay: OverlayState,
     pub(crate) files: AtomicU64,
     pub(crate) next_inode: AtomicU64,
-    /// The intent log, its mode, and the first txg from which all changes were noted for it.
-    pub(crate) journal: RwLock<Option<Arc<dyn Journal>>>,
-    pub(crate) journal_mode: AtomicU8,
-    pub(crate) tracked_from: AtomicU64,
-    pub(crate) pending: Mutex<Pending>,
-    pub(crate) sync_mode: AtomicU8,
-    pub(crate) changed: AtomicBool,
-    /// Last txg that was frozen with changes.
-    pub(crate) frozen_last: AtomicU64,
+    pub(crate) log: LogState,
     pub(crate) destroying: AtomicBool,
     pub(crate) syncing: AtomicBool,
     pub(crate) damage: Mutex<BTreeSet<(InodeId, u64, u64)>>,
@@ -191,7 +159,7 @@ impl Dataset {
         dataset.names.insert(&NamesKey::Inode(ROOT_INODE).encode(), &record.encode())?;
         dataset.next_inode.store(2, Ordering::Relaxed);
         dataset.files.store(1, Ordering::Relaxed);
-        dataset.changed.store(true, Ordering::Release);
+        dataset.changes.changed.store(true, Ordering::Release);
         Ok(dataset)
     }
 
@@ -221,27 +189,13 @@ impl Dataset {
             settings: RwLock::new(parts.settings),
             hash_seed: parts.hash_seed,
             inodes: Inodes::new(parts.inodes),
-            retired: Mutex::default(),
-            cuts: RwLock::default(),
-            frees_per_sync: AtomicUsize::new(FREES_PER_SYNC),
-            frees_room: AtomicUsize::new(usize::MAX),
-            overlays: AtomicBool::new(true),
-            folding: Mutex::default(),
-            early: Mutex::default(),
-            overlays_written: AtomicU64::new(0),
-            records_folded: AtomicU64::new(0),
-            dirty: Mutex::default(),
-            frozen: Mutex::new(None),
+            changes: Changes::default(),
             counters: Mutex::new(parts.counters),
+            freeing: Freeing::default(),
+            overlay: OverlayState::default(),
             files: AtomicU64::new(parts.counters.files),
             next_inode: AtomicU64::new(parts.counters.next_inode.max(2)),
-            journal: RwLock::new(None),
-            journal_mode: AtomicU8::new(0),
-            tracked_from: AtomicU64::new(0),
-            pending: Mutex::default(),
-            sync_mode: AtomicU8::new(SyncMode::Standard as u8),
-            changed: AtomicBool::new(false),
-            frozen_last: AtomicU64::new(0),
+            log: LogState::default(),
             destroying: AtomicBool::new(false),
             syncing: AtomicBool::new(false),
             damage: Mutex::default(),
@@ -315,8 +269,8 @@ impl Dataset {
     /// off or records to be folded.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.changed.load(Ordering::Acquire)
-            || !self.cuts.read().is_empty()
+        self.changes.changed.load(Ordering::Acquire)
+            || !self.freeing.cuts.read().is_empty()
             || self.has_folds()
             || self.owners.is_wanting()
     }
@@ -324,25 +278,25 @@ impl Dataset {
     /// True if operations changed something since the last freeze.
     #[must_use]
     pub fn is_changed(&self) -> bool {
-        self.changed.load(Ordering::Acquire)
+        self.changes.changed.load(Ordering::Acquire)
     }
 
     /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool
     /// has room for.
     pub fn set_frees_room(&self, count: usize) {
-        self.frees_room.store(count, Ordering::Relaxed);
+        self.freeing.room.store(count, Ordering::Relaxed);
     }
 
     /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says
     /// otherwise).
     pub fn set_frees_per_sync(&self, count: usize) {
-        self.frees_per_sync.store(count.max(1), Ordering::Relaxed);
+        self.freeing.per_sync.store(count.max(1), Ordering::Relaxed);
     }
 
     /// Says whether records may get overlays (they may, if nobody says otherwise): only where the
     /// pool lists the feature.
     pub fn allow_overlays(&self, allowed: bool) {
-        self.overlays.store(allowed, Ordering::Relaxed);
+        self.overlay.allowed.store(allowed, Ordering::Relaxed);
     }
 
     /// Sums as of the last sync; inodes and the next number as of now.
@@ -393,7 +347,7 @@ impl Dataset {
             })
             .collect();
         self.names.batch(&borrowed)?;
-        self.changed.store(true, Ordering::Release);
+        self.changes.changed.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -57,33 +57,33 @@ impl Dataset {
     /// Sets what the log holds and who writes it. Takes effect with the next commit.
     pub fn set_journal(&self, journal: Option<Arc<dyn Journal>>, mode: JournalMode) {
         let mode = if journal.is_some() { mode } else { JournalMode::Off };
-        *self.journal.write() = journal;
+        *self.log.journal.write() = journal;
         let begins = mode != JournalMode::Off && !self.is_tracked();
         if begins {
             // Before anybody can be told that what was not noted is logged.
-            self.tracked_from.store(u64::MAX, Ordering::Release);
+            self.log.tracked_from.store(u64::MAX, Ordering::Release);
         }
-        self.journal_mode.store(mode as u8, Ordering::Release);
+        self.log.mode.store(mode as u8, Ordering::Release);
         if begins {
             // Operations of the open txg may have been under way before the switch.
-            self.tracked_from.store(self.txgs.gate.open_txg().0, Ordering::Release);
+            self.log.tracked_from.store(self.txgs.gate.open_txg().0, Ordering::Release);
         }
     }
 
     /// Changes what the log holds, for a dataset that has one.
     pub fn set_journal_mode(&self, mode: JournalMode) {
-        let journal = self.journal.read().clone();
+        let journal = self.log.journal.read().clone();
         self.set_journal(journal, mode);
     }
 
     /// Content of the log.
     #[must_use]
     pub fn journal_mode(&self) -> JournalMode {
-        JournalMode::from_u8(self.journal_mode.load(Ordering::Acquire))
+        JournalMode::from_u8(self.log.mode.load(Ordering::Acquire))
     }
 
     fn is_tracked(&self) -> bool {
-        self.journal_mode.load(Ordering::Relaxed) != JournalMode::Off as u8
+        self.log.mode.load(Ordering::Relaxed) != JournalMode::Off as u8
     }
 
     /// True if an `fsync` is likely to be answered by the journal.
@@ -110,7 +110,7 @@ impl Dataset {
         });
         // Not in the scrutinee: the lock would be held until the journal is done, which may wait
         // for a commit.
-        let journal = self.journal.read().clone().filter(|_| self.is_tracked());
+        let journal = self.log.journal.read().clone().filter(|_| self.is_tracked());
         match journal {
             Some(journal) => journal.make_durable_later(self, inode, answer),
             None => answer(Durable::CommitInstead),
@@ -127,7 +127,7 @@ impl Dataset {
         if !self.is_tracked() {
             return Durable::CommitInstead;
         }
-        let journal = self.journal.read().clone();
+        let journal = self.log.journal.read().clone();
         journal.map_or(Durable::CommitInstead, |journal| journal.make_durable(self, inode, patience, go_on))
     }
 
@@ -139,7 +139,7 @@ impl Dataset {
         if !self.has_changes() && self.last_frozen() <= committed {
             return true;
         }
-        let journal = self.journal.read().clone().filter(|_| self.is_tracked());
+        let journal = self.log.journal.read().clone().filter(|_| self.is_tracked());
         match journal.map_or(Durable::CommitInstead, |journal| journal.log_pending(self)) {
             Durable::Yes => true,
             // Frozen content belongs to the txg before. Later changes can be logged once that txg
@@ -156,7 +156,7 @@ impl Dataset {
     pub(crate) fn note_pending(&self, txg: Txg, id: InodeId, state: &mut InodeState) {
         if self.is_tracked() && state.pending_in != txg {
             state.pending_in = txg;
-            self.pending.lock().open.inodes.push(id);
+            self.log.pending.lock().open.inodes.push(id);
         }
     }
 
@@ -167,7 +167,7 @@ impl Dataset {
             return;
         }
         let keys = changes.into_iter().filter(|(key, value)| value.is_none() || !is_inode_key(key));
-        self.pending.lock().open.keys.extend(keys.map(|(key, _)| key));
+        self.log.pending.lock().open.keys.extend(keys.map(|(key, _)| key));
     }
 
     /// Notes a write.
@@ -186,8 +186,8 @@ impl Dataset {
 
     /// The open txg closes: what is pending of it is the frozen one's from now on.
     pub(crate) fn freeze_pending(&self, txg: Txg) {
-        if self.is_tracked() || self.tracked_from.load(Ordering::Relaxed) > 0 {
-            let mut pending = self.pending.lock();
+        if self.is_tracked() || self.log.tracked_from.load(Ordering::Relaxed) > 0 {
+            let mut pending = self.log.pending.lock();
             pending.frozen = std::mem::take(&mut pending.open);
             pending.frozen_txg = txg;
         }
@@ -199,11 +199,11 @@ impl Dataset {
     pub fn draft(&self, asked: Option<&[Arc<Inode>]>, limit: usize) -> Result<Drafted> {
         let committed = self.txgs.commits.committed();
         let mode = self.journal_mode();
-        let whole = committed.0 >= self.tracked_from.load(Ordering::Acquire);
+        let whole = committed.0 >= self.log.tracked_from.load(Ordering::Acquire);
         if mode == JournalMode::Off || !whole || self.destroying.load(Ordering::Acquire) {
             return Ok(Drafted::CommitInstead);
         }
-        let pending = self.pending.lock();
+        let pending = self.log.pending.lock();
         let older = if pending.frozen_txg > committed { Some(&pending.frozen) } else { None };
         let generations = || std::iter::once(&pending.open).chain(older);
         let mut keys: Vec<&[u8]> = generations().flat_map(|g| g.keys.iter().map(Vec::as_slice)).collect();
@@ -346,7 +346,7 @@ impl Dataset {
     /// A draft is going to be written: what it holds is pending no more. In the still moment in
     /// which it was made [journal.4].
     pub fn accept(&self, draft: &mut Draft) {
-        let mut pending = self.pending.lock();
+        let mut pending = self.log.pending.lock();
         (pending.open, pending.frozen) = Default::default();
         for inode in draft.inodes.drain(..) {
             let mut state = inode.state.lock();

@@ -16,13 +16,13 @@ use crate::sync_mode::SyncMode;
 impl Dataset {
     /// Sets what `fsync` and single changes wait for.
     pub fn set_sync_mode(&self, mode: SyncMode) {
-        self.sync_mode.store(mode as u8, Ordering::Release);
+        self.log.sync_mode.store(mode as u8, Ordering::Release);
     }
 
     /// The promise that `fsync` and single changes wait for.
     #[must_use]
     pub fn sync_mode(&self) -> SyncMode {
-        SyncMode::from_u8(self.sync_mode.load(Ordering::Acquire))
+        SyncMode::from_u8(self.log.sync_mode.load(Ordering::Acquire))
     }
 
     /// Waits until everything an inode shows is durable; not at all with [`SyncMode::Disabled`].
@@ -72,7 +72,7 @@ impl Dataset {
             return Ok(());
         }
         let open = self.txgs.gate.open_txg();
-        let goal = if self.changed.load(Ordering::Acquire) { open } else { self.last_frozen() };
+        let goal = if self.changes.changed.load(Ordering::Acquire) { open } else { self.last_frozen() };
         if goal > self.txgs.commits.committed() {
             self.txgs.commits.request_sync(goal);
             self.txgs.commits.wait_committed(goal)?;
@@ -82,6 +82,6 @@ impl Dataset {
 
     /// The last txg that had changes when it closed.
     pub(crate) fn last_frozen(&self) -> Txg {
-        Txg(self.frozen_last.load(Ordering::Acquire))
+        Txg(self.changes.frozen_last.load(Ordering::Acquire))
     }
 }

@@ -56,7 +56,7 @@ impl Dataset {
         if complete.is_empty() {
             return;
         }
-        let mut list = self.early.lock();
+        let mut list = self.overlay.early.lock();
         let was_due = list.is_due();
         let listed = |&start: &u64| Listed { inode: Arc::clone(inode), start, size: record_size };
         list.records.extend(complete.iter().map(listed));
@@ -71,7 +71,7 @@ impl Dataset {
     /// the sync of the txg.
     pub fn write_early(&self, txg: Txg) -> Result<bool> {
         let picked: Vec<Listed> = {
-            let mut list = self.early.lock();
+            let mut list = self.overlay.early.lock();
             if !list.is_due() || list.stored.saturating_add(STEP_BYTES_MAX) > self.early_bytes_max() {
                 return Ok(false);
             }
@@ -119,14 +119,14 @@ impl Dataset {
             inode.state.lock().open.end_early(*start, chunk, stored);
         }
         let Some(error) = error else { return Ok(true) };
-        self.early.lock().stored = u64::MAX;
+        self.overlay.early.lock().stored = u64::MAX;
         Err(error)
     }
 
     /// Changes how much of what is complete is left to the sync, and what is worth storing at once
     /// (2 and 4 MiB, if nobody says otherwise).
     pub fn set_early_bytes(&self, lag: u64, step_min: u64) {
-        let mut list = self.early.lock();
+        let mut list = self.overlay.early.lock();
         (list.lag_bytes, list.step_bytes_min) = (lag, step_min.max(1));
     }
 
@@ -139,7 +139,7 @@ impl Dataset {
     /// Frees what was stored early and will never be referenced: the dataset is being destroyed.
     /// Sync context.
     pub(crate) fn drop_early(&self) {
-        self.early.lock().clear();
+        self.overlay.early.lock().clear();
         for inode in self.inodes.live() {
             let stale = inode.state.lock().open.take_early();
             stale.iter().for_each(|pointer| self.blocks.free(pointer));

@@ -66,7 +66,7 @@ impl Dataset {
     /// A reader took `bytes` of a record of `length` bytes from so many blocks.
     pub(crate) fn note_pieces(&self, inode: InodeId, offset: u64, bytes: usize, length: u32, blocks: usize) {
         if blocks >= PIECES && bytes >= length as usize / 2 {
-            let mut folding = self.folding.lock();
+            let mut folding = self.overlay.folding.lock();
             if folding.read.len() < WAITING_MAX && !folding.unreadable.contains(&(inode, offset)) {
                 folding.read.insert((inode, offset));
             }
@@ -76,7 +76,7 @@ impl Dataset {
     /// True if something waits to be folded.
     pub(crate) fn has_folds(&self) -> bool {
         let (walks, quiet) = (self.allowed_waste() < ROOMY, self.is_quiet());
-        let folding = self.folding.lock();
+        let folding = self.overlay.folding.lock();
         !folding.wasteful.is_empty() || walks && !folding.clean || quiet && !folding.read.is_empty()
     }
 
@@ -99,7 +99,7 @@ impl Dataset {
         // The size of the metadata depends on the other changes of the commit. [commit_room.2]
         let mut blocks = self.txgs.budget.reserved().blocks;
         let waiting: BTreeSet<(InodeId, u64)> = {
-            let folding = self.folding.lock();
+            let folding = self.overlay.folding.lock();
             let read = folding.read.iter().filter(|_| self.is_quiet());
             read.chain(&folding.wasteful).copied().collect()
         };
@@ -124,7 +124,7 @@ impl Dataset {
             }
             budget -= space;
             blocks += pieces;
-            let mut folding = self.folding.lock();
+            let mut folding = self.overlay.folding.lock();
             folding.wasteful.remove(&(id, offset));
             folding.read.remove(&(id, offset));
             let Some(inode) = inode else { continue };
@@ -140,7 +140,7 @@ impl Dataset {
 
     /// Hands over what was picked, at freeze.
     pub(crate) fn take_folds(&self) -> Vec<(Arc<Inode>, u64)> {
-        std::mem::take(&mut self.folding.lock().picked)
+        std::mem::take(&mut self.overlay.folding.lock().picked)
     }
 
     /// Folds what was picked, in batches that `store` takes over, each with the bytes it holds.
@@ -175,7 +175,7 @@ impl Dataset {
 
     /// A record to be folded; `None` if it needs none any more, or cannot be read.
     pub(crate) fn plan_fold(&self, inode: InodeId, offset: u64) -> Result<Option<Planned>> {
-        let is_cut = self.cuts.read().of(inode).is_some_and(|cuts| cuts.containing(offset).is_some());
+        let is_cut = self.freeing.cuts.read().of(inode).is_some_and(|cuts| cuts.containing(offset).is_some());
         let Some(value) = self.extents.get(&extent_key(inode, offset))? else { return Ok(None) };
         let old = self.decode_extent(&value)?;
         if is_cut || !matches!(old, Extent::Overlaid(_)) {
@@ -188,7 +188,7 @@ impl Dataset {
             Err(Error::Read { inode, range, .. }) => {
                 // It stays as it is, and its readers get the error.
                 self.note_damage(inode, range);
-                let mut folding = self.folding.lock();
+                let mut folding = self.overlay.folding.lock();
                 if folding.unreadable.len() >= WAITING_MAX {
                     // Then nothing more is looked for: folding is of use, and trying the same again
                     // and again is not.
@@ -201,7 +201,7 @@ impl Dataset {
             }
             Err(error) => return Err(error),
         }
-        self.records_folded.fetch_add(1, Ordering::Relaxed);
+        self.overlay.folded.fetch_add(1, Ordering::Relaxed);
         let plan = Plan::Whole(self.without_zeros(Content::made(content), None));
         let (old, record_size) = (Some(old), length);
         Ok(Some(Planned { inode, offset, record_size, plan, old, shared: None, packed: None }))
@@ -211,7 +211,7 @@ impl Dataset {
     pub(crate) fn walk_for_waste(&self) -> Result<()> {
         let allowed = self.allowed_waste();
         let (cursor, clean) = {
-            let folding = self.folding.lock();
+            let folding = self.overlay.folding.lock();
             (folding.cursor.clone(), folding.clean || folding.wasteful.len() >= WAITING_MAX)
         };
         if allowed >= ROOMY || clean {
@@ -233,7 +233,7 @@ impl Dataset {
             }
             last = Some(key);
         }
-        let mut folding = self.folding.lock();
+        let mut folding = self.overlay.folding.lock();
         wasteful.retain(|record| !folding.unreadable.contains(record));
         folding.found |= !wasteful.is_empty();
         folding.wasteful.extend(wasteful);
@@ -247,13 +247,13 @@ impl Dataset {
 
     /// Records that could not be read may be tried again.
     pub(crate) fn forget_unreadable(&self) {
-        let mut folding = self.folding.lock();
+        let mut folding = self.overlay.folding.lock();
         folding.clean &= folding.unreadable.is_empty();
         folding.unreadable.clear();
     }
 
     /// Overlays were written: a walk may find something again.
     pub(crate) fn note_overlays(&self) {
-        self.folding.lock().clean = false;
+        self.overlay.folding.lock().clean = false;
     }
 }

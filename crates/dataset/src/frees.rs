@@ -22,7 +22,7 @@ const FREE_BATCH: usize = 4_096;
 impl Dataset {
     /// Reads the list of cuts.
     pub(crate) fn load_cuts(&self) -> Result<()> {
-        let mut cuts = self.cuts.write();
+        let mut cuts = self.freeing.cuts.write();
         let decode = |source| Error::Item { dataset: self.id, source };
         for item in self.extents.range(ExtentsKey::cuts()..NamesKey::all_of(InodeId(1))) {
             let (key, value) = item?;
@@ -42,7 +42,7 @@ impl Dataset {
         grown: &mut Growth,
     ) -> Result<Vec<(Arc<Inode>, i64)>> {
         let mut shrunk_inodes = Vec::new();
-        let owed: Vec<InodeId> = self.cuts.read().by_inode.keys().copied().collect();
+        let owed: Vec<InodeId> = self.freeing.cuts.read().by_inode.keys().copied().collect();
         for id in owed {
             // Loaded before anything is freed: if what it occupies must be counted, then with what
             // is counted off below.
@@ -52,10 +52,10 @@ impl Dataset {
                 Err(error) => return Err(error),
             };
             let ranges: Vec<Range<u64>> =
-                self.cuts.read().of(id).map(|ranges| ranges.iter().collect()).unwrap_or_default();
+                self.freeing.cuts.read().of(id).map(|ranges| ranges.iter().collect()).unwrap_or_default();
             for range in ranges {
                 let reached = self.free_extents(id, range.clone(), budget, grown)?;
-                self.cuts.write().remove(id, range.start..reached);
+                self.freeing.cuts.write().remove(id, range.start..reached);
             }
             let shrunk = grown.allocated.remove(&id).unwrap_or(0);
             if let Some(inode) = inode {
@@ -79,7 +79,7 @@ impl Dataset {
     ) -> Result<()> {
         let reached = self.free_extents(inode, range.clone(), budget, grown)?;
         if reached < range.end {
-            self.cuts.write().add(inode, reached..range.end);
+            self.freeing.cuts.write().add(inode, reached..range.end);
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Dataset {
 
     /// Makes the extents tree list exactly the cuts that are left.
     pub(crate) fn list_cuts(&self) -> Result<()> {
-        let mut cuts = self.cuts.write();
+        let mut cuts = self.freeing.cuts.write();
         let items = cuts.items();
         let key = |inode, start| ExtentsKey::Cut { inode, start }.encode();
         let mut changes: BTreeMap<Vec<u8>, Option<[u8; extent::CUT_SIZE]>> = BTreeMap::new();
@@ -153,20 +153,20 @@ impl Dataset {
 
     /// True while cuts of earlier txgs are left, which the next syncs free part by part.
     pub fn owes_frees(&self) -> bool {
-        !self.cuts.read().is_empty()
+        !self.freeing.cuts.read().is_empty()
     }
 
     /// Extents that cuts may free in this sync.
     pub(crate) fn free_budget(&self) -> usize {
-        self.frees_per_sync.load(Ordering::Relaxed).min(self.frees_room.load(Ordering::Relaxed))
+        self.freeing.per_sync.load(Ordering::Relaxed).min(self.freeing.room.load(Ordering::Relaxed))
     }
 
     /// Takes records that were stored anew out of the cuts.
     pub(crate) fn uncut(&self, records: impl Iterator<Item = (InodeId, Range<u64>)>) {
-        if self.cuts.read().is_empty() {
+        if self.freeing.cuts.read().is_empty() {
             return;
         }
-        let mut cuts = self.cuts.write();
+        let mut cuts = self.freeing.cuts.write();
         for (inode, range) in records {
             cuts.remove(inode, range);
         }

@@ -22,7 +22,7 @@ impl Dataset {
     /// to 972 ms without.
     pub fn flush_ahead(&self) -> Result<()> {
         self.pick_folds()?;
-        let mut dirty: Vec<Arc<Inode>> = self.dirty.lock().values().cloned().collect();
+        let mut dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().values().cloned().collect();
         dirty.sort_unstable_by_key(|inode| inode.id);
         for some in dirty.chunks(FLUSH_AT_ONCE) {
             let _hold = self.txgs.gate.enter();
@@ -43,9 +43,9 @@ impl Dataset {
     /// The exclusive moment at which `txg` closes: flushes attributes, hands content over,
     /// snapshots the names tree.
     pub fn freeze(&self, txg: Txg) -> Result<()> {
-        self.early.lock().clear();
-        let dirty: Vec<Arc<Inode>> = self.dirty.lock().drain().map(|(_, inode)| inode).collect();
-        let mut frozen = self.frozen.lock();
+        self.overlay.early.lock().clear();
+        let dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().drain().map(|(_, inode)| inode).collect();
+        let mut frozen = self.changes.frozen.lock();
         assert!(frozen.is_none(), "[dataset.2] the txg before was synced");
         let mut changes = Vec::new();
         let mut with_content = Vec::new();
@@ -77,8 +77,8 @@ impl Dataset {
         self.freeze_pending(txg);
         if self.has_changes() {
             // In this order: a reader that sees no changes sees the txg that has them.
-            self.frozen_last.store(txg.0, Ordering::Release);
-            self.changed.store(false, Ordering::Release);
+            self.changes.frozen_last.store(txg.0, Ordering::Release);
+            self.changes.changed.store(false, Ordering::Release);
         }
         *frozen = Some(FrozenSet {
             txg,
@@ -97,7 +97,7 @@ impl Dataset {
     /// behind the record's back, what the file will occupy is not known.
     fn stored_record(&self, id: InodeId, state: &mut InodeState) -> InodeRecord {
         let mut record = state.record;
-        state.unnoted = !state.open.is_empty() || state.folding || self.cuts.read().of(id).is_some();
+        state.unnoted = !state.open.is_empty() || state.folding || self.freeing.cuts.read().of(id).is_some();
         if state.unnoted {
             record.allocated = InodeRecord::ALLOCATED_UNKNOWN;
         }

@@ -91,14 +91,14 @@ impl Dataset {
         }
         self.files.fetch_add(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&record), 1);
-        self.changed.store(true, Ordering::Release);
+        self.changes.changed.store(true, Ordering::Release);
         (inode, record)
     }
 
     /// Takes a new inode back whose names could not be stored.
     pub fn drop_new_inode(&self, inode: &Inode) {
         self.inodes.shard(inode.id).drop_inode(inode.id, true);
-        self.dirty.lock().remove(&inode.id);
+        self.changes.dirty.lock().remove(&inode.id);
         self.files.fetch_sub(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&inode.record()), -1);
     }
@@ -125,9 +125,9 @@ impl Dataset {
         self.note_pending(txg, inode.id, state);
         if !state.dirty {
             state.dirty = true;
-            self.dirty.lock().insert(inode.id, Arc::clone(inode));
+            self.changes.dirty.lock().insert(inode.id, Arc::clone(inode));
         }
-        self.changed.store(true, Ordering::Release);
+        self.changes.changed.store(true, Ordering::Release);
     }
 
     /// Changes times only, without an operation's cost and without hurrying a commit: for atime.
@@ -139,10 +139,10 @@ impl Dataset {
         (state.record_dirty, state.altered) = (true, true);
         if !state.dirty && !state.gone {
             state.dirty = true;
-            let mut dirty = self.dirty.lock();
+            let mut dirty = self.changes.dirty.lock();
             dirty.insert(inode.id, Arc::clone(inode));
             if dirty.len() >= TOUCHED_MAX {
-                self.changed.store(true, Ordering::Release);
+                self.changes.changed.store(true, Ordering::Release);
             }
         }
     }
@@ -152,7 +152,7 @@ impl Dataset {
         (state.record_dirty, state.altered) = (true, true);
         if !state.dirty {
             state.dirty = true;
-            self.dirty.lock().insert(inode.id, Arc::clone(inode));
+            self.changes.dirty.lock().insert(inode.id, Arc::clone(inode));
         }
     }
 
@@ -195,7 +195,7 @@ impl Dataset {
             return;
         }
         if state.changed > self.txgs.commits.committed() {
-            self.retired.lock().insert(inode.id, Arc::clone(inode));
+            self.changes.retired.lock().insert(inode.id, Arc::clone(inode));
             return;
         }
         // Another holder got the object through the map and relies on it. It stays, or a second
@@ -207,7 +207,7 @@ impl Dataset {
 
     /// Looks again at inodes that were kept for a commit.
     pub(crate) fn evict_retired(&self) {
-        let retired = std::mem::take(&mut *self.retired.lock());
+        let retired = std::mem::take(&mut *self.changes.retired.lock());
         for (_, inode) in retired {
             self.evict(&inode);
         }

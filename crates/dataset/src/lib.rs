@@ -89,6 +89,7 @@ mod plan;
 mod ranges;
 mod replay;
 mod share;
+mod state;
 mod store;
 mod sweep;
 mod sync;

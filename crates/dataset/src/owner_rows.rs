@@ -193,7 +193,7 @@ impl Dataset {
                 state.charged_bytes = state.charged_bytes.saturating_add_signed(*bytes);
             }
         }
-        let owing = !self.cuts.read().is_empty();
+        let owing = !self.freeing.cuts.read().is_empty();
         let mut state = self.owners.state.lock();
         let state = &mut *state;
         state.owing = owing;

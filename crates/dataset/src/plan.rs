@@ -154,8 +154,8 @@ impl Dataset {
     #[must_use]
     pub fn overlay_counts(&self) -> OverlayCounts {
         OverlayCounts {
-            written: self.overlays_written.load(Ordering::Relaxed),
-            folded: self.records_folded.load(Ordering::Relaxed),
+            written: self.overlay.written.load(Ordering::Relaxed),
+            folded: self.overlay.folded.load(Ordering::Relaxed),
         }
     }
 
@@ -192,7 +192,8 @@ impl Dataset {
             None => None,
         };
         // Cuts of earlier txgs are whole records: what lies in one is on its way out.
-        let is_cut = self.cuts.read().of(inode.id).is_some_and(|cuts| cuts.containing(offset).is_some());
+        let is_cut =
+            self.freeing.cuts.read().of(inode.id).is_some_and(|cuts| cuts.containing(offset).is_some());
         let shared = changes.layer.shared.get(&offset).map(|shared| shared.extent(txg));
         let below = shared.as_ref().or(old.as_ref().filter(|_| !is_cut));
         let record = changes.layer.records.get(&offset);
@@ -236,7 +237,7 @@ impl Dataset {
 
     fn plan_over(&self, over: NewOverlay) -> Plan {
         if !over.content.is_empty() {
-            self.overlays_written.fetch_add(1, Ordering::Relaxed);
+            self.overlay.written.fetch_add(1, Ordering::Relaxed);
             self.note_overlays();
         }
         Plan::Over(over)
@@ -251,7 +252,7 @@ impl Dataset {
     ) -> Result<Plan> {
         let content = Content::made(self.rebuild(inode, changes, offset, below)?);
         let folded = matches!(below, Some(Extent::Overlaid(_)));
-        self.records_folded.fetch_add(u64::from(folded), Ordering::Relaxed);
+        self.overlay.folded.fetch_add(u64::from(folded), Ordering::Relaxed);
         Ok(Plan::Whole(self.without_zeros(content, changes.layer.records.get(&offset))))
     }
 
@@ -313,7 +314,7 @@ impl Dataset {
     /// its overlays, and what was written, becomes one overlay above what cannot. `None` where the
     /// pool or the form of an extent does not allow it.
     fn salvage(&self, txg: Txg, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Option<NewOverlay> {
-        if !self.overlays.load(Ordering::Relaxed) {
+        if !self.overlay.allowed.load(Ordering::Relaxed) {
             return None;
         }
         let mut under = under_of(below);
@@ -418,7 +419,7 @@ impl Dataset {
 
     /// True if records of that size may have overlays.
     pub(crate) fn takes_overlays(&self, record_size: u64) -> bool {
-        self.overlays.load(Ordering::Relaxed) && record_size > self.blocks.unit().into()
+        self.overlay.allowed.load(Ordering::Relaxed) && record_size > self.blocks.unit().into()
     }
 
     /// Spare part of the reservation for the records of a file, if each gets an overlay.

@@ -186,7 +186,8 @@ impl Dataset {
             return Ok(Found { records: Vec::new(), reached: end, why: Unshared::NotStored });
         }
         // Asked before the extents: a cut that is worked off meanwhile leaves a hole.
-        if let Some(cut) = self.cuts.read().of(inode.id).and_then(|cuts| cuts.within(range.start..end).next())
+        if let Some(cut) =
+            self.freeing.cuts.read().of(inode.id).and_then(|cuts| cuts.within(range.start..end).next())
         {
             end = cut.start / record_size * record_size;
         }

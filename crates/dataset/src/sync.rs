@@ -71,7 +71,7 @@ impl Dataset {
         assert!(!running, "[dataset.2] one sync at a time");
         // If other datasets share blocks with this one, the commit did so before.
         self.share_frozen();
-        let frozen = self.frozen.lock().take().expect("freeze came before");
+        let frozen = self.changes.frozen.lock().take().expect("freeze came before");
         assert_eq!(frozen.txg, txg, "[dataset.3] the txg that was frozen is synced");
         self.names_store.begin(txg);
         self.extents_store.begin(txg);
@@ -183,7 +183,7 @@ impl Dataset {
     /// Counts the references that records made in the txg that was frozen. Before anything of it is
     /// freed, by any dataset.
     pub fn share_frozen(&self) {
-        let mut frozen = self.frozen.lock();
+        let mut frozen = self.changes.frozen.lock();
         let Some(frozen) = frozen.as_mut().filter(|frozen| !frozen.shares_counted) else { return };
         frozen.shares_counted = true;
         for inode in &frozen.inodes {
@@ -291,7 +291,7 @@ impl Dataset {
         self.extents_store.begin(txg);
         self.drop_early();
         let mut grown = Growth::default();
-        let step = DESTROY_STEP.min(self.frees_room.load(Ordering::Relaxed));
+        let step = DESTROY_STEP.min(self.freeing.room.load(Ordering::Relaxed));
         let mut keys = Vec::new();
         for item in self.extents.range::<&[u8]>(..).take(step) {
             let (key, value) = item?;

@@ -60,7 +60,7 @@ pub use handler::{Handler, Reply};
 pub use later::Later;
 pub use mount::{UnmountMode, become_io_flusher, clear_stale};
 pub use notify::{Notifier, NotifyError};
-pub use options::{IdlePoll, LogEvent, LogSink, MountOptions, MountVia, Readdirplus};
+pub use options::{IdlePoll, LogEvent, LogSink, MountFlags, MountOptions, MountVia, Readdirplus};
 pub use session::{EndReason, Session};
 pub use sink::{DirPlusSink, DirSink, ValueSink};
 pub use switches::{SWITCHES, Switch, SwitchError};

@@ -110,11 +110,11 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     }
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
-    flags.set(MountFlags::NOSUID, options.nosuid);
-    flags.set(MountFlags::NODEV, options.nodev);
-    flags.set(MountFlags::NOEXEC, options.noexec);
-    flags.set(MountFlags::NOATIME, options.noatime);
-    flags.set(MountFlags::STRICTATIME, options.strictatime);
+    flags.set(MountFlags::NOSUID, options.flags.nosuid);
+    flags.set(MountFlags::NODEV, options.flags.nodev);
+    flags.set(MountFlags::NOEXEC, options.flags.noexec);
+    flags.set(MountFlags::NOATIME, options.flags.noatime);
+    flags.set(MountFlags::STRICTATIME, options.flags.strictatime);
     let refused = |source: io::Error| Error::MountRefused { path: mountpoint.to_owned(), source };
     let data = CString::new(data).expect("made of numbers and words");
     rustix::mount::mount(options.fs_name.as_str(), mountpoint, kind.as_str(), flags, data.as_c_str())
@@ -155,10 +155,10 @@ fn helper_options(options: &MountOptions) -> String {
         (options.allow_other, "allow_other"),
         (options.default_permissions, "default_permissions"),
         (options.read_only, "ro"),
-        (options.nosuid, "nosuid"),
-        (options.nodev, "nodev"),
-        (options.noexec, "noexec"),
-        (options.noatime, "noatime"),
+        (options.flags.nosuid, "nosuid"),
+        (options.flags.nodev, "nodev"),
+        (options.flags.noexec, "noexec"),
+        (options.flags.noatime, "noatime"),
     ] {
         if on {
             words.push(',');

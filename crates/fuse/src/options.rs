@@ -24,18 +24,8 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// The kernel refuses every change. Default false.
     pub read_only: bool,
-    /// Set-id bits have no effect. Default true; always so for ordinary users.
-    pub nosuid: bool,
-    /// Device nodes cannot be opened. Default true; always so for ordinary users.
-    pub nodev: bool,
-    /// Nothing can be executed. Default false.
-    pub noexec: bool,
-    /// Shown among the mount's options; access times are the handler's business in any case.
-    /// Default false.
-    pub noatime: bool,
-    /// Shown in the same way, by the absence of `relatime`: every reading moves access times.
-    /// Default false.
-    pub strictatime: bool,
+    /// Flags of the mount itself.
+    pub flags: MountFlags,
     /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2
     /// and at most 16.
     pub threads: Option<usize>,
@@ -94,6 +84,29 @@ pub struct MountOptions {
     pub log: Option<LogSink>,
 }
 
+/// Flags of a mount (`mount(2)`) beside `read_only`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MountFlags {
+    /// Set-id bits have no effect. Default true; always so for ordinary users.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened. Default true; always so for ordinary users.
+    pub nodev: bool,
+    /// Nothing can be executed. Default false.
+    pub noexec: bool,
+    /// Shown among the mount's options; access times are the handler's business in any case.
+    /// Default false.
+    pub noatime: bool,
+    /// Shown in the same way, by the absence of `relatime`: every reading moves access times.
+    /// Default false.
+    pub strictatime: bool,
+}
+
+impl Default for MountFlags {
+    fn default() -> MountFlags {
+        MountFlags { nosuid: true, nodev: true, noexec: false, noatime: false, strictatime: false }
+    }
+}
+
 /// Receives events; called from any thread of the session, so it must not wait for the mount.
 pub type LogSink = Arc<dyn Fn(&LogEvent) + Send + Sync>;
 
@@ -107,11 +120,7 @@ impl MountOptions {
             allow_other: false,
             default_permissions: true,
             read_only: false,
-            nosuid: true,
-            nodev: true,
-            noexec: false,
-            noatime: false,
-            strictatime: false,
+            flags: MountFlags::default(),
             threads: None,
             poll_us: 50,
             idle_poll: IdlePoll::Auto,

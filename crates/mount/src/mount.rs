@@ -80,12 +80,12 @@ impl MountedFs {
         options.subtype = Some("steadfast".into());
         options.allow_other = spec.allow_other;
         options.read_only = spec.read_only;
-        options.nosuid = spec.nosuid;
-        options.nodev = spec.nodev;
-        options.noexec = spec.noexec;
+        options.flags.nosuid = spec.nosuid;
+        options.flags.nodev = spec.nodev;
+        options.flags.noexec = spec.noexec;
         options.posix_acl = spec.acl;
-        options.noatime = spec.atime == Atime::Off;
-        options.strictatime = spec.atime == Atime::Strict;
+        options.flags.noatime = spec.atime == Atime::Off;
+        options.flags.strictatime = spec.atime == Atime::Strict;
         options.log = spec.log.clone();
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;
