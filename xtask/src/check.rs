@@ -224,7 +224,7 @@ fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_
         // Each commit samples other workloads, and always the same.
         board.step(wish, "explorer", || {
             let mut explorer = runner.command(&runner.target().join("debug/steadfast-sim"));
-            explorer.args(["--states", "100000", "--seconds", "240", "--from", &commit(root)]);
+            explorer.args(["--states", "50000", "--seconds", "240", "--from", &commit(root)]);
             runner.quietly(&mut explorer).is_some()
         });
     }
