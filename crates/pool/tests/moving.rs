@@ -11,6 +11,7 @@ use steadfast_device::{Character, Device, MemoryDevice, Presence, Result as Devi
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, LeafState, SegmentId, Txg};
+use steadfast_pool::inject::{Calls, Injection, When};
 use steadfast_pool::{
     CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
 };
@@ -447,6 +448,57 @@ fn a_removal_is_refused_without_room_and_can_be_cancelled() {
     }
     finish(&pool);
     check(&pool, 0, "cancelled");
+    pool.export().expect("exported");
+}
+
+/// Two devices that stand alone, with files on both.
+fn two_single_devices(machine: &Machine) -> Pool {
+    let pool =
+        machine.create(vec![machine.group(Redundancy::None, &[0]), machine.group(Redundancy::None, &[1])]);
+    write(&pool, 0..FILES, 1);
+    pool.sync().expect("committed");
+    pool
+}
+
+#[test]
+fn a_removal_that_is_under_way_is_cancelled() {
+    // Nothing happens between two calls here.
+    let machine = Machine { env: Env::simulated(7), ..Machine::new(2) };
+    let pool = two_single_devices(&machine);
+    // A step ends after one transfer.
+    let slow = Injection::Slow { latency_ns: 60_000_000_000, bytes_per_second: 0 };
+    pool.inject("d1", slow).expect("it is in use");
+    pool.devices().remove_groups(&["d1".to_owned()], false).expect("begun");
+    let state = pool.state().moving.expect("told").state;
+    assert_eq!(state, ScanState::Active);
+    pool.devices().cancel_remove().expect("it is under way");
+    pool.clear_injected(None);
+    assert_eq!(pool.state().moving.expect("told").state, ScanState::Canceled);
+    assert!(pool.state().leaves.iter().all(|leaf| leaf.config.state == LeafState::Online));
+    finish(&pool);
+    assert_eq!(paths(&pool), ["d0", "d1"]);
+    check(&pool, 1, "cancelled");
+    pool.export().expect("exported");
+    check(&machine.import(&[0, 1]), 1, "imported");
+}
+
+/// [removal.4]
+#[test]
+fn a_removal_that_cannot_read_a_segment_ends_and_its_device_stays() {
+    let machine = Machine::new(2);
+    let pool = two_single_devices(&machine);
+    pool.inject("d1", Injection::Fail { calls: Calls::Reads, when: When::Every(1) }).expect("it is in use");
+    pool.devices().remove_groups(&["d1".to_owned()], false).expect("begun");
+    finish(&pool);
+    assert_eq!(pool.state().moving.expect("told").state, ScanState::Canceled);
+    assert_eq!(pool.clear_injected(Some("d1")), 1);
+    assert_eq!(paths(&pool), ["d0", "d1"]);
+    check(&pool, 1, "it stays");
+    pool.devices().remove_groups(&["d1".to_owned()], false).expect("it can be read again");
+    finish(&pool);
+    pool.sync().expect("committed");
+    assert_eq!(paths(&pool), ["d0"]);
+    check(&pool, 1, "removed");
     pool.export().expect("exported");
 }
 

@@ -11,9 +11,10 @@
 //! Two calls never wait for long and may be made in any order: [`RankedRwLock::try_read`], and
 //! [`RankedMutex::try_lock_for`], which gives up. A lock that they give counts as held.
 //!
-//! The gate of the txgs is taken after [`rank::SyncTurn`] and before all later ranks. Locks inside
-//! one value (results of a job, an answer) have no rank: nothing is locked under them. Locks of the
-//! crates below the pool come after all ranks.
+//! Not ranked, and not checked: the gate of the txgs, which is taken under any rank and under which
+//! no task waits for an earlier one; the circle of the intent log, which is held while an anchor is
+//! added; `Snapshot::gone`, which a reader of a snapshot holds; locks inside one value (results of
+//! a job, an answer); locks of the crates below the pool.
 //!
 //! Like the lock classes of Linux's lockdep, but the order is written down and not learned.
 //!
@@ -59,8 +60,6 @@ pub(crate) mod rank {
         SyncTurn,
         /// `Core::commit_state`.
         CommitState,
-        /// `Topology::replacing`.
-        Replacing,
         /// `ScanState::scan`.
         Scan,
         /// `MoveState::job`.
@@ -73,6 +72,8 @@ pub(crate) mod rank {
         ScanProgress,
         /// `MoveState::progress`.
         MoveProgress,
+        /// `Topology::replacing`.
+        Replacing,
         /// `Datasets::figures`.
         Figures,
         /// `Datasets::table`.

@@ -462,7 +462,8 @@ impl Devices {
 
     /// True if a device that leaves can be forgotten.
     pub(crate) fn may_finish_leaving(&self) -> bool {
-        self.topology.replacing.lock().iter().any(|&id| self.may_depart(id))
+        let replacing = self.topology.replacing.lock().clone();
+        replacing.into_iter().any(|id| self.may_depart(id))
     }
 
     /// Nothing names it, and it is not one of a group of which another member still holds
