@@ -1,4 +1,5 @@
-//! The encoding of the streams that `send` writes and `receive` reads. FORMAT.md, part "Streams".
+//! The encoding of streams: `zfs send` writes them and `zfs receive` reads them. FORMAT.md, part
+//! "Streams".
 //!
 //! Like ZFS's `dmu_replay_record`s: a header, then frames (ZFS: records), each chained to the one
 //! before it by a hash. This module lays the bytes out; the pool's `send` and `receive` compute the

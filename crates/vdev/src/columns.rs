@@ -1,4 +1,4 @@
-//! # Columns of one segment
+//! # Columns of one segment, in a mirror or in raidz
 //!
 //! Writes rows with their parity, and reads bytes under a caller's judgement: [`Columns::read`]
 //! tries copies, then reconstructs columns from the others, until the caller's function accepts the
