@@ -422,6 +422,12 @@ fn what_is_noted_on_snapshots_goes_along() {
     // Increments, raw ones, and what breaks off.
     host.shell("head -c 32 /dev/urandom > key && zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key tank/sealed").ok();
     host.shell("head -c 5000000 /dev/urandom > t/sealed/noise && zfs snapshot -o org:who=eve tank/sealed@1 && zfs hold keep tank/sealed@1").ok();
+    // Decrypted, only without what would hide that it is.
+    for options in ["-p", "-b", "-R"] {
+        let said = host.shell(&format!("zfs send {options} tank/sealed@1 > clear; s=$?; ! test -s clear && exit $s"));
+        said.fails(1).says("'tank/sealed' may not be sent with properties").says("STREAM-CLEAR");
+    }
+    host.shell("zfs send tank/sealed@1 | zfs receive -u safe/clear && zfs destroy -r safe/clear").ok();
     host.shell("zfs send -w -p -h tank/sealed@1 | head -c 3000000 | zfs receive -s safe/sealed").fails(1);
     host.shell(
         "zfs send -h -p -t $(zfs get -Ho value receive_resume_token safe/sealed) | zfs receive safe/sealed",

@@ -127,6 +127,9 @@ fn relative(path: &Path) -> Refusal {
 /// Action if spares or cache devices are listed as a group.
 const SINGLY: &str = "List spares and cache devices one by one, without `mirror` or `raidz`.";
 
+/// Action if the anchor is listed as a group.
+const ONE_ANCHOR: &str = "List one path: `anchor PATH`.";
+
 /// Action if parity devices are listed.
 const PARITY_INSTEAD: &str = "For redundancy list the devices as `mirror` or `raidz1` to `raidz3`.";
 
@@ -140,13 +143,16 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
         let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special | VdevClass::Log);
         if !is_built || !may_be_group && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
-                VdevClass::Spare => "spare mirror",
-                VdevClass::Cache => "cache mirror",
-                class => vdev_word(class, vdev.kind),
+                VdevClass::Spare | VdevClass::Cache | VdevClass::Anchor => {
+                    let kind = vdev_word(VdevClass::Main, vdev.kind);
+                    format!("{} {kind}", vdev_word(vdev.class, vdev.kind))
+                }
+                class => vdev_word(class, vdev.kind).to_owned(),
             };
             let refusal = Refusal::new(Code::Later, format!("'{word}' devices are not built"));
             let instead = match vdev.class {
                 VdevClass::Parity => PARITY_INSTEAD,
+                VdevClass::Anchor => ONE_ANCHOR,
                 _ => SINGLY,
             };
             return Err(refusal.advising(instead).with("word", word));

@@ -86,7 +86,7 @@ pub fn run(
     };
     handle.close();
     drop(gone);
-    eprintln!("steadfast: daemon (process {}) has ended", std::process::id());
+    eprintln!("steadfast: daemon (process {}) is ending", std::process::id());
     result
 }
 

@@ -179,7 +179,7 @@ codes! {
         "Use an intact copy of the device; nothing was written to this one.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed. Its data remains until something else is written to its devices."
         "To recover it, run `zpool import -D {pool}`.";
-    PoolFeature "POOL-FEATURE" "The pool lacks a feature that this needs, because an older version of Steadfast created it. That version cannot read the pool once the feature is used."
+    PoolFeature "POOL-FEATURE" "The pool lacks a feature that this needs: an older version of Steadfast created it, or the feature was disabled. Versions without the feature cannot read the pool once it is used."
         "Enable all features of this version with `zpool upgrade {pool}`; this cannot be undone.";
     PoolVersion "POOL-VERSION" "The pool was written by a newer version of Steadfast."
         "Import it with that version.";
@@ -300,6 +300,8 @@ codes! {
         "Get it from the receiving side: `zfs get -H -o value receive_resume_token FILESYSTEM`.";
     StreamBusy "STREAM-BUSY" "The pool is sending or receiving a stream."
         "Wait for the stream, or end the `zfs send` or `zfs receive` command.";
+    StreamClear "STREAM-CLEAR" "Without -w the content leaves the pool decrypted, and the receiving pool stores it as its own properties say. -R, -p and -b do not tell that it is encrypted here."
+        "Add -w: the stream then stays encrypted, and the receiver needs no key. To send it decrypted on purpose, send each file system by itself without -R, -p and -b: `zfs send {snapshot}`.";
     StreamTerminal "STREAM-TERMINAL" "A stream is binary data and would disturb a terminal."
         "Send it to a file or a pipe: `zfs send SNAPSHOT > FILE`, `zfs receive FILESYSTEM < FILE`.";
     FsRoot "FS-ROOT" "The root file system of a pool exists as long as the pool."

@@ -124,7 +124,7 @@ fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
                     unfit.push(name);
                 }
                 Err(error) => {
-                    let what = format!("{AUTO_SNAPSHOT}: no snapshot was taken: {error}");
+                    let what = format!("{AUTO_SNAPSHOT}: not all snapshots were taken: {error}");
                     policies.say(&held.pool.name(), what);
                     // Snapshots of other periods may have been taken.
                     held.note_snapshots(due.iter().map(|due| &*due.dataset));

@@ -15,6 +15,9 @@ const PLACE_SMALL: &str =
 /// Action if a file system that would be replaced has children or snapshots.
 const NOT_ALONE: &str = "Receive it under another name, or destroy them first with `zfs destroy -r NAME`.";
 
+/// Action if the paths of all devices do not fit a label.
+const PATHS_LONG: &str = "Place the devices under shorter paths, for example by a symbolic link to their directory.";
+
 /// Action if the root file system of a pool would be replaced.
 const INTO_ROOT: &str = "Receive it below the root, under a free name: `zfs receive -d {pool}/NAME`. Receive increments there too.";
 
@@ -43,6 +46,7 @@ pub(super) fn pool(error: Error) -> Refusal {
     let refusal = match &error {
         Error::GroupSize { devices, most, .. } if devices > most => refusal.advising(GROUP_FULL),
         Error::TooSmall { needed, .. } if *needed > medium::DEVICE_SIZE_MIN => refusal.advising(PLACE_SMALL),
+        Error::LabelTooLong { .. } => refusal.advising(PATHS_LONG),
         Error::NoSuchLog { .. } | Error::NoSuchAnchor { .. } => refusal.advising(SHOWS_DEVICES),
         _ => refusal,
     };

@@ -112,7 +112,7 @@ errors! {
         "{path} is needed: without it a part of the data of '{pool}' could not be read";
     /// No other device holds segments.
     LastGroup "VDEV-NEEDED" { pool: String as pool, path: String as device } =>
-        "{path} is the last device of '{pool}'";
+        "without {path} and its group '{pool}' has no device for data";
     /// A device cannot be detached.
     Detach "VDEV-DETACH" { pool: String as pool, path: String as device, reason: &'static str } =>
         "{path} of '{pool}' cannot be detached: {reason}";
@@ -330,8 +330,8 @@ errors! {
         "size is greater than available space: {property} of '{name}' can be {room} bytes at most now";
     /// After the snapshot, the refreservation of its dataset would not fit the pool.
     SnapshotReservation "SNAP-SPACE" { name: String as fs, bytes: u64 } =>
-        "out of space: with a snapshot, the refreservation of '{name}' needs {bytes} bytes more than the \
-         pool has";
+        "out of space: a snapshot would make the refreservation of '{name}' reserve {bytes} bytes more, which \
+         do not fit";
     /// A promotion would exceed a quota.
     PromoteOverQuota "PROP-SPACE" { clone: String, name: String as fs, quota: u64, bytes: u64 } =>
         "promoting '{clone}' would add {bytes} bytes to '{name}', which exceeds its quota of {quota}";
@@ -474,8 +474,8 @@ errors! {
         "'{name}' comes from another pool or file system than the snapshot here that it would continue";
     /// The blocks freed since a bookmark are not known: no manifest, or received raw.
     RawBookmark "STREAM-BASE" { name: String as snapshot } =>
-        "'{name}' cannot be sent raw from a bookmark: it has no manifest of its blocks; or it was received \
-         raw and would be sent decrypted";
+        "'{name}' cannot be sent from a bookmark: for a raw stream it needs a manifest of its blocks, and \
+         what was received raw can be sent only raw";
     /// An interrupted receive is kept.
     PartialExists "STREAM-PARTIAL" { name: String as fs } =>
         "an interrupted receive into '{name}' has kept its part";

@@ -139,7 +139,7 @@ impl Devices {
     fn out_of_reach(&self, leaf: &Leaf) -> Option<&'static str> {
         match leaf.config().state {
             LeafState::Offline => Some("it is offline"),
-            LeafState::Faulted => Some("it failed and was taken out of use"),
+            LeafState::Faulted => Some("it is out of use"),
             LeafState::Gone => Some("it was not found at import"),
             LeafState::Spared => Some("it is replaced by a spare"),
             LeafState::Parted => Some("it went to another pool"),

@@ -207,18 +207,18 @@ impl Zil {
         let of: Vec<String> = lost.iter().map(|(name, groups)| format!("{name} {groups}")).collect();
         let missing = found.missing;
         let mut safe =
-            format!("All commits up to txg {base} are safe, and {whole} groups of the log after them");
+            format!("All commits up to txg {base} are safe. Groups of the log after them: {whole} are whole");
         if !of.is_empty() {
             safe.push_str(&format!(
-                "; file systems that lost data, with the number of lost groups: {}",
+                "; lost, by file system: {}",
                 of.join(", ")
             ));
         }
         if missing > 0 {
-            safe.push_str(&format!("; and {missing} groups of which nothing is known"));
+            safe.push_str(&format!("; {missing} are missing"));
         }
         if of.is_empty() && missing == 0 {
-            safe.push_str("; the number of groups after them is not known");
+            safe.push_str("; it is not known how many are lost");
         }
         safe
     }

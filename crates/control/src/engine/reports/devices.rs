@@ -25,11 +25,11 @@ pub(in crate::engine) fn health(measured: &Measured) -> Health {
 pub(in crate::engine) fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
     match leaf.config.state {
         LeafState::Leaving if leaf.is_out && leaf.presence == Presence::Whole => {
-            return (Health::Faulted, Some("failed and was taken out of use".into()));
+            return (Health::Faulted, Some("is out of use".into()));
         }
         LeafState::Online | LeafState::Leaving => {}
         LeafState::Offline => return (Health::Offline, None),
-        LeafState::Faulted => return (Health::Faulted, Some("failed and was taken out of use".into())),
+        LeafState::Faulted => return (Health::Faulted, Some("is out of use".into())),
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
         LeafState::Parted => return (Health::Removed, Some("moved to another pool by zpool split".into())),
         LeafState::Spared => return (Health::Faulted, Some("replaced by a spare".into())),
@@ -305,11 +305,11 @@ mod tests {
         measured.leaves[0].config.state = LeafState::Leaving;
         assert_eq!(told(&measured), (Online, "is being replaced".into(), Online, Online));
         measured.leaves[0].is_out = true;
-        let note = "failed and was taken out of use, is being replaced";
+        let note = "is out of use, is being replaced";
         assert_eq!(told(&measured), (Faulted, note.into(), Degraded, Degraded));
         // All of its group leave.
         measured.leaves[1].config.state = LeafState::Leaving;
-        let note = "failed and was taken out of use, is being removed";
+        let note = "is out of use, is being removed";
         assert_eq!(told(&measured), (Faulted, note.into(), Degraded, Degraded));
         // It is gone.
         measured.leaves[0].presence = Presence::Removed;

@@ -57,7 +57,7 @@ fn leaf_of(found: &FoundPool, leaf: &LeafConfig) -> VdevReport {
         (LeafState::Spared, _) => (Health::Faulted, Some("replaced by a spare")),
         (_, None) => (Health::Unavail, Some(NOT_HERE)),
         (LeafState::Offline, _) => (Health::Offline, None),
-        (LeafState::Faulted, _) => (Health::Faulted, Some("failed and was taken out of use")),
+        (LeafState::Faulted, _) => (Health::Faulted, Some("is out of use")),
         // Labels do not tell whether it is out of use.
         (LeafState::Leaving, _) if is_removed(config, leaf) => (Health::Online, Some("is being removed")),
         (LeafState::Leaving, _) => (Health::Online, Some("is being replaced")),

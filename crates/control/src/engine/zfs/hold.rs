@@ -16,7 +16,7 @@ impl Verb for FsHold {
         self.names.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
         if !is_tag(&self.tag) {
             let what = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, and no control characters");
-            return Err(Refusal::new(Code::NameInvalid, what));
+            return Err(Refusal::new(Code::NameInvalid, what).advising("Choose another tag."));
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ impl Verb for FsSend {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Sent, Refusal> {
         let mut sent = Sent::default();
         let (held, specs, tree) = engine.what_to_send(&self, &mut sent.skipped)?;
+        specs.iter().try_for_each(|spec| check_in_clear(&held, spec))?;
         for spec in &specs {
             let estimate = match self.dry_run {
                 true => held.pool.streams().send_estimate(spec),
@@ -284,6 +285,21 @@ impl Engine {
         let what = "no imported pool has both the snapshot in the resume token and its base";
         Err(Refusal::new(Code::StreamToken, what))
     }
+}
+
+/// Refuses to send an encrypted file system decrypted together with its properties, as ZFS does:
+/// nothing in the command says so, and the receiver would store the content in the clear.
+fn check_in_clear(held: &ImportedPool, spec: &SendSpec) -> Result<(), Refusal> {
+    if spec.raw || !spec.properties {
+        return Ok(());
+    }
+    let (fs, _) = halves(&spec.snapshot)?;
+    if held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?.encryption_root.is_none() {
+        return Ok(());
+    }
+    let what =
+        format!("encrypted dataset '{fs}' may not be sent with properties without the raw flag");
+    Err(Refusal::new(Code::StreamClear, what).with("snapshot", &spec.snapshot))
 }
 
 /// True if a file system was created after its parent's snapshot of that name, and so cannot have

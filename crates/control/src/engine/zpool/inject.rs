@@ -74,7 +74,7 @@ fn check_command(request: &PoolInject) -> Result<(), Refusal> {
     };
     match &request.command {
         InjectCommand::List | InjectCommand::Clear => Ok(()),
-        _ if request.device.is_none() => wrong("the device of the fault is missing"),
+        _ if request.device.is_none() => wrong("name the device of the fault"),
         InjectCommand::Flip { bits: 0, .. } => wrong("bits= must be at least 1"),
         InjectCommand::Zero(Extent { length: Some(0), .. })
         | InjectCommand::Flip { extent: Extent { length: Some(0), .. }, .. } => {
