@@ -166,7 +166,8 @@ fn a_damaged_log_is_inspected_refused_and_gone_on_from() {
     host.run("inspect log {}/tank.img {}/slog.img").ok().says("stranded=1").says("missing=1");
     host.shell("zpool status tank").ok().says("LOG-DAMAGED");
     let said = refused(host.shell("zpool import -d $PWD/tank.img -d $PWD/slog.img tank"), "LOG-DAMAGED");
-    for word in ["Groups of the log after them: 1 are whole", "lost, by file system: tank 1", "1 are missing"] {
+    for word in ["Groups of the log after them: 1 are whole", "lost, by file system: tank 1", "1 are missing"]
+    {
         assert!(said.err.contains(word), "{word}: {}", said.err);
     }
     host.shell("zpool import -o readonly=on -d $PWD/tank.img -d $PWD/slog.img tank; ls t; zpool export tank")

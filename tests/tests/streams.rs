@@ -424,7 +424,8 @@ fn what_is_noted_on_snapshots_goes_along() {
     host.shell("head -c 5000000 /dev/urandom > t/sealed/noise && zfs snapshot -o org:who=eve tank/sealed@1 && zfs hold keep tank/sealed@1").ok();
     // Decrypted, only without what would hide that it is.
     for options in ["-p", "-b", "-R"] {
-        let said = host.shell(&format!("zfs send {options} tank/sealed@1 > clear; s=$?; ! test -s clear && exit $s"));
+        let said = host
+            .shell(&format!("zfs send {options} tank/sealed@1 > clear; s=$?; ! test -s clear && exit $s"));
         said.fails(1).says("'tank/sealed' may not be sent with properties").says("STREAM-CLEAR");
     }
     host.shell("zfs send tank/sealed@1 | zfs receive -u safe/clear && zfs destroy -r safe/clear").ok();

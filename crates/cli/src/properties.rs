@@ -2,22 +2,36 @@
 
 use crate::date;
 use crate::options::Parsed;
-use crate::session::Failure;
+use crate::session::{Failure, Session};
 use crate::table::{Column, tame};
 use std::collections::BTreeMap;
 use steadfast_control::api::{Properties, Source, Value};
-use steadfast_property::{Kind, Scope, is_user_property, lookup, nice_bytes};
+use steadfast_property::{
+    Kind, Scope, is_user_property, lookup, nice_bytes, note, why_not_here, zfs_feature_state,
+};
 
-/// Reads words of the form `name=value`.
+/// Reads words of the form `name=value`. Prints a note on those that are accepted for the sake of
+/// programs written for ZFS.
 ///
 /// # Errors
 /// The first wrong word.
-pub(crate) fn assignments<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Properties, Failure> {
+pub(crate) fn assignments<'a>(
+    session: &mut Session<'_, '_>,
+    scope: Scope,
+    texts: impl Iterator<Item = &'a str>,
+) -> Result<Properties, Failure> {
     let mut properties = Properties::new();
     for text in texts {
         let Some((name, value)) = text.split_once('=') else {
             return Err(Failure::Usage(format!("missing '=' for property=value argument: '{text}'")));
         };
+        if let Some(note) = note(scope, name, value) {
+            session.tell(&format!("note: {}\n", tame(&note)));
+        }
+        // The function of a feature of ZFS is in every pool or in none.
+        if scope == Scope::Pool && name.strip_prefix("feature@").and_then(zfs_feature_state).is_some() {
+            continue;
+        }
         if properties.insert(name.to_owned(), value.to_owned()).is_some() {
             return Err(Failure::Usage(format!("property '{name}' specified multiple times")));
         }
@@ -54,6 +68,9 @@ pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Fa
         } else if let Some(property) = lookup(scope, name) {
             let one_of_many = property.name.ends_with("...");
             columns.push(if one_of_many { name } else { property.name }.to_owned());
+        } else if why_not_here(scope, name).is_some() {
+            // Shown as `-`.
+            columns.push(name.to_owned());
         } else {
             let error = steadfast_property::parse_assignment(scope, &format!("{name}=")).map(|_| ());
             let sentence = error.map_or_else(|e| e.to_string(), |()| format!("invalid property '{name}'"));

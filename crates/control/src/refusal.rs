@@ -69,7 +69,7 @@ codes! {
         "Correct the name. The name of a user property contains a ':'.";
     PropValue "PROP-VALUE" "The property does not have this value."
         "Use one of the values listed.";
-    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property or value. It would have no effect here."
+    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property or value. Here it would not do what it promises."
         "Leave it out; `zfs get all` and `zpool get all` list the properties there are."
         "The message says why, or names an alternative.";
     PropInherit "PROP-INHERIT" "The property belongs to one file system; it is not inherited."

@@ -1,110 +1,65 @@
-//! Properties and values of ZFS that are not offered: refused by name, with the reason.
+//! Properties, values and features of ZFS that are not offered: refused by name with the reason, if
+//! accepting them would break a promise; else accepted with a note.
 
-use crate::table::Scope;
-
-/// Properties of pools, with the reason.
-pub const POOL_ELSEWHERE: &[(&str, &str)] = &[
-    ("bootfs", "nothing boots from a pool that a daemon serves"),
-    ("compatibility", "a new pool uses all features of its version, which `zpool upgrade -v` lists"),
-    (
-        "dedup_table_quota",
-        "the memory of deduplication is a share of the node cache (`steadfast daemon memory`)",
-    ),
-    ("delegation", "the daemon answers only its own user, so `zfs allow` is not offered"),
-    ("freeing", "`zpool wait -t free` waits until deleted space is free"),
-    ("last_scrubbed_txg", "`zpool status` shows the end of the last scrub"),
-    ("leaked", "`steadfast inspect check` counts leaked blocks"),
-    ("listsnapshots", "`zfs list -t all` lists snapshots of any pool"),
-    ("load_guid", "an import has no number of its own"),
-    ("multihost", "an anchor keeps two hosts from using one pool (`zpool add POOL anchor PATH`)"),
-];
+use crate::table::{Change, Scope};
+use crate::value::lookup;
 
 /// Properties of file systems and volumes, with the reason.
 pub const ELSEWHERE: &[(&str, &str)] = &[
-    ("aclinherit", "it is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`)"),
-    ("aclmode", "it is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`)"),
-    ("context", "FUSE mounts do not take an SELinux label for the whole mount"),
-    ("defaultgroupobjquota", "quotas are set for each user and group"),
-    ("defaultgroupquota", "quotas are set for each user and group"),
+    ("defaultgroupobjquota", EACH),
+    ("defaultgroupquota", EACH),
     ("defaultprojectobjquota", PROJECTS),
     ("defaultprojectquota", PROJECTS),
-    ("defaultuserobjquota", "quotas are set for each user and group"),
-    ("defaultuserquota", "quotas are set for each user and group"),
-    ("defcontext", "FUSE mounts do not take an SELinux label for the whole mount"),
-    ("direct", "programs choose to bypass the page cache (O_DIRECT)"),
-    ("dnodesize", "inodes have one size; attributes are stored beside them"),
-    ("fscontext", "FUSE mounts do not take an SELinux label for the whole mount"),
-    ("jailed", "jails and zones are not offered"),
-    ("logbias", "`journal` sets the content of the intent log"),
-    ("longname", "a name has at most 255 bytes, as programs expect"),
-    ("mlslabel", "it is for Trusted Extensions of Solaris"),
-    ("nbmand", "Linux has no mandatory locks any more"),
-    ("pbkdf2iters", "passphrases go through Argon2id; its costs are fixed when the key is made"),
-    ("pbkdf2salt", "passphrases go through Argon2id; the salt is stored with the wrapped key"),
-    ("redact_snaps", "redacted streams are not offered"),
-    ("redundant_metadata", "all metadata always has two copies"),
-    ("rootcontext", "FUSE mounts do not take an SELinux label for the whole mount"),
-    ("sharenfs", "export the mountpoint with the tools of your NFS server"),
-    ("sharesmb", "export the mountpoint with the tools of your SMB server"),
-    ("snapdev", "snapshots of a volume have no device nodes; NBD clients open VOLUME@SNAPSHOT"),
-    ("snapshots_changed", "`zpool history -i` lists snapshots taken and destroyed"),
-    ("version", "file systems have no version of their own; `zpool upgrade` enables a pool's features"),
-    ("volthreading", "each client of a volume has its own thread"),
-    ("vscan", "virus scanning on access is a feature of Solaris"),
-    ("zoned", "jails and zones are not offered"),
+    ("defaultuserobjquota", EACH),
+    ("defaultuserquota", EACH),
+    ("jailed", "jails exist only on FreeBSD"),
 ];
+
+/// The reason for default quotas.
+const EACH: &str = "quotas are set for each user and group";
 
 /// Values of properties, with the reason. A `*` at the end stands for any rest.
 const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("acltype", &["nfsv4"], "the kernel applies only POSIX ACLs to FUSE mounts; use acltype=posix"),
-    (
-        "ashift",
-        &["14", "15", "16"],
-        "units have 512 bytes to 8 KiB. Larger ones are not needed: writes are sequential, so devices with larger pages get large \
-         writes anyway; use 12 or 13",
-    ),
+    ("bootfs", &["*"], "nothing boots from a pool that a daemon serves; use another file system for /boot"),
     (
         "casesensitivity",
         &["insensitive", "mixed"],
         "the kernel caches names and compares their bytes; file servers fold case themselves (Samba: `case sensitive = no`)",
     ),
-    (
-        "checksum",
-        &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
-        "every block is proved by BLAKE3, and repairs rely on that; use blake3",
-    ),
-    (
-        "compression",
-        &["gzip", "gzip-*"],
-        "zstd compresses as well in a fraction of the time; use zstd, or zstd-1 to zstd-19",
-    ),
-    ("compression", &["lzjb"], "lz4 is faster and compresses better; use lz4"),
-    ("compression", &["zstd-fast", "zstd-fast-*"], "lz4 is faster than zstd-1; use lz4 or zstd-1"),
+    ("context", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
     (
         "copies",
         &["2", "3"],
         "content has the redundancy of its devices; use `mirror` or `raidz1` to `raidz3`",
     ),
-    (
-        "dedup",
-        &["sha256", "sha256,verify", "sha512", "sha512,verify", "skein", "skein,verify", "edonr,verify"],
-        "content is found by its keyed BLAKE3; use on, or verify to compare the bytes as well",
-    ),
-    (
-        "encryption",
-        &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
-        "there is one cipher, the default of ZFS; use on or aes-256-gcm",
-    ),
+    ("defcontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
+    ("fscontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
     (
         "keylocation",
         &["https://*", "http://*"],
         "the daemon fetches nothing over the network; fetch the key yourself, and use prompt or file:///PATH",
     ),
+    ("longname", &["on"], "programs expect names of at most 255 bytes; use off"),
+    (
+        "multihost",
+        &["on"],
+        "use an anchor, which keeps two hosts from using one pool: `zpool add POOL anchor PATH`",
+    ),
+    ("nbmand", &["on"], "Linux has no mandatory locks any more; use off"),
     (
         "normalization",
         &["formC", "formD", "formKC", "formKD"],
         "the kernel caches names and compares their bytes; use utf8only=on to refuse names that are not UTF-8, and `convmv` to \
          bring names into one form",
+    ),
+    ("rootcontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
+    ("sharenfs", &["*"], "use the tools of your NFS server to export the mountpoint"),
+    ("sharesmb", &["*"], "use the tools of your SMB server to export the mountpoint"),
+    (
+        "snapdev",
+        &["visible"],
+        "snapshots of a volume have no device nodes; use NBD clients, which open VOLUME@SNAPSHOT",
     ),
     (
         "snapdir",
@@ -116,8 +71,105 @@ const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
         &["full", "geom", "dev"],
         "a volume is a file and an NBD export; `nbd-client` makes a device node of it; use default",
     ),
-    ("xattr", &["dir"], "attributes are stored beside the inode, not in a folder; use sa"),
+    ("vscan", &["on"], "nothing here scans for viruses on access; use a scanner that walks the mountpoint"),
+    ("zoned", &["on"], "file systems cannot be given to containers; use a bind mount"),
 ];
+
+/// Values of ZFS for which another one is stored, which keeps what the value promises: property,
+/// values, stored value, reason. A `*` at the end stands for the same rest on both sides.
+const SUBSTITUTES: &[(&str, &[&str], &str, &str)] = &[
+    ("acltype", &["noacl"], "off", ""),
+    ("acltype", &["posixacl"], "posix", ""),
+    (
+        "ashift",
+        &["14", "15", "16"],
+        "13",
+        "writes are sequential, so devices with larger pages get large writes anyway",
+    ),
+    (
+        "checksum",
+        &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
+        "blake3",
+        "every block is proved by BLAKE3, and repairs rely on that",
+    ),
+    ("compression", &["gzip"], "zstd", "zstd compresses as well in a fraction of the time"),
+    ("compression", &["gzip-*"], "zstd-*", "zstd compresses as well in a fraction of the time"),
+    ("compression", &["lzjb"], "lz4", "lz4 is faster and compresses better"),
+    ("compression", &["zstd-fast", "zstd-fast-*"], "lz4", "lz4 is faster than zstd-fast"),
+    ("dedup", &["sha256", "sha512", "skein"], "on", "content is found by its keyed BLAKE3"),
+    (
+        "dedup",
+        &["sha256,verify", "sha512,verify", "skein,verify", "edonr,verify"],
+        "verify",
+        "content is found by its keyed BLAKE3, and bytes are compared as well",
+    ),
+    (
+        "encryption",
+        &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
+        "aes-256-gcm",
+        "there is one cipher, the default of ZFS",
+    ),
+    ("xattr", &["dir"], "sa", "attributes are stored beside the inode, not in a folder"),
+];
+
+/// Features of ZFS whose function every pool has.
+const FEATURES_HERE: &[&str] = &[
+    "allocation_classes",
+    "async_destroy",
+    "blake3",
+    "block_cloning",
+    "bookmark_v2",
+    "bookmark_written",
+    "bookmarks",
+    "device_removal",
+    "edonr",
+    "embedded_data",
+    "empty_bpobj",
+    "enabled_txg",
+    "extensible_dataset",
+    "fast_dedup",
+    "filesystem_limits",
+    "head_errlog",
+    "hole_birth",
+    "large_blocks",
+    "large_dnode",
+    "livelist",
+    "log_spacemap",
+    "lz4_compress",
+    "obsolete_counts",
+    "raidz_expansion",
+    "resilver_defer",
+    "sha512",
+    "skein",
+    "spacemap_histogram",
+    "spacemap_v2",
+    "userobj_accounting",
+    "zilsaxattr",
+    "zstd_compress",
+];
+
+/// Features of ZFS whose function no pool has.
+const FEATURES_ABSENT: &[&str] = &[
+    "device_rebuild",
+    "draid",
+    "large_microzap",
+    "longname",
+    "multi_vdev_crash_dump",
+    "project_quota",
+    "redacted_datasets",
+    "redaction_bookmarks",
+    "redaction_list_spill",
+    "vdev_zaps_v2",
+    "zpool_checkpoint",
+];
+
+/// State of a feature of ZFS, by the name behind `feature@`, as `zpool get` prints it: `active` if
+/// every pool has its function, `disabled` if none has. `None` for other names.
+#[must_use]
+pub fn zfs_feature_state(name: &str) -> Option<&'static str> {
+    let is_in = |list: &[&str]| list.binary_search(&name).is_ok();
+    if is_in(FEATURES_HERE) { Some("active") } else { is_in(FEATURES_ABSENT).then_some("disabled") }
+}
 
 /// The reason for all properties of projects.
 const PROJECTS: &str = "FUSE does not carry the numbers of projects";
@@ -125,22 +177,65 @@ const PROJECTS: &str = "FUSE does not carry the numbers of projects";
 /// The reason why a property of ZFS is not offered.
 #[must_use]
 pub fn why_not_here(scope: Scope, name: &str) -> Option<&'static str> {
-    let (list, projects) = match scope {
-        Scope::Pool => (POOL_ELSEWHERE, false),
-        Scope::Dataset => (ELSEWHERE, name.starts_with("project") && name.contains('@') || name == "projid"),
-    };
-    list.iter().find(|(known, _)| *known == name).map(|(_, why)| *why).or(projects.then_some(PROJECTS))
+    if scope == Scope::Pool {
+        return None;
+    }
+    let projects = name.starts_with("project") && name.contains('@') || name == "projid";
+    let listed = ELSEWHERE.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+    listed.or(projects.then_some(PROJECTS))
+}
+
+/// The rest of a value behind a pattern with a `*` at its end; empty if the pattern is the value.
+fn rest<'v>(pattern: &str, value: &'v str) -> Option<&'v str> {
+    match pattern.strip_suffix('*') {
+        Some(begin) => value.strip_prefix(begin).filter(|rest| !rest.is_empty()),
+        None => (pattern == value).then_some(""),
+    }
 }
 
 /// The reason why a value of ZFS is not offered.
 pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
-    let is_meant = |known: &&str| match known.strip_suffix('*') {
-        Some(begin) => value.len() > begin.len() && value.starts_with(begin),
-        None => *known == value,
-    };
+    let is_meant = |known: &&str| rest(known, value).is_some();
     let found =
         VALUES_ELSEWHERE.iter().find(|(known, values, _)| *known == name && values.iter().any(is_meant));
     found.map(|(_, _, why)| *why)
+}
+
+/// The value that is stored for a value of ZFS, and the reason.
+pub(crate) fn substitute(name: &str, value: &str) -> Option<(String, &'static str)> {
+    SUBSTITUTES.iter().filter(|(known, ..)| *known == name).find_map(|(_, values, stored, why)| {
+        let rest = values.iter().find_map(|known| rest(known, value))?;
+        let stored =
+            stored.strip_suffix('*').map_or_else(|| (*stored).to_owned(), |begin| format!("{begin}{rest}"));
+        Some((stored, *why))
+    })
+}
+
+/// A note for the operator on an accepted assignment: the property has no effect, or another value
+/// is stored for the one that was typed.
+#[must_use]
+pub fn note(scope: Scope, name: &str, value: &str) -> Option<String> {
+    if scope == Scope::Pool
+        && let Some(state) = name.strip_prefix("feature@").and_then(zfs_feature_state)
+    {
+        let why = if state == "active" { "every pool has its function" } else { "no pool has its function" };
+        return Some(format!("'{name}={value}' has no effect: {why}"));
+    }
+    let property = lookup(scope, name)?;
+    if property.idle && property.change != Change::Never {
+        let why = within(property.doc);
+        return Some(format!("'{}={value}' has no effect here: {why}", property.name));
+    }
+    let (stored, why) = substitute(property.name, value).filter(|(_, why)| !why.is_empty())?;
+    Some(format!("'{}={value}' is stored as '{stored}': {why}", property.name))
+}
+
+/// A sentence behind a colon: no full stop, and a small letter unless the word is an abbreviation.
+fn within(sentence: &str) -> String {
+    let mut letters = sentence.trim_end_matches('.').chars();
+    let (first, rest) = (letters.next(), letters.as_str());
+    let is_word = !rest.starts_with(char::is_uppercase);
+    first.into_iter().map(|c| if is_word { c.to_ascii_lowercase() } else { c }).collect::<String>() + rest
 }
 
 #[cfg(test)]
@@ -149,23 +244,19 @@ mod tests {
     use crate::{DATASET, POOL, PropertyError, parse_assignment};
 
     #[test]
-    fn what_is_elsewhere_is_not_here_and_is_refused_with_its_reason() {
-        for (scope, table, list) in
-            [(Scope::Dataset, DATASET, ELSEWHERE), (Scope::Pool, POOL, POOL_ELSEWHERE)]
-        {
-            for (name, why) in list {
-                assert!(!table.iter().any(|property| property.name == *name), "{name}");
-                let error = parse_assignment(scope, &format!("{name}=on")).unwrap_err();
-                assert!(
-                    matches!(error, PropertyError::Elsewhere { .. }) && error.to_string().contains(why),
-                    "{error}"
-                );
-            }
-            assert!(list.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
+    fn properties_elsewhere_are_refused_with_the_reason() {
+        for (name, why) in ELSEWHERE {
+            assert!(!DATASET.iter().any(|property| property.name == *name), "{name}");
+            let error = parse_assignment(Scope::Dataset, &format!("{name}=on")).unwrap_err();
+            assert!(
+                matches!(error, PropertyError::Elsewhere { .. }) && error.to_string().contains(why),
+                "{error}"
+            );
         }
+        assert!(ELSEWHERE.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
         for (name, values, why) in VALUES_ELSEWHERE {
             let property = DATASET.iter().chain(POOL).find(|property| property.name == *name).expect(name);
-            assert!(why.contains("use ") || why.contains("Samba"), "what to do instead: {why}");
+            assert!(why.contains("use ") || why.contains("Samba"), "an alternative: {why}");
             for value in *values {
                 let value = value.replace('*', "1");
                 let error = property.parse(&value).expect_err(&value);
@@ -174,6 +265,43 @@ mod tests {
         }
         let dataset = |name| why_not_here(Scope::Dataset, name);
         assert!(dataset("projectquota@5").is_some() && dataset("projector").is_none());
-        assert!(why_not_here(Scope::Pool, "sharenfs").is_none() && dataset("bootfs").is_none());
+        assert!(why_not_here(Scope::Pool, "projid").is_none());
+    }
+
+    #[test]
+    fn other_values_are_stored_for_some_and_a_note_says_so() {
+        for (name, values, ..) in SUBSTITUTES {
+            let scope = if POOL.iter().any(|p| p.name == *name) { Scope::Pool } else { Scope::Dataset };
+            let property = lookup(scope, name).expect(name);
+            for value in *values {
+                let value = value.replace('*', "9");
+                let (_, stored) = parse_assignment(scope, &format!("{name}={value}")).expect(&value);
+                // [property.2]
+                assert_eq!(property.parse(&stored).as_ref(), Ok(&stored), "{name}={value}");
+                assert_ne!(stored, value);
+            }
+        }
+        let told = |name: &str, value: &str| note(Scope::Dataset, name, value);
+        let gzip =
+            "'compression=gzip-7' is stored as 'zstd-7': zstd compresses as well in a fraction of the time";
+        assert_eq!(told("compression", "gzip-7").as_deref(), Some(gzip));
+        let bias = "'logbias=throughput' has no effect here: `journal` sets the content of the intent log";
+        assert_eq!(told("logbias", "throughput").as_deref(), Some(bias));
+        assert_eq!(told("compression", "zstd-7"), None);
+        assert_eq!(told("acltype", "posixacl"), None);
+        assert_eq!(told("mountpoint", "/x"), None);
+        assert!(parse_assignment(Scope::Dataset, "compression=gzip-99").is_err());
+        assert!(note(Scope::Pool, "feature@lz4_compress", "enabled").is_some());
+        assert!(note(Scope::Pool, "feature@encryption", "enabled").is_none());
+    }
+
+    #[test]
+    fn features_of_zfs_have_a_state() {
+        for list in [FEATURES_HERE, FEATURES_ABSENT] {
+            assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "in order");
+        }
+        assert_eq!(zfs_feature_state("extensible_dataset"), Some("active"));
+        assert_eq!(zfs_feature_state("draid"), Some("disabled"));
+        assert_eq!(zfs_feature_state("nonsense"), None);
     }
 }

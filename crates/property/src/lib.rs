@@ -14,8 +14,11 @@
 //!     Test: `names_and_aliases_are_unique`.
 //! [property.2] The exact form of a value parses to itself.
 //!     Test: `exact_values_parse_to_themselves`.
-//! [property.3] A value of ZFS that is not offered is refused with the reason, never stored.
-//!     Test: `values_that_are_not_offered_are_refused_with_the_reason`.
+//! [property.3] A value of ZFS that is not offered is never stored: it is refused with the reason, or
+//!     another value that keeps its promise is stored, and a note says which.
+//!     Tests: `values_that_are_not_offered_are_refused_with_the_reason`,
+//!     `other_values_are_stored_for_some_and_a_note_says_so`.
+//! [property.4] A property without effect takes only values that promise nothing.
 #![forbid(unsafe_code)]
 
 mod elsewhere;
@@ -28,7 +31,7 @@ mod table;
 mod value;
 mod volume;
 
-pub use elsewhere::why_not_here;
+pub use elsewhere::{note, why_not_here, zfs_feature_state};
 pub use name::{NameError, TAG_BYTES_MAX, check_dataset_name, check_pool_name, check_snapshot_name, is_tag};
 pub use owner::OwnerProperty;
 pub use policy::{AUTO_SNAPSHOT, Period, Policy};

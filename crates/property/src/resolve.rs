@@ -1,6 +1,6 @@
 //! Inheritance: the effective value of a property, and its source.
 
-use crate::table::{Property, Scope};
+use crate::table::{Change, Property, Scope};
 use crate::value::{is_user_property, lookup};
 use std::collections::BTreeMap;
 
@@ -61,8 +61,9 @@ pub fn resolve(chain: &[(&str, &Local)], name: &str, mount_base: &str) -> Option
         let value = format!("{}/{dataset}", mount_base.trim_end_matches('/'));
         return Some(Resolved { value, source: Source::Default });
     }
-    let default = property?.default?;
-    Some(Resolved { value: default.to_owned(), source: Source::Default })
+    let property = property?;
+    let source = if property.change == Change::Never { Source::None } else { Source::Default };
+    Some(Resolved { value: property.default?.to_owned(), source })
 }
 
 fn extend(mountpoint: &str, ancestor: &str, dataset: &str) -> String {

@@ -94,6 +94,9 @@ pub struct Property {
     pub change: Change,
     /// Its effect, in one sentence.
     pub doc: &'static str,
+    /// True for a property of ZFS that is stored and shown, so that programs which set it go on,
+    /// and has no effect here: `doc` is the reason.
+    pub idle: bool,
 }
 
 impl Property {
@@ -135,6 +138,10 @@ impl Property {
     }
 }
 
+const OFF: Kind = Kind::Words(&["off"]);
+const NONE: Kind = Kind::Words(&["none"]);
+/// The reason for the properties of SELinux.
+const LABELS: &str = "FUSE mounts do not take an SELinux label for the whole mount.";
 const SWITCH: Kind = Kind::Words(&["on", "off"]);
 const UNLIMITED: Kind = Kind::Number { min: 0, max: u64::MAX };
 
@@ -146,7 +153,41 @@ const fn measured(
     kind: Kind,
     doc: &'static str,
 ) -> Property {
-    Property { name, heading, values, kind, default: None, inherit: false, change: Change::Never, doc }
+    Property {
+        name,
+        heading,
+        values,
+        kind,
+        default: None,
+        inherit: false,
+        change: Change::Never,
+        doc,
+        idle: false,
+    }
+}
+
+/// A property of ZFS without effect here, with its one value.
+const fn fixed(
+    name: &'static str,
+    heading: &'static str,
+    value: &'static str,
+    kind: Kind,
+    doc: &'static str,
+) -> Property {
+    let (default, change) = (Some(value), Change::Never);
+    Property { name, heading, values: value, kind, default, inherit: false, change, doc, idle: true }
+}
+
+/// A property of ZFS that can be set and has no effect here.
+const fn idle(
+    name: &'static str,
+    heading: &'static str,
+    values: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Property {
+    Property { idle: true, ..setting(name, heading, values, kind, default, doc) }
 }
 
 /// A value that can be set.
@@ -159,7 +200,7 @@ const fn setting(
     doc: &'static str,
 ) -> Property {
     let change = Change::Anytime;
-    Property { name, heading, values, kind, default: Some(default), inherit: false, change, doc }
+    Property { name, heading, values, kind, default: Some(default), inherit: false, change, doc, idle: false }
 }
 
 /// A row for a property of each user or group.
@@ -170,7 +211,17 @@ const fn owned(
     change: Change,
     doc: &'static str,
 ) -> Property {
-    Property { name, heading, values, kind: Kind::Limit, default: None, inherit: false, change, doc }
+    Property {
+        name,
+        heading,
+        values,
+        kind: Kind::Limit,
+        default: None,
+        inherit: false,
+        change,
+        doc,
+        idle: false,
+    }
 }
 
 impl Property {
@@ -335,7 +386,72 @@ pub const POOL: &[Property] = &[
         inherit: false,
         change: Change::Anytime,
         doc: "State of a feature of the format. Can be set to `enabled`; there is no way back.",
+        idle: false,
     },
+    measured(
+        "freeing",
+        "FREEING",
+        "<size>",
+        Kind::Bytes,
+        "Bytes of destroyed file systems and snapshots that are still to be freed.",
+    ),
+    fixed(
+        "leaked",
+        "LEAKED",
+        "0",
+        Kind::Bytes,
+        "A block is either live or free; `steadfast inspect check` counts what is neither.",
+    ),
+    fixed("maxblocksize", "MAXBLOCKSIZE", "16777216", Kind::Bytes, "Largest `recordsize`."),
+    fixed("load_guid", "LOAD_GUID", "-", Kind::Identifier, "An import has no number of its own."),
+    idle(
+        "bootfs",
+        "BOOTFS",
+        "-",
+        Kind::Words(&["-"]),
+        "-",
+        "Nothing boots from a pool that a daemon serves.",
+    ),
+    idle(
+        "compatibility",
+        "COMPATIBILITY",
+        "off | legacy | <file>[,<file>]...",
+        Kind::Text { bytes_max: 1024 },
+        "off",
+        "A new pool uses all features of its version, which `zpool upgrade -v` lists.",
+    ),
+    idle(
+        "dedup_table_quota",
+        "DDTQUOTA",
+        "<size> | none | auto",
+        Kind::Text { bytes_max: 32 },
+        "auto",
+        "The memory of deduplication is a share of the node cache (`steadfast daemon memory`).",
+    ),
+    idle(
+        "delegation",
+        "DELEGATION",
+        "on | off",
+        SWITCH,
+        "off",
+        "The daemon answers only its own user and root.",
+    ),
+    idle(
+        "listsnapshots",
+        "LISTSNAPS",
+        "on | off",
+        SWITCH,
+        "off",
+        "`zfs list -t all` lists snapshots of any pool.",
+    ),
+    idle(
+        "multihost",
+        "MULTIHOST",
+        "off",
+        Kind::Words(&["off"]),
+        "off",
+        "An anchor keeps two hosts from using one pool (`zpool add POOL anchor PATH`).",
+    ),
 ];
 
 /// Properties of a file system.
@@ -435,7 +551,7 @@ pub const DATASET: &[Property] = &[
         "CHECKSUM",
         "on | blake3",
         Kind::Words(&["on", "blake3"]),
-        "blake3",
+        "on",
         "Hash that proves every block; always on, always BLAKE3.",
     ),
     setting(
@@ -579,6 +695,7 @@ pub const DATASET: &[Property] = &[
         inherit: false,
         change: Change::Anytime,
         doc: "Size of a volume (`zfs create -V`). It can grow; in ZFS it can also shrink.",
+        idle: false,
     },
     setting(
         "volblocksize",
@@ -726,6 +843,94 @@ pub const DATASET: &[Property] = &[
     owned("groupquota@...", "GROUPQUOTA@...", "<size> | none", Change::Anytime, "Most bytes that the files of a group may occupy."),
     owned("groupobjused@...", "GROUPOBJUSED@...", "<count>", Change::Never, "Files, folders and links of a group."),
     owned("groupobjquota@...", "GROUPOBJQUOTA@...", "<count> | none", Change::Anytime, "Most files, folders and links of a group."),
+    fixed("version", "VERSION", "5", Kind::Identifier, "File systems have no version of their own."),
+    fixed("snapshots_changed", "SNAPSHOTS_CHANGED", "-", Kind::Date, "`zpool history -i` lists snapshots taken and destroyed."),
+    fixed("redact_snaps", "RSNAPS", "-", Kind::Text { bytes_max: 1 }, "There are no redacted streams."),
+    fixed("pbkdf2salt", "PBKDF2SALT", "0", Kind::Identifier, "Passphrases go through Argon2id; the salt is stored with the wrapped key."),
+    idle(
+        "pbkdf2iters",
+        "PBKDF2ITERS",
+        "<number>",
+        UNLIMITED,
+        "0",
+        "Passphrases go through Argon2id; its costs are fixed when the key is made.",
+    )
+    .changes(Change::AtCreation),
+    idle(
+        "logbias",
+        "LOGBIAS",
+        "latency | throughput",
+        Kind::Words(&["latency", "throughput"]),
+        "latency",
+        "`journal` sets the content of the intent log.",
+    )
+    .inherited(),
+    idle(
+        "redundant_metadata",
+        "REDUND_MD",
+        "all | most | some | none",
+        Kind::Words(&["all", "most", "some", "none"]),
+        "all",
+        "All metadata always has two copies.",
+    )
+    .inherited(),
+    idle(
+        "dnodesize",
+        "DNSIZE",
+        "legacy | auto | 1k | 2k | 4k | 8k | 16k",
+        Kind::Words(&["legacy", "auto", "1k", "2k", "4k", "8k", "16k"]),
+        "legacy",
+        "Inodes have one size; attributes are stored beside them.",
+    )
+    .inherited(),
+    idle(
+        "direct",
+        "DIRECT",
+        "standard | always | disabled",
+        Kind::Words(&["standard", "always", "disabled"]),
+        "standard",
+        "Programs choose to bypass the page cache (O_DIRECT).",
+    )
+    .inherited(),
+    idle(
+        "aclinherit",
+        "ACLINHERIT",
+        "discard | noallow | restricted | passthrough | passthrough-x",
+        Kind::Words(&["discard", "noallow", "restricted", "passthrough", "passthrough-x"]),
+        "restricted",
+        "It is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`).",
+    )
+    .inherited(),
+    idle(
+        "aclmode",
+        "ACLMODE",
+        "discard | groupmask | passthrough | restricted",
+        Kind::Words(&["discard", "groupmask", "passthrough", "restricted"]),
+        "discard",
+        "It is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`).",
+    )
+    .inherited(),
+    idle("sharenfs", "SHARENFS", "off", OFF, "off", "Export the mountpoint with the tools of your NFS server.").inherited(),
+    idle("sharesmb", "SHARESMB", "off", OFF, "off", "Export the mountpoint with the tools of your SMB server.").inherited(),
+    idle("longname", "LONGNAME", "off", OFF, "off", "A name has at most 255 bytes, as programs expect.").inherited(),
+    idle("nbmand", "NBMAND", "off", OFF, "off", "Linux has no mandatory locks any more.").inherited(),
+    idle("vscan", "VSCAN", "off", OFF, "off", "Virus scanning on access is a feature of Solaris.").inherited(),
+    idle("zoned", "ZONED", "off", OFF, "off", "File systems cannot be given to containers.").inherited(),
+    idle("mlslabel", "MLSLABEL", "none", NONE, "none", "It is for Trusted Extensions of Solaris.").inherited(),
+    idle("context", "CONTEXT", "none", NONE, "none", LABELS),
+    idle("fscontext", "FSCONTEXT", "none", NONE, "none", LABELS),
+    idle("defcontext", "DEFCONTEXT", "none", NONE, "none", LABELS),
+    idle("rootcontext", "ROOTCONTEXT", "none", NONE, "none", LABELS),
+    idle(
+        "snapdev",
+        "SNAPDEV",
+        "hidden",
+        Kind::Words(&["hidden"]),
+        "hidden",
+        "Snapshots of a volume have no device nodes; NBD clients open VOLUME@SNAPSHOT.",
+    )
+    .inherited(),
+    idle("volthreading", "VOLTHREADING", "on | off", SWITCH, "on", "Each client of a volume has its own thread.").inherited(),
     measured("filecount", "FILECOUNT", "<number>", UNLIMITED, "Inodes in use."),
 ];
 
@@ -737,7 +942,8 @@ pub fn document() -> String {
          All properties of `zpool get`, `zpool set`, `zfs get` and `zfs set`. `UPDATE=1 cargo test -p steadfast-property`\n\
          writes this page; the same test compares it with the program.\n\n\
          The column *When* says when a property can be set: *always*, at *creation*, at *import* (until the export), or\n\
-         *never*. A property of your own has a `:` in its name; children inherit it. One of these is the daemon's:\n\
+         *never*. Properties whose effect is *none* are those of ZFS that programs set: they are stored and shown, and the\n\
+         command prints a note. A property of your own has a `:` in its name; children inherit it. One of these is the daemon's:\n\
          `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` ([operations/snapshot.md](operations/snapshot.md)).\n",
     );
     for (title, table) in [("Pools", POOL), ("File systems and volumes", DATASET)] {
@@ -755,7 +961,8 @@ pub fn document() -> String {
             let default = property.default.map_or("-".to_owned(), |exact| property.shown(exact));
             let inherited = if property.inherit { "yes" } else { "no" };
             let values = property.values.replace('|', "\\|");
-            let (name, doc) = (property.name, property.doc);
+            let name = property.name;
+            let doc = if property.idle { format!("none: {}", property.doc) } else { property.doc.to_owned() };
             text.push_str(&format!("| {name} | `{values}` | {default} | {when} | {inherited} | {doc} |\n"));
         }
     }

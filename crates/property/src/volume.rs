@@ -2,26 +2,37 @@
 
 /// Only of file systems: about names, about folders, or replaced by `volsize` on a volume.
 const OF_FILE_SYSTEMS: &[&str] = &[
+    "aclinherit",
+    "aclmode",
     "acltype",
     "atime",
     "casesensitivity",
     "devices",
+    "direct",
+    "dnodesize",
     "exec",
     "filesystem_count",
     "filesystem_limit",
+    "longname",
+    "nbmand",
     "normalization",
     "quota",
     "recordsize",
     "refquota",
     "relatime",
     "setuid",
+    "sharenfs",
+    "sharesmb",
     "snapdir",
     "utf8only",
+    "version",
+    "vscan",
     "writeback_cache",
     "xattr",
+    "zoned",
 ];
 /// Only of volumes.
-const OF_VOLUMES: &[&str] = &["nbd", "volblocksize", "volsize"];
+const OF_VOLUMES: &[&str] = &["nbd", "volblocksize", "volsize", "volthreading"];
 
 /// True if a volume (or a file system) has this property. An inherited one can be set above in
 /// either case.

@@ -9,6 +9,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{FsChangeKey, FsInfo, FsList};
 use steadfast_control::{Code, KeyFormat, Refusal};
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["change-key"],
@@ -29,14 +30,10 @@ pub(super) const COMMAND: Command = Command {
 fn change_key(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot change the key of '{}'", tame(&name));
-    let properties = assignments(parsed.values('o'))?;
+    let properties = assignments(session, Scope::Dataset, parsed.values('o'))?;
     for property in properties.keys() {
-        if !matches!(property.as_str(), "keyformat" | "keylocation") {
-            let sentence = if property == "pbkdf2iters" {
-                "invalid property 'pbkdf2iters': passphrases are hashed with Argon2id, not PBKDF2".to_owned()
-            } else {
-                format!("invalid property '{property}': must be keyformat or keylocation")
-            };
+        if !matches!(property.as_str(), "keyformat" | "keylocation" | "pbkdf2iters") {
+            let sentence = format!("invalid property '{property}': must be keyformat or keylocation");
             return Err(Failure::Usage(sentence));
         }
     }

@@ -6,6 +6,7 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::FsClone;
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["clone"],
@@ -30,7 +31,7 @@ fn clone(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         name: name.clone(),
         parents: parsed.has('p'),
         no_mount: parsed.has('u'),
-        properties: assignments(parsed.values('o'))?,
+        properties: assignments(session, Scope::Dataset, parsed.values('o'))?,
     };
     let outcome = session.ask(request).doing(|| format!("cannot create '{}'", tame(&name)))?;
     session.warn(&format!("'{name}' is created, but"), &outcome.warnings);

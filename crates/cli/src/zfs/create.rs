@@ -34,7 +34,7 @@ pub(super) const COMMAND: Command = Command {
 fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot create '{}'", tame(&name));
-    let mut properties = assignments(parsed.values('o'))?;
+    let mut properties = assignments(session, Scope::Dataset, parsed.values('o'))?;
     let volume = new_volume(parsed, &mut properties)?;
     let bytes = volume.as_ref().map(|volume| volume.bytes);
     steadfast_property::check_dataset_name(&name)

@@ -9,7 +9,7 @@ use crate::table::tame;
 use std::os::fd::AsFd;
 use steadfast_control::api::{FsReceive, FsReceiveAbort, ReceiveNaming};
 use steadfast_control::{Code, Refusal, check};
-use steadfast_property::nice_bytes;
+use steadfast_property::{Scope, nice_bytes};
 
 pub(super) const COMMAND: Command = Command {
     names: &["receive", "recv"],
@@ -73,7 +73,7 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         [one] => Some(one["origin=".len()..].to_owned()),
         _ => return Err(Failure::Usage("-o origin= specified multiple times".into())),
     };
-    let properties = assignments(settings.into_iter())?;
+    let properties = assignments(session, Scope::Dataset, settings.into_iter())?;
     let location = properties.get("keylocation");
     if properties.contains_key("keyformat") && location.is_none_or(|location| location == "prompt") {
         return Err(check::key_beside_stream(&target)).doing(doing);

@@ -6,6 +6,7 @@ use crate::properties::assignments;
 use crate::session::{Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::FsSet;
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["set"],
@@ -28,7 +29,7 @@ fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     if names.is_empty() {
         return Err(Failure::Usage("missing dataset name".into()));
     }
-    let properties = assignments(settings.into_iter().map(String::as_str))?;
+    let properties = assignments(session, Scope::Dataset, settings.into_iter().map(String::as_str))?;
     for name in names {
         let request = FsSet { name: name.clone(), properties: properties.clone(), no_mount: parsed.has('u') };
         match session.ask(request) {

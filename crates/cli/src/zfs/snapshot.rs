@@ -6,6 +6,7 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::FsSnapshot;
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["snapshot", "snap"],
@@ -28,7 +29,7 @@ fn snapshot(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failur
         [name] => format!("cannot create snapshot '{}'", tame(name)),
         _ => "cannot create snapshots".to_owned(),
     };
-    let properties = assignments(parsed.values('o'))?;
+    let properties = assignments(session, Scope::Dataset, parsed.values('o'))?;
     let request = FsSnapshot { names: names.clone(), recursive: parsed.has('r'), properties };
     let outcome = session.ask(request).doing(doing)?;
     session.warn("the snapshots are taken, but", &outcome.warnings);

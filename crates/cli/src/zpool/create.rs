@@ -8,6 +8,7 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::PoolCreate;
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["create"],
@@ -33,12 +34,12 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot create '{}'", tame(&name));
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
-    let mut properties = assignments(parsed.values('o'))?;
+    let mut properties = assignments(session, Scope::Pool, parsed.values('o'))?;
     if let Some(root) = parsed.value('R') {
         properties.insert("altroot".into(), root.to_owned());
         properties.entry("cachefile".into()).or_insert_with(|| "none".into());
     }
-    let fs_properties = assignments(parsed.values('O'))?;
+    let fs_properties = assignments(session, Scope::Dataset, parsed.values('O'))?;
     // Refuse a bad name before asking for a passphrase.
     steadfast_property::check_pool_name(&name)
         .map_err(steadfast_control::check::name_refusal)

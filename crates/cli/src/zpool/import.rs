@@ -13,6 +13,7 @@ use crate::zfs::mount::mount_all_below;
 use std::path::PathBuf;
 use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
 use steadfast_control::{Code, KeyFormat, Refusal};
+use steadfast_property::Scope;
 
 const ANCHOR: &str = "anchor";
 const ACCEPT_ROLLBACK: &str = "accept-rollback";
@@ -102,7 +103,7 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         return Err(Failure::Usage((*why).to_owned()));
     }
     let search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
-    let properties = properties(parsed)?;
+    let properties = properties(session, parsed)?;
     // Each of these accepts a loss, so the pool must be named.
     let one_only = [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST].into_iter().find(|long| parsed.has_long(long));
     let one_only = one_only.or(parsed.has('m').then_some(ACCEPT_LOST_LOG));
@@ -151,7 +152,7 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 }
 
 /// Reads `-o` and `-R`. The mount options `ro` and `rw` stand for the property readonly.
-fn properties(parsed: &Parsed) -> Result<Properties, Failure> {
+fn properties(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<Properties, Failure> {
     let mut texts = Vec::new();
     for text in parsed.values('o') {
         match text {
@@ -160,7 +161,7 @@ fn properties(parsed: &Parsed) -> Result<Properties, Failure> {
             text => texts.push(text),
         }
     }
-    let mut properties = assignments(texts.into_iter())?;
+    let mut properties = assignments(session, Scope::Pool, texts.into_iter())?;
     if let Some(root) = parsed.value('R') {
         properties.insert("altroot".into(), root.to_owned());
         properties.entry("cachefile".into()).or_insert_with(|| "none".into());

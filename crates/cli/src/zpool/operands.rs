@@ -92,7 +92,7 @@ pub(super) fn check_new(
     pool: &str,
     doing: impl Fn() -> String,
 ) -> Result<(), Failure> {
-    for (name, value) in assignments(parsed.values('o'))? {
+    for (name, value) in assignments(session, Scope::Pool, parsed.values('o'))? {
         let text = format!("{name}={value}");
         let (name, value) = parse_assignment(Scope::Pool, &text).map_err(property_refusal).doing(&doing)?;
         if name != "ashift" {

@@ -3,12 +3,19 @@
 use crate::json;
 use crate::properties::shown;
 use std::collections::BTreeMap;
-use steadfast_control::api::{PoolInfo, Value};
-use steadfast_property::Scope;
+use steadfast_control::api::{PoolInfo, Source, Value};
+use steadfast_property::{Scope, zfs_feature_state};
 
 /// A property of a pool; `-` if it is absent.
 pub(super) fn cell(pool: &PoolInfo, name: &str) -> Value {
-    pool.properties.get(name).cloned().unwrap_or_else(|| Value::measured("-"))
+    let zfs = || name.strip_prefix("feature@").and_then(zfs_feature_state);
+    match pool.properties.get(name) {
+        Some(value) => value.clone(),
+        None => zfs().map_or_else(
+            || Value::measured("-"),
+            |state| Value { value: state.into(), source: Source::Local },
+        ),
+    }
 }
 
 pub(super) fn as_json(

@@ -6,6 +6,7 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::PoolSet;
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["set"],
@@ -16,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
 
 fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[1].clone();
-    let properties = assignments(std::iter::once(parsed.operands[0].as_str()))?;
+    let properties = assignments(session, Scope::Pool, std::iter::once(parsed.operands[0].as_str()))?;
     let outcome = session
         .ask(PoolSet { name: name.clone(), properties })
         .doing(|| format!("cannot set property for '{}'", tame(&name)))?;

@@ -10,6 +10,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::PathBuf;
 use steadfast_control::api::{PoolSelector, PoolSplit, Properties};
+use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
     names: &["split"],
@@ -43,9 +44,10 @@ fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     let (name, new_name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
     let devices = parsed.operands[2..].iter().map(|word| device_path(session, word)).collect();
     let dry_run = parsed.has('n');
-    let (of_import, properties): (Properties, Properties) = assignments(parsed.values('o'))?
-        .into_iter()
-        .partition(|(name, _)| OF_IMPORT.contains(&name.as_str()));
+    let (of_import, properties): (Properties, Properties) =
+        assignments(session, Scope::Pool, parsed.values('o'))?
+            .into_iter()
+            .partition(|(name, _)| OF_IMPORT.contains(&name.as_str()));
     if parsed.value('R').is_none() {
         if parsed.has('l') {
             return Err(Failure::Usage("-l: keys are loaded only if -R imports the new pool".into()));

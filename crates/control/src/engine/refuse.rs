@@ -16,7 +16,8 @@ const PLACE_SMALL: &str =
 const NOT_ALONE: &str = "Receive it under another name, or destroy them first with `zfs destroy -r NAME`.";
 
 /// Action if the paths of all devices do not fit a label.
-const PATHS_LONG: &str = "Place the devices under shorter paths, for example by a symbolic link to their directory.";
+const PATHS_LONG: &str =
+    "Place the devices under shorter paths, for example by a symbolic link to their directory.";
 
 /// Action if the root file system of a pool would be replaced.
 const INTO_ROOT: &str = "Receive it below the root, under a free name: `zfs receive -d {pool}/NAME`. Receive increments there too.";

@@ -209,10 +209,7 @@ impl Zil {
         let mut safe =
             format!("All commits up to txg {base} are safe. Groups of the log after them: {whole} are whole");
         if !of.is_empty() {
-            safe.push_str(&format!(
-                "; lost, by file system: {}",
-                of.join(", ")
-            ));
+            safe.push_str(&format!("; lost, by file system: {}", of.join(", ")));
         }
         if missing > 0 {
             safe.push_str(&format!("; {missing} are missing"));

@@ -297,8 +297,7 @@ fn check_in_clear(held: &ImportedPool, spec: &SendSpec) -> Result<(), Refusal> {
     if held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?.encryption_root.is_none() {
         return Ok(());
     }
-    let what =
-        format!("encrypted dataset '{fs}' may not be sent with properties without the raw flag");
+    let what = format!("encrypted dataset '{fs}' may not be sent with properties without the raw flag");
     Err(Refusal::new(Code::StreamClear, what).with("snapshot", &spec.snapshot))
 }
 

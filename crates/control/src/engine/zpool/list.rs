@@ -10,7 +10,7 @@ use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
-use steadfast_property::{POOL, is_user_property};
+use steadfast_property::{Change, POOL, is_user_property};
 
 impl Verb for PoolList {
     const IN_TURN: bool = false;
@@ -40,6 +40,9 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
                 properties
                     .insert(property.name.into(), Value { value: value.clone(), source: Source::Local });
             }
+            (None, Some(default)) if property.change == Change::Never => {
+                properties.insert(property.name.into(), Value::measured(default));
+            }
             (None, Some(default)) => {
                 properties
                     .insert(property.name.into(), Value { value: default.into(), source: Source::Default });
@@ -56,7 +59,7 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
     let gain: u64 = tops(&measured).iter().map(|vdev| vdev.expandsize).sum();
-    let values: [(&str, String); 10] = [
+    let values: [(&str, String); 11] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
         ("free", size.saturating_sub(live).to_string()),
@@ -66,6 +69,7 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
         ("guid", held.pool.guid().0.to_string()),
         ("version", "1".into()),
         ("checkpoint", "-".into()),
+        ("freeing", held.pool.datasets().freeing().to_string()),
         ("expandsize", if gain == 0 { "-".into() } else { gain.to_string() }),
     ];
     for (name, value) in values.into_iter().chain(dedup::values(&held.pool.sharing())) {
