@@ -14,8 +14,8 @@
 //!     Test: `names_and_aliases_are_unique`.
 //! [property.2] The exact form of a value parses to itself.
 //!     Test: `exact_values_parse_to_themselves`.
-//! [property.3] A value of ZFS that is not offered is never stored: it is refused with the reason, or
-//!     another value that keeps its promise is stored, and a note says which.
+//! [property.3] A value of ZFS that is not offered is never stored. It is refused with the reason,
+//!     or another value that keeps its promise is stored, and a note says which.
 //!     Tests: `values_that_are_not_offered_are_refused_with_the_reason`,
 //!     `other_values_are_stored_for_some_and_a_note_says_so`.
 //! [property.4] A property without effect takes only values that promise nothing.
@@ -25,6 +25,7 @@ mod elsewhere;
 mod name;
 mod owner;
 mod policy;
+mod pools;
 mod resolve;
 mod size;
 mod table;
@@ -35,9 +36,10 @@ pub use elsewhere::{note, why_not_here, zfs_feature_state};
 pub use name::{NameError, TAG_BYTES_MAX, check_dataset_name, check_pool_name, check_snapshot_name, is_tag};
 pub use owner::OwnerProperty;
 pub use policy::{AUTO_SNAPSHOT, Period, Policy};
+pub use pools::POOL;
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
-pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};
+pub use table::{Change, DATASET, Kind, Property, Scope, document};
 pub use value::{
     PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, parse_assignment,
 };

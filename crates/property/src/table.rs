@@ -1,5 +1,6 @@
 //! The table itself. `zpool get all` and `zfs get all` print in this order.
 
+use crate::pools::POOL;
 use crate::size::{nice_bytes, nice_number, parse_size};
 
 /// The kind of object that has a property.
@@ -142,11 +143,11 @@ const OFF: Kind = Kind::Words(&["off"]);
 const NONE: Kind = Kind::Words(&["none"]);
 /// The reason for the properties of SELinux.
 const LABELS: &str = "FUSE mounts do not take an SELinux label for the whole mount.";
-const SWITCH: Kind = Kind::Words(&["on", "off"]);
+pub(crate) const SWITCH: Kind = Kind::Words(&["on", "off"]);
 const UNLIMITED: Kind = Kind::Number { min: 0, max: u64::MAX };
 
 /// A measured or fixed value.
-const fn measured(
+pub(crate) const fn measured(
     name: &'static str,
     heading: &'static str,
     values: &'static str,
@@ -167,7 +168,7 @@ const fn measured(
 }
 
 /// A property of ZFS without effect here, with its one value.
-const fn fixed(
+pub(crate) const fn fixed(
     name: &'static str,
     heading: &'static str,
     value: &'static str,
@@ -179,7 +180,7 @@ const fn fixed(
 }
 
 /// A property of ZFS that can be set and has no effect here.
-const fn idle(
+pub(crate) const fn idle(
     name: &'static str,
     heading: &'static str,
     values: &'static str,
@@ -191,7 +192,7 @@ const fn idle(
 }
 
 /// A value that can be set.
-const fn setting(
+pub(crate) const fn setting(
     name: &'static str,
     heading: &'static str,
     values: &'static str,
@@ -225,234 +226,14 @@ const fn owned(
 }
 
 impl Property {
-    const fn inherited(self) -> Property {
+    pub(crate) const fn inherited(self) -> Property {
         Property { inherit: true, ..self }
     }
 
-    const fn changes(self, change: Change) -> Property {
+    pub(crate) const fn changes(self, change: Change) -> Property {
         Property { change, ..self }
     }
 }
-
-/// Properties of a pool.
-pub const POOL: &[Property] = &[
-    measured("size", "SIZE", "<size>", Kind::Bytes, "Bytes that segments can hold on all devices."),
-    measured("capacity", "CAP", "<percent>", Kind::Percent, "Share of `size` that is allocated."),
-    setting(
-        "altroot",
-        "ALTROOT",
-        "<path> | none",
-        Kind::PathOrNone,
-        "-",
-        "Prefix of all mountpoints while the pool is imported.",
-    )
-    .changes(Change::AtImport),
-    measured(
-        "health",
-        "HEALTH",
-        "<state>",
-        Kind::Text { bytes_max: 16 },
-        "Worst state of the pool's devices.",
-    ),
-    measured(
-        "guid",
-        "GUID",
-        "<guid>",
-        Kind::Identifier,
-        "Number of the pool; stays the same on every machine.",
-    ),
-    measured("version", "VERSION", "<version>", Kind::Identifier, "Version of the format on the devices."),
-    setting(
-        "ashift",
-        "ASHIFT",
-        "9 to 13, or 0 for the default of 12",
-        Kind::Number { min: 0, max: 13 },
-        "12",
-        "Allocation unit as a power of two: 12 is 4 KiB.",
-    )
-    .changes(Change::AtCreation),
-    setting(
-        "autoexpand",
-        "EXPAND",
-        "on | off",
-        SWITCH,
-        "off",
-        "Uses all of a device that has grown, within some seconds and at every import.",
-    ),
-    setting(
-        "autoreplace",
-        "REPLACE",
-        "on | off",
-        SWITCH,
-        "off",
-        "Replaces a missing or failed device by a new one that appears under its path.",
-    ),
-    setting(
-        "autotrim",
-        "AUTOTRIM",
-        "on | off",
-        SWITCH,
-        "on",
-        "Discards free ranges on the devices; image files get holes.",
-    ),
-    setting(
-        "cachefile",
-        "CACHEFILE",
-        "<file> | none",
-        Kind::PathOrNone,
-        "-",
-        "List of pools to import at the next start; `none` leaves the pool out.",
-    )
-    .changes(Change::AtImport),
-    setting(
-        "failmode",
-        "FAILMODE",
-        "wait | continue | panic",
-        Kind::Words(&["wait", "continue", "panic"]),
-        "continue",
-        "While the pool is suspended, changes wait until it is exported (`wait`) or fail with EIO (`continue`, `panic`). Reads go \
-         on. In ZFS the default is `wait`.",
-    ),
-    setting(
-        "scrublimit",
-        "SCRUBLIMIT",
-        "<size>, or 0 for none",
-        Kind::Bytes,
-        "0",
-        "Most bytes a scrub reads per second while there is other load. Not in ZFS.",
-    ),
-    setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
-    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "The pool is imported read-only.")
-        .changes(Change::AtImport),
-    measured("allocated", "ALLOC", "<size>", Kind::Bytes, "Bytes that live blocks occupy."),
-    measured("free", "FREE", "<size>", Kind::Bytes, "Bytes of `size` that are not allocated."),
-    measured("checkpoint", "CKPOINT", "<size>", Kind::Bytes, "Space of a checkpoint (not yet built)."),
-    measured("expandsize", "EXPANDSZ", "<size>", Kind::Bytes, "Bytes that grown devices could add."),
-    measured(
-        "fragmentation",
-        "FRAG",
-        "<percent>",
-        Kind::Percent,
-        "Share of the free space in gaps of segments in use, not in whole free slots.",
-    ),
-    measured(
-        "dedupratio",
-        "DEDUP",
-        "<1.00x or higher>",
-        Kind::Ratio,
-        "Size of deduplicated blocks without sharing, divided by their size on the devices.",
-    ),
-    measured(
-        "dedup_table_size",
-        "DDTSIZE",
-        "<size>",
-        Kind::Bytes,
-        "Bytes of the reference table (ZFS: DDT, BRT), both copies, before compression.",
-    ),
-    measured(
-        "dedupcached",
-        "DEDUPCACHED",
-        "<size>",
-        Kind::Bytes,
-        "Most bytes of memory of the index that finds blocks by content: 40 for each block.",
-    ),
-    measured(
-        "bcloneused",
-        "BCLONE_USED",
-        "<size>",
-        Kind::Bytes,
-        "Bytes of blocks shared by copies (reflinks).",
-    ),
-    measured(
-        "bclonesaved",
-        "BCLONE_SAVED",
-        "<size>",
-        Kind::Bytes,
-        "Bytes that these copies would occupy without sharing.",
-    ),
-    measured(
-        "bcloneratio",
-        "BCLONE_RATIO",
-        "<1.00x or higher>",
-        Kind::Ratio,
-        "Size of copies that share blocks without sharing, divided by their size on the devices.",
-    ),
-    Property {
-        name: "feature@...",
-        heading: "FEATURE@...",
-        values: "disabled | enabled | active",
-        kind: Kind::Words(&["enabled"]),
-        default: None,
-        inherit: false,
-        change: Change::Anytime,
-        doc: "State of a feature of the format. Can be set to `enabled`; there is no way back.",
-        idle: false,
-    },
-    measured(
-        "freeing",
-        "FREEING",
-        "<size>",
-        Kind::Bytes,
-        "Bytes of destroyed file systems and snapshots that are still to be freed.",
-    ),
-    fixed(
-        "leaked",
-        "LEAKED",
-        "0",
-        Kind::Bytes,
-        "A block is either live or free; `steadfast inspect check` counts what is neither.",
-    ),
-    fixed("maxblocksize", "MAXBLOCKSIZE", "16777216", Kind::Bytes, "Largest `recordsize`."),
-    fixed("load_guid", "LOAD_GUID", "-", Kind::Identifier, "An import has no number of its own."),
-    idle(
-        "bootfs",
-        "BOOTFS",
-        "-",
-        Kind::Words(&["-"]),
-        "-",
-        "Nothing boots from a pool that a daemon serves.",
-    ),
-    idle(
-        "compatibility",
-        "COMPATIBILITY",
-        "off | legacy | <file>[,<file>]...",
-        Kind::Text { bytes_max: 1024 },
-        "off",
-        "A new pool uses all features of its version, which `zpool upgrade -v` lists.",
-    ),
-    idle(
-        "dedup_table_quota",
-        "DDTQUOTA",
-        "<size> | none | auto",
-        Kind::Text { bytes_max: 32 },
-        "auto",
-        "The memory of deduplication is a share of the node cache (`steadfast daemon memory`).",
-    ),
-    idle(
-        "delegation",
-        "DELEGATION",
-        "on | off",
-        SWITCH,
-        "off",
-        "The daemon answers only its own user and root.",
-    ),
-    idle(
-        "listsnapshots",
-        "LISTSNAPS",
-        "on | off",
-        SWITCH,
-        "off",
-        "`zfs list -t all` lists snapshots of any pool.",
-    ),
-    idle(
-        "multihost",
-        "MULTIHOST",
-        "off",
-        Kind::Words(&["off"]),
-        "off",
-        "An anchor keeps two hosts from using one pool (`zpool add POOL anchor PATH`).",
-    ),
-];
 
 /// Properties of a file system.
 pub const DATASET: &[Property] = &[

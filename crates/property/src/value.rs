@@ -3,8 +3,9 @@
 use crate::elsewhere::{substitute, why_not_here, why_not_this};
 use crate::owner::OwnerProperty;
 use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
+use crate::pools::POOL;
 use crate::size::parse_size;
-use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
+use crate::table::{Change, DATASET, Kind, Property, Scope};
 
 /// Longest value of a user property, in bytes (ZFS: 8,192). It must fit one item of a tree, with
 /// the mark of a received value.
