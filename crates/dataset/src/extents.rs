@@ -1,8 +1,8 @@
 //! Extents as they are stored, by inode and offset.
 
-use steadfast_format::InodeId;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
+use steadfast_format::{BlockPointer, InodeId};
 
 use crate::dataset::Dataset;
 use crate::store::occupied;
@@ -10,6 +10,15 @@ use crate::{Error, Result};
 
 pub(crate) fn extent_key(inode: InodeId, offset: u64) -> Vec<u8> {
     ExtentsKey::Extent { inode, offset }.encode()
+}
+
+/// Bytes that a file is charged with for an extent.
+pub(crate) fn stored_bytes(extent: &Extent, unit: u32) -> u64 {
+    let occupied = |pointer: &BlockPointer| u64::from(pointer.asize(unit)) * pointer.copy_count() as u64;
+    match extent {
+        Extent::Inline(_) => 512,
+        _ => extent.pointers().into_iter().map(occupied).sum(),
+    }
 }
 
 impl Dataset {
@@ -35,10 +44,7 @@ impl Dataset {
     }
 
     pub(crate) fn extent_bytes(&self, extent: &Extent) -> u64 {
-        match extent {
-            Extent::Inline(_) => 512,
-            _ => self.extent_data(extent),
-        }
+        stored_bytes(extent, self.blocks.unit())
     }
 
     /// Bytes its blocks occupy.

@@ -1,7 +1,7 @@
 //! Owners in the extents tree: counting, charging in sync, quotas (ZFS: `zfs userspace`,
 //! `dmu_objset_userquota`). Theory: [`crate::owners`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use steadfast_txg::Account;
 use crate::dataset::Dataset;
 use crate::inode::{Inode, InodeState};
 use crate::owners::{Entry, OwnedBy, OwnerAccount, OwnerQuota, Stage, both, owned_by, slot};
-use crate::{Error, Problem, Result};
+use crate::{Error, Result};
 
 impl Dataset {
     /// From now on owners are counted, as the pool's format allows: at once, if the trees hold it,
@@ -283,34 +283,5 @@ impl Dataset {
             }
         }
         Ok(rows)
-    }
-
-    /// [owners.1], for those that still hold the dataset.
-    pub(crate) fn check_owners(
-        &self,
-        inodes: &BTreeMap<InodeId, InodeRecord>,
-        occupied: &HashMap<InodeId, u64>,
-        problems: &mut Vec<Problem>,
-    ) {
-        let Some(noted) = self.owners() else { return };
-        let mut counted: HashMap<Owner, OwnerRow> = HashMap::new();
-        for (id, record) in inodes {
-            for owner in both(owned_by(record)) {
-                let row = counted.entry(owner).or_default();
-                row.bytes += occupied.get(id).copied().unwrap_or(0);
-                row.objects += 1;
-            }
-        }
-        for (owner, noted) in noted {
-            let counted = counted.remove(&owner).unwrap_or_default();
-            if noted != counted {
-                problems.push(Problem::Owner { owner, noted, counted });
-            }
-        }
-        problems.extend(counted.into_iter().map(|(owner, counted)| Problem::Owner {
-            owner,
-            noted: OwnerRow::default(),
-            counted,
-        }));
     }
 }

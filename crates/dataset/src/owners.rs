@@ -9,7 +9,7 @@
 //! [owners.1] An owner's row in the extents tree of a txg is the sum over the inodes in the names
 //!      tree of that txg: bytes change in sync, together with the extents; objects as they were at
 //!      freeze.
-//!      `check_owners`; test: `owners`
+//!      `check_trees`; test: `owners`
 //! [owners.2] `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what
 //!      that owner is charged for it. A change of owner moves just these, in the sync of its txg,
 //!      before that sync's own growth.

@@ -22,6 +22,16 @@ pub struct Owner {
     pub id: u32,
 }
 
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            OwnerKind::User => "user",
+            OwnerKind::Group => "group",
+        };
+        write!(f, "{kind} {}", self.id)
+    }
+}
+
 impl Owner {
     /// A user.
     #[must_use]

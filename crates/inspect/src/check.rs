@@ -17,9 +17,14 @@
 //!      in a cell is needed by a snapshot, to the byte.
 //! [inspect.7] A block has as many references as its row says, one if it has none, and sums are
 //!      those of the rows.
+//! [inspect.13] In each head and snapshot each entry leads to an inode of its kind, lies where its
+//!      name's hash says and is the only one of its name; directories form one tree below the root;
+//!      links, sizes of directories, orphans, owners' rows and the row's counts are those that are
+//!      counted; and the next inode's number is free.
+//! [inspect.14] No dead range reaches over a living snapshot.
 //!
-//! Without a key, [inspect.1] ends at the roots of encrypted datasets, and [inspect.3] says nothing
-//! of their segments.
+//! Without a key, [inspect.1] ends at the roots of encrypted datasets, [inspect.3] says nothing
+//! of their segments, and [inspect.13] nothing of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +38,7 @@ use crate::finding::{At, Bookmark, Severity};
 use crate::items;
 use crate::leaf::{COPIES, RingSlot, Tag};
 use crate::meta::Meta;
+use crate::namespace;
 use crate::snapshots;
 use crate::view::{Content, Front, Request, View};
 use crate::walk::{Item, Visit, Walk};
@@ -170,6 +176,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     clones::check_shadows(&view, &meta, &unsure, found);
     for (row, (keys, head)) in meta.datasets.iter().zip(opened) {
         if let Ok(keys) = keys {
+            namespace::check(&view, &meta, row, &keys, found);
             let mut shared = Shared::new(row.id, keys, !unsure.contains(&row.id));
             if meta.origins.contains_key(&row.id) {
                 shared.behind(&mut view, &head.border, found);

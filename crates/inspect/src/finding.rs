@@ -5,6 +5,7 @@
 use std::fmt;
 
 use steadfast_blockio::Badness;
+use steadfast_dataset::Problem;
 use steadfast_format::{Address, BlockKind, DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
 
 use crate::Record;
@@ -385,6 +386,16 @@ pub enum Finding {
         /// Number found.
         found: u64,
     },
+    /// Names, inodes and content of a dataset or of a snapshot do not fit together.
+    #[error("dataset {dataset}{}: {problem}", at_snapshot(snapshot.as_ref()))]
+    Namespace {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Name of the snapshot, if the trees are a snapshot's.
+        snapshot: Option<String>,
+        /// The fault.
+        problem: Problem,
+    },
     /// Units that live in the table and that no pointer leads to.
     #[error("segment {segment}: {units} units live in the table, but no block is there")]
     Leaked {
@@ -452,6 +463,20 @@ pub enum Finding {
         left: Txg,
         /// Youngest snapshot older than their birth, or 0.
         born: Txg,
+    },
+    /// A dead range reaches over a living snapshot: what it holds would be freed.
+    #[error(
+        "dataset {dataset}: the dead range from {after} to {before} reaches over the snapshot of txg {snapshot}, which lives"
+    )]
+    DeadRange {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Youngest snapshot before the range, or 0.
+        after: Txg,
+        /// Oldest snapshot behind it.
+        before: Txg,
+        /// The snapshot.
+        snapshot: Txg,
     },
     /// A segment has no column where it should have one: it was written while a device was out of
     /// use.
@@ -718,6 +743,7 @@ impl Finding {
             Finding::Item { .. } => ("item", Damage),
             Finding::Dataset { .. } => ("dataset", Fatal),
             Finding::Count { .. } => ("count", Leak),
+            Finding::Namespace { problem, .. } => class_of(problem),
             Finding::Leaked { .. } => ("leaked", Leak),
             Finding::SnapshotLost { .. } => ("snapshot-lost", Damage),
             Finding::CloneLost { .. } => ("clone-lost", Damage),
@@ -727,6 +753,7 @@ impl Finding {
             Finding::ReferenceSums => ("reference-sums", Leak),
             Finding::ManifestLacks { .. } => ("manifest-lacks", Damage),
             Finding::ManifestStray { .. } => ("manifest-stray", Leak),
+            Finding::DeadRange { .. } => ("dead-range", Damage),
             Finding::ColumnMissing { .. } => ("column-missing", Degraded),
             Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),
             Finding::ChunkWrong { .. } => ("chunk-wrong", Degraded),
@@ -771,6 +798,44 @@ impl Finding {
             .with("code", code)
             .with("text", self.to_string())
     }
+}
+
+/// The name and the cost of a fault of a dataset's trees.
+fn class_of(problem: &Problem) -> (&'static str, Severity) {
+    use Severity::{Damage, Leak};
+    match problem {
+        Problem::Item(_) => ("item", Damage),
+        Problem::NoRoot => ("root-missing", Damage),
+        Problem::EntryWithoutInode { .. } => ("entry-without-inode", Damage),
+        Problem::EntryOutsideDirectory(_) => ("entry-outside-directory", Damage),
+        Problem::EntryKind { .. } => ("entry-kind", Damage),
+        Problem::EntryPlace { .. } => ("entry-place", Damage),
+        Problem::EntryTwice { .. } => ("entry-twice", Damage),
+        Problem::DirectoryTwice { .. } => ("directory-twice", Damage),
+        Problem::Circle { .. } => ("directory-circle", Damage),
+        Problem::Unreachable(_) => ("directory-unreachable", Damage),
+        Problem::Links { .. } => ("links", Damage),
+        Problem::DirectorySize { .. } => ("directory-size", Damage),
+        Problem::Parent { .. } => ("directory-parent", Damage),
+        Problem::OrphanUnlisted(_) => ("orphan-unlisted", Leak),
+        Problem::OrphanLinked(_) => ("orphan-linked", Damage),
+        Problem::ItemsWithoutInode(_) => ("items-without-inode", Leak),
+        Problem::TargetSize(_) => ("target-size", Damage),
+        Problem::ExtentsWithoutInode(_) => ("extents-without-inode", Leak),
+        Problem::ExtentPlace { .. } => ("extent-place", Damage),
+        Problem::ExtentOverlap { .. } => ("extent-overlap", Damage),
+        Problem::ExtentBehindEnd { .. } => ("extent-behind-end", Damage),
+        Problem::Unsettled { .. } => ("extent-unsettled", Leak),
+        Problem::Owner { .. } => ("owner", Leak),
+        Problem::Counter { .. } => ("count", Leak),
+        Problem::NextInode { .. } => ("next-inode", Damage),
+        _ => ("namespace", Damage),
+    }
+}
+
+/// The part of a sentence that names a snapshot.
+fn at_snapshot(name: Option<&String>) -> String {
+    name.map_or_else(String::new, |name| format!(", snapshot {name:?}"))
 }
 
 /// Receives findings as they are made.

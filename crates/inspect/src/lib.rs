@@ -17,8 +17,9 @@
 //!
 //! ## Reading order
 //! [`leaf`] (labels and rings), `view` (from there to a readable pool), `walk` (trees), `meta` (the
-//! pool's own tree), [`log`](mod@log) (the intent log), [`check`](mod@check) (everything against
-//! everything), [`finding`] (what can be wrong), [`dump`] (printing).
+//! pool's own tree), `namespace` (files and directories), [`log`](mod@log) (the intent log),
+//! [`check`](mod@check) (everything against everything), [`finding`] (what can be wrong), [`dump`]
+//! (printing).
 //!
 //! ## Not here
 //! Repair: what a check finds is mended by import, by the cleaner, by scrub, or from a backup.
@@ -37,6 +38,7 @@ pub mod leaf;
 pub mod log;
 mod manifests;
 mod meta;
+mod namespace;
 pub mod record;
 mod references;
 mod snapshots;

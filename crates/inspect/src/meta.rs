@@ -40,6 +40,8 @@ pub(crate) struct Meta {
     pub dead: Vec<(DatasetId, Txg, Txg)>,
     /// Hidden datasets that began as a snapshot of another, with its txg.
     pub receives: BTreeMap<DatasetId, (DatasetId, Txg)>,
+    /// All hidden datasets: something is being received into each.
+    pub hidden: BTreeSet<DatasetId>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
@@ -61,6 +63,7 @@ impl Meta {
             origins: BTreeMap::new(),
             dead: Vec::new(),
             receives: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -298,6 +301,7 @@ impl Visit for Meta {
             MetaKey::Receive(id) => match ReceiveRow::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(row) => {
+                    self.hidden.insert(id);
                     if let Some((txg, _)) = row.base {
                         self.receives.insert(id, (row.target, txg));
                     }

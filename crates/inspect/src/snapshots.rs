@@ -69,6 +69,14 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
             found(Finding::CellStray { dataset: id, left: cell.left, born: cell.born });
         }
     }
+    for &(dataset, after, before) in &meta.dead {
+        if after < before
+            && let Some((&(_, snapshot), _)) =
+                meta.snapshots.range((dataset, after.next())..(dataset, before)).next()
+        {
+            found(Finding::DeadRange { dataset, after, before, snapshot });
+        }
+    }
     for ((dataset, cell), counted) in runs {
         let (left, born) = (cell.left, cell.born);
         found(Finding::CellStray { dataset, left, born });

@@ -89,11 +89,11 @@ fn what_overlays_lead_to_is_reached_and_checked() {
         fixture.begin(NEXT);
         let (base, over) = (fixture.pointer_of(PLAIN, 30), fixture.leak());
         let overlay =
-            |start, block| Overlay { ranges: std::iter::once(start..start + 5000).collect(), block };
+            |range: std::ops::Range<u32>, block| Overlay { ranges: std::iter::once(range).collect(), block };
         let extent = Extent::Overlaid(Overlaid {
             length: 6000,
-            base: Some(Base { length: base.lsize, pointer: base }),
-            overlays: vec![overlay(1000, Some(over)), overlay(0, None)],
+            base: Some(Base { length: 3000, pointer: base }),
+            overlays: vec![overlay(3000..6000, Some(over)), overlay(500..1500, None)],
         });
         fixture.put_extent(PLAIN, 30, 0, &extent);
         if freed {

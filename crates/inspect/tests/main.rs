@@ -5,5 +5,6 @@ mod clones;
 mod columns;
 mod common;
 mod hostile;
+mod namespace;
 mod real_pool;
 mod snapshots;

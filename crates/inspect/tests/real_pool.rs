@@ -12,20 +12,20 @@ use steadfast_pool::{
 };
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
-const ROOT: u64 = 1;
-const ME: Caller = Caller::ROOT;
+pub const ROOT: u64 = 1;
+pub const ME: Caller = Caller::ROOT;
 const SECRET: [u8; 32] = [0x77; 32];
 
 fn handle(device: &Arc<MemoryDevice>) -> DeviceHandle {
     DeviceHandle { path: device.character().identity, device: Arc::clone(device) as Arc<dyn Device> }
 }
 
-fn new_key(env: &Env) -> NewKey {
+pub fn new_key(env: &Env) -> NewKey {
     let random = |out: &mut [u8]| env.random.fill(out);
     NewKey { user: Arc::new(new_user_key(KeyFormat::Raw, &SECRET, &random, None).unwrap()) }
 }
 
-fn create(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
+pub fn create(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
     let spec = CreateSpec {
         name: "tank".into(),
         groups: steadfast_pool::GroupHandles::alone(devices.iter().map(handle).collect()),
@@ -58,7 +58,7 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
     Pool::import(env, pools.remove(0), &spec).unwrap()
 }
 
-fn mount(pool: &Pool, name: &str) -> (FileSystem, DatasetHandle) {
+pub fn mount(pool: &Pool, name: &str) -> (FileSystem, DatasetHandle) {
     let handle = pool.datasets().open_dataset(name).unwrap();
     let options = Options {
         atime: Atime::Relative,
@@ -68,7 +68,7 @@ fn mount(pool: &Pool, name: &str) -> (FileSystem, DatasetHandle) {
     (FileSystem::new(Arc::clone(handle.dataset()), options).unwrap(), handle)
 }
 
-fn write(fs: &FileSystem, name: &str, seed: u32, bytes: usize) {
+pub fn write(fs: &FileSystem, name: &str, seed: u32, bytes: usize) {
     let entry = match fs.lookup(ROOT, name.as_bytes()) {
         Ok(entry) => entry,
         Err(_) => fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0).unwrap(),
@@ -96,7 +96,7 @@ fn leaves(devices: &[Arc<MemoryDevice>]) -> Vec<Leaf> {
     devices.iter().map(leaf).collect()
 }
 
-fn check(devices: &[Arc<MemoryDevice>], env: &Env) -> (Vec<Finding>, Summary) {
+pub fn check(devices: &[Arc<MemoryDevice>], env: &Env) -> (Vec<Finding>, Summary) {
     let leaves = leaves(devices);
     let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), anchor: None, env };
     let mut findings = Vec::new();
@@ -104,7 +104,7 @@ fn check(devices: &[Arc<MemoryDevice>], env: &Env) -> (Vec<Finding>, Summary) {
     (findings, summary)
 }
 
-fn must_be_clean(devices: &[Arc<MemoryDevice>], env: &Env, when: &str) -> Summary {
+pub fn must_be_clean(devices: &[Arc<MemoryDevice>], env: &Env, when: &str) -> Summary {
     let (findings, summary) = check(devices, env);
     let told: Vec<String> = findings.iter().map(|finding| finding.record().to_string()).collect();
     assert_eq!(told, Vec::<String>::new(), "{when}");

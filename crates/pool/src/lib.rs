@@ -13,6 +13,8 @@ mod core;
 mod datasets;
 mod devices;
 mod features;
+#[cfg(debug_assertions)]
+pub mod forge;
 mod import;
 mod log;
 mod streams;

@@ -1,6 +1,7 @@
 //! A pool of two small devices, made of the same rooms a real one is made of, with an open inside:
 //! tests plant faults where no operator could.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,9 +9,10 @@ use steadfast_blockio::{BlockIo, BlockWrite, CompressionSetting, WriteContext};
 use steadfast_crypto::{BlockKeys, Key, UserKey, WrappedKey};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
-use steadfast_format::dirent::{Dirent, NamesHead};
+use steadfast_format::dirent::{Dirent, first_cookie};
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{
     BlockKind, BlockPointer, CommitTail, DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature,
     GroupClass, GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, Lineage, MetaKey,
@@ -220,18 +222,57 @@ impl Fixture {
 
     /// Writes files anew; what an earlier txg wrote is freed.
     fn fill(&mut self, at: usize, round: u64) {
-        let dataset = &self.datasets[at];
-        let head = NamesHead { seed: [1; 16], next_inode: InodeId(100), inodes: 60 };
-        dataset.names.insert(&NamesKey::Head.encode(), &head.encode()).unwrap();
         for file in 2..62 {
-            let entry = Dirent { inode: InodeId(file), kind: 8, name: format!("file-{file}").into_bytes() };
-            let key = NamesKey::Entry { directory: InodeId(1), cookie: file << 8 };
-            dataset.names.insert(&key.encode(), &entry.encode()).unwrap();
             if file % 3 == round % 3 || round == 1 {
                 let content = vec![(file + round) as u8; 1000 + 150 * file as usize];
                 self.put(at, file, 0, content);
             }
         }
+    }
+
+    /// Gives every file that has content a name and attributes, and the row the sums of them.
+    fn name(&mut self, at: usize) {
+        let dataset = &mut self.datasets[at];
+        let mut sizes: BTreeMap<InodeId, u64> = BTreeMap::new();
+        dataset.row.logical = 0;
+        for item in dataset.extents.range::<&[u8]>(..) {
+            let (key, value) = item.unwrap();
+            let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(&key) else { continue };
+            let length = u64::from(Extent::decode(&value).unwrap().length());
+            sizes.insert(inode, offset + length);
+            dataset.row.logical += length;
+        }
+        let record = |mode, size, nlink| InodeRecord {
+            generation: 1,
+            parent: InodeId(1),
+            size,
+            allocated: InodeRecord::ALLOCATED_UNKNOWN,
+            mode,
+            nlink,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            record_shift: 17,
+            flags: InodeRecord::FLAG_RECORD_FINAL,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            btime: Time::default(),
+        };
+        let put = |key: NamesKey, value: &[u8]| {
+            if dataset.names.get(&key.encode()).unwrap().as_deref() != Some(value) {
+                dataset.names.insert(&key.encode(), value).unwrap();
+            }
+        };
+        for (&inode, &size) in &sizes {
+            let name = format!("file-{inode}").into_bytes();
+            let cookie = first_cookie(&dataset.row.hash_seed, &name);
+            put(NamesKey::Entry { directory: InodeId(1), cookie }, &Dirent { inode, kind: 8, name }.encode());
+            put(NamesKey::Inode(inode), &record(0o100_644, size, 1).encode());
+        }
+        put(NamesKey::Inode(InodeId(1)), &record(0o040_755, sizes.len() as u64, 2).encode());
+        dataset.row.files = sizes.len() as u64 + 1;
+        dataset.row.next_inode = sizes.keys().last().map_or(2, |last| last.0 + 1);
     }
 
     /// Writes one block of content.
@@ -273,6 +314,7 @@ impl Fixture {
 
     /// Commits; `edit` may change dataset rows before they are stored.
     pub fn commit_with(&mut self, edit: impl FnOnce(&mut Fixture)) {
+        (0..self.datasets.len()).for_each(|at| self.name(at));
         for dataset in &mut self.datasets {
             dataset.row.names = dataset.names.sync(&dataset.names.snapshot()).unwrap();
             dataset.row.extents = dataset.extents.sync(&dataset.extents.snapshot()).unwrap();
