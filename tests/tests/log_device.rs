@@ -129,7 +129,8 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     host.shell("zpool export tank; mv tank2.img tank.img").ok();
     // Given up.
     host.shell("zpool import -m").fails(2).says("accept-lost-log is for one pool");
-    host.shell("zpool import -d $PWD/tank.img -m tank; ls t").ok().says("kept");
+    refused(host.shell("zpool import -d $PWD/tank.img -m tank"), "POOL-ACTIVE");
+    host.shell("zpool import -f -d $PWD/tank.img -m tank; ls t").ok().says("kept");
     assert!(!host.at("t/promised").exists());
     host.shell("zpool status tank")
         .ok()

@@ -7,6 +7,7 @@ mod cache_device;
 mod clones;
 mod commands;
 mod conformance;
+mod copies;
 mod full;
 mod inject;
 mod kill;

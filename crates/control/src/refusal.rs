@@ -109,6 +109,8 @@ codes! {
         "`zpool replace {pool} {device} NEW` replaces it by another device. If you exchanged the device at its path, run `zpool offline {pool} {device}` first. To verify and repair its data, run `zpool scrub {pool}`.";
     VdevTwice "VDEV-TWICE" "A device can be listed only once."
         "Remove the second mention.";
+    VdevCopies "VDEV-COPIES" "Copies have the same labels. The import cannot tell which one is meant, and would change it."
+        "`zpool import -d PATH {pool}` imports the file or disk at PATH; give one -d for each device of the pool.";
     VdevIo "VDEV-IO" "The operating system reported an error of the device."
         "Check the device and its permissions, then try again.";
     DevErrors "DEV-ERRORS" "A device returned errors or wrong data. No data was lost so far."

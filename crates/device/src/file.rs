@@ -22,6 +22,7 @@ use steadfast_format::medium::{
 };
 
 use crate::buffer::ALIGNMENT;
+use crate::medium::{Backing, Medium};
 use crate::{Buffer, Character, Device, Error, Kind, Operation, Presence, Result, SegmentPlace};
 
 /// Purpose of opening a device, and the access left to others.
@@ -64,6 +65,7 @@ const PARTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct FileDevice {
     identity: String,
+    medium: Option<Medium>,
     kind: Kind,
     writable: bool,
     /// The descriptors, until the device is released: a thread that still holds the device when its
@@ -84,8 +86,8 @@ struct Files {
     buffered: File,
     /// For transfers that bypass the page cache.
     direct: Option<File>,
-    /// Keeps others away as long as it is open; none where [`Access::Peek`] was asked for.
-    _claim: Option<File>,
+    /// Keep others away as long as they are open; none where [`Access::Peek`] was asked for.
+    _claims: Vec<File>,
 }
 
 impl FileDevice {
@@ -111,34 +113,11 @@ impl FileDevice {
             let found = if file_type.is_dir() { "a directory" } else { "neither file nor disk" };
             return Err(Error::WrongType { device: identity, found, wanted: "a file or a block device" });
         };
-        // On a block device O_EXCL without O_CREAT refuses what is mounted or part of something
-        // mounted.
-        let exclusive = kind == Kind::Disk && options.access == Access::Write;
-        let flags = if exclusive { OFlags::EXCL } else { OFlags::empty() };
-        let open = |flags: OFlags| {
-            let flags = i32::try_from(flags.bits()).expect("open flags fit in an int");
-            let opened =
-                std::fs::OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
-            opened.map_err(|error| match error.raw_os_error() {
-                Some(number) if number == rustix::io::Errno::BUSY.raw_os_error() => {
-                    Error::Busy { device: identity.clone(), holder: None }
-                }
-                _ => io_error(&identity, Operation::Open, 0, error),
-            })
-        };
-        let claim = if options.access == Access::Peek { None } else { Some(open(flags)?) };
-        let locked = match (&claim, options.access) {
-            (Some(claim), Access::Write) => claim.try_lock(),
-            (Some(claim), _) => claim.try_lock_shared(),
-            (None, _) => Ok(()),
-        };
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Busy { device: identity, holder: lock_holder(&metadata) });
-            }
-            Err(TryLockError::Error(error)) => return Err(io_error(&identity, Operation::Open, 0, error)),
+        let mut claims = Vec::new();
+        if options.access != Access::Peek {
+            claim(&identity, path, options.access, &mut claims)?;
         }
+        let open = |flags: OFlags| open_at(&identity, path, writable, flags);
         let file = open(OFlags::empty())?;
         // A file system without direct transfers (an old tmpfs, say) refuses the flag: then all is
         // buffered.
@@ -151,9 +130,10 @@ impl FileDevice {
         let punches = kind == Kind::Disk || metadata.blocks().saturating_mul(512) < size_bytes;
         Ok(FileDevice {
             identity,
+            medium: Medium::of(path),
             kind,
             writable,
-            files: RwLock::new(Some(Files { buffered: file, direct, _claim: claim })),
+            files: RwLock::new(Some(Files { buffered: file, direct, _claims: claims })),
             direct_works: AtomicBool::new(true),
             size_bytes: AtomicU64::new(size_bytes),
             punches: AtomicBool::new(punches),
@@ -312,6 +292,47 @@ impl FileDevice {
     }
 }
 
+fn open_at(identity: &str, path: &Path, writable: bool, flags: OFlags) -> Result<File> {
+    let flags = i32::try_from(flags.bits()).expect("open flags fit in an int");
+    let opened = std::fs::OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(number) if number == rustix::io::Errno::BUSY.raw_os_error() => {
+            Error::Busy { device: identity.to_owned(), holder: None }
+        }
+        _ => io_error(identity, Operation::Open, 0, error),
+    })
+}
+
+/// Locks a file or disk, and what a loop device shows: its user by the other path would otherwise
+/// not be noticed. Other parts of a file may be other devices, so a part locks it shared.
+fn claim(identity: &str, path: &Path, access: Access, claims: &mut Vec<File>) -> Result<()> {
+    let mut path = path.to_owned();
+    let mut is_shared = access != Access::Write;
+    loop {
+        let failed = |error| io_error(identity, Operation::Open, 0, error);
+        let metadata = match path.metadata() {
+            // The file behind a loop device was deleted: nobody can open it by a path.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !claims.is_empty() => return Ok(()),
+            metadata => metadata.map_err(failed)?,
+        };
+        // On a block device O_EXCL without O_CREAT refuses what is mounted or part of something
+        // mounted.
+        let is_exclusive = metadata.file_type().is_block_device() && !is_shared;
+        let flags = if is_exclusive { OFlags::EXCL } else { OFlags::empty() };
+        // For writing: NFS gives no exclusive lock otherwise.
+        let file = open_at(identity, &path, access == Access::Write, flags)?;
+        match if is_shared { file.try_lock_shared() } else { file.try_lock() } {
+            Ok(()) => claims.push(file),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Busy { device: identity.to_owned(), holder: lock_holder(&metadata) });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let Some(backing) = Backing::of(&metadata) else { return Ok(()) };
+        (path, is_shared) = (backing.path, is_shared || !backing.is_whole);
+    }
+}
+
 /// Writes buffers from `at` on, one behind the other.
 fn write_all_parts(file: &File, mut at: u64, parts: &[&[u8]]) -> io::Result<()> {
     let mut slices: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
@@ -361,6 +382,7 @@ impl Device for FileDevice {
             appendable: true,
             writable: self.writable,
             identity: self.identity.clone(),
+            medium: self.medium,
         }
     }
 

@@ -187,6 +187,66 @@ fn a_released_device_is_free_for_others_and_takes_no_writes_though_someone_holds
     );
 }
 
+/// A loop device that shows a file; it goes with its test.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None` where the system gives none: that takes root.
+    fn over(file: &Path, options: &[&str]) -> Option<Loop> {
+        let made =
+            std::process::Command::new("losetup").args(["-f", "--show"]).args(options).arg(file).output();
+        let made = made.ok().filter(|made| made.status.success())?;
+        Some(Loop(String::from_utf8(made.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_and_a_loop_device_over_it_are_one_device() {
+    let scratch = Scratch::new(2 * SIZE);
+    let (first, last) = (SIZE.to_string(), ["-o", "67108864"]);
+    let made = (
+        Loop::over(&scratch.0, &[]),
+        Loop::over(&scratch.0, &["--sizelimit", &first]),
+        Loop::over(&scratch.0, &last),
+    );
+    let (Some(whole), Some(front), Some(back)) = made else {
+        return eprintln!("SKIPPED a loop device: it takes root and losetup");
+    };
+    assert_eq!(Medium::of(&whole.0), Medium::of(&scratch.0));
+    assert_ne!(Medium::of(&back.0), Medium::of(&front.0));
+    let open = |path: &Path, options| FileDevice::open(path, options);
+    let busy = |path: &Path, options| matches!(open(path, options), Err(Error::Busy { .. }));
+    for (one, others) in [
+        (&scratch.0, [&whole.0, &back.0]),
+        (&whole.0, [&scratch.0, &back.0]),
+        (&back.0, [&scratch.0, &whole.0]),
+    ] {
+        let device = open(one, &OpenOptions::WRITE).unwrap();
+        assert_eq!(device.character().medium, Medium::of(one));
+        for other in others {
+            assert!(busy(other, &OpenOptions::WRITE), "{} beside {}", other.display(), one.display());
+        }
+        device.release();
+        assert!(!busy(others[0], &OpenOptions::WRITE));
+    }
+    // Readers stand beside each other, and keep writers away.
+    let reader = open(&whole.0, &OpenOptions::READ).unwrap();
+    assert!(!busy(&scratch.0, &OpenOptions::READ) && busy(&scratch.0, &OpenOptions::WRITE));
+    drop(reader);
+    // Parts of one file are devices of their own.
+    let _front = open(&front.0, &OpenOptions::WRITE).unwrap();
+    assert!(!busy(&back.0, &OpenOptions::WRITE));
+    // A file that was deleted has no other user.
+    std::fs::remove_file(&scratch.0).unwrap();
+    assert!(!busy(&whole.0, &OpenOptions::WRITE));
+}
+
 #[test]
 fn what_is_no_device_is_refused() {
     let small = Scratch::new(SIZE - 1);

@@ -26,6 +26,7 @@ mod buffer;
 mod error;
 pub mod file;
 pub mod inject;
+mod medium;
 pub mod memory;
 pub mod metered;
 mod missing;
@@ -41,6 +42,7 @@ use steadfast_format::{SegmentId, Txg};
 pub use buffer::Buffer;
 pub use error::{Error, Operation, Result};
 pub use file::{Access, FileDevice, OpenOptions};
+pub use medium::{Medium, is_below_another};
 pub use memory::MemoryDevice;
 pub use metered::{Meter, Metered};
 pub use missing::MissingDevice;
@@ -77,6 +79,8 @@ pub struct Character {
     pub writable: bool,
     /// Name in messages: a path or an address.
     pub identity: String,
+    /// The file or disk that stores the bytes, if it is one.
+    pub medium: Option<Medium>,
 }
 
 /// State of an opened device while it is in use.

@@ -328,6 +328,7 @@ impl Device for MemoryDevice {
             appendable: self.appendable,
             writable: true,
             identity: self.identity.clone(),
+            medium: None,
         }
     }
 

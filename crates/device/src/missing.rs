@@ -26,7 +26,14 @@ impl MissingDevice {
 impl Device for MissingDevice {
     fn character(&self) -> Character {
         let identity = self.identity.clone();
-        Character { kind: Kind::Missing, size_bytes: 0, appendable: true, writable: false, identity }
+        Character {
+            kind: Kind::Missing,
+            size_bytes: 0,
+            appendable: true,
+            writable: false,
+            identity,
+            medium: None,
+        }
     }
 
     fn put_segment(&self, _: SegmentPlace, _: &[u8]) -> Result<()> {

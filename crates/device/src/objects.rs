@@ -203,6 +203,7 @@ impl Device for ObjectDevice {
             appendable: false,
             writable: true,
             identity: self.identity.clone(),
+            medium: None,
         }
     }
 

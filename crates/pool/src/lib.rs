@@ -66,7 +66,9 @@ pub use crate::devices::groups::{
 pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
-pub use crate::devices::probe::{FoundDevice, FoundPool, check_unoccupied, erase, label_of, scan};
+pub use crate::devices::probe::{
+    FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, scan,
+};
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scrub::ScrubCommand;
 pub use crate::devices::spares::SpareStatus;

@@ -3,6 +3,7 @@
 mod anchored;
 mod at_once;
 mod common;
+mod copies;
 mod crash;
 mod dedup;
 mod destroyed_amid;

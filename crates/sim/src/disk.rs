@@ -360,6 +360,7 @@ impl Device for Disk {
             appendable: self.appendable,
             writable: true,
             identity: self.identity.clone(),
+            medium: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use steadfast_device::Medium;
 
 /// Most looks between two tries: a minute.
 const RESTS_MAX: u32 = 30;
@@ -9,8 +10,8 @@ const RESTS_MAX: u32 = 30;
 /// A device that was refused. The cause may go away: another process had it open, another device
 /// was being resilvered, it was too small.
 struct Refused {
-    /// Device number and inode.
-    identity: (u64, u64),
+    /// The file or disk at the path then.
+    medium: Medium,
     /// The printed reason, which is not printed twice.
     said: String,
     /// Looks until the next try, and looks between the last two tries.
@@ -24,9 +25,9 @@ pub(super) struct DeviceBackoff(BTreeMap<PathBuf, Refused>);
 
 impl DeviceBackoff {
     /// True if a refused device is not to be tried at this look.
-    pub fn is_resting(&mut self, path: &Path, identity: (u64, u64)) -> bool {
+    pub fn is_resting(&mut self, path: &Path, medium: Medium) -> bool {
         match self.0.get_mut(path) {
-            Some(known) if known.identity == identity && known.left > 0 => {
+            Some(known) if known.medium == medium && known.left > 0 => {
                 known.left -= 1;
                 true
             }
@@ -35,11 +36,11 @@ impl DeviceBackoff {
     }
 
     /// Notes that a device was refused. True if the reason is a new one, to be printed.
-    pub fn refuse(&mut self, path: PathBuf, identity: (u64, u64), said: &str) -> bool {
-        let before = self.0.remove(&path).filter(|before| before.identity == identity);
+    pub fn refuse(&mut self, path: PathBuf, medium: Medium, said: &str) -> bool {
+        let before = self.0.remove(&path).filter(|before| before.medium == medium);
         let is_new = before.as_ref().is_none_or(|before| before.said != said);
         let rests = before.map_or(0, |before| (2 * before.rests).clamp(1, RESTS_MAX));
-        self.0.insert(path, Refused { identity, said: said.to_owned(), left: rests, rests });
+        self.0.insert(path, Refused { medium, said: said.to_owned(), left: rests, rests });
         is_new
     }
 

@@ -3,27 +3,16 @@
 use super::refuse;
 use crate::refusal::{Code, Refusal};
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::{FileDevice, OpenOptions};
+use steadfast_device::{FileDevice, OpenOptions, is_below_another};
 use steadfast_pool::{DeviceHandle, FoundPool, scan};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
     let device = FileDevice::open(path, options).map_err(|error| refuse::device(&error))?;
     Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
-}
-
-/// The device's number and inode: two paths of one device have the same. For disks, the number of
-/// the disk.
-pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::metadata(path).ok()?;
-    if metadata.file_type().is_block_device() {
-        Some((u64::MAX, metadata.rdev()))
-    } else {
-        Some((metadata.dev(), metadata.ino()))
-    }
 }
 
 /// Signatures of foreign contents: (offset, bytes, name). From each format's own description.
@@ -118,6 +107,7 @@ fn cut_short(path: &Path, refusal: Refusal) -> Refusal {
 
 fn is_candidate(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() || m.file_type().is_block_device())
+        && !is_below_another(path)
 }
 
 /// Opens the devices of a pool that was found by looking, for use.

@@ -39,6 +39,7 @@ impl Engine {
             front,
             pools: RwLock::default(),
             lost: Mutex::default(),
+            given_up: Mutex::default(),
             verbs: Mutex::default(),
             events: Mutex::default(),
             backoff: Mutex::default(),

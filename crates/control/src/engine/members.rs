@@ -1,12 +1,11 @@
 //! Devices of a pool, found by the name that the operator typed.
 
-use crate::engine::devices;
 use crate::engine::reports::groups::{group_name, log_mirrors};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::Refusal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::{Device, FileDevice, OpenOptions};
+use steadfast_device::{Device, FileDevice, Medium, OpenOptions};
 use steadfast_pool::PoolStatus;
 
 impl Engine {
@@ -31,9 +30,8 @@ impl Engine {
         device: &Path,
     ) -> Result<String, Refusal> {
         let named = |path: &str| Path::new(path) == device;
-        let same = |path: &str| {
-            devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
-        };
+        let same =
+            |path: &str| Medium::of(Path::new(path)).is_some_and(|medium| Medium::of(device) == Some(medium));
         let found = paths.clone().find(|path| named(path)).or_else(|| paths.clone().find(|path| same(path)));
         found.map(str::to_owned).ok_or_else(|| Refusal::no_device(pool, device.display()))
     }

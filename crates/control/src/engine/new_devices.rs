@@ -6,7 +6,7 @@ use crate::engine::state::Engine;
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use steadfast_device::OpenOptions;
+use steadfast_device::{Medium, OpenOptions};
 use steadfast_pool::DeviceHandle;
 
 impl Engine {
@@ -17,11 +17,11 @@ impl Engine {
         force: bool,
     ) -> Result<(Vec<PathBuf>, Vec<DeviceHandle>), Refusal> {
         let paths: Vec<PathBuf> = vdevs.iter().flat_map(|vdev| vdev.devices.clone()).collect();
-        let mut identities = BTreeSet::new();
+        let mut media = BTreeSet::new();
         for path in &paths {
             // Before any is opened: the lock on the first would make the second one look used.
-            if let Some(identity) = devices::identity(path)
-                && !identities.insert(identity)
+            if let Some(medium) = Medium::of(path)
+                && !media.insert(medium)
             {
                 let what = format!("the device {} is listed twice under two paths", path.display());
                 return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
@@ -42,11 +42,11 @@ impl Engine {
 
     /// Names the pool that uses a device, if the device is in use by one of ours.
     pub(super) fn name_user(&self, path: &Path, refusal: Refusal) -> Refusal {
-        let Some(identity) = devices::identity(path).filter(|_| refusal.code == Code::VdevInUse) else {
+        let Some(medium) = Medium::of(path).filter(|_| refusal.code == Code::VdevInUse) else {
             return refusal;
         };
         for (name, held) in self.pools.read().iter() {
-            if held.devices.read().iter().any(|device| devices::identity(device) == Some(identity)) {
+            if held.devices.read().iter().any(|device| Medium::of(device) == Some(medium)) {
                 let what = format!("the device {} is in use by the imported pool '{name}'", path.display());
                 return Refusal::new(Code::VdevInUse, what).with("device", path.display()).with("pool", name);
             }

@@ -10,7 +10,7 @@ use crate::engine::policy_state::PolicyState;
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -31,6 +31,9 @@ pub struct Engine {
     pub(super) pools: RwLock<BTreeMap<String, Arc<ImportedPool>>>,
     /// Remembered pools that could not be imported, by name.
     pub(super) lost: Mutex<BTreeMap<String, MissingPool>>,
+    /// Numbers of pools that were exported here, though their labels could not be written: they
+    /// were suspended, missing or read-only. Their labels still say that this daemon uses them.
+    pub(super) given_up: Mutex<BTreeSet<u64>>,
     /// Turn of verbs ([engine.1]).
     pub(super) verbs: Mutex<()>,
     pub(super) events: Mutex<EventRing>,

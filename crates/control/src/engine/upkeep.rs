@@ -15,7 +15,7 @@ use crate::engine::verb::Verb;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use steadfast_device::OpenOptions;
+use steadfast_device::{Medium, OpenOptions};
 use steadfast_format::LeafState;
 
 /// Time between two looks.
@@ -47,8 +47,8 @@ impl Engine {
             let is_out =
                 matches!(leaf.config.state, LeafState::Faulted | LeafState::Gone | LeafState::Spared);
             let path = PathBuf::from(&leaf.config.path);
-            let (true, Some(identity)) = (is_out, devices::identity(&path)) else { continue };
-            if self.backoff.lock().is_resting(&path, identity) {
+            let (true, Some(medium)) = (is_out, Medium::of(&path)) else { continue };
+            if self.backoff.lock().is_resting(&path, medium) {
                 continue;
             }
             // With a label it is the old device, which `zpool online` brings back, or one of
@@ -70,7 +70,7 @@ impl Engine {
                         path.display()
                     );
                 }
-                Err(refusal) => self.let_rest(name, path, identity, "is new", refusal.what),
+                Err(refusal) => self.let_rest(name, path, medium, "is new", refusal.what),
             }
         }
     }
@@ -82,21 +82,20 @@ impl Engine {
         if !self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held)) {
             return;
         }
-        let is_due = |path: &Path| {
-            devices::identity(path).is_none_or(|identity| !self.backoff.lock().is_resting(path, identity))
-        };
+        let is_due =
+            |path: &Path| Medium::of(path).is_none_or(|medium| !self.backoff.lock().is_resting(path, medium));
         for (path, refusal) in self.expand_grown(held, name, is_due) {
-            // A device without an identity is gone.
-            if let Some(identity) = devices::identity(&path) {
-                self.let_rest(name, path, identity, "has grown", refusal.what);
+            // A path without a medium is gone.
+            if let Some(medium) = Medium::of(&path) {
+                self.let_rest(name, path, medium, "has grown", refusal.what);
             }
         }
     }
 
     /// Notes that a device was refused, and prints a reason that was not printed before.
-    fn let_rest(&self, name: &str, path: PathBuf, identity: (u64, u64), found: &str, said: String) {
+    fn let_rest(&self, name: &str, path: PathBuf, medium: Medium, found: &str, said: String) {
         let shown = path.display().to_string();
-        if self.backoff.lock().refuse(path, identity, &said) {
+        if self.backoff.lock().refuse(path, medium, &said) {
             eprintln!("steadfast: pool '{name}': {shown} {found}, but {said}");
         }
     }

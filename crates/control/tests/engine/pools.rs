@@ -332,3 +332,47 @@ fn room_is_the_same_in_iostat_list_and_status() {
     assert_eq!(told.free, group.size - group.allocated);
     assert!(io.devices.iter().all(|device| device.group == group.name), "{:?}", io.devices);
 }
+
+#[test]
+fn a_pool_in_use_is_imported_by_force_unless_it_is_remembered() {
+    let mut house = House::new("ours");
+    let other = House::new("theirs");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let import = |house: &House, path: PathBuf, new_name: Option<&str>, force: bool| {
+        let request = PoolImport {
+            pool: PoolSelector::Name("tank".into()),
+            search: vec![path],
+            new_name: new_name.map(str::to_owned),
+            force,
+            destroyed: false,
+            no_mount: true,
+            properties: Properties::new(),
+            key: None,
+            anchor: None,
+            accept_rollback: false,
+            accept_lost_anchor: false,
+            accept_lost_log: false,
+        };
+        house.host().call(&caller(), request).map_err(|refusal| refusal.code)
+    };
+    let image = house.folder.join("a.img");
+    let copy = house.folder.join("copy.img");
+    std::fs::copy(&image, &copy).unwrap();
+    // A pool is there once, by its image or a copy, whatever its name.
+    assert_eq!(import(&house, image.clone(), Some("more"), true).unwrap_err(), Code::PoolImported);
+    assert_eq!(import(&house, copy.clone(), Some("more"), true).unwrap_err(), Code::PoolImported);
+    // Another daemon of this host: the lock says that it is in use, and the label of the copy.
+    assert_eq!(import(&other, image.clone(), None, true).unwrap_err(), Code::VdevInUse);
+    assert_eq!(import(&other, copy.clone(), None, false).unwrap_err(), Code::PoolActive);
+    import(&other, copy, None, true).unwrap();
+    other.export("tank", false).unwrap();
+    // Killed: the lock is gone, and the label says that somebody did not export it.
+    house.engine = None;
+    assert_eq!(import(&other, image.clone(), None, false).unwrap_err(), Code::PoolActive);
+    let scan = PoolImportScan { search: vec![image.clone()], destroyed: false };
+    let found = other.host().call(&caller(), scan).unwrap();
+    assert_eq!(found[0].message.as_ref().map(|message| message.code), Some(Code::PoolActive));
+    // The daemon that held it takes it again.
+    house.start();
+    assert_eq!(house.mounted(), ["tank"]);
+}

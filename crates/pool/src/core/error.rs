@@ -95,6 +95,10 @@ errors! {
     /// One device was given twice.
     Twice "VDEV-TWICE" { path: String as device } =>
         "{path} is listed twice";
+    /// Several files or disks are copies of one device.
+    Copies "VDEV-COPIES" { pool: String as pool, paths: Vec<String> } =>
+        "a device of pool '{pool}' was found more than once: {} are copies of each other",
+        paths.join(" and ");
     /// A device is too small for a pool, or for its place there.
     TooSmall "VDEV-SMALL" { path: String as device, bytes: u64, needed: u64 as needed } =>
         "{path} has {bytes} bytes; its place needs at least {needed}";

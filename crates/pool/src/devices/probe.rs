@@ -1,6 +1,6 @@
 //! Looking at labels and uberblocks, without changing anything.
 
-use steadfast_device::Device;
+use steadfast_device::{Device, Medium};
 use steadfast_env::{Bug, Env};
 use steadfast_format::PoolState;
 use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium};
@@ -54,6 +54,30 @@ pub struct FoundDevice {
     pub label: LabelConfig,
 }
 
+impl FoundDevice {
+    fn medium(&self) -> Option<Medium> {
+        self.handle.device.character().medium
+    }
+
+    /// Path at which it was last used, as its label says.
+    fn named_path(&self) -> Option<&str> {
+        let (label, guid) = (&self.label, self.label.device_guid);
+        let leaf = label.leaves.iter().find(|leaf| leaf.guid == guid).map(|leaf| &leaf.path);
+        let path = leaf.or_else(|| label.aux.iter().find(|aux| aux.guid == guid).map(|aux| &aux.path));
+        path.map(String::as_str)
+    }
+
+    fn is_at_named_path(&self) -> bool {
+        self.named_path() == Some(&self.handle.path)
+    }
+
+    /// It was found by another path than the one at which it was last used.
+    fn is_named_medium(&self) -> bool {
+        self.medium().is_some()
+            && self.named_path().and_then(|path| Medium::of(path.as_ref())) == self.medium()
+    }
+}
+
 /// A pool of which at least one device was found.
 #[derive(Clone)]
 pub struct FoundPool {
@@ -87,31 +111,24 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
         _ => label.guid(),
     };
     for (handle, label) in labelled {
-        let number = number_of(&label);
-        let found = FoundDevice { handle, label: label.clone() };
-        let is_it = |pool: &&mut FoundPool| pool.config.pool == label.pool && pool.guid == number;
-        match pools.iter_mut().find(is_it) {
-            Some(pool) => {
-                // One device seen by two paths counts once. So does a copy of an image, and of the
-                // two the one that was used later is meant: the other would take the pool back to
-                // when it was copied.
-                let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
-                match pool.devices.iter_mut().find(same) {
-                    None => pool.devices.push(found),
-                    Some(known) if known.label.txg < label.txg => *known = found,
-                    Some(_) => {}
-                }
-                // A leaf's label counts before that of a log device, which may have been given up.
-                let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == number);
-                if rank(&label) > rank(&pool.config) {
-                    pool.config = label;
-                }
-            }
+        let guid = number_of(&label);
+        let found = FoundDevice { handle, label };
+        match pools.iter_mut().find(|pool| pool.config.pool == found.label.pool && pool.guid == guid) {
+            Some(pool) => pool.devices.push(found),
             None => {
-                let missing = Vec::new();
-                pools.push(FoundPool { guid: number, config: label, devices: vec![found], missing });
+                let (config, missing) = (found.label.clone(), Vec::new());
+                pools.push(FoundPool { guid, config, devices: vec![found], missing });
             }
         }
+    }
+    for pool in &mut pools {
+        pool.devices = without_copies(std::mem::take(&mut pool.devices));
+        // A leaf's label counts before that of a log device, which may have been given up.
+        let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == pool.guid);
+        let labels = pool.devices.iter().map(|device| &device.label);
+        // Of equal ones the first.
+        let newest = labels.rev().max_by_key(|label| rank(label));
+        pool.config = newest.expect("a pool was found by a device").clone();
     }
     for pool in &mut pools {
         let has = |guid| pool.devices.iter().any(|device| device.label.device_guid == guid);
@@ -120,6 +137,53 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
         pool.missing = missing.map(|leaf| leaf.path.clone()).collect();
     }
     (pools, others)
+}
+
+/// Leaves one of the paths of each device. Of copies of a device the one remains that lies where
+/// its own label says, unless another was used later. Otherwise all remain, and
+/// [`check_copies`] refuses them.
+fn without_copies(found: Vec<FoundDevice>) -> Vec<FoundDevice> {
+    let mut groups: Vec<Vec<FoundDevice>> = Vec::new();
+    for device in found {
+        let guid = device.label.device_guid;
+        match groups.iter_mut().find(|group| group[0].label.device_guid == guid) {
+            Some(group) => group.push(device),
+            None => groups.push(vec![device]),
+        }
+    }
+    groups.into_iter().flat_map(choose).collect()
+}
+
+/// The one of several paths of a device, or copies of it, that is meant; or all copies.
+fn choose(found: Vec<FoundDevice>) -> Vec<FoundDevice> {
+    if found.len() == 1 {
+        return found;
+    }
+    let mut copies: Vec<FoundDevice> = Vec::new();
+    for device in found {
+        let medium = device.medium();
+        match copies.iter_mut().find(|other| medium.is_some() && other.medium() == medium) {
+            None => copies.push(device),
+            Some(other) if !other.is_at_named_path() && device.is_at_named_path() => *other = device,
+            Some(_) => {}
+        }
+    }
+    let newest = copies.iter().map(|copy| copy.label.txg).max();
+    let is_named = |copy: &FoundDevice| copy.is_at_named_path() || copy.is_named_medium();
+    let named: Vec<usize> = (0..copies.len()).filter(|&at| is_named(&copies[at])).collect();
+    match named[..] {
+        [at] if Some(copies[at].label.txg) == newest => vec![copies.swap_remove(at)],
+        _ => copies,
+    }
+}
+
+/// Refuses a pool of which a device was found twice, and is not the same file or disk.
+pub fn check_copies(pool: &FoundPool) -> Result<()> {
+    let copies_of = |guid| pool.devices.iter().filter(move |device| device.label.device_guid == guid);
+    let twice = pool.devices.iter().find(|device| copies_of(device.label.device_guid).count() > 1);
+    let Some(twice) = twice else { return Ok(()) };
+    let paths = copies_of(twice.label.device_guid).map(|device| device.handle.path.clone()).collect();
+    Err(Error::Copies { pool: pool.config.name.clone(), paths })
 }
 
 /// An uberblock whose tag was found right.

@@ -45,6 +45,7 @@ pub(crate) struct Found<'a> {
 impl<'a> Found<'a> {
     /// Refuses a pool that its labels forbid to import, or of which too few devices were found.
     pub fn new(env: &'a Env, mut pool: FoundPool, spec: &'a ImportSpec) -> Result<Found<'a>> {
+        probe::check_copies(&pool)?;
         let here: Vec<u64> = pool.devices.iter().map(|device| device.label.device_guid).collect();
         split::take_back(&mut pool.config, |leaf| here.contains(&leaf.guid));
         let config = &pool.config;

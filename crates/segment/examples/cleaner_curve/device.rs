@@ -17,6 +17,7 @@ impl Device for Blank {
             appendable: true,
             writable: true,
             identity: "blank".to_owned(),
+            medium: None,
         }
     }
 

@@ -12,7 +12,9 @@ use steadfast_pool::{LeafStatus, Presence};
 impl Verb for PoolExport {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let name = self.name.as_str();
-        if engine.lost.lock().remove(name).is_some() {
+        let lost = engine.lost.lock().remove(name);
+        if let Some(lost) = lost {
+            engine.given_up.lock().insert(lost.pool.guid);
             engine.remember()?;
             return Ok(touched(name));
         }
@@ -22,7 +24,11 @@ impl Verb for PoolExport {
         }
         engine.unmount_all(&held, name, self.force)?;
         engine.log(&held, caller);
+        let is_suspended = held.pool.suspended().is_some();
         held.pool.export().map_err(refuse::pool)?;
+        if is_suspended {
+            engine.given_up.lock().insert(held.pool.guid().0);
+        }
         engine.harvest(name, &held.pool);
         engine.post("pool_export", &held.pool, name, &[]);
         engine.let_go(name)

@@ -13,7 +13,7 @@ use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
-use steadfast_format::PoolState;
+use steadfast_format::{LabelConfig, PoolState};
 use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, Pool};
 use steadfast_property::{Change, Scope, check_dataset_name, check_pool_name};
 
@@ -44,10 +44,10 @@ impl Verb for PoolImport {
             PoolSelector::Name(wanted) => name == wanted,
             PoolSelector::Guid(wanted) => guid == *wanted,
         };
-        for (name, held) in engine.pools.read().iter() {
-            if is_wanted(name, held.pool.guid().0) && self.new_name.is_none() {
-                let what = format!("the pool '{name}' is imported already");
-                return Err(Refusal::new(Code::PoolImported, what).with("pool", name));
+        if self.new_name.is_none() {
+            let pools = engine.pools.read();
+            if let Some((name, _)) = pools.iter().find(|(name, held)| is_wanted(name, held.pool.guid().0)) {
+                return Err(imported_already(name));
             }
         }
         // A remembered pool is searched at its old place, unless the operator names another.
@@ -64,6 +64,10 @@ impl Verb for PoolImport {
                 devices::reopen(&found, read_only(&self.properties))?
             }
         };
+        let is_ours = engine.is_ours(&found);
+        if found.config.state == PoolState::Active && !is_ours && !self.force {
+            return Err(in_use(engine, &found.config));
+        }
         let name = self.new_name.clone().unwrap_or_else(|| found.config.name.clone());
         if remembered.as_ref().is_none_or(|pool| pool.name != name) {
             engine.check_free_name(&name)?;
@@ -105,6 +109,11 @@ impl Verb for PoolImport {
         if let Some(old) = remembered {
             engine.lost.lock().remove(&old.name);
         }
+        // A read-only import leaves the labels as they are.
+        match pool.is_read_only() && is_ours {
+            true => engine.given_up.lock().insert(pool.guid().0),
+            false => engine.given_up.lock().remove(&pool.guid().0),
+        };
         let held = engine.hold(pool, devices, altroot, cached);
         engine.imported(&held, &name);
         engine.take(caller, &name, held, !self.no_mount)
@@ -128,13 +137,24 @@ impl Engine {
                 found.push(pool);
             }
         }
+        // An imported pool is not meant, nor a copy of it, if another one has the same name.
+        let is_held = |pool: &FoundPool| self.pools.read().values().any(|held| held.pool.guid() == pool.guid);
+        if let Some(held) = found.iter().find(|pool| is_held(pool)).map(|pool| pool.config.name.clone()) {
+            found.retain(|pool| !is_held(pool));
+            if found.is_empty() {
+                return Err(imported_already(&held));
+            }
+        }
         // A name means a living pool first. A destroyed one is named in the refusal only if it is
         // the only one.
         if found.len() > 1 || destroyed {
             found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
         }
         match found.len() {
-            1 => Ok(found.remove(0)),
+            1 => {
+                steadfast_pool::check_copies(&found[0]).map_err(refuse::pool)?;
+                Ok(found.remove(0))
+            }
             0 => Err(search.refused.into_iter().next().unwrap_or_else(|| {
                 let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
                 let what = format!("there is no pool '{wanted}' in {}", places.join(", "));
@@ -146,6 +166,13 @@ impl Engine {
                 Err(Refusal::new(Code::PoolAmbiguous, what).with("pool", wanted).with("ids", ids.join(",")))
             }
         }
+    }
+
+    /// True if this daemon is the one that used a pool last, as far as it knows: nobody else needs
+    /// to be asked.
+    pub(super) fn is_ours(&self, found: &FoundPool) -> bool {
+        let is_remembered = || self.lost.lock().values().any(|lost| lost.pool.guid == found.guid.0);
+        self.given_up.lock().contains(&found.guid.0) || is_remembered()
     }
 
     /// Imports a pool as it was before the daemon ended.
@@ -169,6 +196,22 @@ impl Engine {
         self.share_memory();
         Ok(self.mount_below(&held, &cached.name))
     }
+}
+
+fn imported_already(name: &str) -> Refusal {
+    Refusal::new(Code::PoolImported, format!("the pool '{name}' is imported already")).with("pool", name)
+}
+
+/// The refusal for a pool whose labels say that it is in use, if this daemon does not remember it.
+/// Another daemon of this host may use it, or may have been killed, and import it again.
+pub(super) fn in_use(engine: &Engine, config: &LabelConfig) -> Refusal {
+    let (name, host) = (&config.name, &config.host);
+    let user = match *host == engine.host {
+        true => "this host, but not by this daemon,".to_owned(),
+        false => format!("host '{host}'"),
+    };
+    let what = format!("pool '{name}' was last used by {user} and was not exported");
+    Refusal::new(Code::PoolActive, what).with("pool", name).with("host", host)
 }
 
 /// Adds what is found at the path of a missing log device.

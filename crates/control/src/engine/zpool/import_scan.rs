@@ -3,10 +3,11 @@
 use crate::api::{Health, PoolCandidate, PoolImportScan};
 use crate::caller::Caller;
 use crate::check::check_paths;
-use crate::engine::devices;
 use crate::engine::reports::labels;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
+use crate::engine::zpool::import::in_use;
+use crate::engine::{devices, refuse};
 use crate::refusal::{Code, Refusal};
 use crate::secret::KeyFormat;
 use steadfast_format::{AuxClass, AuxConfig, PoolState};
@@ -38,7 +39,11 @@ fn candidate(engine: &Engine, found: &FoundPool) -> PoolCandidate {
     let config = &found.config;
     let name = &config.name;
     let missing = !steadfast_pool::is_enough(found);
-    let message = if missing {
+    let copies = steadfast_pool::check_copies(found).map_err(refuse::pool).err();
+    let importable = !missing && copies.is_none();
+    let message = if copies.is_some() {
+        copies
+    } else if missing {
         let special = steadfast_pool::special_among(config, &found.missing);
         let why = steadfast_pool::lost_metadata(&special);
         let what = format!("devices are missing: {}{why}", found.missing.join(", "));
@@ -46,9 +51,8 @@ fn candidate(engine: &Engine, found: &FoundPool) -> PoolCandidate {
     } else if config.state == PoolState::Destroyed {
         let what = format!("the pool '{name}' was destroyed");
         Some(Refusal::new(Code::PoolDestroyed, what).with("pool", name))
-    } else if config.state == PoolState::Active && config.host != engine.host {
-        let what = format!("the pool was last used by host '{}' and was not exported", config.host);
-        Some(Refusal::new(Code::PoolActive, what).with("pool", name))
+    } else if config.state == PoolState::Active && !engine.is_ours(found) {
+        Some(in_use(engine, config))
     } else if let Some(aux) = missing_log(found) {
         let what = format!("the log device {} was not found", aux.path);
         Some(Refusal::new(Code::LogMissing, what).with("pool", name).with("device", &aux.path))
@@ -65,7 +69,7 @@ fn candidate(engine: &Engine, found: &FoundPool) -> PoolCandidate {
         name: name.clone(),
         guid: found.guid.0,
         state,
-        importable: !missing,
+        importable,
         sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
         vdevs: labels::vdevs(found),
         message,

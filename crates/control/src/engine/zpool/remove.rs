@@ -4,12 +4,13 @@ use crate::api::{Outcome, PoolRemove};
 use crate::caller::Caller;
 use crate::check::check_paths;
 use crate::engine::members::group_named;
+use crate::engine::refuse;
 use crate::engine::reports::groups::{group_name, log_mirror_of, log_mirrors};
 use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
-use crate::engine::{devices, refuse};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
+use steadfast_device::Medium;
 
 impl Verb for PoolRemove {
     fn check(&mut self) -> Result<(), Refusal> {
@@ -83,7 +84,7 @@ fn removable_named(held: &ImportedPool, pool: &str, device: &Path) -> Result<Rem
     let state = held.pool.state();
     let same = |path: &str| {
         Path::new(path) == device
-            || devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
+            || Medium::of(Path::new(path)).is_some_and(|medium| Medium::of(device) == Some(medium))
     };
     let word = device.file_name().and_then(|word| word.to_str());
     if let Some(sides) = word.and_then(|word| log_mirrors(&state).remove(word)) {
