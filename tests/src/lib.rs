@@ -260,14 +260,14 @@ impl Host {
         })
     }
 
-    /// Kills the daemon and waits until it is gone with all that it held open, which may be a
-    /// moment after the signal. Mounts stay, and answer nothing.
+    /// Kills the daemon and its parent, which would restart it, and waits until it is gone with all
+    /// that it held open, which may be a moment after the signal. Mounts stay, and answer nothing.
     ///
     /// # Panics
     /// If no daemon runs, or it does not end.
     pub fn kill_daemon(&self) {
         let pid = std::fs::read_to_string(self.at("run/daemon.lock")).expect("a daemon runs");
-        self.exec("kill", &["-9", pid.trim()], b"").ok();
+        kill_group(pid.trim());
         let process = Path::new("/proc").join(pid.trim());
         let started = Instant::now();
         // Nobody may come to ask how it ended: then a last thread stays, a zombie, and holds
@@ -312,6 +312,16 @@ pub fn until<T>(look: impl Fn() -> Result<T, String>) -> T {
     }
 }
 
+/// Kills a daemon with its parent: a command started both in a process group of their own.
+fn kill_group(pid: &str) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name of the program: state, parent, group.
+    let group = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(2));
+    let Some(group) = group else { return };
+    let _ =
+        spawn(Command::new("kill").args(["-9", "--", &format!("-{group}")])).map(|mut child| child.wait());
+}
+
 /// As one word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -330,7 +340,7 @@ impl Drop for Host {
         {
             // It cannot export in order (a test may have seen to that), and it must not outlive its
             // folder.
-            let _ = spawn(Command::new("kill").args(["-9", pid.trim()])).map(|mut child| child.wait());
+            kill_group(pid.trim());
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let here = self.dir.path().display().to_string();

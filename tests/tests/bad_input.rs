@@ -429,7 +429,7 @@ fn after_a_killed_daemon_the_next_commands_find_everything_committed() {
     let Some(host) = with_file("killed daemon") else { return };
     host.shell("zfs create tank/child; echo c > t/child/file; sync t/child/file").ok();
     let pid = host.run("daemon pid").ok().out.trim().to_owned();
-    host.exec("kill", &["-9", &pid], b"").ok();
+    host.kill_daemon();
     let error = std::fs::read_to_string(host.at("t/file")).expect_err("nobody serves the mount");
     assert!(matches!(error.raw_os_error(), Some(103 | 107)), "ECONNABORTED or ENOTCONN, not {error}");
     // All at once: one of them starts the daemon, and all are answered by it.

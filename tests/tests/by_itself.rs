@@ -121,3 +121,28 @@ fn a_policy_is_carried_out_by_the_daemon() {
         .says(&format!("snapshot tank/a@{fresh} (steadfast:auto-snapshot)"));
     host.shell("zpool export tank").ok();
 }
+
+/// Nobody types anything after the kill.
+#[test]
+fn a_killed_daemon_comes_back_with_its_mounts() {
+    let Some(host) = Host::with_tank("a killed daemon") else { return };
+    host.shell("zfs create tank/a; echo kept > t/file; echo below > t/a/file; zpool sync").ok();
+    let before = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
+    host.exec("kill", &["-9", before.trim()], b"").ok();
+    for (file, content) in [("t/file", "kept\n"), ("t/a/file", "below\n")] {
+        until(|| match fs::read_to_string(host.at(file)) {
+            Ok(text) if text == content => Ok(()),
+            Ok(text) => Err(text),
+            Err(error) => Err(error.to_string()),
+        });
+    }
+    let after = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
+    assert_ne!(before, after);
+    let log = fs::read_to_string(host.at("run/daemon.log")).expect("a log");
+    assert!(log.contains("signal: 9 (SIGKILL); restarting it"), "{log}");
+    // One that is asked to stop stays away.
+    host.run("daemon stop").ok();
+    host.run("daemon pid").fails(1).says("DAEMON-ABSENT");
+    assert!(!host.at("t/file").exists());
+    host.shell("zpool export tank").ok();
+}

@@ -245,7 +245,7 @@ fn kill_again_and_again(test: &str, kills: u64, create: &str, promise: Promise) 
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(pause);
-            host.exec("kill", &["-9", &pid], b"").ok();
+            host.kill_daemon();
         });
         promises += done.load(Ordering::SeqCst);
         // The next command starts a daemon, which imports and mounts what was in use; not what

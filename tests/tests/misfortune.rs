@@ -146,7 +146,7 @@ fn a_daemon_killed_with_files_open_leaves_what_was_committed() {
     open.sync_all().expect("committed");
     open.write_all(&random(1 << 20)).expect("written");
     let pid = daemon(&host);
-    host.exec("kill", &["-9", &pid], b"").ok();
+    host.kill_daemon();
     let error = open.sync_all().expect_err("nobody is there");
     assert!(matches!(error.raw_os_error(), Some(103 | 107)), "ECONNABORTED or ENOTCONN, not {error}");
     // The next command brings all back, while the dead file is still open.

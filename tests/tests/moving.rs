@@ -38,8 +38,7 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
     check(&host, 60);
     // A group leaves, and the daemon is killed meanwhile.
     host.shell("zpool remove tank mirror-0").ok();
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t").ok();
     host.shell("zpool wait -t remove tank").ok();
     let status = host.shell("zpool status tank").ok().says("remove: Removal of").says("raidz1-1");

@@ -77,8 +77,7 @@ fn a_raidz2_pool_lives_through_zeroed_spoilt_replaced_and_missing_devices() {
     host.shell("zpool status tank").ok().says("UNAVAIL").says("was not found at import");
     check(&host, files);
     // A daemon that is killed finds it again as it is.
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t").ok();
     host.shell("zpool status tank").ok().says("DEGRADED").says("UNAVAIL");
     check(&host, files);

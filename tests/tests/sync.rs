@@ -11,8 +11,7 @@ const O_SYNC: i32 = 0o4_010_000;
 
 /// Kills the daemon. The next command starts one, which imports and mounts what was in use.
 fn kill(host: &Host) {
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t; zpool list tank").ok();
 }
 

@@ -294,8 +294,7 @@ fn a_copy_becomes_another_pool_and_both_are_imported_at_once() {
     host.shell("zpool import -l -d $PWD tank").ok();
     fs::write(host.at("t/new"), "only here").expect("written");
     host.shell("zpool sync tank").ok();
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t/secret t").ok();
     assert_eq!(number("tank"), second);
     host.shell("cat t/new").ok().says("only here");

@@ -293,7 +293,7 @@ fn what_was_flushed_is_there_when_the_daemon_was_killed() {
         client.flush();
         // A write that was not flushed may be there or not.
         assert_eq!(client.write(15 << 20, &noise(9, 1000)), 0);
-        host.shell("kill -9 $(cat run/daemon.lock); while kill -0 $(cat run/daemon.lock) 2>/dev/null; do sleep 0.05; done").ok();
+        host.kill_daemon();
         assert!(client.ask(FLUSH, 0, 0, &[]).is_err());
         host.shell("zpool list tank").ok();
     }

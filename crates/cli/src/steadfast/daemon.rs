@@ -1,6 +1,6 @@
 //! `steadfast daemon`.
 
-use super::memory;
+use super::{memory, supervisor};
 use crate::command::Command;
 use crate::options::{Flag, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -16,7 +16,7 @@ const DETACHED: Flag = Flag {
     letter: '\0',
     long: "detached",
     value: "",
-    doc: "with run: in its own session (setsid), as when another command starts it",
+    doc: "with run: in its own session (setsid), and restarted after a crash, as when another command starts it",
 };
 
 pub(crate) const COMMAND: Command = Command {
@@ -43,9 +43,8 @@ fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
     match parsed.operands[0].as_str() {
         "run" => {
             if parsed.has_long("detached") {
-                // A session of its own keeps the terminal's signals away. The call fails only for
-                // the leader of a process group, which needs none.
-                let _ = rustix::process::setsid();
+                let arguments = std::env::args().skip(1).filter(|word| word != "--detached");
+                return supervisor::supervise(&arguments.collect::<Vec<_>>());
             }
             let memory = memory::settings(parsed)?;
             steadfast_control::memory::bound_slack();

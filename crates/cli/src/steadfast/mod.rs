@@ -9,3 +9,4 @@ pub(crate) mod inspect;
 pub(crate) mod lab;
 mod memory;
 pub(crate) mod mount;
+mod supervisor;
