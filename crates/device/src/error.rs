@@ -215,6 +215,7 @@ impl Error {
             Error::WrongType { .. } => "VDEV-KIND",
             Error::Busy { .. } => "VDEV-IN-USE",
             Error::TooSmall { .. } => "VDEV-SMALL",
+            error if crate::room::is_full(error) => "HOST-FULL",
             _ => "VDEV-IO",
         }
     }

@@ -33,6 +33,7 @@ mod missing;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod pages;
+mod room;
 
 use std::sync::Arc;
 
@@ -48,6 +49,7 @@ pub use metered::{Meter, Metered};
 pub use missing::MissingDevice;
 #[cfg(feature = "objects")]
 pub use objects::ObjectDevice;
+pub use room::HostRoom;
 
 /// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -9,6 +9,7 @@
 //! `2^n` to `2^(n+1) - 1` nanoseconds. All counters only grow: a rate is the difference of two
 //! [`Sample`]s.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use steadfast_env::Clock;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Presence, Result, SegmentPlace, SharedDevice};
+use crate::{Character, Device, Error, HostRoom, Presence, Result, SegmentPlace, SharedDevice};
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
 pub const BUCKETS: usize = 40;
@@ -141,6 +142,11 @@ impl Meter {
     fn measure<T>(&self, call: Call, bytes: usize, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let begin = self.clock.monotonic_ns();
         let result = act();
+        self.account(call, bytes, begin, result)
+    }
+
+    /// Counts a call that began then and has ended.
+    fn account<T>(&self, call: Call, bytes: usize, begin: u64, result: Result<T>) -> Result<T> {
         let nanos = self.clock.monotonic_ns().saturating_sub(begin);
         self.counters[call as usize].add(bytes as u64, nanos, result.is_ok());
         if u128::from(nanos) >= SLOW.as_nanos() {
@@ -157,6 +163,7 @@ impl Meter {
 pub struct Metered {
     device: SharedDevice,
     meter: Arc<Meter>,
+    room: Option<Arc<HostRoom>>,
 }
 
 impl Metered {
@@ -165,7 +172,28 @@ impl Metered {
     pub fn new(device: SharedDevice, clock: Arc<dyn Clock>, on_error: OnError) -> (Metered, Arc<Meter>) {
         let counters = std::array::from_fn(|_| Counter::default());
         let meter = Arc::new(Meter { clock, counters, slow: AtomicU64::new(0), on_error });
-        (Metered { device, meter: Arc::clone(&meter) }, meter)
+        (Metered { device, meter: Arc::clone(&meter), room: None }, meter)
+    }
+
+    /// Writes of content and uberblocks wait while the host has no room, as `room` says. Those of
+    /// the intent log fail: a commit takes their place.
+    #[must_use]
+    pub fn with_room(self, room: Arc<HostRoom>) -> Metered {
+        Metered { room: Some(room), ..self }
+    }
+
+    /// Writes. Of a write that waits only the last attempt is counted.
+    fn write(&self, bytes: usize, act: impl Fn() -> Result<()>) -> Result<()> {
+        let begin = Cell::new(0);
+        let attempt = || {
+            begin.set(self.meter.clock.monotonic_ns());
+            act()
+        };
+        let result = match &self.room {
+            Some(room) => room.patiently(attempt),
+            None => attempt(),
+        };
+        self.meter.account(Call::Write, bytes, begin.get(), result)
     }
 }
 
@@ -175,11 +203,11 @@ impl Device for Metered {
     }
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
-        self.meter.measure(Call::Write, bytes.len(), || self.device.put_segment(place, bytes))
+        self.write(bytes.len(), || self.device.put_segment(place, bytes))
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
-        self.meter.measure(Call::Write, bytes.len(), || self.device.append_segment(place, offset, bytes))
+        self.write(bytes.len(), || self.device.append_segment(place, offset, bytes))
     }
 
     fn append_segment_directly(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
@@ -189,7 +217,7 @@ impl Device for Metered {
 
     fn append_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &[&[u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
-        self.meter.measure(Call::Write, bytes, || self.device.append_segment_parts(place, offset, parts))
+        self.write(bytes, || self.device.append_segment_parts(place, offset, parts))
     }
 
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
@@ -223,7 +251,7 @@ impl Device for Metered {
     }
 
     fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
-        self.meter.measure(Call::Write, UBERBLOCK_SIZE, || self.device.write_uberblock(copy, txg, bytes))
+        self.write(UBERBLOCK_SIZE, || self.device.write_uberblock(copy, txg, bytes))
     }
 
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {

@@ -96,6 +96,9 @@ pub use steadfast_refs::ddt::SharingInfo;
 
 use crate::datasets::table::ROOT;
 
+/// How long [`Pool::resume`] waits for a write.
+const RESUME_PATIENCE: Duration = Duration::from_secs(10);
+
 /// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more,
 /// as a crash would.
 pub struct Pool {
@@ -364,7 +367,7 @@ impl Pool {
         });
         // Not in the expression below, which would hold the lock to its end, while names of damaged
         // files are read.
-        let suspended = self.core.health.suspended.lock().clone();
+        let suspended = self.core.suspension();
         PoolStatus {
             made_as: self.core.identity.guid,
             suspended,
@@ -491,6 +494,9 @@ impl Pool {
         if self.core.health.read_only {
             return Ok(());
         }
+        self.core.events.room.give_up();
+        // A commit that waited for room fails now, and suspends the pool for good.
+        drop(self.core.sync_turn.lock());
         let suspended = self.core.is_suspended();
         if !suspended {
             self.core.health.changed.store(true, Ordering::Release);
@@ -624,7 +630,25 @@ impl Pool {
     /// Why the pool is suspended, if it is.
     #[must_use]
     pub fn suspended(&self) -> Option<String> {
-        self.core.health.suspended.lock().clone()
+        self.core.suspension()
+    }
+
+    /// From now on a commit that finds no room on the host waits for it. Until then the pool is
+    /// suspended, and [`Pool::resume`] or a retry each second ends that.
+    pub fn wait_for_room(&self) {
+        self.core.wait_for_room();
+    }
+
+    /// True if the pool is suspended because the host has no room.
+    #[must_use]
+    pub fn is_waiting_for_room(&self) -> bool {
+        self.core.events.room.is_waiting()
+    }
+
+    /// Repeats the writes that wait for room on the host. False if the pool is suspended still.
+    #[must_use]
+    pub fn resume(&self) -> bool {
+        self.core.events.room.retry(RESUME_PATIENCE) && !self.core.is_suspended()
     }
 
     /// Full name of the root dataset: that of the pool.
@@ -639,6 +663,7 @@ impl Drop for Pool {
         if !self.is_live {
             return;
         }
+        self.core.events.room.give_up();
         self.core.blockio.stop_read_ahead();
         self.core.health.stopping.store(true, Ordering::Release);
         let tasks = std::mem::take(&mut *self.tasks.lock());

@@ -78,7 +78,7 @@ pub const POOL: &[Property] = &[
         "wait | continue | panic",
         Kind::Words(&["wait", "continue", "panic"]),
         "continue",
-        "While the pool is suspended, changes wait until it is exported (`wait`) or fail with EIO (`continue`, `panic`). Reads go \
+        "While the pool is suspended, changes wait until it resumes or is exported (`wait`) or fail with EIO (`continue`, `panic`). Reads go \
          on. In ZFS the default is `wait`.",
     ),
     setting(

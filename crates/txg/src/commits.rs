@@ -215,6 +215,14 @@ impl Commits {
         self.work.notify_all();
     }
 
+    /// Commits go on: the fault is over, and nothing was lost by it.
+    pub fn resume(&self) {
+        let mut state = self.state.lock();
+        state.suspended = None;
+        self.progress.notify_all();
+        self.work.notify_all();
+    }
+
     /// Whether operations that a suspended pool cannot take wait (`failmode=wait`) instead of
     /// failing. Those that wait fail once this is off. A caller that only waits for the commit of
     /// earlier operations, as the pool's own verbs do, fails at once in any case.

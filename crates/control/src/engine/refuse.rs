@@ -43,6 +43,9 @@ pub(super) fn of_pool(error: Error, name: &str) -> Refusal {
 
 /// The refusal of an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
+    if let Some(full) = error.full_device() {
+        return with_fields(Refusal::new(Code::HostFull, error.to_string()), full.fields());
+    }
     let refusal = Refusal::new(code(error.code()), error.to_string());
     let refusal = match &error {
         Error::GroupSize { devices, most, .. } if devices > most => refusal.advising(GROUP_FULL),

@@ -47,7 +47,9 @@
 //! ## What a fault does
 //! After an error in 2 to 8 it is not known which writes reached the devices. The pool is
 //! suspended: nothing more is written, waiters get the error, reads go on. The way out is export
-//! and import. A panic of the sync task does the same.
+//! and import. A panic of the sync task does the same. A write that finds the host's file system
+//! full is repeated until there is room ([`steadfast_device::HostRoom`]): the commit waits in it,
+//! and the pool is suspended meanwhile.
 
 use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};
 use crate::core::state::Core;

@@ -512,6 +512,16 @@ errors! {
     Refs(steadfast_refs::Error) by cause, fields by cause;
 }
 
+impl Error {
+    /// The device whose host had no room, if that is the cause. It may lie below several rooms.
+    #[must_use]
+    pub fn full_device(&self) -> Option<&steadfast_device::Error> {
+        let mut causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        let full = |error: &&steadfast_device::Error| error.code() == "HOST-FULL";
+        causes.find_map(|cause| cause.downcast_ref::<steadfast_device::Error>().filter(full))
+    }
+}
+
 /// The consequence of missing special devices.
 #[must_use]
 pub fn lost_metadata(special: &[String]) -> String {

@@ -6,6 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_device::HostRoom;
+
 use steadfast_blockio::{Badness, BlockFault, ErrorLog};
 use steadfast_env::Clock;
 use steadfast_format::{Address, DatasetId, DeviceId, Txg};
@@ -158,6 +160,8 @@ pub enum EventKind {
 pub(crate) struct Events {
     clock: Arc<dyn Clock>,
     state: RankedMutex<State, rank::Events>,
+    /// Writes that wait until the host has room.
+    pub room: Arc<HostRoom>,
 }
 
 #[derive(Default)]
@@ -170,7 +174,7 @@ struct State {
 
 impl Events {
     pub fn new(clock: Arc<dyn Clock>) -> Events {
-        Events { clock, state: RankedMutex::default() }
+        Events { clock, state: RankedMutex::default(), room: Arc::default() }
     }
 
     fn push(&self, state: &mut State, kind: EventKind) {

@@ -159,7 +159,28 @@ impl Core {
     }
 
     pub fn is_suspended(&self) -> bool {
-        self.health.suspended.lock().is_some()
+        self.suspension().is_some()
+    }
+
+    /// Why nothing is written, if so: for good, or until the host has room.
+    pub fn suspension(&self) -> Option<String> {
+        let for_good = self.health.suspended.lock().clone();
+        for_good.or_else(|| self.events.room.full())
+    }
+
+    /// From now on a commit waits while the host has no room. Meanwhile the pool is suspended.
+    pub fn wait_for_room(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.events.room.wait_for_room(Box::new(move |full| {
+            let Some(core) = weak.upgrade() else { return };
+            match full {
+                Some(reason) => {
+                    core.events.note(EventKind::Suspended { reason: reason.to_owned() });
+                    core.txgs.commits.suspend(reason);
+                }
+                None => core.txgs.commits.resume(),
+            }
+        }));
     }
 
     /// Stops all writing until the pool is opened again.
@@ -185,8 +206,8 @@ impl Core {
         if self.health.read_only {
             return Err(Error::ReadOnly { pool: self.name() });
         }
-        match &*self.health.suspended.lock() {
-            Some(reason) => Err(Error::Suspended { pool: self.name(), reason: reason.clone() }),
+        match self.suspension() {
+            Some(reason) => Err(Error::Suspended { pool: self.name(), reason }),
             None => Ok(()),
         }
     }

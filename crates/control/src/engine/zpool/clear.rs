@@ -12,7 +12,12 @@ use steadfast_format::LeafState;
 impl Verb for PoolClear {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        if let Some(reason) = held.pool.state().suspended {
+        if held.pool.is_waiting_for_room() && !held.pool.resume() {
+            let reason = held.pool.suspended().unwrap_or_default();
+            let what = format!("the pool is suspended until its host has room: {reason}");
+            return Err(Refusal::new(Code::HostFull, what).with("pool", &self.name));
+        }
+        if let Some(reason) = held.pool.suspended() {
             let what = format!("the pool is suspended, and only an export and import resume it: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &self.name));
         }

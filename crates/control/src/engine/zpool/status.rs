@@ -39,7 +39,11 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
     let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
     if let Some(reason) = &measured.suspended {
         let what = format!("the pool is suspended: {reason}");
-        let code = if fenced { Code::AnchorFenced } else { Code::PoolSuspended };
+        let code = match fenced {
+            true => Code::AnchorFenced,
+            false if held.pool.is_waiting_for_room() => Code::HostFull,
+            false => Code::PoolSuspended,
+        };
         messages.push(Refusal::new(code, what).with("pool", name));
     }
     let lost =
