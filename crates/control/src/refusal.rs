@@ -310,7 +310,7 @@ codes! {
     StreamTerminal "STREAM-TERMINAL" "A stream is binary data and would disturb a terminal."
         "Send it to a file or a pipe: `zfs send SNAPSHOT > FILE`, `zfs receive FILESYSTEM < FILE`.";
     FsRoot "FS-ROOT" "The root file system of a pool exists as long as the pool."
-        "Use `zpool destroy {pool}` to destroy the pool.";
+        "Use `zpool destroy {pool}` to destroy the pool, or `zfs destroy -r {pool}` to destroy all that lies below its root.";
     FsPlace "FS-PLACE" "A file system can be renamed only within its pool, not below itself, and not between an encrypted and an unencrypted parent."
         "Choose another name; to move data elsewhere copy it.";
     FsBusy "FS-BUSY" "Programs have its files open, or use one of its folders as working folder."

@@ -12,7 +12,7 @@ fn destroying_takes_children_only_when_told_to() {
         let request = FsDestroy { name: name.into(), recursive, clones: false, force: false, dry_run: false };
         house.host().call(&caller(), request)
     };
-    assert_eq!(destroy("tank", true).unwrap_err().code, Code::FsRoot);
+    assert_eq!(destroy("tank", false).unwrap_err().code, Code::FsRoot);
     assert_eq!(destroy("tank/a", false).unwrap_err().code, Code::FsChildren);
     assert_eq!(destroy("tank/none", true).unwrap_err().code, Code::FsAbsent);
     assert_eq!(destroy("tank/a", true).unwrap().touched, ["tank/a/b", "tank/a"]);
@@ -302,4 +302,30 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
     let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["tank", "tank/a"]);
     assert_eq!(house.mounted(), ["tank", "tank/a"]);
+}
+
+#[test]
+fn all_below_the_root_of_a_pool_is_destroyed_at_once() {
+    let house = House::new("root-emptied");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/a", "tank/a/b", "tank/c"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    let take = FsSnapshot { names: vec!["tank@s".into()], recursive: true, properties: Properties::new() };
+    house.host().call(&caller(), take).unwrap();
+    let destroy = |recursive, dry_run| {
+        let name = "tank".to_owned();
+        let request = FsDestroy { name, recursive, clones: false, force: false, dry_run };
+        house.host().call(&caller(), request).map(|outcome| outcome.touched)
+    };
+    assert_eq!(destroy(false, false).unwrap_err().code, Code::FsRoot);
+    let all = ["tank/a", "tank/a/b", "tank/a/b@s", "tank/a@s", "tank/c", "tank/c@s", "tank@s"];
+    for dry_run in [true, false] {
+        let mut gone = destroy(true, dry_run).unwrap();
+        gone.sort();
+        assert_eq!(gone, all);
+    }
+    assert_eq!(house.mounted(), ["tank"]);
+    assert_eq!(destroy(true, false).unwrap(), Vec::<String>::new());
+    house.create_fs("tank/a", &[], None).unwrap();
 }

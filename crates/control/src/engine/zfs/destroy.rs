@@ -22,7 +22,8 @@ impl Verb for FsDestroy {
         let name = self.name.as_str();
         let held = engine.held(name)?;
         held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
-        if !name.contains('/') {
+        let is_root = !name.contains('/');
+        if is_root && !self.recursive {
             let what = format!("'{name}' is the root file system of the pool");
             return Err(Refusal::new(Code::FsRoot, what).with("pool", name));
         }
@@ -34,7 +35,13 @@ impl Verb for FsDestroy {
             let what = format!("'{name}' has children: {children}");
             return Err(Refusal::new(Code::FsChildren, what).with("fs", name));
         }
-        let doomed = engine.with_dependents(&held, vec![name.to_owned()], self.clones);
+        // The root file system stays, and all below it and its snapshots go, as in ZFS.
+        let is_child = |child: &&String| child.matches('/').count() == 1;
+        let named = match is_root {
+            true => children.iter().filter(is_child).cloned().collect(),
+            false => vec![name.to_owned()],
+        };
+        let doomed = engine.with_dependents(&held, named, self.clones);
         let mut gone: Vec<String> = Vec::new();
         for name in doomed.as_deref().unwrap_or(&[name.to_owned()]) {
             let snapshots = held.pool.datasets().snapshot_names(name).map_err(refuse::pool)?;
@@ -49,11 +56,20 @@ impl Verb for FsDestroy {
             gone.push(name.clone());
         }
         let doomed = doomed?;
+        let own: Vec<String> = match is_root {
+            true => held.pool.datasets().snapshot_names(name).map_err(refuse::pool)?,
+            false => Vec::new(),
+        };
+        let own: Vec<String> = own.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
+        gone.extend(own.iter().cloned());
         if self.dry_run {
             return Ok(Outcome { touched: gone, warnings: Vec::new() });
         }
         engine.check_writable(&held)?;
+        held.pool.datasets().check_destroy_snapshots(&own, false).map_err(refuse::pool)?;
         engine.destroy_in_order(&held, &doomed, self.force)?;
+        held.pool.datasets().destroy_snapshots(&own, false).map_err(refuse::pool)?;
+        held.note_snapshots([name]);
         engine.log(&held, caller);
         Ok(Outcome { touched: gone, warnings: Vec::new() })
     }
