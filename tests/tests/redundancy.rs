@@ -171,6 +171,38 @@ fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced()
 }
 
 #[test]
+fn a_spare_is_put_in_by_hand_and_a_wiped_device_replaces_itself() {
+    let Some(host) = Host::with_images("spares by hand", 5, 128 * MIB) else { return };
+    host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img spare $PWD/d3.img $PWD/d4.img")
+        .ok();
+    for file in 0..10 {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    // The one that is named, not the first one that fits.
+    host.shell("zpool replace -w tank $PWD/d1.img $PWD/d4.img; zpool wait tank").ok();
+    let told = host.shell("zpool status tank").ok().out;
+    let line = |of: &str| told.lines().rfind(|line| line.contains(of)).unwrap_or_default().to_owned();
+    assert!(told.contains("spare-0") && line("d4.img").contains("INUSE"), "{told}");
+    assert!(line("d3.img").contains("AVAIL"), "{told}");
+    host.shell("zpool replace tank $PWD/d1.img $PWD/d3.img").fails(1).says("SPARE-IN-USE");
+    host.shell("zpool replace tank $PWD/d2.img $PWD/d5.img; zpool wait tank").ok();
+    check(&host, 10);
+    host.shell("zpool online tank $PWD/d1.img; zpool wait tank").ok();
+    host.until("zpool status tank", |told| !told.contains("spare-0") && told.contains("ONLINE"));
+    // A device that is whole does not replace itself; one that was wiped does, by force.
+    host.shell("zpool replace -f tank $PWD/d1.img $PWD/d1.img").fails(1).says("VDEV-IN-PLACE");
+    host.shell("zpool remove tank $PWD/d3.img $PWD/d4.img").ok();
+    host.shell("dd if=/dev/zero of=d1.img bs=1M count=128 conv=notrunc 2>&1; sync d1.img").ok();
+    host.shell("zpool replace tank $PWD/d1.img $PWD/d1.img").fails(1).says("VDEV-IN-PLACE");
+    host.shell("zpool replace -w -f tank $PWD/d1.img $PWD/d1.img; zpool scrub -w tank").ok();
+    host.shell("zpool clear tank; zpool status -x").ok().says("healthy");
+    check(&host, 10);
+    host.shell("zpool export tank; mv d5.img away.img; zpool import -d $PWD/d1.img tank").ok();
+    check(&host, 10);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
 fn groups_are_as_wide_as_they_may_be_and_no_wider() {
     let Some(host) = Host::with_images("wide groups", 33, 64 * MIB) else { return };
     let refused = |line: &str, most: &str| {

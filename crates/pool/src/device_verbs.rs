@@ -64,11 +64,11 @@ impl Pool {
     }
 
     /// Gives up the hold on a device that is out of use, so that what lies under its path now can
-    /// be opened. Refused for one in use.
-    pub fn let_go(&self, path: &str) -> Result<()> {
+    /// be opened. Refused for one in use; with `force` not if its labels are gone.
+    pub fn let_go(&self, path: &str, force: bool) -> Result<()> {
         if let Some(log) = self.zil.log_named(path) {
             return self.zil.let_go_of_log(&log);
         }
-        self.devices.let_go(path)
+        self.devices.let_go(path, force)
     }
 }

@@ -427,8 +427,8 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     // By force it is as if it had failed.
     pool.offline_as("log3", Offline { as_failed: true, ..Offline::default() }).expect("as failed");
     assert!(side(&pool, "log3").given_up);
-    pool.let_go("log3").expect("it is out of use");
-    assert!(matches!(pool.let_go("log1"), Err(Error::StillInUse { .. })));
+    pool.let_go("log3", false).expect("it is out of use");
+    assert!(matches!(pool.let_go("log1", true), Err(Error::StillInUse { .. })));
     // In its own place it is a new one.
     let in_place = DeviceHandle { path: "log3".into(), ..handle(&machine.logs[0]) };
     pool.replace("log3", in_place, false).expect("replaced");

@@ -7,7 +7,7 @@ use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
 use std::sync::Arc;
 use steadfast_device::Device;
-use steadfast_format::LeafState;
+use steadfast_format::{LabelConfig, LeafState};
 
 /// How a device is taken out of use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -99,9 +99,13 @@ impl Devices {
         Ok(true)
     }
 
-    /// Releases a device that is out of use.
-    pub(crate) fn let_go(&self, path: &str) -> Result<()> {
+    /// Releases a device that is out of use. With `force` one that lost its labels is taken out of
+    /// use first: it was wiped where it is.
+    pub(crate) fn let_go(&self, path: &str, force: bool) -> Result<()> {
         let leaf = self.leaf_named(path)?;
+        if leaf.config().state == LeafState::Online && force && !self.has_own_label(&leaf) {
+            self.offline(path, Offline { as_failed: true, until_import: false })?;
+        }
         match leaf.config().state {
             LeafState::Online | LeafState::Leaving => {
                 Err(Error::StillInUse { pool: self.core.name(), path: path.to_owned() })
@@ -115,5 +119,12 @@ impl Devices {
                 Ok(())
             }
         }
+    }
+
+    fn has_own_label(&self, leaf: &Leaf) -> bool {
+        let is_own = |label: LabelConfig| {
+            label.pool == self.core.identity.guid && label.device_guid == leaf.config().guid
+        };
+        crate::devices::probe::label_of(&*leaf.device).is_ok_and(is_own)
     }
 }

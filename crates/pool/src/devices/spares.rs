@@ -40,6 +40,7 @@ use crate::core::events::EventKind;
 use crate::devices::attach::DROPS_PER_COMMIT;
 use crate::devices::groups::DeviceHandle;
 use crate::devices::leaf::Leaf;
+use crate::devices::offline::Offline;
 use crate::devices::probe::{FoundPool, check_takes_slots, check_unoccupied, erase, give_back};
 
 /// Name of the feature.
@@ -322,6 +323,41 @@ impl Devices {
             spare.trouble.lock().is_none() && u64::from(medium::slot_count(size(spare), column)) >= least
         });
         fits.min_by_key(|spare| size(spare)).cloned()
+    }
+
+    /// A spare that waits stands in for a device as the operator says. A device in use is taken out
+    /// of use, as if it had failed. Durable when it returns.
+    pub fn stand_in_by_hand(&self, path: &str, spare_path: &str) -> Result<()> {
+        self.core.check_writable()?;
+        let leaf = self.leaf_named(path)?;
+        let config = leaf.config();
+        let standing = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.instead == config.id);
+        if let Some(aux) = self.listed_spares().into_iter().find(standing) {
+            return Err(Error::SpareInUse { pool: self.core.name(), path: aux.path });
+        }
+        if config.state == LeafState::Leaving {
+            return Err(Error::ScanActive { pool: self.core.name(), what: "resilver" });
+        }
+        let listed = self.listed_spares().into_iter().find(|aux| aux.path == spare_path);
+        let absent = || Error::ForeignDevice { path: spare_path.to_owned(), pool: self.core.name() };
+        let spare = listed.and_then(|aux| self.waiting(aux.guid)).ok_or_else(absent)?;
+        let column = self.column_of(&config);
+        let bytes = spare.device.as_ref().map_or(0, |device| device.character().size_bytes);
+        let least = u32::try_from(self.core.space.columns_on(config.id).max(1)).unwrap_or(u32::MAX);
+        if medium::slot_count(bytes, column) < least {
+            let needed = medium::device_bytes(least, column);
+            return Err(Error::TooSmall { path: spare_path.to_owned(), bytes, needed });
+        }
+        // No other spare steps in meanwhile.
+        self.aux.unhelped.lock().insert(config.id);
+        let result = match config.state {
+            LeafState::Online => self.offline(path, Offline { as_failed: true, until_import: false }),
+            _ => Ok(()),
+        };
+        let result = result.and_then(|()| self.stand_in(&leaf, &spare));
+        self.aux.unhelped.lock().remove(&config.id);
+        result?;
+        self.core.commit_changes()
     }
 
     /// A spare becomes a leaf beside the device that it stands for. The data that the device lacks

@@ -20,9 +20,17 @@ impl Verb for PoolReplace {
         let old = Engine::member_or_log(&held, &self.name, &self.old)?;
         let new = self.new.clone().unwrap_or_else(|| PathBuf::from(&old));
         check_no_spare(&held, &self.name, &old, &new)?;
+        if let Some(spare) = waiting_spare(&held, &old, &new) {
+            held.pool
+                .devices()
+                .stand_in_by_hand(&old, &spare)
+                .map_err(|error| refuse::of_pool(error, &self.name))?;
+            engine.log(&held, caller);
+            return Ok(Outcome { touched: vec![self.name.clone()], warnings: Vec::new() });
+        }
         if new == Path::new(&old) {
             // The device at that path is another one only if the old one is out of use.
-            held.pool.let_go(&old).map_err(|error| refuse::of_pool(error, &self.name))?;
+            held.pool.let_go(&old, self.force).map_err(|error| refuse::of_pool(error, &self.name))?;
         }
         let vdev = VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: vec![new.clone()] };
         let (paths, mut handles) = engine.open_new(&[vdev], self.force)?;
@@ -37,6 +45,15 @@ impl Verb for PoolReplace {
         let warnings = engine.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![self.name.clone()], warnings })
     }
+}
+
+/// The pool's path of a spare that waits, if it is to replace a device.
+fn waiting_spare(held: &ImportedPool, old: &str, new: &Path) -> Option<String> {
+    let state = held.pool.state();
+    let is_leaf = state.leaves.iter().any(|leaf| leaf.config.path == old);
+    let waiting = state.spares.iter().filter(|spare| spare.standing.is_none());
+    let found = Engine::among(waiting.map(|spare| spare.path.as_str()), "", new);
+    found.ok().filter(|_| is_leaf)
 }
 
 /// Spares replace only devices with data, as in ZFS.
