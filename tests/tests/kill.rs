@@ -248,12 +248,8 @@ fn kill_again_and_again(test: &str, kills: u64, create: &str, promise: Promise) 
             host.kill_daemon();
         });
         promises += done.load(Ordering::SeqCst);
-        // The next command starts a daemon, which imports and mounts what was in use; not what
-        // needs a key.
-        if create.contains("keyformat") {
-            let here = if create.contains("anchor") { "--anchor $PWD/tank.anchor" } else { "" };
-            host.shell(&format!("zpool import -d $PWD -l {here} tank")).ok();
-        }
+        // The next command starts a daemon, which imports and mounts what was in use, and reads the
+        // key from its file.
         host.shell("zpool status -x").ok().says("healthy");
         assert_ne!(host.run("daemon pid").ok().out.trim(), pid, "round {round}");
         let book = book.get_mut().expect("whole");

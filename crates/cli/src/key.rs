@@ -3,14 +3,11 @@
 
 use crate::world::World;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use std::io::{self, Read};
+use std::io;
 use steadfast_control::api::Properties;
-use steadfast_control::secret::{Key, KeyFormat};
+use steadfast_control::secret::{INPUT_BYTES_MAX, Key, KeyFormat, key_in_file, key_path};
 use steadfast_control::{Code, Refusal};
 use zeroize::Zeroizing;
-
-/// Longest input of a key. The longest passphrase has 512 bytes.
-const INPUT_BYTES_MAX: u64 = 1024;
 
 /// Reads the key of a new dataset, if its properties ask for one.
 ///
@@ -40,9 +37,8 @@ pub fn obtain(
     location: &str,
     is_new: bool,
 ) -> Result<Key, Refusal> {
-    let file = location.strip_prefix("file://").filter(|path| path.starts_with('/'));
-    let input = match file {
-        Some(path) => read_file(path)?,
+    let input = match key_path(location) {
+        Some(path) => return key_in_file(format, path),
         None if location != "prompt" => {
             let what = format!("keylocation '{location}' must be prompt or file:///absolute/path");
             return Err(Refusal::new(Code::KeySource, what));
@@ -66,19 +62,6 @@ pub fn obtain(
         None => read_pipe(world, format)?,
     };
     Key::from_input(format, input).map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))
-}
-
-fn read_file(path: &str) -> Result<Zeroizing<Vec<u8>>, Refusal> {
-    let mut input = Zeroizing::new(Vec::with_capacity(INPUT_BYTES_MAX as usize + 1));
-    let read =
-        std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut input));
-    match read {
-        Ok(bytes) if bytes as u64 <= INPUT_BYTES_MAX => Ok(input),
-        Ok(_) => Err(Refusal::new(Code::KeySource, format!("the key file {path} is too long"))),
-        Err(error) => {
-            Err(Refusal::new(Code::KeySource, format!("the key file {path} cannot be read: {error}")))
-        }
-    }
 }
 
 /// Reads one line, or 32 bytes of a raw key. Reads byte by byte: later bytes stay in the pipe.

@@ -1,7 +1,10 @@
 //! Keys and passphrases on their way from a terminal to a pool.
 
+use crate::refusal::{Code, Refusal};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Bytes that are wiped when dropped and print as `<redacted>`. On the wire: hexadecimal digits.
@@ -107,6 +110,32 @@ pub struct Key {
     pub format: KeyFormat,
     /// Passphrase, or 32 bytes.
     pub secret: Secret,
+}
+
+/// Longest input of a key. The longest passphrase has 512 bytes.
+pub const INPUT_BYTES_MAX: u64 = 1024;
+
+/// Path of the file that a keylocation names, if it names one.
+#[must_use]
+pub fn key_path(location: &str) -> Option<&str> {
+    location.strip_prefix("file://").filter(|path| path.starts_with('/'))
+}
+
+/// Reads a key from a file.
+///
+/// # Errors
+/// [`Code::KeySource`], [`Code::KeyFormat`].
+pub fn key_in_file(format: KeyFormat, path: &str) -> Result<Key, Refusal> {
+    let mut input = Zeroizing::new(Vec::with_capacity(INPUT_BYTES_MAX as usize + 1));
+    let read = File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut input));
+    match read {
+        Ok(bytes) if bytes as u64 <= INPUT_BYTES_MAX => Key::from_input(format, input)
+            .map_err(|error| Refusal::new(Code::KeyFormat, format!("the key file {path}: {error}"))),
+        Ok(_) => Err(Refusal::new(Code::KeySource, format!("the key file {path} is too long"))),
+        Err(error) => {
+            Err(Refusal::new(Code::KeySource, format!("the key file {path} cannot be read: {error}")))
+        }
+    }
 }
 
 /// Why bytes are not a key of their format. Says nothing about the bytes but their number.

@@ -12,6 +12,7 @@
 //! - `life`: start and end; `upkeep`, `auto_snapshot`: work in the background.
 //! - `mounts`, `mounted`, `mountpoints`, `mount_options`: mounts; `front`: how tests replace the
 //!   kernel.
+//! - `key_files`: keys that are loaded at the start.
 //! - `nbd`: volumes for NBD clients.
 //! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
 //!   refusals.
@@ -36,6 +37,7 @@ mod event_ring;
 mod events;
 mod front;
 mod fuse_front;
+mod key_files;
 mod life;
 mod members;
 mod memory;

@@ -190,6 +190,7 @@ impl Engine {
 /// The refusal for a remembered pool that could not be imported.
 pub(super) fn missing(pool: &CachedPool, why: &Refusal) -> Refusal {
     let code = match why.code {
+        Code::KeyWrong => Code::PoolSealed,
         Code::PoolSealed | Code::LogMissing | Code::LogDamaged => why.code,
         _ => Code::PoolMissing,
     };

@@ -127,3 +127,35 @@ fn a_sealed_pools_key_is_changed_too() {
     house.import("seal", Some(passphrase("87654321"))).unwrap();
     assert_eq!(house.mounted(), ["seal"]);
 }
+
+#[test]
+fn keys_in_files_are_loaded_when_the_daemon_starts() {
+    let mut house = House::new("key-files");
+    let file = house.folder.join("key");
+    std::fs::write(&file, "12345678\n").unwrap();
+    let location = format!("file://{}", file.display());
+    let on = [("encryption", "on"), ("keyformat", "passphrase"), ("keylocation", location.as_str())];
+    let mut request = house.create_request("seal", "a.img");
+    request.fs_properties = on.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    request.key = Some(passphrase("12345678"));
+    house.create_pool(request).unwrap();
+    house.create_pool(house.create_request("tank", "b.img")).unwrap();
+    house.create_fs("tank/p", &on, Some(passphrase("12345678"))).unwrap();
+    house.create_fs("tank/q", &on[..2], Some(passphrase("12345678"))).unwrap();
+    house.restart();
+    assert_eq!(house.mounted(), ["seal", "tank", "tank/p"], "the key of tank/q is typed");
+    // Without the file neither is opened, and the unencrypted part is there.
+    std::fs::rename(&file, house.folder.join("away")).unwrap();
+    house.restart();
+    assert_eq!(house.mounted(), ["tank"]);
+    let code = |house: &House| {
+        let status = house.host().call(&caller(), PoolStatus { names: vec!["seal".into()] });
+        status.unwrap()[0].messages[0].code
+    };
+    assert_eq!(code(&house), Code::PoolSealed);
+    // A wrong key is none.
+    std::fs::write(&file, "87654321").unwrap();
+    house.restart();
+    assert_eq!((house.mounted(), code(&house)), (vec!["tank".to_owned()], Code::PoolSealed));
+    house.import("seal", Some(passphrase("12345678"))).unwrap();
+}

@@ -8,7 +8,7 @@ use crate::engine::pool_properties::{TEMPORARY, altroot, read_only, set_property
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::secret;
-use crate::engine::{devices, refuse};
+use crate::engine::{devices, key_files, refuse};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -178,12 +178,14 @@ impl Engine {
     /// Imports a pool as it was before the daemon ended.
     pub(in crate::engine) fn import_remembered(&self, cached: &CachedPool) -> Result<Vec<Refusal>, Refusal> {
         let found = devices::open_pool(&cached.devices, cached.guid, cached.readonly)?;
+        let key = key_files::of_pool(&found.config).transpose();
+        let key = key.map_err(|refusal| Refusal::new(Code::PoolSealed, refusal.what))?;
         let spec = ImportSpec {
             new_name: (found.config.name != cached.name).then(|| cached.name.clone()),
             force: false,
             destroyed: false,
             read_only: cached.readonly,
-            secret: None,
+            secret: key.map(|key| key.to_vec()),
             anchor: self.anchor_wish(None),
             accept_lost_log: false,
             host: self.host.clone(),
@@ -194,7 +196,9 @@ impl Engine {
         self.imported(&held, &cached.name);
         self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
         self.share_memory();
-        Ok(self.mount_below(&held, &cached.name))
+        let mut warnings = self.load_key_files(&held);
+        warnings.extend(self.mount_below(&held, &cached.name));
+        Ok(warnings)
     }
 }
 
