@@ -180,6 +180,9 @@ errors! {
     /// After a fault of unknown extent the pool writes nothing.
     Suspended "POOL-SUSPENDED" { pool: String as pool, reason: String } =>
         "pool '{pool}' is suspended: {reason}";
+    /// The host's file system is full, and the pool waits for room there.
+    HostFull "HOST-FULL" { pool: String as pool, reason: String } =>
+        "pool '{pool}' is suspended until its host has room: {reason}";
     /// The pool has no room for the request.
     NoSpace "POOL-FULL" { pool: String as pool } =>
         "pool '{pool}' has no space left for this";

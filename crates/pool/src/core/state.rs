@@ -201,13 +201,21 @@ impl Core {
         self.txgs.commits.suspend(reason);
     }
 
+    fn suspended_by(&self, reason: String) -> Error {
+        let pool = self.name();
+        match self.events.room.is_waiting() {
+            true => Error::HostFull { pool, reason },
+            false => Error::Suspended { pool, reason },
+        }
+    }
+
     /// Refuses what cannot be done on this pool now.
     pub fn check_writable(&self) -> Result<()> {
         if self.health.read_only {
             return Err(Error::ReadOnly { pool: self.name() });
         }
         match self.suspension() {
-            Some(reason) => Err(Error::Suspended { pool: self.name(), reason }),
+            Some(reason) => Err(self.suspended_by(reason)),
             None => Ok(()),
         }
     }
@@ -229,7 +237,7 @@ impl Core {
         self.txgs
             .commits
             .wait_committed(open)
-            .map_err(|suspended| Error::Suspended { pool: self.name(), reason: suspended.reason.to_string() })
+            .map_err(|suspended| self.suspended_by(suspended.reason.to_string()))
     }
 
     /// Room for blocks that can be admitted now, between two commits.
