@@ -155,6 +155,8 @@ impl Dataset {
             let items = records.iter().filter_map(|record| match record {
                 LogRecord::Set { key, value } => Some((key.to_vec(), Some(value.to_vec()))),
                 LogRecord::Removed { key } => Some((key.to_vec(), None)),
+                // The log says so of the key, too; a span of a stream only of the inode.
+                LogRecord::Gone { inode } => Some((NamesKey::Inode(*inode).encode(), None)),
                 _ => None,
             });
             self.batch(items.collect())?;

@@ -92,8 +92,8 @@ fn what_overlays_lead_to_is_reached_and_checked() {
             |range: std::ops::Range<u32>, block| Overlay { ranges: std::iter::once(range).collect(), block };
         let extent = Extent::Overlaid(Overlaid {
             length: 6000,
-            base: Some(Base { length: 3000, pointer: base }),
-            overlays: vec![overlay(3000..6000, Some(over)), overlay(500..1500, None)],
+            base: Some(Base { length: 1000, pointer: base }),
+            overlays: vec![overlay(1000..6000, Some(over)), overlay(200..500, None)],
         });
         fixture.put_extent(PLAIN, 30, 0, &extent);
         if freed {
