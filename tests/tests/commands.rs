@@ -152,7 +152,7 @@ fn a_pool_of_an_older_version_is_upgraded() {
     host.image("two.img", 64 * MIB);
     let create =
         |feature: &str| host.shell(&format!("zpool create -o feature@{feature} -m $PWD/w two $PWD/two.img"));
-    for feature in ["lz4_compress=enabled", "anchor=enabled"] {
+    for feature in ["nonsense=enabled", "anchor=enabled"] {
         create(feature).fails(1).says("zpool upgrade -v").says("PROP-UNKNOWN");
     }
     create("zstd=enabled").ok();

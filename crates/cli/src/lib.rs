@@ -35,6 +35,7 @@ mod steadfast;
 pub mod table;
 pub mod world;
 pub mod zfs;
+mod zfs_phrases;
 pub mod zpool;
 
 pub use fuzz::fuzz_options;

@@ -1,7 +1,7 @@
 //! Refusals as text: object and problem, meaning, action, and the code to look up.
 
 use crate::table::tame;
-use std::fmt::Write as _;
+use crate::zfs_phrases::first_line;
 use steadfast_control::Refusal;
 
 /// The operator's vocabulary.
@@ -32,26 +32,44 @@ impl Words {
     }
 }
 
-/// A refusal as three lines: problem, meaning, action. `doing` ("cannot create 'tank'") comes
-/// first.
+/// A refusal of `doing` ("cannot create 'tank'"). In ZFS's words the first line is ZFS's, and our
+/// sentence is a part of the meaning.
+///
+/// One line alone is for programs, which take the last line as the problem.
 #[must_use]
-pub fn explain(doing: &str, refusal: &Refusal, words: Words) -> String {
-    let problem = tame(&refusal.what);
+pub fn refused(doing: &str, refusal: &Refusal, words: Words, explains: bool) -> String {
+    let zfs = match words {
+        Words::Zfs => first_line(doing, refusal).map(|line| tame(&line)),
+        Words::Own => None,
+    };
+    let ours = match doing {
+        "" => tame(&refusal.what),
+        doing => format!("{doing}: {}", tame(&refusal.what)),
+    };
+    if words == Words::Zfs && !explains {
+        return zfs.unwrap_or(ours) + "\n";
+    }
+    match zfs {
+        None => format!("{ours}\n{}", advised("", refusal, words)),
+        Some(line) => format!("{line}\n{}", advised(&(sentence(&tame(&refusal.what)) + " "), refusal, words)),
+    }
+}
+
+/// The lines of meaning and action.
+fn advised(problem: &str, refusal: &Refusal, words: Words) -> String {
     let advice = words.translate(&tame(&refusal.advice()));
-    let mut text = if doing.is_empty() { String::new() } else { format!("{doing}: ") };
-    let _ = writeln!(text, "{problem}");
-    let _ = writeln!(text, "  meaning: {}", tame(&refusal.meaning));
-    let _ = writeln!(text, "  action:  {advice} See operations/messages.md, {}.", refusal.code);
-    text
+    format!(
+        "  meaning: {problem}{}\n  action:  {advice} See operations/messages.md, {}.\n",
+        tame(&refusal.meaning),
+        refusal.code
+    )
 }
 
 /// The same three lines as `zpool status` prints them, headed `status`, `meaning` and `action`.
 #[must_use]
 pub fn three_parts(message: &Refusal, words: Words) -> String {
-    let explained = explain("", message, words);
-    let mut lines = explained.lines();
-    let mut text = format!("status: {}\n", sentence(lines.next().unwrap_or_default()));
-    for line in lines {
+    let mut text = format!("status: {}\n", sentence(&tame(&message.what)));
+    for line in advised("", message, words).lines() {
         let line = line.trim_start().replacen("action:  ", "action: ", 1);
         text.push_str(&line);
         text.push('\n');

@@ -2,7 +2,7 @@
 
 use crate::catalog::CATALOG;
 use crate::command::{Command, FAILED, NotBuilt, SUCCESS, USAGE};
-use crate::message::{Words, explain};
+use crate::message::{Words, refused};
 use crate::session::{Failure, Session};
 use crate::steadfast::bench;
 use crate::table::tame;
@@ -10,6 +10,10 @@ use crate::world::World;
 use crate::{catalog, zfs, zpool};
 use std::path::Path;
 use steadfast_control::{Code, Refusal};
+use steadfast_property::nearest;
+
+/// Version of OpenZFS whose commands and options ours follow.
+const ZFS_VERSION: &str = "2.3.0";
 
 /// Runs a command line. The first word is the name by which the program was called. Returns the
 /// exit status.
@@ -62,7 +66,13 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
             SUCCESS
         }
         "-V" | "--version" | "version" => {
-            print(world, false, &format!("steadfast-{}\n", env!("CARGO_PKG_VERSION")));
+            let ours = env!("CARGO_PKG_VERSION");
+            let text = match words {
+                // Programs read the first number behind `zfs-` to know the options.
+                Words::Zfs => format!("zfs-{ZFS_VERSION}\nsteadfast-{ours}\n"),
+                Words::Own => format!("steadfast-{ours}\n"),
+            };
+            print(world, false, &text);
             SUCCESS
         }
         verb => {
@@ -75,10 +85,15 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
             if let Some(NotBuilt { reason, instead, .. }) = family.not_built.iter().find(|c| c.name == verb) {
                 let refusal = Refusal::new(Code::Later, format!("'{shown} {verb}' is not built: {reason}"));
                 let refusal = if instead.is_empty() { refusal } else { refusal.advising(instead) };
-                print(world, true, &explain("", &refusal, words));
+                let text = refused("", &refusal, words, world.explains);
+                print(world, true, &text);
                 return FAILED;
             }
-            print(world, true, &format!("unrecognized command '{}'\n{}", tame(verb), family.help(shown)));
+            let names =
+                family.commands.iter().flat_map(|c| c.names).chain(family.doors.iter().map(|d| &d.name));
+            let meant = nearest(verb, names.copied()).map(|name| format!(": did you mean '{name}'?"));
+            let sentence = format!("unrecognized command '{verb}'{}", meant.unwrap_or_default());
+            print(world, true, &misused(&sentence, shown));
             USAGE
         }
     }
@@ -90,17 +105,21 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
     };
     let parsed = match command.syntax.parse(tail) {
         Ok(parsed) if parsed.help => {
-            print(world, false, &usage(command.doc));
-            return SUCCESS;
+            // `-?` is no option: getopt says so, and prints the usage.
+            let is_asked = !tail.iter().any(|word| word == "-?");
+            print(world, !is_asked, &usage(command.doc));
+            return if is_asked { SUCCESS } else { USAGE };
         }
         Ok(parsed) => parsed,
         Err(sentence) => {
-            print(world, true, &usage(&tame(&sentence)));
+            print(world, true, &misused(&sentence, shown));
             return USAGE;
         }
     };
     let typed = std::iter::once(shown).chain(tail.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     let mut session = Session::new(world, typed, words);
+    session.explains |= parsed.has('v');
+    let explains = session.explains;
     let result = (command.run)(&mut session, &parsed);
     let (out, failed) = (std::mem::take(&mut session.out), session.has_failed());
     print(world, false, &out);
@@ -109,14 +128,19 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
         Ok(()) => SUCCESS,
         Err(Failure::Status(status)) => status,
         Err(Failure::Refused(doing, refusal)) => {
-            print(world, true, &explain(&doing, &refusal, words));
+            print(world, true, &refused(&doing, &refusal, words, explains));
             FAILED
         }
         Err(Failure::Usage(sentence)) => {
-            print(world, true, &usage(&tame(&sentence)));
+            print(world, true, &misused(&sentence, shown));
             USAGE
         }
     }
+}
+
+/// The sentence on a wrong command line: one line, which ends with the way to the usage.
+fn misused(sentence: &str, shown: &str) -> String {
+    format!("{} (usage: `{shown} --help`)\n", tame(sentence))
 }
 
 /// Prints. A reader that is gone (`| head`) is no failure.

@@ -1,6 +1,6 @@
 //! One run of one command: its connection to the daemon, its output, its failures.
 
-use crate::message::{Words, explain};
+use crate::message::{Words, refused};
 use crate::world::World;
 use std::os::fd::BorrowedFd;
 use steadfast_control::Refusal;
@@ -42,6 +42,8 @@ pub struct Session<'a, 'w> {
     pub typed: String,
     /// Vocabulary in which messages name commands.
     pub words: Words,
+    /// True if refusals are explained: meaning and action follow the problem.
+    pub explains: bool,
     client: Option<Client>,
     failed: bool,
 }
@@ -49,7 +51,8 @@ pub struct Session<'a, 'w> {
 impl<'a, 'w> Session<'a, 'w> {
     /// A run that has done nothing yet.
     pub fn new(world: &'a mut World<'w>, typed: String, words: Words) -> Session<'a, 'w> {
-        Session { world, out: String::new(), typed, words, client: None, failed: false }
+        let explains = world.explains;
+        Session { explains, world, out: String::new(), typed, words, client: None, failed: false }
     }
 
     /// True if [`Session::complain`] was called: the exit status is 1.
@@ -117,7 +120,7 @@ impl<'a, 'w> Session<'a, 'w> {
     /// Prints a refusal and goes on; the exit status will be 1.
     pub fn complain(&mut self, doing: &str, refusal: &Refusal) {
         self.failed = true;
-        let text = explain(doing, refusal, self.words);
+        let text = refused(doing, refusal, self.words, self.explains);
         self.tell(&text);
     }
 

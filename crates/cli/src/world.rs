@@ -24,6 +24,9 @@ pub struct World<'a> {
     pub out_fd: Option<OwnedFd>,
     /// True if standard output is a terminal: streams are refused.
     pub out_is_terminal: bool,
+    /// True if refusals in ZFS's words are explained, too: standard error is a terminal, or
+    /// `STEADFAST_EXPLAIN` is set.
+    pub explains: bool,
     /// Standard output.
     pub out: &'a mut dyn Write,
     /// Standard error.
@@ -74,6 +77,7 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
     run(&mut World {
         input_is_terminal: isatty(&stdin),
         out_is_terminal: isatty(&stdout),
+        explains: isatty(io::stderr()) || var("STEADFAST_EXPLAIN").is_some(),
         input_fd: stdin.as_fd().try_clone_to_owned().ok(),
         out_fd: stdout.as_fd().try_clone_to_owned().ok(),
         input: &mut stdin.lock(),

@@ -22,6 +22,7 @@ struct Machine {
     host: Arc<answers::Host>,
     folder: PathBuf,
     terminal: bool,
+    explains: bool,
 }
 
 /// Outcome of a command.
@@ -39,7 +40,7 @@ impl Machine {
         let folder = std::env::temp_dir().join(format!("steadfast-words-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let host = Arc::new(answers::Host::new(&folder));
-        let machine = Machine { host, folder, terminal: false };
+        let machine = Machine { host, folder, terminal: false, explains: true };
         for image in ["zfs_compress.img", "zfs_encrypt.img", "tank.img"] {
             machine.image(image, 256 << 20);
         }
@@ -77,6 +78,7 @@ impl Machine {
                 input_fd: Some(given.into()),
                 out_fd: Some(taker.into()),
                 out_is_terminal: self.terminal,
+                explains: self.explains,
                 out: &mut out,
                 err: &mut err,
                 cwd: self.folder.clone(),
@@ -281,7 +283,7 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
     assert_eq!((&property["value"], &property["source"]["type"]), (&1.into(), &"NONE".into()));
     assert!(machine.fails("zpool get colour tank all-vdevs", 2).contains("checksum_errors"));
     assert!(machine.fails("zpool get size tank ~/other.img", 1).contains("VDEV-MISSING"));
-    assert!(machine.fails("zpool get size tank nothing", 1).contains("there is no pool"));
+    assert!(machine.fails("zpool get size tank nothing", 1).contains("cannot open 'nothing': no such pool"));
 
     machine.ok("zpool scrub -a");
     for (line, reason) in [
@@ -916,4 +918,48 @@ fn what_is_there_is_shown_beside_what_is_not() {
     assert!(ran.err.contains("FS-ABSENT"), "{ran:?}");
     let ran = machine.run_with("zfs list tank/nosuch tank/neither", "");
     assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
+}
+
+#[test]
+fn programs_get_one_line_in_the_phrases_of_zfs() {
+    let mut machine = Machine::new("phrases");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create tank/a");
+    machine.ok("zfs snapshot tank/a@1");
+    machine.explains = false;
+    for (line, status, said) in [
+        ("zfs list tank/b", 1, "cannot open 'tank/b': dataset does not exist"),
+        ("zfs list tank/a@2", 1, "cannot open 'tank/a@2': dataset does not exist"),
+        ("zfs destroy tank/b", 1, "cannot open 'tank/b': dataset does not exist"),
+        ("zfs destroy tank/a@2", 1, "could not find any snapshots to destroy; check snapshot names."),
+        ("zfs destroy tank/a", 1, "cannot destroy 'tank/a': filesystem has children"),
+        ("zfs create tank/a", 1, "cannot create 'tank/a': dataset already exists"),
+        ("zfs create tank/b/c", 1, "cannot create 'tank/b/c': parent does not exist"),
+        ("zfs create bad/x", 1, "cannot create 'bad/x': no such pool 'bad'"),
+        ("zfs snapshot tank/a@1", 1, "cannot create snapshot 'tank/a@1': dataset already exists"),
+        ("zfs rollback tank/a@2", 1, "cannot open 'tank/a@2': dataset does not exist"),
+        ("zfs rename tank/a tank/a", 1, "cannot rename 'tank/a': dataset already exists"),
+        ("zfs promote tank/a", 1, "cannot promote 'tank/a': not a cloned filesystem"),
+        ("zpool status bad", 1, "cannot open 'bad': no such pool"),
+        ("zpool destroy bad", 1, "cannot open 'bad': no such pool"),
+        ("zpool create tank ~/other.img", 1, "cannot create 'tank': pool already exists"),
+        (
+            "zpool creat tank2 ~/other.img",
+            2,
+            "unrecognized command 'creat': did you mean 'create'? (usage: `zpool --help`)",
+        ),
+        (
+            "zpool create tank2 mirorr ~/a ~/b",
+            1,
+            "cannot create 'tank2': mirorr: no such file or device; did you mean 'mirror'?",
+        ),
+        ("zfs list -Q", 2, "invalid option 'Q' (usage: `zfs list --help`)"),
+    ] {
+        assert_eq!(machine.fails(line, status), format!("{said}\n"), "{line}");
+    }
+    assert_eq!(machine.run("zfs list -?").status, 2);
+    assert!(machine.ok("zfs version").starts_with("zfs-2.3."));
+    // Our own words explain always, and an option may ask for it.
+    assert!(machine.fails("steadfast fs list tank/b", 1).contains("action:"));
+    assert!(machine.fails("zfs destroy -v tank/a", 1).contains("'tank/a' has snapshots: tank/a@1"));
 }

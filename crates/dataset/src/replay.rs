@@ -6,6 +6,7 @@
 //! nothing. All changes of a replay belong to an open txg, so a crash inside it leaves the root and
 //! the log as they were.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -155,11 +156,17 @@ impl Dataset {
             let items = records.iter().filter_map(|record| match record {
                 LogRecord::Set { key, value } => Some((key.to_vec(), Some(value.to_vec()))),
                 LogRecord::Removed { key } => Some((key.to_vec(), None)),
-                // The log says so of the key, too; a span of a stream only of the inode.
-                LogRecord::Gone { inode } => Some((NamesKey::Inode(*inode).encode(), None)),
                 _ => None,
             });
-            self.batch(items.collect())?;
+            let mut items: Vec<_> = items.collect();
+            // Of an inode that goes the log has the key as well; a span of a stream has not.
+            let told: BTreeSet<Vec<u8>> = items.iter().map(|(key, _)| key.clone()).collect();
+            let gone = records.iter().filter_map(|record| match record {
+                LogRecord::Gone { inode } => Some(NamesKey::Inode(*inode).encode()),
+                _ => None,
+            });
+            items.extend(gone.filter(|key| !told.contains(key)).map(|key| (key, None)));
+            self.batch(items)?;
         }
         for record in records {
             match record {

@@ -372,7 +372,7 @@ fn a_damaged_log_says_what_is_safe_and_keeps_that() {
         if *safe == usize::MAX {
             continue;
         }
-        assert!(told.contains(&format!("and {safe} groups")), "{what}: {told}");
+        assert!(told.contains(&format!("after them: {safe} are whole")), "{what}: {told}");
         assert!(main.image().to_vec() == before.to_vec(), "{what}: a refused import writes nothing");
         let pool = machine.import(&all, true).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(names(&pool).len(), *safe, "{what}: all that is safe is there");

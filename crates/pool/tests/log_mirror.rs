@@ -282,7 +282,7 @@ fn what_one_side_lost_is_read_from_the_other_and_mended() {
     machine.logs.iter().for_each(|log| spoil(log, second));
     let refused = machine.import_copy(&[0, 1]).err().expect("it is damaged");
     let Error::LogDamaged { safe, .. } = &refused else { panic!("{refused}") };
-    assert!(safe.contains("and 1 groups"), "{safe}");
+    assert!(safe.contains("after them: 1 are whole"), "{safe}");
     let pool = machine.import(&[0, 1], true).expect("accepted");
     assert_eq!(names(&pool), ["a"]);
 }

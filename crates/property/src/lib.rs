@@ -41,6 +41,7 @@ pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, Property, Scope, document};
 pub use value::{
-    PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, parse_assignment,
+    PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, nearest,
+    parse_assignment,
 };
 pub use volume::applies;

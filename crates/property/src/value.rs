@@ -255,10 +255,9 @@ fn hint(scope: Scope, name: &str) -> String {
         Scope::Pool => POOL,
         Scope::Dataset => DATASET,
     };
-    let nearest = table.iter().map(|p| (distance(p.name, name), p.name)).min();
-    match nearest {
-        Some((edits, found)) if edits <= 2 => format!(": did you mean '{found}'?"),
-        _ => {
+    match nearest(name, table.iter().map(|p| p.name)) {
+        Some(found) => format!(": did you mean '{found}'?"),
+        None => {
             let other = match scope {
                 Scope::Pool => lookup(Scope::Dataset, name).map(|_| "a file system"),
                 Scope::Dataset => lookup(Scope::Pool, name).map(|_| "a pool"),
@@ -270,6 +269,12 @@ fn hint(scope: Scope, name: &str) -> String {
             other.map_or_else(|| format!(": {all}"), |owner| format!(": it is a property of {owner}; {all}"))
         }
     }
+}
+
+/// The known word that was probably meant: at most two edits away, and fewer than it has letters.
+pub fn nearest<'n>(word: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let (edits, found) = known.into_iter().map(|name| (distance(name, word), name)).min()?;
+    (edits <= 2 && edits < found.len().min(word.len())).then_some(found)
 }
 
 /// Edits (insert, delete, replace) between two words.

@@ -174,6 +174,7 @@ mod tests {
             input_fd: None,
             out_fd: None,
             out_is_terminal: false,
+            explains: true,
             out: &mut out,
             err: &mut err,
             cwd: PathBuf::from("/"),

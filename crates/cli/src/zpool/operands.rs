@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use steadfast_control::api::{PoolList, VdevClass, VdevKind, VdevSpec};
 use steadfast_control::check::{property_refusal, vdev_word};
 use steadfast_control::{Code, Refusal};
-use steadfast_property::{Scope, parse_assignment};
+use steadfast_property::{Scope, nearest, parse_assignment};
 
 /// `-f` of verbs that take new devices.
 pub(super) const FORCE: Flag = flag('f', "overwrite devices that seem to be in use");
 /// `-o` of verbs that take new devices.
 pub(super) const ASHIFT: Flag = valued('o', "property=value", "ashift=N; must be 0 or the pool's own ashift");
+
+/// Words of a list of devices that are no devices.
+const GROUP_WORDS: [&str; 9] =
+    ["mirror", "raidz", "raidz1", "raidz2", "raidz3", "special", "cache", "spare", "anchor"];
 
 /// Reads a list of devices.
 pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {
@@ -46,6 +50,13 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             return Err(refusal);
         } else {
             let device = device_path(session, word);
+            if !word.contains('/')
+                && !device.exists()
+                && let Some(meant) = nearest(word, GROUP_WORDS.iter().copied())
+            {
+                let what = format!("{}: no such file or device; did you mean '{meant}'?", tame(word));
+                return Err(Refusal::new(Code::VdevMissing, what).with("device", tame(word)));
+            }
             match (group, vdevs.last_mut()) {
                 (Some(_), Some(last)) => last.devices.push(device),
                 _ => vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![device] }),

@@ -1,0 +1,80 @@
+//! First lines of refusals in the phrases of `zfs` and `zpool`, which programs look for.
+//!
+//! The phrases are those of OpenZFS 2.3 (libzfs). They tell less than our own sentence, which
+//! follows where a refusal is explained.
+
+use steadfast_control::{Code, Refusal};
+
+/// The first line of a refusal of `doing` ("cannot create 'tank'"), if ZFS has one for it.
+#[must_use]
+pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
+    let field = |name: &str| refusal.fields.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let name = || field("snapshot").or(field("bookmark")).or(field("fs")).or(field("pool"));
+    // Verbs that make something name that; the others begin with opening what is there.
+    let makes = ["cannot create", "cannot receive", "cannot hold", "cannot release"];
+    let opens = |phrase: &str| match name() {
+        Some(name) if !makes.iter().any(|verb| doing.starts_with(verb)) => {
+            format!("cannot open '{name}': {phrase}")
+        }
+        _ => format!("{doing}: {phrase}"),
+    };
+    let said = |phrase: &str| format!("{doing}: {phrase}");
+    Some(match refusal.code {
+        Code::SnapshotAbsent if doing.starts_with("cannot destroy") => {
+            "could not find any snapshots to destroy; check snapshot names.".to_owned()
+        }
+        Code::BookmarkAbsent if doing.starts_with("cannot destroy") => {
+            format!("bookmark '{}' does not exist.", name()?)
+        }
+        // The refusal names the pool if that is absent.
+        Code::PoolAbsent | Code::FsAbsent
+            if doing.starts_with("cannot create '") && field("pool").is_some() =>
+        {
+            said(&format!("no such pool '{}'", field("pool")?))
+        }
+        Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent => opens("dataset does not exist"),
+        Code::PoolAbsent => opens("no such pool"),
+        Code::PoolNotFound => said("no such pool available"),
+        Code::PoolExists => said("pool already exists"),
+        Code::PoolImported => said("a pool with that name already exists"),
+        Code::FsExists | Code::SnapshotExists => said("dataset already exists"),
+        Code::BookmarkExists => said("bookmark exists"),
+        Code::FsParent => said("parent does not exist"),
+        Code::HoldExists => said("tag already exists on this dataset"),
+        Code::HoldAbsent => said("no such tag on this dataset"),
+        Code::SnapshotHeld => said("dataset is busy"),
+        Code::FsBusy | Code::PoolBusy => said("pool or dataset is busy"),
+        Code::FsChildren | Code::FsSnapshots if doing.starts_with("cannot destroy") => {
+            said("filesystem has children")
+        }
+        Code::SnapshotClones => said("snapshot has dependent clones"),
+        Code::SnapshotYounger => said("more recent snapshots or bookmarks exist"),
+        Code::FsNotClone => said("not a cloned filesystem"),
+        Code::FsMounted => said("filesystem already mounted"),
+        Code::FsNotMounted => said("not currently mounted"),
+        Code::ScanNone => said("there is no active scrub"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_once_and_where_zfs_has_them() {
+        let absent = Refusal::new(Code::FsAbsent, "there is no file system 'tank/x'").with("fs", "tank/x");
+        let line = |doing: &str, refusal: &Refusal| first_line(doing, refusal).unwrap_or_default();
+        assert_eq!(line("cannot list datasets", &absent), "cannot open 'tank/x': dataset does not exist");
+        assert_eq!(
+            line("cannot create snapshot 'tank/x@1'", &absent),
+            "cannot create snapshot 'tank/x@1': dataset does not exist"
+        );
+        let gone = Refusal::new(Code::SnapshotAbsent, "").with("snapshot", "tank@1");
+        assert_eq!(line("cannot list holds", &gone), "cannot open 'tank@1': dataset does not exist");
+        assert!(line("cannot destroy 'tank@1'", &gone).starts_with("could not find any snapshots"));
+        let pool = Refusal::new(Code::PoolAbsent, "").with("pool", "tank");
+        assert_eq!(line("cannot scrub 'tank'", &pool), "cannot open 'tank': no such pool");
+        assert_eq!(first_line("cannot clear", &Refusal::new(Code::VdevIo, "EIO")), None);
+    }
+}
