@@ -113,7 +113,7 @@ codes! {
         "`zpool import -d PATH {pool}` imports the file or disk at PATH; give one -d for each device of the pool.";
     HostFull "HOST-FULL" "The file system that holds an image file of the pool has no room, and the image grows when it is written."
         "Free space there. A suspended pool then resumes within a second, or at once by `zpool clear {pool}`, and has lost nothing. Repeat a command that failed."
-        "A command that finds a file system full, such as an import, fails. Importing writes one commit and takes what that and the replay of the intent log need, often less than 1 MiB; `-o readonly=on` needs no room. How a suspended pool behaves: [repair.md](repair.md#suspended-pools).";
+        "A command that finds a file system full, such as an import, fails. Importing writes one commit and takes what that and the replay of the intent log need; `-o readonly=on` needs no room. How a suspended pool behaves: [repair.md](repair.md#suspended-pools).";
     VdevIo "VDEV-IO" "The operating system reported an error of the device."
         "Check the device and its permissions, then try again.";
     DevErrors "DEV-ERRORS" "A device returned errors or wrong data. No data was lost so far."
