@@ -63,7 +63,7 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     host.shell("zfs send tank/home@none > nothing").fails(1).says("SNAP-ABSENT");
     host.shell("echo no stream, only a few words of somebody who wants to see what happens then | zfs receive safe/x").fails(1).says("STREAM-NONE");
     host.shell("head -c 100000 home.stream | zfs receive safe/x").fails(1).says("STREAM-ENDS");
-    host.shell("(head -c 100000 home.stream; printf x; tail -c +100002 home.stream) | zfs receive safe/x")
+    host.shell("(head -c 100000 home.stream; printf xxxx; tail -c +100005 home.stream) | zfs receive safe/x")
         .fails(1)
         .says("STREAM-DAMAGED");
     host.shell("zfs list safe/x").fails(1);
@@ -369,7 +369,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     host.shell(&format!("zfs send -t {token} > rest && test $(stat -c %s rest) -lt {packed}")).ok();
     host.shell("zfs receive -s safe/part < rest && diff -r t/home/.zfs/snapshot/a s/part --exclude sub").ok();
     // Damaged, and by flags that nobody knows.
-    host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf x; tail -c +90002 whole) | zfs receive safe/x")
+    host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf xxxx; tail -c +90005 whole) | zfs receive safe/x")
         .fails(1)
         .says("STREAM-DAMAGED");
     host.shell("(head -c 12 whole; printf '\\40'; tail -c +14 whole) | zfs receive safe/x")
