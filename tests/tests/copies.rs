@@ -46,7 +46,13 @@ fn one_image_is_imported_once() {
     host.shell("zpool export tank").ok();
     host.run(&format!("pool import -d {disk} tank")).ok();
     import(&other, &image, "-f tank").fails(1).says("VDEV-IN-USE");
-    host.shell("cat t/file; zpool status tank").ok().says("kept").says(&disk);
+    // As in ZFS a disk is named without its folder, unless -P asks for all of it.
+    let short = disk.rsplit('/').next().expect("a name");
+    host.shell("cat t/file; zpool status -P tank").ok().says("kept").says(&disk);
+    let told = host.shell("zpool status tank").ok().says(&format!("\t  {short} "));
+    assert!(!told.out.contains(&disk), "{}", told.out);
+    host.shell("zpool list -v -H -o name tank").ok().says(&format!("\t{short}\n"));
+    host.shell(&format!("zpool trim -w tank {short}; zpool iostat -v tank {short}")).ok();
     // A daemon that was killed has no lock. Its pool is its own all the same.
     host.kill_daemon();
     for path in [&image, &disk] {
@@ -57,7 +63,7 @@ fn one_image_is_imported_once() {
     // Both are found in one search: the path in the label is taken.
     let both = host.run(&format!("pool import -d {image} -d {disk} tank"));
     both.ok();
-    host.shell("zpool status tank; cat t/file").ok().says(&disk).says("kept");
+    host.shell("zpool status -P tank; cat t/file").ok().says(&disk).says("kept");
     host.shell("zpool export tank").ok();
     host.run(&format!("inspect check {image}")).ok();
 }

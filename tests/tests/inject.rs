@@ -49,7 +49,7 @@ fn zeros_and_flipped_bits_are_healed_by_a_scrub() {
     let Some(host) = host("zero and flip") else { return };
     host.shell("zpool inject tank $PWD/d2.img zero").ok().says("bytes zeroed");
     host.shell("zpool scrub -w tank").ok();
-    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool status tank").ok().says("with 0 errors");
     assert_ne!(status(&host, "d2.img")[4], "0");
     host.shell("zpool clear tank").ok();
     // The pool is small, so bits are flipped where its first segments lie.
@@ -57,7 +57,7 @@ fn zeros_and_flipped_bits_are_healed_by_a_scrub() {
         .ok()
         .says("200 bits");
     host.shell("zpool scrub -w tank").ok();
-    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool status tank").ok().says("with 0 errors");
     assert_ne!(status(&host, "d3.img")[4], "0");
     host.shell("zpool scrub -w tank").ok();
     host.shell("zpool status tank").ok().says("scrub repaired 0B");
@@ -97,7 +97,7 @@ fn a_device_that_goes_and_comes_back_is_resilvered() {
     host.shell("zpool inject -c tank").ok();
     host.shell("zpool online tank $PWD/d4.img && zpool wait -t resilver tank").ok();
     assert_eq!(status(&host, "d4.img")[1], "ONLINE");
-    host.shell("zpool status tank").ok().says("resilvered").says("with 0B unrecoverable");
+    host.shell("zpool status tank").ok().says("resilvered").says("with 0 errors");
     // Data that it missed is there: another device can be taken away.
     host.shell("zpool offline tank $PWD/d1.img").ok();
     reimport(&host);
@@ -112,7 +112,7 @@ fn a_write_that_went_astray_is_healed_where_it_lacks_and_where_it_fell() {
     write(&host, FILES..FILES + 20);
     host.shell("zpool inject -c tank").ok();
     host.shell("zpool scrub -w tank").ok();
-    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool status tank").ok().says("with 0 errors");
     assert_ne!(status(&host, "d2.img")[4], "0");
     host.shell("zpool scrub -w tank").ok();
     host.shell("zpool status tank").ok().says("scrub repaired 0B");
@@ -142,7 +142,7 @@ fn errors_are_told_by_kind_and_device() {
     // Reads from now on do not come from memory.
     host.shell("zfs unmount tank; zfs mount tank; zpool inject tank $PWD/d1.img eio on=read nth=3").ok();
     host.shell("zpool scrub -w tank; zpool inject -c tank").ok();
-    let told = host.shell("zpool status -v -p tank").ok().says("with 0B unrecoverable").out;
+    let told = host.shell("zpool status -v -p tank").ok().says("with 0 errors").out;
     let table = told.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
     let mut table = table.skip_while(|words| !words.starts_with(&["ERRORS", "BY", "KIND"]));
     let heads = table.next().unwrap_or_else(|| panic!("no table in\n{told}"));
@@ -229,7 +229,7 @@ fn log_cache_and_special_devices_take_faults_and_nothing_is_lost() {
     assert_ne!(status(&host, "cache.img")[4], "0", "what it lied about is counted");
     // A special device that errs is healed by the other one.
     host.shell("zpool inject tank $PWD/s1.img zero && zpool scrub -w tank").ok();
-    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool status tank").ok().says("with 0 errors");
     assert_ne!(status(&host, "s1.img")[4], "0");
     // A log device that fails: what it could not take is committed, and the pool says so.
     host.shell("sync t/f0; zpool inject tank $PWD/log.img eio on=write every=1").ok();

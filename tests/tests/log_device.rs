@@ -70,7 +70,8 @@ fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
 fn a_log_device_comes_shows_itself_and_goes() {
     let Some(host) = with_log("a log device") else { return };
     promise(&host, "first");
-    let status = host.shell("zpool status tank").ok().says("logs").says("slog.img").says("on its own device");
+    let status =
+        host.shell("zpool status -v tank").ok().says("logs").says("slog.img").says("on its own device");
     assert!(status.out.contains("   log: 63M"), "{}", status.out);
     host.shell("zpool status -j tank").ok().says("\"class\":\"log\"").says("\"durable\":\"1\"");
     host.shell("zpool list -v tank").ok().says("logs").says("slog.img");
@@ -86,14 +87,14 @@ fn a_log_device_comes_shows_itself_and_goes() {
     refused(host.shell("zpool create two log $PWD/none.img"), "VDEV-MISSING");
     refused(host.shell("zpool remove tank $PWD/slog.img $PWD/slog.img"), "VDEV-TWICE");
     // Away and back, in use.
-    host.shell("zpool remove -n tank $PWD/slog.img; zpool status tank").ok().says("slog.img");
-    let status = host.shell("zpool remove tank $PWD/slog.img; zpool status tank").ok();
+    host.shell("zpool remove -n tank $PWD/slog.img; zpool status -v tank").ok().says("slog.img");
+    let status = host.shell("zpool remove tank $PWD/slog.img; zpool status -v tank").ok();
     assert!(!status.out.contains("slog.img"), "{}", status.out);
     promise(&host, "second");
     host.shell("zpool get -H -o value feature@log_device tank").ok().says("disabled");
     host.image("slog2.img", 64 * MIB);
     host.shell("zpool add -n tank log $PWD/slog2.img").ok();
-    host.shell("zpool add tank log $PWD/slog2.img $PWD/slog.img; zpool status tank")
+    host.shell("zpool add tank log $PWD/slog2.img $PWD/slog.img; zpool status -v tank")
         .ok()
         .says("on 2 devices");
     host.shell("zpool history tank").ok().says("zpool remove tank").says("zpool add tank log");
@@ -101,7 +102,7 @@ fn a_log_device_comes_shows_itself_and_goes() {
     // A killed daemon's successor finds them by what it remembers; another host by looking.
     promise(&host, "third");
     kill(&host);
-    host.shell("zpool status tank").ok().says("replayed");
+    host.shell("zpool status -v tank").ok().says("replayed");
     host.shell("cat t/first t/second t/third").ok().says("firstsecondthird");
     host.shell("zpool export tank; zpool import -d $PWD").ok().says("slog2.img").says("logs");
     host.shell("zpool import -d $PWD tank; cat t/third; zpool destroy tank").ok().says("third");
@@ -114,7 +115,7 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     promise_and_kill(&host, &["promised"]);
     host.shell("mv slog.img away.img").ok();
     // The daemon that starts does not import it by itself, and says why.
-    host.shell("zpool status tank").ok().says("UNAVAIL").says("LOG-MISSING");
+    host.shell("zpool status -v tank").ok().says("UNAVAIL").says("LOG-MISSING");
     let said = refused(host.shell("zpool import -d $PWD/tank.img tank"), "LOG-MISSING");
     assert!(said.err.contains("All commits up to txg"), "{}", said.err);
     assert!(said.err.contains("zpool import --accept-lost-log tank"), "{}", said.err);
@@ -132,7 +133,7 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     refused(host.shell("zpool import -d $PWD/tank.img -m tank"), "POOL-ACTIVE");
     host.shell("zpool import -f -d $PWD/tank.img -m tank; ls t").ok().says("kept");
     assert!(!host.at("t/promised").exists());
-    host.shell("zpool status tank")
+    host.shell("zpool status -v tank")
         .ok()
         .says("LOG-FAILED")
         .says("DEGRADED")
@@ -165,7 +166,7 @@ fn a_damaged_log_is_inspected_refused_and_gone_on_from() {
     said.says("log-gap").says("worst=fatal");
 
     host.run("inspect log {}/tank.img {}/slog.img").ok().says("stranded=1").says("missing=1");
-    host.shell("zpool status tank").ok().says("LOG-DAMAGED");
+    host.shell("zpool status -v tank").ok().says("LOG-DAMAGED");
     let said = refused(host.shell("zpool import -d $PWD/tank.img -d $PWD/slog.img tank"), "LOG-DAMAGED");
     for word in ["Groups of the log after them: 1 are whole", "lost, by file system: tank 1", "1 are missing"]
     {

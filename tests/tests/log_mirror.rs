@@ -74,7 +74,7 @@ fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
 fn a_log_mirror_is_shown_as_zfs_shows_it() {
     let Some(host) = with_mirror("a log mirror") else { return };
     promise(&host, "first");
-    let status = host.shell("zpool status tank").ok().says("on 2 devices");
+    let status = host.shell("zpool status -v tank").ok().says("on 2 devices");
     let lines: Vec<&str> = status.out.lines().collect();
     let at = lines.iter().position(|line| *line == "\tlogs").expect("a section");
     let words = ["\t  mirror-0 ", "a.img ", "b.img "];
@@ -106,8 +106,12 @@ fn either_side_is_enough_for_an_import() {
     host.run("inspect check {}/tank.img {}/a.img {}/b.img").ok();
     host.run("inspect check {}/tank.img {}/b.img").says("log-side-missing");
     // The daemon that starts imports it by itself, without the one that is away.
-    host.shell("mv a.img away.img; zpool status tank").ok().says("DEGRADED").says("UNAVAIL").says("replayed");
-    let told = host.shell("cat t/one; zpool status tank").ok().says("one").says("LOG-FAILED");
+    host.shell("mv a.img away.img; zpool status -v tank")
+        .ok()
+        .says("DEGRADED")
+        .says("UNAVAIL")
+        .says("replayed");
+    let told = host.shell("cat t/one; zpool status -v tank").ok().says("one").says("LOG-FAILED");
     told.says("continues without it").says("zpool detach tank");
     // Promises from now on are on the other device alone. The first is not believed any more.
     let mut wrote = false;
@@ -123,7 +127,7 @@ fn either_side_is_enough_for_an_import() {
     }
     assert!(wrote, "no five seconds without a commit");
     host.shell("mv b.img later.img; mv away.img a.img").ok();
-    host.shell("zpool status tank").ok().says("UNAVAIL").says("LOG-MISSING");
+    host.shell("zpool status -v tank").ok().says("UNAVAIL").says("LOG-MISSING");
     let said = refused(host.shell("zpool import -d $PWD/tank.img -d $PWD/a.img tank"), "LOG-MISSING");
     assert!(said.err.contains("All commits up to") && said.err.contains("b.img"), "{}", said.err);
     host.shell("zpool import -d $PWD/tank.img -d $PWD/a.img").ok().says("LOG-MISSING").says("DEGRADED");
@@ -132,7 +136,7 @@ fn either_side_is_enough_for_an_import() {
     host.shell("zpool import -d $PWD tank; cat t/two").ok().says("two");
     host.shell("zpool status -x tank").ok().says("healthy");
     promise_and_kill(&host, &["three"]);
-    host.shell("mv b.img away.img; zpool status tank; cat t/three").ok().says("three").says("DEGRADED");
+    host.shell("mv b.img away.img; zpool status -v tank; cat t/three").ok().says("three").says("DEGRADED");
     host.shell("zpool export tank; mv away.img b.img; zpool import -d $PWD tank; zpool status -x tank")
         .ok()
         .says("healthy");
@@ -164,7 +168,7 @@ fn what_one_side_lost_is_mended_from_the_other() {
     assert_eq!(said.status, 1, "{}", said.out);
     said.says("log-copy").says("worst=degraded");
     host.shell("zpool list tank; cat t/one t/two t/three").ok().says("onetwothree");
-    let status = host.shell("zpool status tank").ok().says("ONLINE").says("3 groups replayed").out;
+    let status = host.shell("zpool status -v tank").ok().says("ONLINE").says("3 groups replayed").out;
     let row = status.lines().find(|line| line.contains("a.img")).expect("a row");
     assert_eq!(row.split_whitespace().nth(4), Some("1"), "CKSUM: {status}");
     host.shell("zpool events").ok().says("log_checksum");
@@ -193,22 +197,22 @@ fn log_devices_change_in_use() {
     host.shell("zpool remove tank $PWD/s.img").ok();
     // A third side, by the name of the mirror; one goes, another is exchanged.
     host.shell("zpool attach -w tank mirror-0 $PWD/c.img").ok();
-    host.shell("zpool status tank").ok().says("c.img").says("on 3 devices");
+    host.shell("zpool status -v tank").ok().says("c.img").says("on 3 devices");
     host.shell("zpool detach tank $PWD/a.img; zpool status -x tank").ok().says("healthy");
-    assert!(!host.shell("zpool status tank").ok().out.contains("a.img"));
+    assert!(!host.shell("zpool status -v tank").ok().out.contains("a.img"));
     promise(&host, "second");
     host.shell("zpool replace tank $PWD/b.img $PWD/d.img").ok();
-    host.shell("zpool status tank").ok().says("d.img").says("mirror-0");
-    assert!(!host.shell("zpool status tank").ok().out.contains("b.img"));
+    host.shell("zpool status -v tank").ok().says("d.img").says("mirror-0");
+    assert!(!host.shell("zpool status -v tank").ok().out.contains("b.img"));
     // Out and in.
-    host.shell("zpool offline tank $PWD/c.img; zpool status tank").ok().says("OFFLINE").says("DEGRADED");
+    host.shell("zpool offline tank $PWD/c.img; zpool status -v tank").ok().says("OFFLINE").says("DEGRADED");
     refused(host.shell("zpool detach tank $PWD/d.img"), "VDEV-NEEDED");
     promise(&host, "third");
-    host.shell("zpool export tank; zpool import -d $PWD tank; zpool status tank").ok().says("OFFLINE");
+    host.shell("zpool export tank; zpool import -d $PWD tank; zpool status -v tank").ok().says("OFFLINE");
     host.shell("zpool online tank $PWD/c.img; zpool status -x tank").ok().says("healthy");
-    host.shell("zpool offline -f tank $PWD/c.img; zpool status tank").ok().says("FAULTED");
+    host.shell("zpool offline -f tank $PWD/c.img; zpool status -v tank").ok().says("FAULTED");
     host.shell("zpool clear tank $PWD/c.img; zpool status -x tank").ok().says("healthy");
-    host.shell("zpool offline tank $PWD/c.img; zpool offline -t tank $PWD/d.img; zpool status tank")
+    host.shell("zpool offline tank $PWD/c.img; zpool offline -t tank $PWD/d.img; zpool status -v tank")
         .ok()
         .says("in the pool");
     promise(&host, "fourth");
@@ -219,22 +223,24 @@ fn log_devices_change_in_use() {
     host.shell("zpool status -x tank").ok().says("healthy");
     promise(&host, "fifth");
     // A single log device becomes a mirror, and a mirror goes whole.
-    host.shell("zpool add tank log $PWD/a.img; zpool attach tank $PWD/a.img $PWD/b.img; zpool status tank")
-        .ok()
-        .says("mirror-1")
-        .says("on 4 devices");
-    host.shell("zpool remove -n tank mirror-1; zpool status tank").ok().says("mirror-1");
+    host.shell(
+        "zpool add tank log $PWD/a.img; zpool attach tank $PWD/a.img $PWD/b.img; zpool status -v tank",
+    )
+    .ok()
+    .says("mirror-1")
+    .says("on 4 devices");
+    host.shell("zpool remove -n tank mirror-1; zpool status -v tank").ok().says("mirror-1");
     host.shell("zpool remove tank mirror-1; zpool history tank").ok().says("zpool remove tank mirror-1");
-    let status = host.shell("zpool status tank").ok().out;
+    let status = host.shell("zpool status -v tank").ok().out;
     assert!(!status.contains("mirror-1") && !status.contains("a.img"), "{status}");
     host.shell("zpool remove tank mirror-0").ok();
     host.shell("zpool get -H -o value feature@log_mirrors tank").ok().says("disabled");
     // Another group gets a number that no log mirror had beside it.
     host.shell("zpool add tank log mirror $PWD/a.img $PWD/b.img").ok();
     host.image("e.img", 128 * MIB);
-    host.shell("zpool attach -w tank $PWD/tank.img $PWD/e.img; zpool status tank").ok().says("mirror-1");
+    host.shell("zpool attach -w tank $PWD/tank.img $PWD/e.img; zpool status -v tank").ok().says("mirror-1");
     kill(&host);
-    host.shell("zpool status tank; cat t/first t/second t/third t/fourth t/fifth")
+    host.shell("zpool status -v tank; cat t/first t/second t/third t/fourth t/fifth")
         .ok()
         .says("firstsecondthirdfourthfifth");
     host.shell("zpool export tank; zpool import -d $PWD tank; zpool destroy tank").ok();

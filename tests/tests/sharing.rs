@@ -161,7 +161,7 @@ fn equal_content_is_stored_once_where_it_is_asked_for() {
     host.shell("rm t/a/* t/b/*; zfs destroy tank/sealed; rm t/c/1").ok();
     settle(&host);
     host.shell("zpool status -D tank").ok().says("no DDT entries");
-    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0 errors");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn nothing_is_shared_across_keys_and_a_locked_file_system_goes_with_its_rows() {
     host.shell("zfs destroy -r tank/one && zfs destroy tank/open").ok();
     settle(&host);
     host.shell("zpool status -D tank").ok().says("no DDT entries");
-    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0 errors");
 }
 
 #[test]

@@ -15,8 +15,8 @@ fn allocated(host: &Host, vdev: &str) -> u64 {
 /// A number of the line of a vdev in `zpool list -v -H -p`: allocated, or its size.
 fn column(host: &Host, vdev: &str, at: usize) -> u64 {
     let told = host.shell("zpool list -v -H -p -o name,allocated,size tank").ok().out;
-    let line =
-        told.lines().find(|line| line.split('\t').next().is_some_and(|name| name.trim().ends_with(vdev)));
+    let mut lines = told.lines().map(str::trim_start);
+    let line = lines.find(|line| line.split('\t').next().is_some_and(|name| name.ends_with(vdev)));
     let line = line.unwrap_or_else(|| panic!("{vdev} in\n{told}"));
     line.split('\t').nth(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"))
 }

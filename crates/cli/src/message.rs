@@ -24,7 +24,8 @@ impl Words {
     }
 
     /// Replaces the commands in a sentence by those of this vocabulary.
-    fn translate(self, text: &str) -> String {
+    #[must_use]
+    pub fn translate(self, text: &str) -> String {
         match self {
             Words::Zfs => text.to_owned(),
             Words::Own => text.replace("`zpool ", "`steadfast pool ").replace("`zfs ", "`steadfast fs "),
@@ -65,20 +66,9 @@ fn advised(problem: &str, refusal: &Refusal, words: Words) -> String {
     )
 }
 
-/// The same three lines as `zpool status` prints them, headed `status`, `meaning` and `action`.
-#[must_use]
-pub fn three_parts(message: &Refusal, words: Words) -> String {
-    let mut text = format!("status: {}\n", sentence(&tame(&message.what)));
-    for line in advised("", message, words).lines() {
-        let line = line.trim_start().replacen("action:  ", "action: ", 1);
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
-}
-
 /// The text with a capital and a full stop.
-fn sentence(text: &str) -> String {
+#[must_use]
+pub fn sentence(text: &str) -> String {
     let text = capital(text);
     if text.ends_with('.') { text } else { text + "." }
 }

@@ -2,6 +2,7 @@
 
 use crate::catalog::CATALOG;
 use crate::command::{Command, FAILED, NotBuilt, SUCCESS, USAGE};
+use crate::json;
 use crate::message::{Words, refused};
 use crate::session::{Failure, Session};
 use crate::steadfast::bench;
@@ -68,6 +69,15 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
         "-V" | "--version" | "version" => {
             let ours = env!("CARGO_PKG_VERSION");
             let text = match words {
+                Words::Zfs if tail.iter().any(|word| word == "-j" || word == "--json") => {
+                    let mut document = json::document(&format!("{} version", family.name));
+                    let version = serde_json::json!({
+                        "userland": format!("zfs-{ZFS_VERSION}"),
+                        "kernel": format!("steadfast-{ours}"),
+                    });
+                    document.insert("zfs_version".into(), version);
+                    json::text(document) + "\n"
+                }
                 // Programs read the first number behind `zfs-` to know the options.
                 Words::Zfs => format!("zfs-{ZFS_VERSION}\nsteadfast-{ours}\n"),
                 Words::Own => format!("steadfast-{ours}\n"),

@@ -104,7 +104,7 @@ impl Stamp {
     pub fn print(self, session: &mut Session<'_, '_>) {
         match self {
             Stamp::None => {}
-            Stamp::Date => session.line(date::creation(now())),
+            Stamp::Date => session.line(date::stamp(now())),
             Stamp::Seconds => session.line(now().to_string()),
         }
     }

@@ -1,4 +1,5 @@
 //! Integration tests of this crate: one program, so that the engine is linked once.
 
 mod answers;
+mod pool_words;
 mod words;

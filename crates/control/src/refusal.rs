@@ -122,8 +122,8 @@ codes! {
         "Copy the data to another pool at once, before the daemon ends. Then run `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up the data that only this device holds.";
     VdevNeeded "VDEV-NEEDED" "No other device has enough copies or columns of the data on this device."
         "Leave the device in use. If the pool has redundancy, bring the other devices back first; otherwise move the data to another pool.";
-    VdevMismatch "VDEV-MISMATCH" "The groups have different redundancy. A pool is only as safe as its least redundant group."
-        "Give all groups the same redundancy, or add -f if the difference is intended.";
+    VdevMismatch "VDEV-MISMATCH" "The groups have different redundancy, or the devices of a group different sizes. A pool is only as safe as its least redundant group; a mirror is only as large as its smallest device."
+        "Give all groups the same redundancy and their devices the same size, or add -f if the difference is intended.";
     VdevGroup "VDEV-GROUP" "A mirror has 2 to 4 devices, raidz1 2 to 32, raidz2 3 to 32, raidz3 4 to 32. All are files or disks."
         "List that many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`."
         "If the group is complete, `zpool replace POOL DEVICE NEW` exchanges one of its devices.";

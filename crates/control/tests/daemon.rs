@@ -160,6 +160,7 @@ fn create(folder: &Path, name: &str) -> PoolCreate {
         force: false,
         dry_run: false,
         no_features: false,
+        temporary_name: None,
         mountpoint: None,
         properties: Properties::new(),
         fs_properties: Properties::new(),

@@ -53,7 +53,7 @@ pub enum ScanState {
 /// |   8 |   8 | next     | segments below this id were looked at                            |
 /// |  16 |   8 | until    | segments from this id on were written after it began             |
 /// |  24 |   8 | begun_ns | wall time of its beginning, nanoseconds since 1970               |
-/// |  32 |   8 | ended_ns | wall time of its end; 0 while it is under way or paused          |
+/// |  32 |   8 | ended_ns | wall time of its end or of its pause; 0 while it is under way    |
 /// |  40 |   8 | total    | bytes of columns to be looked at when it began                   |
 /// |  48 |   8 | read     | bytes read                                                       |
 /// |  56 |   8 | repaired | bytes that were wrong and were written anew                      |
@@ -74,7 +74,7 @@ pub struct ScanRow {
     pub until: SegmentId,
     /// Beginning, nanoseconds since 1970.
     pub begun_ns: u64,
-    /// End, or 0.
+    /// End or pause, or 0.
     pub ended_ns: u64,
     /// Bytes of columns to be looked at when it began.
     pub total: u64,

@@ -70,6 +70,7 @@ pub use crate::devices::probe::{
     FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, scan,
 };
 pub use crate::devices::removal::move_word;
+pub use crate::devices::scan::ScanPass;
 pub use crate::devices::scrub::ScrubCommand;
 pub use crate::devices::spares::SpareStatus;
 pub use crate::devices::state::Devices;
@@ -79,7 +80,7 @@ pub use crate::devices::trim::TrimStatus;
 pub use crate::import::anchor;
 pub use crate::import::anchor::{AnchorWish, Registers};
 pub use crate::import::create::{AuxHandles, CreateSpec};
-pub use crate::import::load::ImportSpec;
+pub use crate::import::load::{ImportSpec, NewName};
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
@@ -152,6 +153,8 @@ pub struct PoolStatus {
     pub groups: Vec<GroupConfig>,
     /// The last scrub or resilver.
     pub scan: Option<ScanRow>,
+    /// Its pass.
+    pub scan_pass: ScanPass,
     /// Bytes a second that a scrub reads at most beside other load; `None`: as much as half of the
     /// time gives.
     pub scrub_limit: Option<u64>,
@@ -382,6 +385,7 @@ impl Pool {
             caches: self.devices.caches_status(),
             groups,
             scan: self.devices.scan_status(),
+            scan_pass: self.devices.scan_pass(),
             scrub_limit: self.devices.scrub_limit(),
             scrub_left_out: self.devices.scrub_left_out(),
             moving: self.devices.move_status(),

@@ -412,7 +412,7 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     assert!(matches!(import_with(&[3]), Err(Error::LogMissing { .. })), "it was out");
     let pool = import_with(&[1, 3]).expect("imported");
     assert_eq!((side(&pool, "log3").out, names(&pool).len()), (Some(LogOut::Offline), 6));
-    assert!(matches!(pool.reguid(), Err(Error::NotWhole { .. })), "its labels would be left behind");
+    assert!(matches!(pool.reguid(None), Err(Error::NotWhole { .. })), "its labels would be left behind");
     assert!(matches!(pool.detach("log1"), Err(Error::DeviceNeeded { .. })), "the other one is out");
     let until_import = Offline { until_import: true, ..Offline::default() };
     pool.offline_as("log1", until_import).expect("log devices are expendable");
@@ -536,7 +536,7 @@ fn what_waits_for_a_key_keeps_the_sides_that_it_has() {
     // One that takes no labels any more is given up all the same: the other has what is held.
     let pool = machine.import(&[0, 1], false).expect("imported");
     machine.logs[0].arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
-    assert!(matches!(pool.reguid(), Err(Error::LogUnfit { .. })));
+    assert!(matches!(pool.reguid(None), Err(Error::LogUnfit { .. })));
     pool.sync().expect("committed");
     assert!(side(&pool, "log0").given_up && is_used(&pool, "log1") && pool.state().log.held == 1);
     machine.crash(pool);

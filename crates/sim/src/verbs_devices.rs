@@ -248,8 +248,8 @@ pub const VERBS: &[Verb] = &[
         spoilt: &[],
         before: nothing,
         act: |_, pool| {
-            pool.reguid().map_err(said)?;
-            pool.reguid().map_err(said)
+            pool.reguid(None).map_err(said)?;
+            pool.reguid(None).map_err(said)
         },
     },
     Verb {

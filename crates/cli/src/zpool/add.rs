@@ -3,7 +3,7 @@
 use super::operands::{ASHIFT, FORCE, check_new, layout, vdevs};
 use super::vdev_tree::with_members;
 use crate::command::Command;
-use crate::options::{MANY, Parsed, Syntax, flag};
+use crate::options::{Flag, MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{PoolAdd, PoolStatus, VdevReport};
@@ -11,7 +11,17 @@ use steadfast_control::api::{PoolAdd, PoolStatus, VdevReport};
 pub(super) const COMMAND: Command = Command {
     names: &["add"],
     syntax: Syntax {
-        flags: &[FORCE, flag('n', "check only, and print the layout"), ASHIFT],
+        flags: &[
+            FORCE,
+            flag('n', "check only, and print the layout"),
+            ASHIFT,
+            allow(ALLOW_IN_USE, "overwrite devices that seem to be in use"),
+            allow(
+                ALLOW_MISMATCH,
+                "groups of other redundancy than the pool has, and of devices of different sizes",
+            ),
+            allow("allow-ashift-mismatch", "accepted, no effect: all devices of a pool have one ashift"),
+        ],
         operands: "pool vdev...",
         least: 2,
         most: MANY,
@@ -19,6 +29,13 @@ pub(super) const COMMAND: Command = Command {
     doc: "Adds devices to a pool. `zpool remove` undoes it.",
     run: add,
 };
+
+const ALLOW_IN_USE: &str = "allow-in-use";
+const ALLOW_MISMATCH: &str = "allow-replication-mismatch";
+
+const fn allow(long: &'static str, doc: &'static str) -> Flag {
+    Flag { letter: '\0', long, value: "", doc }
+}
 
 fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
@@ -33,7 +50,13 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     } else {
         Vec::new()
     };
-    let request = PoolAdd { name: name.clone(), vdevs, force: parsed.has('f'), dry_run };
+    let request = PoolAdd {
+        name: name.clone(),
+        vdevs,
+        force: parsed.has('f') || parsed.has_long(ALLOW_IN_USE),
+        allow_mismatch: parsed.has('f') || parsed.has_long(ALLOW_MISMATCH),
+        dry_run,
+    };
     let outcome = session.ask(request).doing(doing)?;
     if dry_run {
         session.line(format!("would update '{name}' to the following configuration:\n\n\t{name}"));

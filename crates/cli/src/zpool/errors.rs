@@ -54,11 +54,6 @@ pub(super) fn as_json(kinds: &ErrorKinds, as_number: bool) -> Value {
         .collect()
 }
 
-/// Text of `-s` behind a device's line.
-pub(super) fn slow(vdev: &VdevReport) -> String {
-    format!("{} slow", nice_number(vdev.kinds.slow))
-}
-
 /// A damaged range: `/tank/file` if mounted, `tank/fs:/file` if not, `tank/fs:<0x2a>` if the file
 /// has no name; then its bytes.
 pub(super) fn place(error: &DataError) -> String {
@@ -66,7 +61,12 @@ pub(super) fn place(error: &DataError) -> String {
         0 => String::new(),
         length => format!(" (bytes {} to {})", error.offset, error.offset.saturating_add(length - 1)),
     };
-    let place = match (&error.path, &error.mountpoint) {
+    tame(&path(error)) + &bytes
+}
+
+/// The same without the bytes.
+pub(super) fn path(error: &DataError) -> String {
+    match (&error.path, &error.mountpoint) {
         (Some(path), Some(mountpoint)) => {
             format!(
                 "{}/{}",
@@ -77,8 +77,7 @@ pub(super) fn place(error: &DataError) -> String {
         (Some(path), None) => format!("{}:/{}", error.dataset, path.trim_start_matches('/')),
         (None, _) if error.inode == 0 => format!("{}:<metadata>", error.dataset),
         (None, _) => format!("{}:<{:#x}>", error.dataset, error.inode),
-    };
-    tame(&place) + &bytes
+    }
 }
 
 #[cfg(test)]

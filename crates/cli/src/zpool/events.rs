@@ -24,7 +24,7 @@ pub(super) const COMMAND: Command = Command {
         least: 0,
         most: 1,
     },
-    doc: "Lists recent events: imports, changes, damaged blocks, failing devices. Times are in UTC.",
+    doc: "Lists recent events: imports, changes, damaged blocks, failing devices.",
     run: events,
 };
 

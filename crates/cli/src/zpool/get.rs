@@ -3,6 +3,7 @@
 use super::pool_properties::{as_json, cell};
 use super::vdev_properties;
 use crate::command::Command;
+use crate::json::KEY_GUID;
 use crate::options::{EXACT, JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, valued};
 use crate::properties::{all_properties, columns_of, get_columns, get_fields, get_row, shown};
 use crate::session::{Doing, Failure, Session};
@@ -17,6 +18,7 @@ pub(super) const COMMAND: Command = Command {
             SCRIPTED,
             JSON,
             JSON_INT,
+            KEY_GUID,
             EXACT,
             valued('o', "field[,field]...", "which of name, property, value, source"),
         ],
@@ -56,7 +58,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
                 })
                 .collect()
         };
-        let text = as_json("zpool get", &pools, exact, parsed.has_long("json-int"), properties);
+        let text = as_json("zpool get", &pools, parsed, properties, |_, _| ());
         session.line(text);
         return Ok(());
     }

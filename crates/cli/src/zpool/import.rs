@@ -1,17 +1,24 @@
 //! `zpool import`: lists pools that can be imported, and imports them.
 
-use super::vdev_table::vdev_table;
-use crate::command::Command;
+use super::reason::status_text;
+use super::status_json::vdev_head;
+use super::vdev_table::import_table;
+use super::vdev_tree::label;
+use crate::command::{Command, FAILED};
+use crate::json::{self, Numbers};
 use crate::key;
-use crate::message::three_parts;
-use crate::options::{Flag, Parsed, Syntax, flag, valued};
+use crate::options::{Flag, JSON, JSON_INT, Parsed, Syntax, flag, valued};
 use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use crate::zfs::keys::load_keys_below;
 use crate::zfs::mount::mount_all_below;
-use std::path::PathBuf;
-use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use steadfast_control::api::{
+    PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties, VdevReport,
+};
+use steadfast_control::cachefile::Cachefile;
 use steadfast_control::{Code, KeyFormat, Refusal};
 use steadfast_property::Scope;
 
@@ -25,20 +32,22 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             flag('a', "all pools found"),
-            valued('c', "cachefile", "refused: use -d to say where to search"),
+            valued('c', "file", "search the devices that the list of a daemon names"),
             valued('d', "folder|device", "where to search; may be repeated"),
             flag('D', "search for destroyed pools only"),
             flag('f', "even if the pool seems to be in use"),
-            flag('F', "refused: an older root is never imported"),
+            flag('F', "accepted, no effect: the newest complete root is imported in any case"),
+            JSON,
+            JSON_INT,
             flag('l', "load keys"),
-            flag('n', "refused, like -F"),
+            flag('n', "with -F: only tell whether the pool can be imported"),
             flag('N', "do not mount"),
             valued('o', "property=value", "readonly=on, altroot=FOLDER, cachefile=none, or a mount option"),
             valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
             flag('s', "accepted, no effect: devices are always searched"),
-            flag('t', "refused: a new name is permanent"),
+            flag('t', "the new name counts until the export; the devices keep the old one"),
             valued('T', "txg", "refused: an older root is never imported"),
-            flag('X', "refused: an older root is never imported"),
+            flag('X', "with -F: accepted, no effect"),
             flag(
                 'm',
                 "import without the records of a lost or damaged intent log (ZIL); recorded in the history",
@@ -71,38 +80,24 @@ pub(super) const COMMAND: Command = Command {
     run: import,
 };
 
-/// Refused options of ZFS, each with the reason.
-const REFUSED: [(char, &str); 6] = [
-    (
-        'c',
-        "-c: there are no cache files; the daemon remembers its pools, and -d says where to search for others",
-    ),
-    (
-        'F',
-        "-F: the last commit is always complete, so no older root is needed; --accept-lost-log, \
-         --accept-lost-anchor and --accept-rollback each give up one thing that was lost",
-    ),
-    (
-        'n',
-        "-n: it belongs to -F, which is refused; `zpool import` without a name lists the pools and their problems",
-    ),
-    ('T', "-T: older roots are not kept, and the anchor forbids them; snapshots keep old states"),
-    (
-        'X',
-        "-X: the last commit is always complete, so no older root is needed; `zpool import` without a name says \
-         what is missing",
-    ),
-    (
-        't',
-        "-t: a new name is written to the devices; to undo it, export the pool and import it by its old name",
-    ),
-];
-
 fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    if let Some((_, why)) = REFUSED.iter().find(|(letter, _)| parsed.has(*letter)) {
-        return Err(Failure::Usage((*why).to_owned()));
+    let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
+    if parsed.has('T') {
+        return usage("-T: older roots are not kept, and the anchor forbids them; snapshots keep old states");
     }
-    let search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
+    if parsed.has('n') && !parsed.has('F') {
+        return usage("-n only works with -F");
+    }
+    if parsed.has('t') && parsed.operands.len() < 2 {
+        return usage("missing new pool name: -t needs one");
+    }
+    if parsed.has('c') && parsed.has('d') {
+        return usage("-c cannot be combined with -d");
+    }
+    let mut search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
+    if let Some(file) = parsed.value('c') {
+        search = listed_in(&session.world.absolute(file)).doing(|| "cannot import".to_owned())?;
+    }
     let properties = properties(session, parsed)?;
     // Each of these accepts a loss, so the pool must be named.
     let one_only = [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST].into_iter().find(|long| parsed.has_long(long));
@@ -114,6 +109,10 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a means all pools".into())),
         (false, []) => {
             let found = scan(session, parsed, search)?;
+            if parsed.has('j') {
+                session.line(as_json(&found, parsed));
+                return Ok(());
+            }
             if found.is_empty() {
                 session.tell("no pools available to import\n");
             }
@@ -146,7 +145,44 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
                 Ok(guid) => PoolSelector::Guid(guid),
                 Err(_) => PoolSelector::Name(pool.clone()),
             };
+            if parsed.has('n') {
+                return tell(session, parsed, pool, &selector, search);
+            }
             one(session, parsed, pool, selector, new_name.first().cloned(), &search, &properties)
+        }
+    }
+}
+
+/// Devices in the list that a daemon writes (`cachefile`). ZFS's own list has another form.
+fn listed_in(file: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    if !file.exists() {
+        let what = format!("there is no list of pools {}", file.display());
+        return Err(Refusal::new(Code::FileIo, what).with("file", file.display()));
+    }
+    let pools = Cachefile::new(file).load()?;
+    Ok(pools.into_iter().flat_map(|pool| pool.devices).collect())
+}
+
+/// `-F -n`: says whether a pool could be imported, and imports nothing.
+fn tell(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    shown: &str,
+    selector: &PoolSelector,
+    search: Vec<PathBuf>,
+) -> Result<(), Failure> {
+    let is_wanted = |pool: &PoolCandidate| match selector {
+        PoolSelector::Name(name) => pool.name == *name,
+        PoolSelector::Guid(guid) => pool.guid == *guid,
+    };
+    let doing = || format!("cannot import '{}'", tame(shown));
+    match scan(session, parsed, search)?.into_iter().find(is_wanted) {
+        Some(pool) if pool.importable => Ok(()),
+        Some(PoolCandidate { message: Some(message), .. }) => Err(message).doing(doing),
+        Some(_) => Err(Failure::Status(FAILED)),
+        None => {
+            let what = format!("there is no pool '{}'", tame(shown));
+            Err(Refusal::new(Code::PoolNotFound, what).with("pool", shown)).doing(doing)
         }
     }
 }
@@ -199,6 +235,7 @@ pub(super) fn one(
         new_name,
         force: parsed.has('f'),
         destroyed: parsed.has('D'),
+        temporary: parsed.has('t'),
         no_mount: parsed.has('N'),
         properties: properties.clone(),
         key: None,
@@ -240,22 +277,52 @@ fn sealed_key(
     key::obtain(session.world, shown, format.unwrap_or(KeyFormat::Passphrase), location, false)
 }
 
+/// Pools that can be imported, in the shape of `zpool status -j`; ZFS has no such document.
+fn as_json(found: &[PoolCandidate], parsed: &Parsed) -> String {
+    fn devices(vdevs: &[VdevReport], parsed: &Parsed) -> Value {
+        let entry = |vdev: &VdevReport| {
+            let mut entry = vdev_head(vdev, parsed);
+            if !vdev.children.is_empty() {
+                entry["vdevs"] = devices(&vdev.children, parsed);
+            }
+            (label(vdev, parsed), entry)
+        };
+        vdevs.iter().map(entry).collect::<Map<_, _>>().into()
+    }
+    let numbers = Numbers::of(parsed);
+    let entry = |pool: &PoolCandidate| {
+        let mut entry = json!({
+            "name": pool.name,
+            "state": pool.state.as_str(),
+            "pool_guid": numbers.raw(pool.guid),
+            "importable": pool.importable,
+            "vdevs": devices(&pool.vdevs, parsed),
+        });
+        if let Some(message) = &pool.message {
+            entry["status"] = json!(message.what);
+            entry["action"] = json!(message.advice());
+            entry["code"] = json!(message.code.as_str());
+        }
+        // Two pools may have one name, but no two have one GUID.
+        (pool.guid.to_string(), entry)
+    };
+    let mut document = json::document("zpool import");
+    document.insert("pools".into(), found.iter().map(entry).collect::<Map<_, _>>().into());
+    json::text(document)
+}
+
 fn describe(session: &mut Session<'_, '_>, pool: &PoolCandidate) {
     session.line(format!("   pool: {}", tame(&pool.name)));
     session.line(format!("     id: {}", pool.guid));
     session.line(format!("  state: {}", pool.state.as_str()));
-    let words = session.words;
     match &pool.message {
         Some(message) => {
-            for line in three_parts(message, words).lines() {
-                session.line(format!(" {line}"));
+            for line in status_text(None, std::slice::from_ref(message), session.words).lines() {
+                session.line(if line.starts_with('\t') { line.to_owned() } else { format!(" {line}") });
             }
         }
-        None => {
-            let verb = words.zpool();
-            session.line(format!(" action: Import it by name or id: `{verb} import {}`.", tame(&pool.name)));
-        }
+        None => session.line(" action: The pool can be imported using its name or numeric identifier."),
     }
     session.line(" config:\n");
-    session.out.push_str(&vdev_table(&pool.name, pool.state, &pool.vdevs, false, false));
+    session.out.push_str(&import_table(&pool.name, pool.state, &pool.vdevs));
 }

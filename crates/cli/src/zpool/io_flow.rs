@@ -1,5 +1,6 @@
 //! Calls of pools, groups and devices between two moments, for `zpool iostat`.
 
+use super::vdev_tree::short;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{CallCount, DeviceIo, PoolIo, VdevClass};
 
@@ -30,7 +31,10 @@ pub(super) struct Word {
 impl Word {
     /// True if the word is this name, this GUID, or the path of this name.
     fn is(&self, name: &str, guid: u64) -> bool {
-        name == self.text || Path::new(name) == self.path || guid != 0 && guid.to_string() == self.text
+        name == self.text
+            || short(name) == self.text
+            || Path::new(name) == self.path
+            || guid != 0 && guid.to_string() == self.text
     }
 
     pub fn is_in(&self, pool: &PoolIo) -> bool {

@@ -2,7 +2,8 @@
 
 use super::io_flow::{Flow, Word, flow};
 use super::operands::device_path;
-use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS};
+use super::scripts::{self, SCRIPTS, Scripts};
+use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
 use crate::command::Command;
 use crate::json;
 use crate::options::{JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, flag};
@@ -11,7 +12,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use serde_json::{Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{CallCount, PoolIo, PoolIostat, PoolList};
+use steadfast_control::api::{CallCount, PoolIo, PoolIostat, PoolList, PoolStatus};
 use steadfast_property::{nice_bytes, nice_nanos, nice_number};
 
 pub(super) const COMMAND: Command = Command {
@@ -27,8 +28,9 @@ pub(super) const COMMAND: Command = Command {
             flag('n', "print headings once"),
             flag('p', "exact numbers, times in nanoseconds"),
             FULL_PATHS,
-            flag('q', "refused: there are no queues above devices"),
+            flag('q', "columns for queues; always empty: calls go to the devices at once"),
             flag('r', "refused: request sizes are not counted"),
+            SCRIPTS,
             flag('v', "devices too"),
             flag('w', "latency histograms"),
             flag('y', "omit the first report, the average since the import"),
@@ -67,6 +69,16 @@ const LATENCY: [(&str, &[&str]); 8] = [
     ("trim", &["wait"]),
     ("rebuild", &["wait"]),
     ("flush", &["wait"]),
+];
+/// With `-q`. Calls wait in no queue of ours, so none is pending; those under way are not counted.
+const QUEUES: [(&str, &[&str]); 7] = [
+    ("syncq_read", &["pend", "activ"]),
+    ("syncq_write", &["pend", "activ"]),
+    ("asyncq_read", &["pend", "activ"]),
+    ("asyncq_write", &["pend", "activ"]),
+    ("scrubq_read", &["pend", "activ"]),
+    ("trimq_write", &["pend", "activ"]),
+    ("rebuildq_write", &["pend", "activ"]),
 ];
 /// With `-w`.
 const HISTOGRAM: [(&str, &[&str]); 4] = [
@@ -108,20 +120,22 @@ fn doing() -> String {
 
 fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let plan = Plan::read(parsed)?;
-    if parsed.has('q') {
-        return Err(Failure::Usage(
-            "-q: there are no queues above devices; -l prints the latency of calls".into(),
-        ));
-    }
     if parsed.has('r') {
         return Err(Failure::Usage(
             "-r: request sizes are not counted; bandwidth divided by operations is the average size".into(),
         ));
     }
-    if parsed.has('w') && (parsed.has('l') || parsed.has('H')) {
-        return Err(Failure::Usage("-w cannot be combined with -l or -H".into()));
+    if parsed.has('w') && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
+        return Err(Failure::Usage("-w cannot be combined with -l, -q, -c or -H".into()));
     }
     let (names, words) = split_names(session, &plan.names)?;
+    let scripts = match parsed.has('c') {
+        true => {
+            let pools = session.ask(PoolStatus { names: names.clone() }).doing(doing)?;
+            scripts::run(session, parsed, &pools)?
+        }
+        false => Scripts::default(),
+    };
     let mut before: Vec<PoolIo> = Vec::new();
     let mut reports = 0_u64;
     let mut first = true;
@@ -150,7 +164,7 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         } else {
             // As in ZFS: headings once, or before each report of several lines.
             let headings = reports == 0 || (parsed.has('v') && !parsed.has('n'));
-            table(session, &told, parsed, headings);
+            table(session, &told, parsed, headings, &scripts);
         }
         reports += 1;
         Ok(true)
@@ -175,13 +189,18 @@ fn cells(flow: &Flow, parsed: &Parsed) -> Vec<(u64, Unit)> {
         cells.extend([waits, waits, [(0, Nothing); 2], [(0, Nothing); 2]].concat());
         cells.extend([(0, Nothing), (flow.average(3), Nanos), (0, Nothing), (flow.average(2), Nanos)]);
     }
+    if parsed.has('q') {
+        cells.extend(QUEUES.iter().flat_map(|_| [(0, PerSecond), (0, Nothing)]));
+    }
     cells
 }
 
 /// Name at the head of a line.
 fn label(flow: &Flow, parsed: &Parsed) -> String {
-    let numbered = parsed.has('g') && flow.depth > 0 && flow.guid != 0;
-    let name = if numbered { flow.guid.to_string() } else { tame(&flow.name) };
+    let name = match flow.depth {
+        0 => tame(&flow.name),
+        _ => tame(&label_of(&flow.name, flow.guid, parsed)),
+    };
     if parsed.has('H') || flow.alone {
         name
     } else {
@@ -216,13 +235,14 @@ fn widths(groups: &Groups, rows: &[Vec<String>]) -> Vec<usize> {
     widths
 }
 
-/// Three lines: groups, columns, rules.
+/// Three lines: groups, columns, rules. `extra` are columns without a group.
 fn headings(
     session: &mut Session<'_, '_>,
     title: &str,
     name_width: usize,
     groups: &Groups,
     widths: &[usize],
+    extra: &[&str],
 ) {
     let mut top = " ".repeat(name_width);
     let mut names = format!("{title:name_width$}");
@@ -236,6 +256,9 @@ fn headings(
         }
         at += columns.len();
     }
+    for (heading, width) in extra.iter().zip(&widths[at..]) {
+        names.push_str(&format!("  {heading:>width$}"));
+    }
     session.line(top.trim_end());
     session.line(names);
     rule(session, name_width, widths);
@@ -247,24 +270,42 @@ fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
     session.line(rules.join("  "));
 }
 
-fn table(session: &mut Session<'_, '_>, flows: &[&Flow], parsed: &Parsed, with_headings: bool) {
+fn table(
+    session: &mut Session<'_, '_>,
+    flows: &[&Flow],
+    parsed: &Parsed,
+    with_headings: bool,
+    scripts: &Scripts,
+) {
     let exact = parsed.has('p');
     let are_named = flows.iter().any(|flow| flow.alone);
     let lines: Vec<&Flow> = flows.iter().flat_map(|flow| flow.lines(parsed.has('v'))).collect();
     let row = |flow: &&Flow| cells(flow, parsed).into_iter().map(|cell| shown(cell, exact)).collect();
-    let rows: Vec<Vec<String>> = lines.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = lines.iter().map(row).collect();
+    let extra: Vec<(&str, usize)> = scripts.columns().collect();
+    for (flow, row) in lines.iter().zip(&mut rows) {
+        let value = |name: &str| scripts.value(flow.guid, name).unwrap_or("-").to_owned();
+        row.extend(extra.iter().map(|(name, _)| value(name)));
+    }
     if parsed.has('H') {
         for (flow, row) in lines.iter().zip(rows) {
             session.line(format!("{}\t{}", label(flow, parsed), row.join("\t")));
         }
         return;
     }
-    let groups: Vec<_> = GROUPS.iter().chain(LATENCY.iter().filter(|_| parsed.has('l'))).copied().collect();
-    let widths = widths(&groups, &rows);
+    let groups: Vec<_> = GROUPS
+        .iter()
+        .chain(LATENCY.iter().filter(|_| parsed.has('l')))
+        .chain(QUEUES.iter().filter(|_| parsed.has('q')))
+        .copied()
+        .collect();
+    let mut widths = widths(&groups, &rows);
+    widths.extend(extra.iter().map(|(_, width)| width));
     let name_width = lines.iter().map(|flow| label(flow, parsed).chars().count()).max().unwrap_or(0).max(10);
     if with_headings {
         let title = if are_named { "vdev" } else { "pool" };
-        headings(session, title, name_width, &groups, &widths);
+        let names: Vec<&str> = extra.iter().map(|(name, _)| *name).collect();
+        headings(session, title, name_width, &groups, &widths, &names);
     }
     let mut section = None;
     for (flow, row) in lines.iter().zip(rows) {
@@ -311,7 +352,7 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
         let widths = widths(&HISTOGRAM, &cells);
         let title = label(flow, parsed).trim_start().to_owned();
         let name_width = title.chars().count().max(10);
-        headings(session, &title, name_width, &HISTOGRAM, &widths);
+        headings(session, &title, name_width, &HISTOGRAM, &widths, &[]);
         for (edge, row) in rows {
             let mut line = format!("{edge:name_width$}");
             for (cell, width) in row.iter().zip(&widths) {

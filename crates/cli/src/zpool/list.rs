@@ -1,14 +1,17 @@
 //! `zpool list`.
 
 use super::pool_properties::{as_json, cell};
+use super::status_json::{CLASSES, vdev_head};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label, with_members};
 use crate::command::Command;
+use crate::json::{self, KEY_GUID};
 use crate::options::{EXACT, JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, flag, valued};
 use crate::properties::{column, columns_of, shown};
 use crate::repeat::{Plan, TIME};
 use crate::session::{Doing, Failure, Session};
 use crate::table::{Column, render, tame};
-use steadfast_control::api::{PoolInfo, PoolList, PoolStatus, VdevClass, VdevReport};
+use serde_json::{Map, Value as Json};
+use steadfast_control::api::{PoolInfo, PoolList, PoolReport, PoolStatus, Value, VdevClass, VdevReport};
 use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
@@ -19,6 +22,7 @@ pub(super) const COMMAND: Command = Command {
             SCRIPTED,
             JSON,
             JSON_INT,
+            KEY_GUID,
             LINKS,
             EXACT,
             FULL_PATHS,
@@ -48,20 +52,24 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
     let request = PoolList { names: wanted.to_vec() };
     let pools = session.ask(request).doing(|| "cannot list pools".into())?;
     let exact = parsed.has('p');
+    let mut reports: Vec<PoolReport> = Vec::new();
+    if parsed.has('v') && !pools.is_empty() {
+        let names = pools.iter().map(|pool| pool.name.clone()).collect();
+        reports = session.ask(PoolStatus { names }).doing(|| "cannot list the devices".to_owned())?;
+    }
+    let devices_of = |pool: &PoolInfo| {
+        let report = reports.iter().find(|report| report.name == pool.name);
+        report.map_or(&[][..], |report| &report.vdevs[..])
+    };
     if parsed.has('j') {
-        let properties = |pool: &PoolInfo| {
-            names
-                .iter()
-                .filter(|n| *n != "name")
-                .cloned()
-                .map(|n| {
-                    let value = cell(pool, &n);
-                    (n, value)
-                })
-                .collect()
+        let own = names.iter().filter(|name| *name != "name");
+        let properties = |pool: &PoolInfo| own.clone().map(|name| (name.clone(), cell(pool, name))).collect();
+        let with_devices = |pool: &PoolInfo, entry: &mut Json| {
+            if parsed.has('v') {
+                entry["vdevs"] = devices_json(devices_of(pool), parsed);
+            }
         };
-        let text = as_json("zpool list", &pools, exact, parsed.has_long("json-int"), properties);
-        session.line(text);
+        session.line(as_json("zpool list", &pools, parsed, properties, with_devices));
         return Ok(());
     }
     if pools.is_empty() {
@@ -78,39 +86,81 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
             name => shown(Scope::Pool, name, &cell(pool, name).value, exact),
         });
         rows.push(row.collect());
-        if parsed.has('v') {
-            let names_of = vec![pool.name.clone()];
-            let reports = session
-                .ask(PoolStatus { names: names_of })
-                .doing(|| format!("cannot list the devices of '{}'", tame(&pool.name)))?;
-            let mut section = None;
-            for vdev in reports.iter().flat_map(|report| &report.vdevs) {
-                let heading = match vdev.class {
-                    VdevClass::Special => Some("special"),
-                    VdevClass::Log => Some("logs"),
-                    VdevClass::Cache => Some("cache"),
-                    VdevClass::Spare => Some("spare"),
-                    VdevClass::Anchor => Some("anchor"),
-                    _ => None,
+        let mut section = None;
+        for vdev in devices_of(pool) {
+            let heading = match vdev.class {
+                VdevClass::Special => Some("special"),
+                VdevClass::Log => Some("logs"),
+                VdevClass::Cache => Some("cache"),
+                VdevClass::Spare => Some("spare"),
+                VdevClass::Anchor => Some("anchor"),
+                _ => None,
+            };
+            if let Some(heading) = heading.filter(|_| heading != section) {
+                let cell = |name: &String| if name == "name" { heading } else { "-" };
+                rows.push(names.iter().map(|name| cell(name).to_owned()).collect());
+            }
+            section = heading;
+            for (depth, vdev) in with_members(vdev, 1) {
+                let label = tame(&label(vdev, parsed));
+                let cell = |name: &String| match name.as_str() {
+                    // As in ZFS: for scripts a tab instead of the indent.
+                    "name" if parsed.has('H') => format!("\t{label}"),
+                    "name" => format!("{}{label}", "  ".repeat(depth)),
+                    name => vdev_cell(vdev, depth, name, exact),
                 };
-                if let Some(heading) = heading.filter(|_| heading != section) {
-                    let cell = |name: &String| if name == "name" { heading } else { "-" };
-                    rows.push(names.iter().map(|name| cell(name).to_owned()).collect());
-                }
-                section = heading;
-                for (depth, vdev) in with_members(vdev, 1) {
-                    let label = label(vdev, parsed);
-                    let cell = |name: &String| match name.as_str() {
-                        "name" => format!("{}{}", "  ".repeat(depth), tame(&label)),
-                        name => vdev_cell(vdev, depth, name, exact),
-                    };
-                    rows.push(names.iter().map(cell).collect());
-                }
+                rows.push(names.iter().map(cell).collect());
             }
         }
     }
     session.out.push_str(&render(&columns, &rows, parsed.has('H')));
     Ok(())
+}
+
+/// Properties of a group or device in `zpool list -v -j`.
+const DEVICE_COLUMNS: [&str; 9] = [
+    "size",
+    "allocated",
+    "free",
+    "checkpoint",
+    "expandsize",
+    "fragmentation",
+    "capacity",
+    "dedupratio",
+    "health",
+];
+
+/// Groups and devices by name: normal ones first, then classes by their names.
+fn devices_json(vdevs: &[VdevReport], parsed: &Parsed) -> Json {
+    let of_class = |class| vdevs.iter().filter(move |vdev| vdev.class == class);
+    let mut map = by_name(of_class(VdevClass::Main), 1, parsed);
+    for (class, name) in CLASSES {
+        if of_class(class).next().is_some() {
+            map.insert(name.to_owned(), by_name(of_class(class), 1, parsed).into());
+        }
+    }
+    map.into()
+}
+
+fn by_name<'a>(
+    vdevs: impl Iterator<Item = &'a VdevReport>,
+    depth: usize,
+    parsed: &Parsed,
+) -> Map<String, Json> {
+    let entry = |vdev: &VdevReport| {
+        let mut entry = vdev_head(vdev, parsed);
+        let property = |name: &str| {
+            let value = vdev_cell(vdev, depth, name, parsed.has('p'));
+            let told = json::property(&value, &Value::measured(&value), parsed.has_long("json-int"));
+            (name.to_owned(), told)
+        };
+        entry["properties"] = DEVICE_COLUMNS.into_iter().map(property).collect::<Map<_, _>>().into();
+        if !vdev.children.is_empty() {
+            entry["vdevs"] = by_name(vdev.children.iter(), depth + 1, parsed).into();
+        }
+        (label(vdev, parsed), entry)
+    };
+    vdevs.map(entry).collect()
 }
 
 /// A cell of `zpool list -v`. As in ZFS, space is counted by group; a member has only size,

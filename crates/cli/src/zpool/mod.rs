@@ -26,11 +26,14 @@ mod operands;
 mod pool_properties;
 mod prefetch;
 mod progress;
+mod reason;
 mod rebalance;
 mod reguid;
 mod remove;
+mod reopen;
 mod replace;
 mod resilver;
+mod scripts;
 mod scrub;
 mod set;
 mod split;
@@ -52,18 +55,11 @@ pub const FAMILY: Family = Family {
     own: "steadfast pool",
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
-    not_built: &[
-        NotBuilt {
-            name: "checkpoint",
-            reason: "a pool never returns to an earlier state as a whole, because its anchor would report that as a rollback",
-            instead: "Take snapshots of all file systems with `zfs snapshot -r POOL@NAME`; `zfs rollback` returns a file system to its snapshot.",
-        },
-        NotBuilt {
-            name: "reopen",
-            reason: "devices are opened when the pool is imported",
-            instead: "`zpool export` and `zpool import` open all devices again; `zpool online` brings one device back.",
-        },
-    ],
+    not_built: &[NotBuilt {
+        name: "checkpoint",
+        reason: "a pool never returns to an earlier state as a whole, because its anchor would report that as a rollback",
+        instead: "Take snapshots of all file systems with `zfs snapshot -r POOL@NAME`; `zfs rollback` returns a file system to its snapshot.",
+    }],
     commands: &[
         create::COMMAND,
         destroy::COMMAND,
@@ -81,6 +77,7 @@ pub const FAMILY: Family = Family {
         attach::COMMAND,
         detach::COMMAND,
         rebalance::COMMAND,
+        reopen::COMMAND,
         resilver::COMMAND,
         reguid::COMMAND,
         split::COMMAND,

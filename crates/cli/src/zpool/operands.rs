@@ -66,11 +66,25 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
     Ok(vdevs)
 }
 
-/// The absolute path of a device as typed: below the working folder, or below /dev.
+/// Folders in which ZFS looks for a disk that is named without one.
+const DISKS: [&str; 7] = [
+    "/dev",
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-id",
+    "/dev/disk/by-path",
+];
+
+/// The absolute path of a device as typed: below the working folder, or among the disks.
 pub(super) fn device_path(session: &Session<'_, '_>, word: &str) -> PathBuf {
     let device = session.world.absolute(word);
-    let in_dev = Path::new("/dev").join(word);
-    if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device }
+    if word.contains('/') || device.exists() {
+        return device;
+    }
+    let found = DISKS.iter().map(|folder| Path::new(folder).join(word)).find(|path| path.exists());
+    found.unwrap_or(device)
 }
 
 /// The refusal of a word that names devices of a kind that is not built.

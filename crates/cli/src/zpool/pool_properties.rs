@@ -1,6 +1,7 @@
 //! Properties of pools, for `zpool list` and `zpool get`.
 
-use crate::json;
+use crate::json::{self, Numbers};
+use crate::options::Parsed;
 use crate::properties::shown;
 use std::collections::BTreeMap;
 use steadfast_control::api::{PoolInfo, Source, Value};
@@ -18,29 +19,27 @@ pub(super) fn cell(pool: &PoolInfo, name: &str) -> Value {
     }
 }
 
+/// Pools with properties, and with what `more` adds to an entry.
 pub(super) fn as_json(
     command: &str,
     pools: &[PoolInfo],
-    exact: bool,
-    as_number: bool,
+    parsed: &Parsed,
     properties: impl Fn(&PoolInfo) -> BTreeMap<String, Value>,
+    more: impl Fn(&PoolInfo, &mut serde_json::Value),
 ) -> String {
+    let numbers = Numbers::of(parsed);
     let mut by_name = serde_json::Map::new();
     for pool in pools {
         let mut map = serde_json::Map::new();
         for (name, value) in properties(pool) {
-            let shown = shown(Scope::Pool, &name, &value.value, exact);
-            map.insert(name, json::property(&shown, &value, as_number));
+            let shown = shown(Scope::Pool, &name, &value.value, numbers.exact);
+            map.insert(name, json::property(&shown, &value, numbers.as_number));
         }
-        let entry = serde_json::json!({
-            "name": pool.name,
-            "type": "POOL",
-            "state": pool.state.as_str(),
-            "pool_guid": json::number(pool.guid, as_number),
-            "txg": json::number(pool.txg, as_number),
-            "properties": map,
-        });
-        by_name.insert(pool.name.clone(), entry);
+        let mut entry = json::pool(&pool.name, pool.state.as_str(), (pool.guid, pool.txg), numbers);
+        entry["type"] = "POOL".into();
+        entry["properties"] = map.into();
+        more(pool, &mut entry);
+        by_name.insert(json::pool_key(&pool.name, pool.guid, parsed), entry);
     }
     let mut document = json::document(command);
     document.insert("pools".into(), by_name.into());

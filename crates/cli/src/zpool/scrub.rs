@@ -12,12 +12,12 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             flag('a', "all pools"),
-            flag('C', "refused: a scrub always reads all data"),
-            flag('e', "refused: a scrub always reads all data"),
-            valued('E', "date", "refused: a scrub always reads all data"),
+            flag('C', "accepted, no effect: a scrub always reads all data"),
+            flag('e', "accepted, no effect: a scrub always reads all data"),
+            valued('E', "date", "accepted, no effect: a scrub always reads all data"),
             flag('p', "pause; `zpool scrub` without options continues"),
             flag('s', "stop"),
-            valued('S', "date", "refused: a scrub always reads all data"),
+            valued('S', "date", "accepted, no effect: a scrub always reads all data"),
             flag('w', "wait until the scrub has finished"),
         ],
         operands: "[pool]...",
@@ -28,19 +28,13 @@ pub(super) const COMMAND: Command = Command {
     run: scrub,
 };
 
-/// Refused options of ZFS, each with the reason.
-const REFUSED: [(char, &str); 4] = [
-    (
-        'C',
-        "-C: data that was correct at the last scrub may be damaged now, so every scrub reads all data; \
-         `zpool scrub` continues a paused scrub",
-    ),
-    ('e', "-e: errors are found by reading all data; to repair a file with a known error, read it"),
-    ('E', DATES),
-    ('S', DATES),
+/// Options of ZFS that ask for a part of the data. All data contains it.
+const PARTS: [(char, &str); 4] = [
+    ('C', "-C has no effect: data that was correct at the last scrub may be damaged now"),
+    ('e', "-e has no effect: errors are found by reading all data"),
+    ('S', "-S has no effect: a segment holds data of many dates"),
+    ('E', "-E has no effect: a segment holds data of many dates"),
 ];
-const DATES: &str = "-S and -E: a segment holds data of many dates and is read as a whole; \
-    `zpool scrub` reads all segments, -p pauses it, -s stops it";
 
 fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
@@ -53,8 +47,8 @@ fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     if command != ScrubCommand::Start && parsed.has('w') {
         return usage("-w cannot be combined with -p or -s");
     }
-    if let Some((_, why)) = REFUSED.iter().find(|(letter, _)| parsed.has(*letter)) {
-        return usage(why);
+    for (_, why) in PARTS.iter().filter(|(letter, _)| parsed.has(*letter) && command == ScrubCommand::Start) {
+        session.tell(&format!("note: {why}; all data of the pool is scrubbed\n"));
     }
     let all = parsed.has('a');
     let names: Vec<String> = match (all, parsed.operands.is_empty()) {

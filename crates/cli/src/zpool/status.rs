@@ -1,26 +1,32 @@
 //! `zpool status`: health, messages, progress, devices, damaged files.
 
 use super::progress::{move_lines, scan_lines};
+use super::reason::{reason, status_text};
+use super::scripts::{self, SCRIPTS, Scripts};
 use super::status_json::as_json;
-use super::vdev_table::vdev_table;
+use super::vdev_table::{Extra, vdev_table};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, chosen, label};
 use super::{dedup, errors};
 use crate::command::Command;
-use crate::date;
-use crate::message::three_parts;
-use crate::options::{EXACT, JSON, JSON_INT, MANY, Parsed, Syntax, flag};
+use crate::date::{self, now};
+use crate::json::{FLAT_VDEVS, KEY_GUID};
+use crate::options::{EXACT, Flag, JSON, JSON_INT, MANY, Parsed, Syntax, flag};
 use crate::repeat::{Plan, TIME};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{Health, LogReport, PoolReport, PoolStatus, TrimReport, TrimState, VdevReport};
-use steadfast_property::nice_bytes;
+use steadfast_property::{nice_bytes, nice_number};
 
 pub(super) const COMMAND: Command = Command {
     names: &["status"],
     syntax: Syntax {
         flags: &[
+            SCRIPTS,
             JSON,
             JSON_INT,
+            FLAT_VDEVS,
+            KEY_GUID,
+            flag('d', "a column for errors of direct I/O; always 0: what is read is verified either way"),
             flag('D', "the dedup table (DDT): how many blocks are referenced how often"),
             flag('e', "only devices with errors"),
             BY_GUID,
@@ -28,9 +34,15 @@ pub(super) const COMMAND: Command = Command {
             LINKS,
             EXACT,
             FULL_PATHS,
-            flag('s', "number of calls that took 30 s or longer"),
+            Flag {
+                letter: '\0',
+                long: "power",
+                value: "",
+                doc: "a column for the power of slots; not known: -",
+            },
+            flag('s', "a column for the number of calls that took 30 s or longer"),
             flag('t', "progress of the trim of each device"),
-            flag('v', "errors by kind, and the damaged files with the damaged byte ranges"),
+            flag('v', "errors by kind, the intent log, and the damaged files with the damaged byte ranges"),
             flag('x', "only pools with problems"),
             TIME,
         ],
@@ -52,60 +64,55 @@ fn once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Re
     let mut pools = session.ask(request).doing(|| "cannot get the status".into())?;
     let found = pools.len();
     if parsed.has('x') {
-        pools.retain(|pool| !is_healthy(pool));
+        let healthy: Vec<PoolReport> = pools.extract_if(.., |pool| is_healthy(pool)).collect();
+        if !parsed.has('j') && !wanted.is_empty() {
+            healthy.iter().for_each(|pool| session.line(format!("pool '{}' is healthy", tame(&pool.name))));
+        }
     }
+    let scripts = scripts::run(session, parsed, &pools)?;
     if parsed.has('j') {
-        session.line(as_json(&pools, parsed));
+        session.line(as_json(&pools, parsed, &scripts));
         return Ok(());
     }
     if found == 0 {
         session.line("no pools available");
-    } else if pools.is_empty() {
-        match wanted {
-            [name] => session.line(format!("pool '{}' is healthy", tame(name))),
-            _ => session.line("all pools are healthy"),
-        }
+    } else if pools.is_empty() && wanted.is_empty() {
+        session.line("all pools are healthy");
     }
     for (index, pool) in pools.iter().enumerate() {
         if index > 0 {
             session.line("");
         }
-        print(session, pool, parsed);
+        print(session, pool, parsed, &scripts);
     }
     Ok(())
 }
 
 fn is_healthy(pool: &PoolReport) -> bool {
-    pool.state == Health::Online && pool.messages.is_empty() && pool.error_count == 0
+    let is_quiet = pool.messages.is_empty() && reason(pool).is_none();
+    pool.state == Health::Online && is_quiet && pool.error_count == 0
 }
 
-fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
+fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed, scripts: &Scripts) {
     session.line(format!("  pool: {}", tame(&pool.name)));
     session.line(format!(" state: {}", pool.state.as_str()));
     let words = session.words;
-    for message in &pool.messages {
-        session.out.push_str(&three_parts(message, words));
-    }
+    session.out.push_str(&status_text(reason(pool), &pool.messages, words));
     if let Some(scan) = &pool.scan {
-        for (at, line) in scan_lines(scan).into_iter().enumerate() {
+        for (at, line) in scan_lines(scan, now()).into_iter().enumerate() {
             session.line(if at == 0 { format!("  scan: {line}") } else { format!("\t{line}") });
         }
     }
     if let Some(moving) = &pool.moving {
         move_lines(moving).into_iter().for_each(|line| session.line(line));
     }
+    if let Some(line) = log_line(&pool.log).filter(|_| parsed.has('v')) {
+        session.line(format!("   log: {line}"));
+    }
     session.line("config:\n");
     let vdevs = remarked(&pool.vdevs, parsed);
-    session.out.push_str(&vdev_table(&pool.name, pool.state, &vdevs, true, parsed.has('p')));
-    if let Some(line) = log_line(&pool.log) {
-        session.line(format!("\n   log: {line}"));
-    }
-    if parsed.has('D') {
-        session.line("");
-        for line in dedup::status_lines(&pool.sharing, parsed.has('p')) {
-            session.line(line);
-        }
-    }
+    let extra = columns(parsed, scripts);
+    session.out.push_str(&vdev_table(&pool.name, pool.state, &vdevs, parsed.has('p'), &extra));
     if let Some(table) = errors::table(&vdevs, parsed.has('p')).filter(|_| parsed.has('v')) {
         session.out.push_str(&format!("\n{table}"));
     }
@@ -113,8 +120,7 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
     match (pool.error_count, parsed.has('v')) {
         (0, _) => session.line("errors: No known data errors"),
         (count, false) => {
-            session
-                .line(format!("errors: {count} data errors, use `{} status -v` for a list", words.zpool()));
+            session.line(format!("errors: {count} data errors, use '-v' for a list"));
         }
         (count, true) => {
             session.line("errors: Permanent errors have been detected in the following files:\n");
@@ -127,6 +133,43 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
             }
         }
     }
+    if parsed.has('D') {
+        session.line("");
+        for line in dedup::status_lines(&pool.sharing, parsed.has('p')) {
+            session.line(line);
+        }
+    }
+}
+
+/// The columns behind the counters, in the order of ZFS.
+fn columns<'a>(parsed: &Parsed, scripts: &'a Scripts) -> Vec<Extra<'a>> {
+    let exact = parsed.has('p');
+    let mut columns = Vec::new();
+    let mut add = |heading: &str, cell: Box<dyn Fn(&VdevReport) -> String + 'a>| {
+        columns.push(Extra { heading: heading.to_owned(), width: 5, cell });
+    };
+    if parsed.has('s') {
+        add(
+            "SLOW",
+            Box::new(move |vdev| match (vdev.children.is_empty(), exact) {
+                (false, _) => "-".to_owned(),
+                (true, true) => vdev.kinds.slow.to_string(),
+                (true, false) => nice_number(vdev.kinds.slow),
+            }),
+        );
+    }
+    if parsed.has_long("power") {
+        add("POWER", Box::new(|_| "-".to_owned()));
+    }
+    if parsed.has('d') {
+        add("DIO", Box::new(|_| "0".to_owned()));
+    }
+    columns.extend(scripts.columns().map(|(heading, width)| Extra {
+        heading: heading.to_owned(),
+        width: width + 1,
+        cell: Box::new(move |vdev| scripts.value(vdev.guid, heading).unwrap_or("-").to_owned()),
+    }));
+    columns
 }
 
 /// The line about the intent log (ZIL); `None` if there is no log and none was replayed.
@@ -158,14 +201,13 @@ fn log_line(log: &LogReport) -> Option<String> {
     Some(line)
 }
 
-/// Devices with notes about trim, initialization and slow calls behind the notes of the daemon.
+/// Devices with notes about trim and initialization behind the notes of the daemon.
 fn remarked(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
     let with_more = |vdev: &VdevReport| {
         let trim = vdev.trim.as_ref().and_then(|trim| remark(trim, TRIMMED, parsed.has('t')));
         let initialize =
             vdev.initialize.as_ref().and_then(|initialize| remark(initialize, INITIALIZED, parsed.has('i')));
-        let slow_calls = (parsed.has('s') && vdev.children.is_empty()).then(|| errors::slow(vdev));
-        let notes = vdev.note.iter().cloned().chain(trim).chain(initialize).chain(slow_calls);
+        let notes = vdev.note.iter().cloned().chain(trim).chain(initialize);
         let notes: Vec<String> = notes.collect();
         let (name, children) = (label(vdev, parsed), remarked(&vdev.children, parsed));
         VdevReport { name, note: (!notes.is_empty()).then(|| notes.join("  ")), children, ..vdev.clone() }
@@ -186,7 +228,7 @@ fn remark(trim: &TrimReport, [verb, done, doing]: [&str; 3], asked: bool) -> Opt
         return (trim.state == TrimState::Active).then(|| format!("({doing})"));
     }
     let percent = (u128::from(trim.done) * 100).checked_div(trim.total.into()).unwrap_or(100);
-    let since = date::creation(trim.since);
+    let since = date::ctime(trim.since);
     Some(match trim.state {
         TrimState::Unsupported => format!("({verb} unsupported)"),
         TrimState::Untrimmed => format!("(un{done})"),

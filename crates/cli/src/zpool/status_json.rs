@@ -1,85 +1,122 @@
-//! `zpool status -j`.
+//! `zpool status -j`, in the shape of OpenZFS 2.3, and devices in other documents.
 
-use super::vdev_tree::chosen;
+use super::reason::reason;
+use super::scripts::Scripts;
+use super::vdev_tree::{chosen, label};
 use super::{dedup, errors, progress};
-use crate::json;
+use crate::json::{self, FLAT_VDEVS, Numbers};
 use crate::options::Parsed;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{PoolReport, TrimState, VdevClass, VdevKind, VdevReport};
-use steadfast_control::check::vdev_word;
-use steadfast_property::nice_bytes;
+use steadfast_control::api::{Health, PoolReport, TrimReport, TrimState, VdevClass, VdevKind, VdevReport};
 
-pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
-    let as_number = parsed.has_long("json-int");
-    let exact = parsed.has('p');
+pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed, scripts: &Scripts) -> String {
+    let numbers = Numbers::of(parsed);
     let mut by_name = Map::new();
     for pool in pools {
+        let mut entry = json::pool(&pool.name, pool.state.as_str(), (pool.guid, pool.txg), numbers);
+        let problem = reason(pool);
+        if let Some(message) = pool.messages.first() {
+            entry["status"] = json!(message.what);
+            entry["action"] = json!(message.advice());
+        }
+        if let Some(reason) = problem {
+            // As in OpenZFS, with the break of the line.
+            entry["status"] = json!(format!("{}\n", reason.status));
+            entry["action"] = json!(format!("{}\n", reason.action));
+        }
+        if let Some(msgid) = problem.and_then(|reason| reason.msgid) {
+            entry["msgid"] = json!(msgid);
+        }
+        if !pool.messages.is_empty() {
+            entry["messages"] = pool.messages.iter().map(message_json).collect();
+        }
+        if let Some(scan) = &pool.scan {
+            entry["scan_stats"] = progress::as_json(scan, numbers);
+        }
+        if let Some(moving) = &pool.moving {
+            let (name, told) = progress::move_as_json(moving, numbers);
+            entry[name] = told;
+        }
         let needed = || pool.vdevs.iter().filter(|vdev| vdev.class != VdevClass::Cache);
         let sum = |field: fn(&VdevReport) -> u64| needed().map(field).sum::<u64>();
         let room = |field: fn(&VdevReport) -> u64| {
             let holds = |vdev: &&VdevReport| matches!(vdev.class, VdevClass::Main | VdevClass::Special);
             pool.vdevs.iter().filter(holds).map(field).sum::<u64>()
         };
-        let root = json!({
+        let mut root = json!({
             "name": pool.name,
             "vdev_type": "root",
-            "guid": json::number(pool.guid, as_number),
-            "state": pool.state.as_str(),
-            "alloc_space": size(room(|v| v.allocated), exact, as_number),
-            "total_space": size(room(|v| v.size), exact, as_number),
-            "read_errors": json::number(sum(|v| v.read_errors), as_number),
-            "write_errors": json::number(sum(|v| v.write_errors), as_number),
-            "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
-            "vdevs": vdevs_json(&chosen(&pool.vdevs, parsed), false, parsed, exact, as_number),
+            "guid": numbers.raw(pool.guid),
+            "class": "normal",
+            "state": state_word(pool.state),
+            "alloc_space": numbers.bytes(room(|v| v.allocated)),
+            "total_space": numbers.bytes(room(|v| v.size)),
+            "def_space": numbers.bytes(room(usable)),
+            "read_errors": numbers.count(sum(|v| v.read_errors)),
+            "write_errors": numbers.count(sum(|v| v.write_errors)),
+            "checksum_errors": numbers.count(sum(|v| v.checksum_errors)),
         });
-        let mut entry = json!({
-            "name": pool.name,
-            "state": pool.state.as_str(),
-            "pool_guid": json::number(pool.guid, as_number),
-            "txg": json::number(pool.txg, as_number),
-            "vdevs": { pool.name.clone(): root },
-            "error_count": json::number(pool.error_count, as_number),
-        });
+        let vdevs = chosen(&pool.vdevs, parsed);
+        let form = Form { parsed, numbers, scripts };
+        if parsed.has_long(FLAT_VDEVS.long) {
+            let mut flat = Map::from_iter([(pool.name.clone(), root)]);
+            vdevs.iter().for_each(|vdev| form.flat(vdev, &pool.name, true, &mut flat));
+            entry["vdevs"] = flat.into();
+        } else {
+            let of_class = |class| vdevs.iter().filter(move |vdev| vdev.class == class);
+            root["vdevs"] = form.nested(of_class(VdevClass::Main), true);
+            entry["vdevs"] = json!({ pool.name.clone(): root });
+            for (class, name) in CLASSES {
+                if of_class(class).next().is_some() {
+                    entry[name] = form.nested(of_class(class), true);
+                }
+            }
+        }
         let log = &pool.log;
         entry["log"] = json!({
-            "size": size(log.size, exact, as_number),
-            "devices": json::number(log.devices, as_number),
-            "groups": json::number(log.groups, as_number),
-            "bytes": json::number(log.bytes, as_number),
-            "durable": json::number(log.durable, as_number),
-            "committed_instead": json::number(log.committed_instead, as_number),
-            "replayed": json::number(log.replayed, as_number),
-            "held": json::number(log.held, as_number),
+            "size": numbers.bytes(log.size),
+            "devices": numbers.raw(log.devices),
+            "groups": numbers.raw(log.groups),
+            "bytes": numbers.raw(log.bytes),
+            "durable": numbers.raw(log.durable),
+            "committed_instead": numbers.raw(log.committed_instead),
+            "replayed": numbers.raw(log.replayed),
+            "held": numbers.raw(log.held),
         });
-        if let Some(message) = pool.messages.first() {
-            entry["status"] = json!(message.what);
-            entry["action"] = json!(message.advice());
-            entry["msgid"] = json!(message.code.as_str());
-        }
-        if !pool.messages.is_empty() {
-            let all: Vec<Value> = pool.messages.iter().map(message_json).collect();
-            entry["messages"] = Value::Array(all);
-        }
-        if let Some(scan) = &pool.scan {
-            entry["scan_stats"] = progress::as_json(scan, exact, as_number);
-        }
-        if let Some(moving) = &pool.moving {
-            let (name, told) = progress::move_as_json(moving, exact, as_number);
-            entry[name] = told;
-        }
         if parsed.has('D') {
-            entry["dedup_stats"] = dedup::as_json(&pool.sharing, exact, as_number);
+            entry["dedup_stats"] = dedup::as_json(&pool.sharing, numbers.exact, numbers.as_number);
         }
-        if parsed.has('v') {
-            entry["errlist"] = pool.errors.iter().map(|error| Value::from(errors::place(error))).collect();
+        entry["error_count"] = numbers.count(pool.error_count);
+        if parsed.has('v') && pool.error_count > 0 {
+            let mut files: Vec<String> = pool.errors.iter().map(errors::path).collect();
+            files.dedup();
+            entry["errlist"] = json!(files);
+            entry["errors"] = pool
+                .errors
+                .iter()
+                .map(|error| {
+                    let (offset, length) = (numbers.raw(error.offset), numbers.raw(error.length));
+                    json!({ "path": errors::path(error), "offset": offset, "length": length })
+                })
+                .collect();
         }
-        by_name.insert(pool.name.clone(), entry);
+        by_name.insert(json::pool_key(&pool.name, pool.guid, parsed), entry);
     }
     let mut document = json::document("zpool status");
     document.insert("pools".into(), by_name.into());
     json::text(document)
 }
+
+/// Classes that have an entry of their own, beside the normal devices. The last two are ours.
+pub(super) const CLASSES: [(VdevClass, &str); 6] = [
+    (VdevClass::Special, "special"),
+    (VdevClass::Log, "logs"),
+    (VdevClass::Cache, "l2cache"),
+    (VdevClass::Spare, "spares"),
+    (VdevClass::Anchor, "anchor"),
+    (VdevClass::Parity, "parity"),
+];
 
 fn message_json(message: &Refusal) -> Value {
     json!({
@@ -91,68 +128,162 @@ fn message_json(message: &Refusal) -> Value {
     })
 }
 
-fn size(bytes: u64, exact: bool, as_number: bool) -> Value {
-    if as_number || exact { json::number(bytes, as_number) } else { json!(nice_bytes(bytes)) }
+/// A state as OpenZFS's JSON names it, which is not everywhere the word that status prints.
+fn state_word(state: Health) -> &'static str {
+    match state {
+        Health::Unavail => "CANT_OPEN",
+        Health::Suspended => "ONLINE",
+        state => state.as_str(),
+    }
 }
 
-fn vdevs_json(vdevs: &[VdevReport], is_member: bool, parsed: &Parsed, exact: bool, as_number: bool) -> Value {
-    let mut map = Map::new();
-    for vdev in vdevs {
-        let kind = match vdev.kind {
-            VdevKind::Plain if vdev.name.starts_with("/dev/") => "disk",
-            VdevKind::Plain => "file",
-            kind => vdev_word(VdevClass::Main, kind),
-        };
-        let class = match vdev.class {
-            VdevClass::Main => "normal",
-            class => vdev_word(class, vdev.kind),
-        };
-        let mut entry = json!({
-            "name": vdev.name,
-            "vdev_type": kind,
-            "class": class,
-            "guid": json::number(vdev.guid, as_number),
-            "state": vdev.state.as_str(),
-            "total_space": size(vdev.size, exact, as_number),
-            "read_errors": json::number(vdev.read_errors, as_number),
-            "write_errors": json::number(vdev.write_errors, as_number),
-            "checksum_errors": json::number(vdev.checksum_errors, as_number),
-        });
-        // As in ZFS, space is counted by group.
-        if !is_member {
-            entry["alloc_space"] = size(vdev.allocated, exact, as_number);
+/// Bytes of a group without its parity.
+fn usable(vdev: &VdevReport) -> u64 {
+    let parity: u64 = match vdev.kind {
+        VdevKind::Plain | VdevKind::Mirror => return vdev.size,
+        VdevKind::Raidz1 => 1,
+        VdevKind::Raidz2 => 2,
+        VdevKind::Raidz3 => 3,
+    };
+    let columns = vdev.children.len() as u64;
+    let data = u128::from(vdev.size) * u128::from(columns.saturating_sub(parity));
+    u64::try_from(data / u128::from(columns.max(1))).unwrap_or(vdev.size)
+}
+
+/// The head of an entry of a group or device: what it is.
+pub(super) fn vdev_head(vdev: &VdevReport, parsed: &Parsed) -> Value {
+    let is_device = vdev.children.is_empty();
+    let kind = match (vdev.kind, vdev.name.split_once('-')) {
+        (VdevKind::Plain, _) if vdev.name.starts_with("/dev/") => "disk",
+        (VdevKind::Plain, _) => "file",
+        (VdevKind::Mirror, Some(("spare", _))) => "spare",
+        (VdevKind::Mirror, Some(("replacing", _))) => "replacing",
+        (VdevKind::Mirror, _) => "mirror",
+        (VdevKind::Raidz1 | VdevKind::Raidz2 | VdevKind::Raidz3, _) => "raidz",
+    };
+    let class = match vdev.class {
+        VdevClass::Main => "normal",
+        VdevClass::Special => "special",
+        VdevClass::Log => "log",
+        VdevClass::Cache => "l2cache",
+        VdevClass::Spare => "spare",
+        VdevClass::Anchor => "anchor",
+        VdevClass::Parity => "parity",
+    };
+    let mut entry = json!({
+        "name": label(vdev, parsed),
+        "vdev_type": kind,
+        "guid": Numbers::of(parsed).raw(vdev.guid),
+        "class": class,
+        "state": state_word(vdev.state),
+    });
+    if is_device {
+        entry["path"] = json!(vdev.name);
+    }
+    entry
+}
+
+/// How devices are written.
+struct Form<'a> {
+    parsed: &'a Parsed,
+    numbers: Numbers,
+    scripts: &'a Scripts,
+}
+
+impl Form<'_> {
+    /// Groups and devices by name, members within their groups.
+    fn nested<'v>(&self, vdevs: impl Iterator<Item = &'v VdevReport>, are_top: bool) -> Value {
+        let mut map = Map::new();
+        for vdev in vdevs {
+            let mut entry = self.entry(vdev, are_top);
+            if !vdev.children.is_empty() {
+                entry["vdevs"] = self.nested(vdev.children.iter(), false);
+            }
+            map.insert(label(vdev, self.parsed), entry);
         }
-        if vdev.children.is_empty() {
-            entry["path"] = json!(vdev.name);
-            entry["slow_ios"] = json::number(vdev.kinds.slow, as_number);
-            entry["errors_by_kind"] = errors::as_json(&vdev.kinds, as_number);
-        } else {
-            entry["vdevs"] = vdevs_json(&vdev.children, true, parsed, exact, as_number);
+        map.into()
+    }
+
+    /// Groups and devices side by side.
+    fn flat(&self, vdev: &VdevReport, parent: &str, is_top: bool, map: &mut Map<String, Value>) {
+        let mut entry = self.entry(vdev, is_top);
+        if !is_top || vdev.class == VdevClass::Main {
+            entry["parent"] = json!(parent);
         }
-        if let Some(trim) = vdev.trim.filter(|_| parsed.has('t')) {
-            let unsupported = trim.state == TrimState::Unsupported;
-            entry["trim_notsup"] = json::number(u64::from(unsupported), as_number);
-            if !unsupported {
-                entry["trim_state"] = json!(trim.state);
-                entry["trimmed"] = size(trim.trimmed, exact, as_number);
-                entry["trim_done"] = size(trim.done, exact, as_number);
-                entry["to_trim"] = size(trim.total, exact, as_number);
-                entry["trim_time"] = json::number(trim.since, as_number);
+        let name = label(vdev, self.parsed);
+        map.insert(name.clone(), entry);
+        vdev.children.iter().for_each(|child| self.flat(child, &name, false, map));
+    }
+
+    fn entry(&self, vdev: &VdevReport, is_top: bool) -> Value {
+        let numbers = self.numbers;
+        let mut entry = vdev_head(vdev, self.parsed);
+        let is_device = vdev.children.is_empty();
+        let is_spare = vdev.class == VdevClass::Spare;
+        if !is_spare {
+            // As in ZFS, space is counted by group.
+            if is_top {
+                entry["alloc_space"] = numbers.bytes(vdev.allocated);
+                entry["total_space"] = numbers.bytes(vdev.size);
+                entry["def_space"] = numbers.bytes(usable(vdev));
+            }
+            entry["rep_dev_size"] = numbers.bytes(vdev.size);
+            if vdev.expandsize > 0 {
+                entry["ex_dev_size"] = numbers.bytes(vdev.expandsize);
+            }
+            if is_device {
+                entry["phys_space"] = numbers.bytes(vdev.size);
+            }
+            entry["read_errors"] = numbers.count(vdev.read_errors);
+            entry["write_errors"] = numbers.count(vdev.write_errors);
+            entry["checksum_errors"] = numbers.count(vdev.checksum_errors);
+        }
+        if is_device && !is_spare {
+            entry["slow_ios"] = numbers.count(vdev.kinds.slow);
+            entry["errors_by_kind"] = errors::as_json(&vdev.kinds, numbers.as_number);
+            if self.parsed.has_long("power") {
+                entry["power_state"] = json!("-");
             }
         }
-        if let Some(init) = vdev.initialize.filter(|_| parsed.has('i')) {
+        if let Some(trim) = vdev.trim.filter(|_| self.parsed.has('t')) {
+            self.trim(&trim, &mut entry);
+        }
+        if let Some(init) = vdev.initialize.filter(|_| self.parsed.has('i')) {
             entry["init_state"] = match init.state {
                 TrimState::Untrimmed => json!("UNINITIALIZED"),
                 state => json!(state),
             };
-            entry["initialized"] = size(init.done, exact, as_number);
-            entry["to_initialize"] = size(init.total, exact, as_number);
-            entry["init_time"] = json::number(init.since, as_number);
+            if init.state != TrimState::Untrimmed {
+                entry["initialized"] = numbers.bytes(init.done);
+                entry["to_initialize"] = numbers.bytes(init.total);
+                entry["init_time"] = numbers.time(init.since);
+                entry["init_errors"] = numbers.count(0);
+            }
+        }
+        for (name, value) in self.scripts.of(vdev.guid) {
+            entry[name] = json!(value);
         }
         if let Some(note) = &vdev.note {
             entry["note"] = json!(note);
         }
-        map.insert(vdev.name.clone(), entry);
+        entry
     }
-    map.into()
+
+    fn trim(&self, trim: &TrimReport, entry: &mut Value) {
+        let numbers = self.numbers;
+        let is_unsupported = trim.state == TrimState::Unsupported;
+        entry["trim_notsup"] = numbers.raw(u64::from(is_unsupported));
+        if is_unsupported {
+            return;
+        }
+        entry["trim_state"] = json!(trim.state);
+        if trim.state != TrimState::Untrimmed {
+            entry["trimmed"] = numbers.bytes(trim.done);
+            entry["to_trim"] = numbers.bytes(trim.total);
+            entry["trim_time"] = numbers.time(trim.since);
+            entry["trim_errors"] = numbers.count(0);
+            // Ours: bytes that were free, and given back.
+            entry["trim_given_back"] = numbers.bytes(trim.trimmed);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `zpool upgrade`.
 
 use crate::command::Command;
-use crate::options::{MANY, Parsed, Syntax, flag};
+use crate::options::{MANY, Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::{Column, render, tame};
 use steadfast_control::api::{PoolInfo, PoolList, PoolUpgrade};
@@ -11,7 +11,11 @@ use steadfast_format::feature::Need;
 pub(super) const COMMAND: Command = Command {
     names: &["upgrade"],
     syntax: Syntax {
-        flags: &[flag('a', "all pools"), flag('v', "list the features of this version")],
+        flags: &[
+            flag('a', "all pools"),
+            flag('v', "list the features of this version"),
+            valued('V', "version", "must be 5000, the version of ZFS whose pools have features"),
+        ],
         operands: "[pool]...",
         least: 0,
         most: MANY,
@@ -32,6 +36,12 @@ fn missing(pool: &PoolInfo) -> Vec<&'static str> {
 
 fn upgrade(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let doing = || "cannot upgrade".to_owned();
+    if let Some(version) = parsed.value('V').filter(|version| *version != "5000") {
+        return Err(Failure::Usage(format!(
+            "invalid version '{}': pools have features, which ZFS calls version 5000",
+            tame(version)
+        )));
+    }
     if parsed.has('v') {
         session.line("This version supports these features of pools:\n");
         let columns = ["FEATURE", "NEEDED TO", "DESCRIPTION"]

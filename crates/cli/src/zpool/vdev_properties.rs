@@ -1,6 +1,7 @@
 //! `zpool get` of groups and devices: read-only properties, named as in vdevprops(7).
 
-use super::vdev_tree::{Vdev, is_called, vdevs};
+use super::status_json::vdev_head;
+use super::vdev_tree::{Vdev, is_called, label, short, vdevs};
 use crate::json;
 use crate::options::Parsed;
 use crate::properties::{get_columns, get_fields, get_row};
@@ -8,7 +9,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::{render, tame};
 use serde_json::{Map, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{Source, Value};
+use steadfast_control::api::{PoolList, Source, Value};
 use steadfast_property::nice_bytes;
 
 /// The properties.
@@ -75,10 +76,19 @@ pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
                 ((*name).to_owned(), json::property(&value, &Value::measured(&value), as_number))
             };
             let properties: Map<_, _> = wanted.iter().map(property).collect();
-            by_name.insert(vdev.0.name.clone(), json!({ "name": vdev.0.name, "properties": properties }));
+            let mut entry = vdev_head(&vdev.0, parsed);
+            entry["type"] = json!("VDEV");
+            entry["properties"] = properties.into();
+            by_name.insert(label(&vdev.0, parsed), entry);
         }
+        let info = session.ask(PoolList { names: vec![pool.to_owned()] }).doing(|| doing(pool))?;
         let mut document = json::document("zpool get");
-        document.insert("pools".into(), json!({ pool: { "name": pool, "vdevs": by_name } }));
+        for info in info {
+            let numbers = (info.guid, info.txg);
+            let head = json::pool(&info.name, info.state.as_str(), numbers, json::Numbers::of(parsed));
+            document.insert("pool".into(), head);
+        }
+        document.insert("vdevs".into(), by_name.into());
         session.line(json::text(document));
         return Ok(());
     }
@@ -86,7 +96,7 @@ pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
     for vdev in found {
         for name in &wanted {
             let shown = tame(&value(vdev, name, exact));
-            rows.push(get_row(&fields, (&vdev.0.name, name), shown, None, &Source::None));
+            rows.push(get_row(&fields, (&label(&vdev.0, parsed), name), shown, None, &Source::None));
         }
     }
     session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
@@ -118,7 +128,7 @@ fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
     let bytes = |bytes: u64| if exact { bytes.to_string() } else { nice_bytes(bytes) };
     let is_leaf = vdev.children.is_empty();
     match name {
-        "name" => vdev.name.clone(),
+        "name" => short(&vdev.name).to_owned(),
         "capacity" => {
             let percent = vdev.allocated.saturating_mul(100).checked_div(vdev.size).unwrap_or(0);
             if exact { percent.to_string() } else { format!("{percent}%") }
@@ -132,7 +142,7 @@ fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
         "path" if is_leaf => vdev.name.clone(),
         "parent" => parent.clone(),
         "children" if !is_leaf => {
-            vdev.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>().join(",")
+            vdev.children.iter().map(|child| short(&child.name)).collect::<Vec<_>>().join(",")
         }
         "numchildren" => vdev.children.len().to_string(),
         "read_errors" => vdev.read_errors.to_string(),

@@ -10,16 +10,36 @@ use steadfast_control::api::{Health, PoolStatus, VdevReport};
 /// `-g`.
 pub(super) const BY_GUID: Flag = flag('g', "show the GUIDs of devices instead of their paths");
 /// `-L`.
-pub(super) const LINKS: Flag = flag('L', "accepted, no effect: links are never followed");
+pub(super) const LINKS: Flag = flag('L', "follow links: show the devices that they lead to");
 /// `-P`.
-pub(super) const FULL_PATHS: Flag = flag('P', "accepted, no effect: paths of devices are always full");
+pub(super) const FULL_PATHS: Flag = flag('P', "show full paths of disks, not only their last part");
 
 /// A group or device, and the name of its parent.
 pub(super) type Vdev = (VdevReport, String);
 
-/// The name of a vdev in a list: its GUID with `-g`, else its path.
+/// The name of a vdev in a list.
 pub(super) fn label(vdev: &VdevReport, parsed: &Parsed) -> String {
-    if parsed.has('g') && vdev.guid != 0 { vdev.guid.to_string() } else { vdev.name.clone() }
+    label_of(&vdev.name, vdev.guid, parsed)
+}
+
+/// The name of a vdev in a list: its GUID with `-g`; else as in ZFS of a disk the last part of its
+/// path, of an image file the path.
+pub(super) fn label_of(name: &str, guid: u64, parsed: &Parsed) -> String {
+    if parsed.has('g') && guid != 0 {
+        return guid.to_string();
+    }
+    let real = match parsed.has('L') && name.starts_with('/') {
+        true => std::fs::canonicalize(name).ok().and_then(|path| path.to_str().map(str::to_owned)),
+        false => None,
+    };
+    let name = real.unwrap_or_else(|| name.to_owned());
+    if parsed.has('P') { name } else { short(&name).to_owned() }
+}
+
+/// The name of a disk without its folder; else the name.
+pub(super) fn short(name: &str) -> &str {
+    let is_disk = name.starts_with("/dev/") && !name.starts_with("/dev/shm/");
+    if is_disk { name.rsplit('/').next().unwrap_or(name) } else { name }
 }
 
 /// All groups and devices of a pool, in the order of status.
@@ -46,7 +66,10 @@ pub(super) fn vdevs(session: &mut Session<'_, '_>, pool: &str) -> Result<Vec<Vde
 /// True if the word is the name, the GUID or the typed path of the vdev.
 pub(super) fn is_called(session: &Session<'_, '_>, vdev: &VdevReport, word: &str) -> bool {
     let is_number = vdev.guid != 0 && vdev.guid.to_string() == word;
-    is_number || vdev.name == word || Path::new(&vdev.name) == device_path(session, word)
+    is_number
+        || vdev.name == word
+        || short(&vdev.name) == word
+        || Path::new(&vdev.name) == device_path(session, word)
 }
 
 /// A vdev and all below it, each with its depth.

@@ -223,6 +223,9 @@ pub struct PoolAdd {
     pub vdevs: Vec<VdevSpec>,
     /// Overwrite devices that seem to be in use (`-f`).
     pub force: bool,
+    /// Groups may have another redundancy than the pool's, and devices of different sizes (`-f`).
+    #[serde(default)]
+    pub allow_mismatch: bool,
     /// Only check (`-n`).
     pub dry_run: bool,
 }

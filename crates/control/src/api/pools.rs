@@ -21,6 +21,9 @@ pub struct PoolCreate {
     pub force: bool,
     /// Only check (`-n`).
     pub dry_run: bool,
+    /// Name until the export; the devices get the other one (`-t`).
+    #[serde(default)]
+    pub temporary_name: Option<String>,
     /// Use only features that `properties` enable (`-d`).
     #[serde(default)]
     pub no_features: bool,
@@ -91,6 +94,9 @@ pub struct PoolImport {
     pub search: Vec<PathBuf>,
     /// Import under another name.
     pub new_name: Option<String>,
+    /// The new name is not written to the devices (`-t`).
+    #[serde(default)]
+    pub temporary: bool,
     /// Import it although another host or daemon seems to use it (`-f`).
     pub force: bool,
     /// A destroyed pool (`-D`).
@@ -255,4 +261,7 @@ pub struct PoolUpgrade {
 pub struct PoolReguid {
     /// Name.
     pub name: String,
+    /// The new GUID (`-g`); `None`: a random one.
+    #[serde(default)]
+    pub guid: Option<u64>,
 }

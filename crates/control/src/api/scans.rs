@@ -40,7 +40,7 @@ pub struct PoolRebalance {
 }
 
 /// The last scrub or resilver.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct ScanReport {
     /// `scrub` or `resilver`.
     pub function: String,
@@ -48,8 +48,17 @@ pub struct ScanReport {
     pub state: String,
     /// Time of its start, seconds since 1970.
     pub started: u64,
-    /// Time of its end; 0 while it is running.
+    /// Time of its end; 0 while it is running or paused.
     pub ended: u64,
+    /// Time of its pause; 0 if it is not paused.
+    #[serde(default)]
+    pub paused: u64,
+    /// Time when it went on after its last pause, or after the import; else of its start.
+    #[serde(default)]
+    pub pass_started: u64,
+    /// Bytes scanned before that.
+    #[serde(default)]
+    pub pass_before: u64,
     /// Bytes to scan, as of the start.
     pub total: u64,
     /// Bytes scanned.
@@ -60,6 +69,9 @@ pub struct ScanReport {
     pub resilvered: u64,
     /// Bytes that could not be repaired.
     pub lost: u64,
+    /// Damaged places known, at least 1 if bytes could not be repaired.
+    #[serde(default)]
+    pub errors: u64,
     /// Columns that no device had room for.
     pub missing: u64,
     /// Removed devices, by the names that status prints; by number once they are gone.

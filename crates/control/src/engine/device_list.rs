@@ -132,3 +132,34 @@ pub(super) fn check_alike(
         None => Ok(()),
     }
 }
+
+/// Difference in the sizes of a group's devices from which ZFS asks for `-f`.
+const SIZES_ALIKE: u64 = 16 << 20;
+
+/// Refuses groups whose devices differ in size, as ZFS does: what is larger may be a typing error.
+/// `handles` are the main and special devices in their order.
+pub(super) fn check_sizes(vdevs: &[VdevSpec], handles: &[DeviceHandle], force: bool) -> Result<(), Refusal> {
+    if force {
+        return Ok(());
+    }
+    // Groups that are too small are refused later, for that.
+    let least = |redundancy| match redundancy {
+        Redundancy::None | Redundancy::Mirror => 2,
+        Redundancy::Raidz(parity) => usize::from(parity) + 1,
+    };
+    let all = groups(vdevs, handles.to_vec());
+    for group in all.iter().filter(|group| group.devices.len() >= least(group.redundancy)) {
+        let sizes = || group.devices.iter().map(|handle| handle.device.character().size_bytes);
+        let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        if most - least > SIZES_ALIKE {
+            let what = format!(
+                "{} contains devices of different sizes: {} and {}",
+                steadfast_pool::group_word(group.redundancy),
+                steadfast_property::nice_bytes(least),
+                steadfast_property::nice_bytes(most)
+            );
+            return Err(Refusal::new(Code::VdevMismatch, what));
+        }
+    }
+    Ok(())
+}

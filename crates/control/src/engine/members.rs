@@ -12,12 +12,21 @@ impl Engine {
     /// The pool's path of a device, which the operator may know by another path.
     pub(super) fn member(held: &ImportedPool, pool: &str, device: &Path) -> Result<String, Refusal> {
         let leaves = held.pool.state().leaves;
+        let numbered = leaves.iter().find(|leaf| is_number(device, leaf.config.guid));
+        if let Some(leaf) = numbered {
+            return Ok(leaf.config.path.clone());
+        }
         Engine::among(leaves.iter().map(|leaf| leaf.config.path.as_str()), pool, device)
     }
 
     /// The same for data and log devices.
     pub(super) fn member_or_log(held: &ImportedPool, pool: &str, device: &Path) -> Result<String, Refusal> {
         let state = held.pool.state();
+        let leaf = state.leaves.iter().find(|leaf| is_number(device, leaf.config.guid));
+        let log = state.log_devices.iter().find(|log| is_number(device, log.guid));
+        if let Some(path) = leaf.map(|leaf| &leaf.config.path).or(log.map(|log| &log.path)) {
+            return Ok(path.clone());
+        }
         let leaves = state.leaves.iter().map(|leaf| leaf.config.path.as_str());
         let logs = state.log_devices.iter().map(|log| log.path.as_str());
         Engine::among(leaves.chain(logs), pool, device)
@@ -32,9 +41,19 @@ impl Engine {
         let named = |path: &str| Path::new(path) == device;
         let same =
             |path: &str| Medium::of(Path::new(path)).is_some_and(|medium| Medium::of(device) == Some(medium));
+        // As status prints disks: without their folder.
+        let short = |path: &str| {
+            path.starts_with("/dev/") && !device.exists() && Path::new(path).file_name() == device.file_name()
+        };
         let found = paths.clone().find(|path| named(path)).or_else(|| paths.clone().find(|path| same(path)));
+        let found = found.or_else(|| paths.clone().find(|path| short(path)));
         found.map(str::to_owned).ok_or_else(|| Refusal::no_device(pool, device.display()))
     }
+}
+
+/// True if the operator typed a device's GUID.
+fn is_number(device: &Path, guid: u64) -> bool {
+    guid != 0 && device.file_name().and_then(|name| name.to_str()) == Some(&*guid.to_string())
 }
 
 /// The pool's paths of devices.

@@ -133,7 +133,7 @@ fn a_groups_number_stays_when_the_pools_changes() {
     let house = House::new("group-numbers");
     whole(&house);
     let before = status(&house, "tank");
-    house.host().call(&caller(), PoolReguid { name: "tank".into() }).unwrap();
+    house.host().call(&caller(), PoolReguid { name: "tank".into(), guid: None }).unwrap();
     let after = status(&house, "tank");
     assert_ne!(after.guid, before.guid);
     assert_eq!(numbers(&after.vdevs), numbers(&before.vdevs));

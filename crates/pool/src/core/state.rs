@@ -65,6 +65,8 @@ pub(crate) struct Identity {
     pub becoming: RankedRwLock<Option<PoolGuid>, rank::Becoming>,
     pub created_ns: u64,
     pub name: RankedRwLock<String, rank::Name>,
+    /// The name on the devices, if `name` is a temporary one.
+    pub label_name: Option<String>,
     pub host: String,
     /// Log2 of the allocation unit.
     pub ashift: u8,

@@ -60,7 +60,7 @@ impl Devices {
             pool: self.core.identity.guid,
             known_as,
             becoming,
-            name: self.core.name(),
+            name: self.core.identity.label_name.clone().unwrap_or_else(|| self.core.name()),
             device: own.id,
             device_guid: own.guid,
             txg,

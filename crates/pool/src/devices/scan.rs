@@ -65,6 +65,16 @@ pub(crate) struct Scan {
     /// active.
     pub reads_seen: u64,
     pub others_ns: Option<u64>,
+    pub pass: ScanPass,
+}
+
+/// A stretch of a scan without a pause or an import in between, by which its rate is measured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ScanPass {
+    /// Wall time of its beginning, nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// Bytes that were read before.
+    pub read_before: u64,
 }
 
 impl Scan {
@@ -81,7 +91,13 @@ impl Scan {
             rest_until_ns: 0,
             reads_seen: 0,
             others_ns: None,
+            pass: ScanPass { begun_ns: row.begun_ns, read_before: 0 },
         }
+    }
+
+    /// Begins a new pass.
+    pub fn goes_on(&mut self, now_ns: u64) {
+        self.pass = ScanPass { begun_ns: now_ns, read_before: self.row.read };
     }
 
     pub fn is_active(&self) -> bool {
@@ -108,6 +124,7 @@ impl Scan {
 /// Progress of a running scan, readable while the scan itself is locked.
 pub(crate) struct ScanProgress {
     pub row: ScanRow,
+    pub pass: ScanPass,
     pub left_out: Vec<String>,
 }
 

@@ -31,6 +31,7 @@ use crate::devices::scan::LOAD_LASTS_NS;
 use crate::devices::scan::MetaNode;
 use crate::devices::scan::STEP_NS;
 use crate::devices::scan::Scan;
+use crate::devices::scan::ScanPass;
 use crate::devices::scan::ScanProgress;
 use crate::devices::state::Devices;
 use std::collections::VecDeque;
@@ -120,6 +121,8 @@ impl Devices {
             (ScrubCommand::Start, Some((ScanKind::Scrub, ScanState::Paused))) => {
                 let scan = scan.as_mut().expect("it is paused");
                 (scan.row.state, scan.queue, scan.dirty) = (ScanState::Active, None, true);
+                scan.row.ended_ns = 0;
+                scan.goes_on(self.core.now_ns());
                 "resume"
             }
             (ScrubCommand::Start, _) => {
@@ -129,6 +132,7 @@ impl Devices {
             (ScrubCommand::Pause, Some((ScanKind::Scrub, ScanState::Active))) => {
                 let scan = scan.as_mut().expect("it is active");
                 (scan.row.state, scan.dirty) = (ScanState::Paused, true);
+                scan.row.ended_ns = self.core.now_ns();
                 "pause"
             }
             (ScrubCommand::Stop, Some((ScanKind::Scrub, ScanState::Active | ScanState::Paused))) => {
@@ -460,7 +464,7 @@ impl Devices {
     /// Publishes the progress of the scan, to be read while a batch runs.
     fn tell_scan(&self, scan: &Scan) {
         let left_out = scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
-        *self.scans.progress.lock() = Some(ScanProgress { row: scan.row, left_out });
+        *self.scans.progress.lock() = Some(ScanProgress { row: scan.row, pass: scan.pass, left_out });
     }
 
     /// The next segments to be mended together, with their checksums.
@@ -492,12 +496,19 @@ impl Devices {
         self.ask_scan(|scan| scan.as_ref().map(|scan| scan.row), |told| Some(told.row))
     }
 
+    /// The pass of the scan.
+    pub(crate) fn scan_pass(&self) -> ScanPass {
+        self.ask_scan(|scan| scan.as_ref().map(|scan| scan.pass).unwrap_or_default(), |told| told.pass)
+    }
+
     /// The last scan, the last move, and devices that leave, as the root has them.
     pub(crate) fn load_scans(&self, pool: &str) -> Result<()> {
         let read = |key: MetaKey, what| -> Result<Option<Scan>> {
             let Some(value) = self.core.meta.get(&key.encode())? else { return Ok(None) };
             let row = ScanRow::decode(&value).map_err(|source| self.core.corrupt(pool, what, source))?;
-            Ok(Some(Scan::new(row)))
+            let mut scan = Scan::new(row);
+            scan.goes_on(self.core.now_ns());
+            Ok(Some(scan))
         };
         *self.scans.scan.lock() = read(MetaKey::Scan, "the last scan")?;
         *self.moves.job.lock() = read(MetaKey::Move, "the last move")?;

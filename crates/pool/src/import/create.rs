@@ -109,6 +109,8 @@ pub(crate) struct Plan {
     pub env: Env,
     pub guid: PoolGuid,
     pub name: String,
+    /// The name on the devices, if the pool has another one until its export.
+    pub label_name: Option<String>,
     pub host: String,
     pub created_ns: u64,
     pub ashift: u8,
@@ -197,6 +199,7 @@ impl Plan {
                 becoming: RankedRwLock::default(),
                 created_ns: self.created_ns,
                 name: RankedRwLock::new(self.name),
+                label_name: self.label_name,
                 host: self.host,
                 ashift: self.ashift,
                 slot_size: self.slot_size,
@@ -347,6 +350,7 @@ impl Pool {
         let plan = Plan {
             env: env.clone(),
             guid,
+            label_name: None,
             name: spec.name.clone(),
             host: spec.host,
             created_ns,

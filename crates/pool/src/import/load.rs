@@ -23,10 +23,19 @@ use crate::import::create::Plan;
 use crate::log::log_device;
 use crate::memory::Memory;
 
+/// A name that a pool gets at its import.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NewName {
+    /// The name.
+    pub name: String,
+    /// Only until the export: the devices keep the name that they have (`zpool import -t`).
+    pub is_temporary: bool,
+}
+
 /// How to import.
 pub struct ImportSpec {
-    /// Another name for the pool; it keeps it.
-    pub new_name: Option<String>,
+    /// Another name for the pool.
+    pub new_name: Option<NewName>,
     /// Import although the label says that another host uses it.
     pub force: bool,
     /// Import a destroyed pool.
@@ -77,6 +86,7 @@ impl<'a> Rooted<'a> {
         let plan = Plan {
             env: env.clone(),
             guid: config.pool,
+            label_name: spec.new_name.as_ref().filter(|new| new.is_temporary).map(|_| config.name.clone()),
             name: name.clone(),
             host: spec.host.clone(),
             created_ns: config.created_ns,

@@ -23,12 +23,12 @@ use crate::log::log_device::LogDeviceStatus;
 pub(crate) const FEATURE: &str = "renumbered";
 
 impl Pool {
-    /// Gives the pool another number. Durable when it returns.
-    pub fn reguid(&self) -> Result<()> {
+    /// Gives the pool another number: the wanted one, or a random one. Durable when it returns.
+    pub fn reguid(&self, wanted: Option<PoolGuid>) -> Result<()> {
         self.core.check_writable()?;
         let _turn = self.core.sync_turn.lock();
         self.check_whole()?;
-        let new = PoolGuid(self.core.env.random.nonzero_u64());
+        let new = wanted.unwrap_or_else(|| PoolGuid(self.core.env.random.nonzero_u64()));
         let features = self.core.features.read().clone();
         if !self.core.has_feature(FEATURE) {
             self.core.features.write().extend(Feature::known(FEATURE));

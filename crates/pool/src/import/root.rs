@@ -49,7 +49,7 @@ impl<'a> Found<'a> {
         let here: Vec<u64> = pool.devices.iter().map(|device| device.label.device_guid).collect();
         split::take_back(&mut pool.config, |leaf| here.contains(&leaf.guid));
         let config = &pool.config;
-        let name = spec.new_name.clone().unwrap_or_else(|| config.name.clone());
+        let name = spec.new_name.as_ref().map_or_else(|| config.name.clone(), |new| new.name.clone());
         check_config(config, spec)?;
         // A label is a stranger's word; names go into paths, messages and names of threads.
         steadfast_property::check_pool_name(&name)

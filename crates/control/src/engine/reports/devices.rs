@@ -2,7 +2,7 @@
 
 use crate::api::{ErrorKinds, Health, TrimReport, TrimState, VdevClass, VdevReport};
 use crate::engine::reports::groups::{group_name, group_number, kind, with_log_mirrors};
-use crate::engine::reports::spares;
+use crate::engine::reports::{replacements, spares};
 use crate::refusal::{Code, Refusal};
 use steadfast_format::{GroupClass, LeafState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, PoolStatus as Measured, Presence};
@@ -144,8 +144,9 @@ pub(in crate::engine) fn group_report(
 ) -> VdevReport {
     let group = measured.groups.iter().find(|group| group.id == id).expect("a leaf's group is listed");
     let redundancy = steadfast_pool::redundancy_of(group);
-    let children: Vec<VdevReport> =
-        measured.leaves.iter().filter(|leaf| leaf.config.group == id).map(vdev).collect();
+    let members: Vec<&LeafStatus> = measured.leaves.iter().filter(|leaf| leaf.config.group == id).collect();
+    let children = members.iter().map(|leaf| vdev(leaf)).collect();
+    let children = replacements::nested(measured, group.width, &members, children);
     let children = spares::nested(measured, children);
     let of_use = |child: &&VdevReport| matches!(child.state, Health::Online | Health::Degraded);
     let bad = children.len() - children.iter().filter(of_use).count();
@@ -171,6 +172,20 @@ pub(in crate::engine) fn group_report(
     let report = VdevReport::new(group_name(measured, id), number, class_of(measured, id), state);
     let kind = kind(redundancy);
     VdevReport { kind, size, allocated, expandsize: gain(redundancy, &children), children, ..report }
+}
+
+/// Size of a pool, and bytes that live, as `zpool list` counts them: parity included.
+pub(in crate::engine) fn raw_room(measured: &Measured) -> (u64, u64) {
+    let (mut size, mut live) = (measured.accounting.size_bytes, measured.accounting.live_bytes);
+    for group in &measured.groups {
+        if let steadfast_pool::Redundancy::Raidz(parity) = steadfast_pool::redundancy_of(group) {
+            let report = group_report(measured, group.id, &|leaf| leaf_report(measured, leaf));
+            let of_parity = |bytes: u64| bytes * u64::from(parity) / u64::from(group.width).max(1);
+            size += of_parity(report.size);
+            live += of_parity(report.allocated);
+        }
+    }
+    (size, live)
 }
 
 /// Bytes that a group gains if its devices are expanded. A mirror gains by its smallest device, as

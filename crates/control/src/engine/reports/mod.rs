@@ -4,4 +4,5 @@ pub(super) mod dedup;
 pub(super) mod devices;
 pub(super) mod groups;
 pub(super) mod labels;
+pub(super) mod replacements;
 pub(super) mod spares;

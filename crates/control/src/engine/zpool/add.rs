@@ -20,11 +20,12 @@ impl Verb for PoolAdd {
         let vdevs = device_list::slotted(&self.vdevs);
         let (paths, handles) = engine.open_new(&vdevs, self.force)?;
         let HandlesByClass { main, logs, spares, caches } = device_list::sorted(&vdevs, handles);
+        device_list::check_sizes(&self.vdevs, &main, self.allow_mismatch)?;
         let (groups, logs) =
             (device_list::groups(&self.vdevs, main), device_list::log_groups(&self.vdevs, logs));
         let [normal, special] =
             [GroupClass::Normal, GroupClass::Special].map(|class| device_list::groups_of(&held, class));
-        device_list::check_alike(&self.vdevs, [&normal, &special], self.force)?;
+        device_list::check_alike(&self.vdevs, [&normal, &special], self.allow_mismatch)?;
         let anchor = engine.anchor_of(&self.vdevs);
         // Refusals come before the first change ([engine.4]).
         if !logs.is_empty() {

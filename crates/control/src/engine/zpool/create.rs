@@ -10,12 +10,13 @@ use crate::engine::device_list::HandlesByClass;
 use crate::engine::pool_properties::{TEMPORARY, altroot};
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
-use crate::engine::zfs::keys::key_rules;
+use crate::engine::zfs::keys::{key_rules, secret};
 use crate::engine::zfs::parents::give;
-use crate::engine::{device_list, mountpoints, refuse};
+use crate::engine::{device_list, devices, mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
+use std::path::PathBuf;
 use steadfast_format::Feature;
-use steadfast_pool::{AuxHandles, CreateSpec, Pool};
+use steadfast_pool::{AuxHandles, CreateSpec, ImportSpec, NewName, Pool};
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
 /// Default of `ashift`: an allocation unit of 4 KiB.
@@ -24,6 +25,9 @@ const ASHIFT_DEFAULT: u8 = 12;
 impl Verb for PoolCreate {
     fn check(&mut self) -> Result<(), Refusal> {
         check_pool_name(&self.name).map_err(name_refusal)?;
+        if let Some(name) = &self.temporary_name {
+            check_pool_name(name).map_err(name_refusal)?;
+        }
         check_vdevs(&self.vdevs, true)?;
         let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
         let (features, others): (Properties, Properties) =
@@ -47,7 +51,8 @@ impl Verb for PoolCreate {
     }
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
-        let name = self.name.clone();
+        // The name by which the pool is used.
+        let name = self.temporary_name.clone().unwrap_or_else(|| self.name.clone());
         engine.check_free_name(&name)?;
         let altroot = altroot(&self.properties);
         let ashift = match self.properties.get("ashift").map(|text| text.parse::<u8>()) {
@@ -80,6 +85,7 @@ impl Verb for PoolCreate {
         let vdevs = device_list::slotted(&self.vdevs);
         let (paths, handles) = engine.open_new(&vdevs, self.force)?;
         let HandlesByClass { main, logs, spares, caches } = device_list::sorted(&vdevs, handles);
+        device_list::check_sizes(&self.vdevs, &main, self.force)?;
         for other in logs.iter().chain(&spares).chain(&caches) {
             steadfast_pool::check_unoccupied(other, self.force).map_err(refuse::pool)?;
         }
@@ -93,7 +99,7 @@ impl Verb for PoolCreate {
         };
         let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
         let spec = CreateSpec {
-            name: name.clone(),
+            name: self.name.clone(),
             groups: device_list::groups(&self.vdevs, main),
             ashift,
             force: self.force,
@@ -105,14 +111,39 @@ impl Verb for PoolCreate {
             host: engine.host.clone(),
             memory: engine.memory,
         };
-        let pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
-        let cached = self.properties.get("cachefile").is_none_or(|value| value != "none");
+        let mut pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
+        if self.temporary_name.is_some() {
+            pool = self.renamed(engine, pool, &paths, &name)?;
+        }
+        let is_temporary = self.temporary_name.is_some();
+        let cached = !is_temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
         let held = engine.hold(pool, paths, altroot, cached);
         engine.post("pool_create", &held.pool, &name, &[]);
         let given = give(&held, &name, caller);
         let mut outcome = engine.take(caller, &name, held, true)?;
         outcome.warnings.extend(given.err());
         Ok(outcome)
+    }
+}
+
+impl PoolCreate {
+    /// The new pool, imported again by its temporary name.
+    fn renamed(&self, engine: &Engine, pool: Pool, paths: &[PathBuf], name: &str) -> Result<Pool, Refusal> {
+        let guid = pool.guid().0;
+        pool.export().map_err(refuse::pool)?;
+        let found = devices::open_pool(paths, guid, false)?;
+        let spec = ImportSpec {
+            new_name: Some(NewName { name: name.to_owned(), is_temporary: true }),
+            force: false,
+            destroyed: false,
+            read_only: false,
+            secret: self.key.as_ref().map(|key| secret(key).to_vec()),
+            anchor: engine.anchor_of(&self.vdevs),
+            accept_lost_log: false,
+            host: engine.host.clone(),
+            memory: engine.memory,
+        };
+        Pool::import(&engine.env, found, &spec).map_err(refuse::pool)
     }
 }
 

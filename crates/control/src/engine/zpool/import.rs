@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
 use steadfast_format::{LabelConfig, PoolState};
-use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, Pool};
+use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, NewName, Pool};
 use steadfast_property::{Change, Scope, check_dataset_name, check_pool_name};
 
 impl Verb for PoolImport {
@@ -73,11 +73,12 @@ impl Verb for PoolImport {
             engine.check_free_name(&name)?;
         }
         let altroot = altroot(&self.properties).or(remembered.as_ref().and_then(|pool| pool.altroot.clone()));
-        let cached = self.properties.get("cachefile").is_none_or(|value| value != "none");
+        // A temporary name is not remembered, as in ZFS.
+        let cached = !self.temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
         let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
         let was = found.config.state;
         let spec = ImportSpec {
-            new_name: self.new_name.clone(),
+            new_name: self.new_name.clone().map(|name| NewName { name, is_temporary: self.temporary }),
             force: self.force,
             destroyed: self.destroyed,
             read_only: read_only(&self.properties),
@@ -181,7 +182,8 @@ impl Engine {
         let key = key_files::of_pool(&found.config).transpose();
         let key = key.map_err(|refusal| Refusal::new(Code::PoolSealed, refusal.what))?;
         let spec = ImportSpec {
-            new_name: (found.config.name != cached.name).then(|| cached.name.clone()),
+            new_name: (found.config.name != cached.name)
+                .then(|| NewName { name: cached.name.clone(), is_temporary: false }),
             force: false,
             destroyed: false,
             read_only: cached.readonly,

@@ -2,7 +2,7 @@
 
 use crate::api::{CallCount, DeviceIo, GroupIo, PoolIo, PoolIostat, VdevClass};
 use crate::caller::Caller;
-use crate::engine::reports::devices::{class_of, group_report, leaf_report, stands_alone};
+use crate::engine::reports::devices::{class_of, group_report, leaf_report, raw_room, stands_alone};
 use crate::engine::reports::groups::{group_name, log_mirror_number, log_mirror_of, log_mirrors};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
@@ -38,7 +38,7 @@ impl Verb for PoolIostat {
         };
         let pool = |(name, held): (String, Arc<ImportedPool>)| {
             let state = held.pool.state();
-            let (size, live) = (state.accounting.size_bytes, state.accounting.live_bytes);
+            let (size, live) = raw_room(&state);
             let devices = {
                 let logs = state.log_devices.iter().filter_map(|log| Some((log, log.sample.as_ref()?)));
                 let logs = logs.map(|(log, sample)| DeviceIo {

@@ -5,7 +5,7 @@ use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::pool_properties::feature_states;
 use crate::engine::reports::dedup;
-use crate::engine::reports::devices::{health, tops};
+use crate::engine::reports::devices::{health, raw_room, tops};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
@@ -54,8 +54,7 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
         properties.insert(name.clone(), Value { value: value.clone(), source: Source::Local });
     }
     let accounting = &measured.accounting;
-    let size = accounting.size_bytes;
-    let live = accounting.live_bytes;
+    let (size, live) = raw_room(&measured);
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
     let gain: u64 = tops(&measured).iter().map(|vdev| vdev.expandsize).sum();

@@ -121,6 +121,7 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
         })
     });
     let errors: Vec<DataError> = errors.collect();
+    let error_count = errors.len() as u64;
     PoolReport {
         sharing: dedup::report(&held.pool.sharing()),
         name: name.to_owned(),
@@ -129,7 +130,7 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
         txg: measured.txg.0,
         messages,
         vdevs: devices_of(&measured).into_iter().chain(measured.anchor.iter().map(anchor)).collect(),
-        error_count: errors.len() as u64,
+        error_count,
         log: LogReport {
             size: measured.log.size_bytes,
             devices: measured.log_devices.iter().filter(|log| log_health(log).0 == Health::Online).count()
@@ -142,13 +143,16 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
             held: measured.log.held as u64,
         },
         errors: errors.into_iter().take(1000).collect(),
-        scan: measured.scan.as_ref().map(|row| match row.kind {
-            ScanKind::Scrub => ScanReport {
-                limit: measured.scrub_limit.unwrap_or(0),
-                left_out: measured.scrub_left_out.clone(),
+        scan: measured.scan.as_ref().map(|row| {
+            let is_scrub = row.kind == ScanKind::Scrub;
+            ScanReport {
+                pass_started: measured.scan_pass.begun_ns / 1_000_000_000,
+                pass_before: measured.scan_pass.read_before,
+                errors: if row.lost == 0 { 0 } else { error_count.max(1) },
+                limit: measured.scrub_limit.filter(|_| is_scrub).unwrap_or(0),
+                left_out: if is_scrub { measured.scrub_left_out.clone() } else { Vec::new() },
                 ..scan_report(row)
-            },
-            _ => scan_report(row),
+            }
         }),
         moving: measured.moving.as_ref().map(|row| ScanReport {
             what: match removed_names(&measured) {
@@ -192,16 +196,16 @@ fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
         function: function.to_owned(),
         state: state.to_owned(),
         started: scan.begun_ns / 1_000_000_000,
-        ended: scan.ended_ns / 1_000_000_000,
+        ended: if scan.state == ScanState::Paused { 0 } else { scan.ended_ns / 1_000_000_000 },
+        paused: if scan.state == ScanState::Paused { scan.ended_ns / 1_000_000_000 } else { 0 },
+        pass_started: scan.begun_ns / 1_000_000_000,
         total: scan.total,
         scanned: scan.read,
         repaired: scan.repaired,
         resilvered: scan.rebuilt,
         lost: scan.lost,
         missing: scan.missing,
-        what: String::new(),
-        limit: 0,
-        left_out: Vec::new(),
+        ..ScanReport::default()
     }
 }
 

@@ -1,0 +1,133 @@
+//! Outputs and options of `zpool`, as programs written for ZFS read them.
+
+use crate::words::Machine;
+use steadfast_control::api::DataError;
+
+#[test]
+fn status_shows_devices_and_names_what_is_damaged() {
+    let machine = Machine::new("status");
+    assert_eq!(machine.ok("zpool status"), "no pools available\n");
+    machine.ok("zpool create tank tank.img");
+    assert_eq!(machine.ok("zpool status -x"), "all pools are healthy\n");
+    assert_eq!(machine.ok("zpool status -x tank"), "pool 'tank' is healthy\n");
+    assert!(machine.ok("zpool status -v tank").contains("\n   log: 256M in the pool; 0 groups, "));
+    let more = machine.ok("zpool status -sd --power tank");
+    assert!(more.contains(" READ WRITE CKSUM  SLOW POWER   DIO\n"), "{more}");
+    assert!(more.contains(" 0     0     0     0     -     0\n"), "{more}");
+    let image = machine.folder.join("tank.img").display().to_string();
+    let width = image.len() + 2;
+    let expected = format!(
+        "  pool: tank\n state: ONLINE\nconfig:\n\n\t{:width$}  STATE     READ WRITE CKSUM\n\
+         \t{:width$}  ONLINE       0     0     0\n\t  {image}  ONLINE       0     0     0\n\n\
+         errors: No known data errors\n",
+        "NAME", "tank"
+    );
+    assert_eq!(machine.ok("zpool status tank"), expected);
+    let damaged = DataError {
+        dataset: "tank".into(),
+        mountpoint: Some("/tank".into()),
+        path: Some("docs/plan.odt".into()),
+        inode: 7,
+        offset: 131_072,
+        length: 131_072,
+    };
+    machine.host.damage("tank", damaged);
+    let status = machine.ok("zpool status -v");
+    assert!(status.contains("/tank/docs/plan.odt (bytes 131072 to 262143)"), "{status}");
+    for line in [
+        "\nstatus: One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.\n\t",
+        "\naction: Restore the file in question if possible.\n\t",
+        "\n   see: operations/messages.md, BLK-AUTH-ALL\n   log: ",
+    ] {
+        assert!(status.contains(line), "{line:?} in\n{status}");
+    }
+    let told = machine.ok("zpool status");
+    assert!(told.contains("\nerrors: 1 data errors, use '-v' for a list\n"), "{told}");
+    assert!(!machine.ok("zpool status").contains("plan.odt"));
+    assert!(machine.ok("zpool status -x").contains("tank"));
+}
+
+#[test]
+fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
+    let machine = Machine::new("options");
+    machine.ok("zpool create tank tank.img");
+    let image = machine.folder.join("tank.img").display().to_string();
+    let guid = machine.ok("zpool get -Ho value guid tank tank.img").trim().to_owned();
+    assert!(machine.ok("zpool status -gL tank").contains(&format!("\n\t  {guid} ")));
+    assert_eq!(machine.ok("zpool list -gLHv -o name,health"), format!("tank\tONLINE\n\t{guid}\tONLINE\n"));
+    assert!(!machine.ok("zpool status -e tank").contains(&image));
+    let damaged =
+        DataError { dataset: "tank".into(), mountpoint: None, path: None, inode: 7, offset: 0, length: 1 };
+    machine.host.damage("tank", damaged);
+    assert!(machine.ok("zpool status -e tank").contains(&image));
+    assert!(machine.json("zpool status -ej")["pools"]["tank"]["vdevs"]["tank"]["vdevs"][&image].is_object());
+
+    assert_eq!(machine.ok("zpool get -Ho value size,state tank all-vdevs"), "256M\nONLINE\n");
+    assert_eq!(machine.ok("zpool get -Hpo property,value size tank tank.img"), "size\t268435456\n");
+    let told = machine.ok(&format!("zpool get -Ho name,value parent,children tank {guid}"));
+    assert_eq!(told, format!("{image}\ttank\n{image}\t-\n"));
+    assert_eq!(machine.ok("zpool get -Ho value health tank"), "ONLINE\n", "of the pool");
+    let told = machine.json("zpool get -j --json-int checksum_errors tank all-vdevs");
+    assert_eq!((&told["pool"]["name"], &told["vdevs"][&image]["type"]), (&"tank".into(), &"VDEV".into()));
+    let property = &told["vdevs"][&image]["properties"]["checksum_errors"];
+    assert_eq!((&property["value"], &property["source"]["type"]), (&1.into(), &"NONE".into()));
+    assert!(machine.fails("zpool get colour tank all-vdevs", 2).contains("checksum_errors"));
+    assert!(machine.fails("zpool get size tank ~/other.img", 1).contains("VDEV-MISSING"));
+    assert!(machine.fails("zpool get size tank nothing", 1).contains("cannot open 'nothing': no such pool"));
+
+    machine.ok("zpool scrub -a");
+    for (line, reason) in [
+        ("zpool scrub", "missing pool"),
+        ("zpool scrub -a tank", "too many arguments"),
+        ("zpool scrub -e -s -p tank", "-p cannot be combined"),
+        ("zpool clear -n tank", "-n and -X only work with -F"),
+        ("zpool reguid -g none tank", "invalid GUID 'none'"),
+        ("zpool upgrade -V 28 tank", "invalid version '28'"),
+        ("zpool status -c model tank", "ZPOOL_SCRIPTS_AS_ROOT"),
+        ("zpool split -l tank other", "-l: keys are loaded only"),
+        ("zpool split -o altroot=/x tank other", "-o altroot: it is a property"),
+        ("zpool import -n tank", "-n only works with -F"),
+        ("zpool import -T 7 tank", "-T: older roots"),
+        ("zpool iostat -r tank", "-r: request sizes"),
+        ("zpool import -t tank", "-t needs one"),
+        ("zpool import -c ~/cache -d ~ -a", "-c cannot be combined with -d"),
+    ] {
+        let said = machine.fails(line, 2);
+        assert!(said.contains(reason), "{line}: {said}");
+    }
+    for line in ["zpool scrub -C tank", "zpool scrub -e tank", "zpool scrub -S 2026-01-01 tank"] {
+        let ran = machine.run(line);
+        assert!(ran.status == 0 && ran.err.ends_with("all data of the pool is scrubbed\n"), "{ran:?}");
+        machine.run("zpool scrub -s tank");
+    }
+    for line in ["clear -F tank", "clear -nF tank", "reopen tank", "reopen", "upgrade -V 5000 tank"] {
+        machine.ok(&format!("zpool {line}"));
+    }
+    let queues = machine.ok("zpool iostat -q tank");
+    assert!(queues.contains("syncq_read") && queues.contains(" pend  activ"), "{queues}");
+    machine.ok("zpool reguid -g 12345 tank");
+    assert_eq!(machine.ok("zpool get -Ho value guid tank"), "12345\n");
+    assert!(machine.fails("zpool offline tank 99", 1).contains("VDEV-MISSING"));
+    assert_eq!(machine.json("zpool history -j")["pools"]["tank"]["name"], "tank");
+    assert_eq!(machine.json("zpool version -j")["output_version"]["command"], "zpool version");
+
+    machine.ok("zpool export tank");
+    assert_eq!(machine.json("zpool import -j -d ~")["pools"]["12345"]["name"], "tank");
+    machine.ok("zpool import -F -n -d ~ tank");
+    assert!(machine.fails("zpool import -F -n -d ~ other", 1).contains("no such pool"));
+    // The devices keep the name that they have.
+    machine.ok("zpool import -t -d ~ tank guest");
+    assert_eq!(machine.ok("zpool get -Ho name,value cachefile"), "guest\tnone\n");
+    machine.ok("zpool export guest");
+    machine.ok("zpool import -s -F -d ~ tank");
+    machine.ok("zpool create -t guest other ~/zfs_compress.img");
+    assert_eq!(machine.ok("zfs list -Ho name guest"), "guest\n");
+    machine.ok("zpool export guest");
+    machine.ok("zpool import -d ~ other");
+    machine.image("small.img", 128 << 20);
+    let ran = machine.fails("zpool create uneven mirror ~/zfs_encrypt.img ~/small.img", 1);
+    assert!(ran.contains("mirror contains devices of different sizes"), "{ran}");
+    let mirror = "mirror ~/zfs_encrypt.img ~/small.img";
+    assert!(machine.fails(&format!("zpool add tank {mirror}"), 1).contains("VDEV-MISMATCH"));
+    machine.ok(&format!("zpool add -n --allow-replication-mismatch tank {mirror}"));
+}
