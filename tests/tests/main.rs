@@ -25,6 +25,7 @@ mod quotas;
 mod raw_clones;
 mod redundancy;
 mod refusals;
+mod secrets;
 mod sharing;
 mod snapshots;
 mod source_lines;

@@ -224,7 +224,8 @@ Folder of the daemon's socket, lock and list of pools. Each folder has a daemon 
 .SH FILES
 .TP
 \\fI/run/steadfast\\fR, \\fI$XDG_RUNTIME_DIR/steadfast\\fR
-The socket of root's daemon and of an ordinary user's.
+The socket of root's daemon and of an ordinary user's. Without \\fBXDG_RUNTIME_DIR\\fR it is in
+\\fI~/.local/state/steadfast/run\\fR.
 .TP
 \\fI/var/lib/steadfast/pools.json\\fR, \\fI~/.local/state/steadfast/pools.json\\fR
 Pools that the daemon imports when it starts.

@@ -27,6 +27,7 @@ pub fn run(
     start: impl FnOnce() -> Result<Arc<dyn Service>, Refusal>,
 ) -> Result<(), Refusal> {
     raise_descriptor_limit();
+    keep_memory_private();
     // Before any thread is started. An ordinary user may not, and has the kernel's limit for
     // collected writes instead.
     steadfast_fuse::become_io_flusher().ok();
@@ -97,6 +98,15 @@ fn raise_descriptor_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // It fails only if the limit was lowered meanwhile; then the lower one applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Keeps keys and content that are in memory from other processes of the user, and out of core
+/// dumps: neither may read the memory of a process that is not dumpable (prctl(2)). Root may.
+fn keep_memory_private() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("steadfast: the daemon's memory cannot be kept from debuggers and core dumps: {error}");
+    }
 }
 
 /// Tells the service manager the daemon's state: a datagram to the socket that `NOTIFY_SOCKET`

@@ -350,6 +350,8 @@ codes! {
         "Type it again.";
     KeySource "KEY-SOURCE" "The key could not be read from its keylocation."
         "Check the file, or name another location with -L.";
+    KeyFileOpen "KEY-FILE-OPEN" "Another user could replace the key in this file."
+        "If the key in it is yours, `chown` the file to the user of the daemon and `chmod 600` it, and try again.";
     KeyShared "KEY-SHARED" "Other file systems inherit its key and could not be opened without it."
         "Give them keys of their own with `zfs change-key`, or destroy them first: {others}.";
     KeyBusy "KEY-BUSY" "A mounted file system uses the key."

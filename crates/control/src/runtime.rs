@@ -48,13 +48,15 @@ impl Runtime {
             (Some(dir), _) => (dir.clone(), dir.join("pools.json")),
             (None, 0) => (PathBuf::from("/run/steadfast"), PathBuf::from("/var/lib/steadfast/pools.json")),
             (None, _) => {
-                let dir = match &around.xdg_runtime_dir {
-                    Some(xdg) if xdg.is_absolute() => xdg.join("steadfast"),
-                    _ => PathBuf::from(format!("/tmp/steadfast-{uid}")),
-                };
                 let state = match &around.xdg_state_home {
                     Some(xdg) if xdg.is_absolute() => xdg.clone(),
                     _ => home.join(".local/state"),
+                };
+                // Not in /tmp: whoever made the folder there first would keep this user's daemon
+                // from starting.
+                let dir = match &around.xdg_runtime_dir {
+                    Some(xdg) if xdg.is_absolute() => xdg.join("steadfast"),
+                    _ => state.join("steadfast/run"),
                 };
                 (dir, state.join("steadfast/pools.json"))
             }
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(ann.cachefile(), Path::new("/home/ann/.local/state/steadfast/pools.json"));
         assert_eq!(ann.mount_base(), Path::new("/home/ann/steadfast"));
         let bare = Runtime::locate(&Surroundings { xdg_runtime_dir: None, ..around() }, 7);
-        assert_eq!(bare.dir(), Path::new("/tmp/steadfast-7"));
+        assert_eq!(bare.dir(), Path::new("/home/ann/.local/state/steadfast/run"));
     }
 
     #[test]

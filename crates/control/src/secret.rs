@@ -1,10 +1,12 @@
 //! Keys and passphrases on their way from a terminal to a pool.
 
 use crate::refusal::{Code, Refusal};
+use rustix::process::getuid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Bytes that are wiped when dropped and print as `<redacted>`. On the wire: hexadecimal digits.
@@ -127,7 +129,20 @@ pub fn key_path(location: &str) -> Option<&str> {
 /// [`Code::KeySource`], [`Code::KeyFormat`].
 pub fn key_in_file(format: KeyFormat, path: &str) -> Result<Key, Refusal> {
     let mut input = Zeroizing::new(Vec::with_capacity(INPUT_BYTES_MAX as usize + 1));
-    let read = File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut input));
+    let unsafe_to_use = |why: String| {
+        Err(Refusal::new(Code::KeyFileOpen, format!("the key file {path} {why}")).with("file", path))
+    };
+    let read = File::open(path).and_then(|file| {
+        let found = file.metadata()?;
+        // Of a device or a pipe nobody but its writer can say.
+        let writers = if found.is_file() { writers(&found) } else { None };
+        Ok((file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut input)?, writers))
+    });
+    let read = match read {
+        Ok((_, Some(why))) => return unsafe_to_use(why),
+        Ok((bytes, None)) => Ok(bytes),
+        Err(error) => Err(error),
+    };
     match read {
         Ok(bytes) if bytes as u64 <= INPUT_BYTES_MAX => Key::from_input(format, input)
             .map_err(|error| Refusal::new(Code::KeyFormat, format!("the key file {path}: {error}"))),
@@ -135,6 +150,17 @@ pub fn key_in_file(format: KeyFormat, path: &str) -> Result<Key, Refusal> {
         Err(error) => {
             Err(Refusal::new(Code::KeySource, format!("the key file {path} cannot be read: {error}")))
         }
+    }
+}
+
+/// Users other than root and this one who may change a file, if there are any.
+fn writers(file: &fs::Metadata) -> Option<String> {
+    let own = getuid().as_raw();
+    match (file.uid(), file.mode() & 0o7777) {
+        (uid, _) if uid != own && uid != 0 => Some(format!("belongs to user {uid}")),
+        (_, mode) if mode & 0o002 != 0 => Some(format!("may be changed by every user (mode {mode:04o})")),
+        (_, mode) if mode & 0o020 != 0 => Some(format!("may be changed by its group (mode {mode:04o})")),
+        _ => None,
     }
 }
 
@@ -247,6 +273,31 @@ mod tests {
         assert_eq!(key(KeyFormat::Passphrase, b"12345678\n").unwrap().secret.expose(), b"12345678");
         assert_eq!(key(KeyFormat::Passphrase, b"1234567\n"), Err(KeyError::PassphraseLength { bytes: 7 }));
         assert!(key(KeyFormat::Passphrase, &[b'x'; 513]).is_err());
+    }
+
+    #[test]
+    fn a_key_file_that_others_may_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("steadfast-key-{}", std::process::id()));
+        fs::write(&path, [7; 32]).unwrap();
+        for (mode, is_safe) in [(0o600, true), (0o644, true), (0o664, false), (0o602, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = key_in_file(KeyFormat::Raw, path.to_str().unwrap());
+            let code = read.as_ref().err().map(|refusal| refusal.code);
+            assert_eq!(code, (!is_safe).then_some(Code::KeyFileOpen), "{mode:o}: {read:?}");
+        }
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_was_taken_out_of_a_line_is_wiped() {
+        use std::io::BufRead;
+        let sent = b"a secret\nrest";
+        let mut stream = crate::wire::Forgetful::new(&sent[..]);
+        let line = crate::wire::read_line(&mut stream, 100).unwrap();
+        assert_eq!(line.as_deref(), Some("a secret"));
+        assert_eq!(stream.fill_buf().unwrap(), b"rest");
+        assert_eq!(stream.taken(), [0; 9]);
     }
 
     #[test]

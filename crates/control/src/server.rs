@@ -8,10 +8,10 @@ use crate::engine::check;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use crate::service::Service;
-use crate::wire::{Answer, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
+use crate::wire::{Answer, Forgetful, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -115,7 +115,7 @@ impl Server {
             );
             return write_line(&mut &*stream, &refused(0, refusal));
         }
-        let mut reader = BufReader::new(stream);
+        let mut reader = Forgetful::new(stream);
         while let Some(line) = read_line(&mut reader, REQUEST_BYTES_MAX)? {
             let mut ends = false;
             let answer = match parse_question(line) {

@@ -6,6 +6,8 @@ use crate::refusal::{Code, Refusal};
 use crate::secret::wipe;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
+use std::ops::Range;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Longest request. Device and property lists are small; the limit bounds the memory that a stray
 /// client can use.
@@ -59,24 +61,91 @@ struct VersionOnly {
     version: u32,
 }
 
-/// Reads one line of at most `bytes_max` bytes. `None` at the end of the stream.
+/// Bytes read from a stream at once.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// A buffered stream that keeps nothing of what was taken out of it: a request may hold a secret.
+pub(crate) struct Forgetful<R> {
+    stream: R,
+    buffer: Zeroizing<Vec<u8>>,
+    /// Bytes of the buffer that were read and not taken.
+    held: Range<usize>,
+}
+
+impl<R: Read> Forgetful<R> {
+    pub(crate) fn new(stream: R) -> Forgetful<R> {
+        Forgetful { stream, buffer: Zeroizing::new(vec![0; BUFFER_BYTES]), held: 0..0 }
+    }
+
+    /// The part of the buffer that was read out of it.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> &[u8] {
+        &self.buffer[..self.held.start]
+    }
+}
+
+impl<R: Read> Read for Forgetful<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let taken = self.fill_buf()?.read(out)?;
+        self.consume(taken);
+        Ok(taken)
+    }
+}
+
+impl<R: Read> BufRead for Forgetful<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.held.is_empty() {
+            self.held = 0..self.stream.read(&mut self.buffer)?;
+        }
+        Ok(&self.buffer[self.held.clone()])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        let end = (self.held.start + bytes).min(self.held.end);
+        self.buffer[self.held.start..end].zeroize();
+        self.held.start = end;
+    }
+}
+
+/// Reads one line of at most `bytes_max` bytes. `None` at the end of the stream. Memory that the
+/// line needed while it grew is wiped.
 ///
 /// # Errors
 /// Of the stream; `InvalidData` for a line that is too long or is no text.
 pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<String>> {
-    let mut line = Vec::new();
-    stream.take(bytes_max).read_until(b'\n', &mut line)?;
-    match line.pop() {
-        None => return Ok(None),
-        Some(b'\n') => {}
-        Some(_) if line.len() as u64 + 1 >= bytes_max => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+    let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    let mut line = Zeroizing::new(Vec::new());
+    loop {
+        let held = match stream.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            held => held?,
+        };
+        if held.is_empty() {
+            return match line.is_empty() {
+                true => Ok(None),
+                false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the line is incomplete")),
+            };
         }
-        Some(_) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the line is incomplete")),
+        let end = held.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(held.len());
+        if (line.len() + taken) as u64 >= bytes_max {
+            return Err(invalid("the line is too long"));
+        }
+        if line.capacity() - line.len() < taken {
+            let mut larger = Zeroizing::new(Vec::with_capacity((line.len() + taken).next_power_of_two()));
+            larger.extend_from_slice(&line);
+            line = larger;
+        }
+        line.extend_from_slice(&held[..taken]);
+        stream.consume(end.map_or(taken, |end| end + 1));
+        if end.is_some() {
+            break;
+        }
     }
-    String::from_utf8(line)
-        .map(Some)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
+    match std::str::from_utf8(&line) {
+        Ok(_) => Ok(String::from_utf8(std::mem::take(&mut *line)).ok()),
+        Err(_) => Err(invalid("the line is not UTF-8")),
+    }
 }
 
 /// Writes one message as one line, and wipes it from memory, since it may hold a secret.

@@ -1,6 +1,7 @@
 //! The daemon's life and its socket, with the real engine over image files. Daemons are real
 //! processes: this test binary started again. Mounts only pretend, so that no kernel is needed.
 
+use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -32,6 +33,7 @@ fn daemon_process() {
     let runtime = runtime_at(Path::new(&folder));
     let memory = Memory { node_cache_bytes: 8 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 16 << 20 };
     let engine = || {
+        assert_eq!(dumpable_behavior().ok(), Some(DumpableBehavior::NotDumpable), "others read its keys");
         let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(Pretending))?;
         Ok(Arc::new(engine) as Arc<dyn Service>)
     };

@@ -320,6 +320,19 @@ impl Region {
         (self.class, self.free) = (class, Region::all(class));
     }
 
+    /// Zeros in all spans that are free.
+    fn wipe_free(&mut self) {
+        for number in 0..REGION_BYTES / CLASSES[self.class] {
+            if self.free & (1 << number) != 0 {
+                // SAFETY: the span lies in the region, which is mapped, and nobody has it: its bit
+                // is set [pages.1], and `&mut self` keeps others from taking it.
+                unsafe {
+                    self.start.add(number * CLASSES[self.class]).write_bytes(0, CLASSES[self.class]);
+                }
+            }
+        }
+    }
+
     /// The mask of a region of that class with all spans free.
     fn all(class: usize) -> u32 {
         let spans = REGION_BYTES / CLASSES[class];
@@ -370,6 +383,24 @@ pub fn trim() {
     drop(surplus);
 }
 
+/// Overwrites what free buffers still hold, and gives back those that nobody needs: after the
+/// content of a file system whose key was unloaded.
+pub fn wipe() {
+    let mut pool = pool();
+    let surplus = pool.shrink_spare(0);
+    for region in pool.regions.iter_mut().flatten() {
+        region.wipe_free();
+    }
+    drop(pool);
+    drop(surplus);
+    let mut waiting = long().shrink(0);
+    for bytes in &mut waiting {
+        bytes.fill(0);
+        // Or the compiler sees that nobody reads them.
+        std::hint::black_box(&*bytes);
+    }
+}
+
 /// Bytes of memory that large buffers hold of the kernel's: used, and free ones that wait for use.
 #[must_use]
 pub fn held_bytes() -> usize {
@@ -386,6 +417,22 @@ mod tests {
     fn mark(span: &mut Span, owner: u8) {
         let end = span.len() - 1;
         (span.as_mut_slice()[0], span.as_mut_slice()[end]) = (owner, owner);
+    }
+
+    #[test]
+    fn wiped_memory_holds_nothing_of_its_former_owner() {
+        // Of a class that no other test takes. The neighbour keeps the region.
+        let (mut gone, mut neighbour) = (Span::take(700 << 10).unwrap(), Span::take(700 << 10).unwrap());
+        gone.as_mut_slice().fill(7);
+        neighbour.as_mut_slice().fill(9);
+        let place = gone.start;
+        drop(gone);
+        wipe();
+        let again = Span::take(700 << 10).unwrap();
+        if again.start == place {
+            assert!(again.as_slice().iter().all(|byte| *byte == 0));
+        }
+        assert!(neighbour.as_slice().iter().all(|byte| *byte == 9));
     }
 
     #[test]

@@ -507,7 +507,7 @@ fn import_found(env: &Env, disks: &Disks, found: FoundPool) -> Result<Pool, Erro
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
-            secret: disks.secret().map(<[u8]>::to_vec),
+            secret: disks.secret().map(|secret| secret.to_vec().into()),
             anchor: disks.wish(None),
             host: "sim".into(),
             memory: MEMORY,

@@ -162,8 +162,11 @@ impl Engine {
         })
     }
 
-    pub(super) fn let_go(&self, name: &str) -> Result<Outcome, Refusal> {
+    pub(super) fn let_go(&self, name: &str, held: Arc<ImportedPool>) -> Result<Outcome, Refusal> {
         self.pools.write().remove(name);
+        // Its caches go with it, and what they held must not outlive the keys.
+        drop(held);
+        steadfast_device::pages::wipe();
         self.share_memory();
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![name.to_owned()], warnings })

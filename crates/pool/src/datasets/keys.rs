@@ -178,6 +178,8 @@ impl Datasets {
             let family = entry.row.family();
             self.core.blockio.forget(id, family);
         }
+        drop(table);
+        steadfast_device::pages::wipe();
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{AuxClass, Feature, PoolState, ScanKind, ScanState};
 use steadfast_property::Local;
+use zeroize::Zeroizing;
 
 use crate::Pool;
 use crate::core::error::{Error, Result};
@@ -43,7 +44,7 @@ pub struct ImportSpec {
     /// Change nothing on the devices.
     pub read_only: bool,
     /// Secret for a sealed pool's key, as the operator gave it.
-    pub secret: Option<Vec<u8>>,
+    pub secret: Option<Zeroizing<Vec<u8>>>,
     /// Where the pool's anchor is, and what the operator accepts.
     pub anchor: AnchorWish,
     /// Open what is committed, though a part of what the intent log promised is lost. The

@@ -46,7 +46,7 @@ pub fn import_spec(secret: Option<&[u8]>) -> ImportSpec {
         destroyed: false,
         read_only: false,
         accept_lost_log: false,
-        secret: secret.map(<[u8]>::to_vec),
+        secret: secret.map(|secret| secret.to_vec().into()),
         anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),

@@ -19,6 +19,6 @@ impl Verb for PoolDestroy {
         engine.harvest(name, &held.pool);
         held.pool.destroy().map_err(refuse::pool)?;
         engine.post("pool_destroy", &held.pool, name, &[]);
-        engine.let_go(name)
+        engine.let_go(name, held)
     }
 }

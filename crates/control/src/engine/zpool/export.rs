@@ -31,7 +31,7 @@ impl Verb for PoolExport {
         }
         engine.harvest(name, &held.pool);
         engine.post("pool_export", &held.pool, name, &[]);
-        engine.let_go(name)
+        engine.let_go(name, held)
     }
 }
 

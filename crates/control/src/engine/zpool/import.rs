@@ -82,7 +82,7 @@ impl Verb for PoolImport {
             force: self.force,
             destroyed: self.destroyed,
             read_only: read_only(&self.properties),
-            secret: self.key.as_ref().map(|key| secret(key).to_vec()),
+            secret: self.key.as_ref().map(secret),
             anchor: AnchorWish {
                 accept_rollback: self.accept_rollback,
                 accept_lost: self.accept_lost_anchor,
@@ -187,7 +187,7 @@ impl Engine {
             force: false,
             destroyed: false,
             read_only: cached.readonly,
-            secret: key.map(|key| key.to_vec()),
+            secret: key,
             anchor: self.anchor_wish(None),
             accept_lost_log: false,
             host: self.host.clone(),
