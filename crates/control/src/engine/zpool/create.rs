@@ -137,7 +137,7 @@ impl PoolCreate {
             force: false,
             destroyed: false,
             read_only: false,
-            secret: self.key.as_ref().map(|key| secret(key).to_vec()),
+            secret: self.key.as_ref().map(secret),
             anchor: engine.anchor_of(&self.vdevs),
             accept_lost_log: false,
             host: engine.host.clone(),
