@@ -198,6 +198,43 @@ fn slow_devices_slow_a_pool_and_lose_nothing() {
         .ok()
         .says("no faults injected");
     check(&host, FILES);
+    // As in ZFS the sizes of a raidz pool count its parity, those of its file systems do not.
+    let number = |command: &str| host.shell(command).ok().out.trim().parse::<u64>().expect("a number");
+    let (size, free) = (number("zpool list -Hpo size tank"), number("zpool list -Hpo free tank"));
+    assert!(size > 4 * 90 * MIB && number("zfs list -Hpo avail tank") < free * 3 / 4, "{size} {free}");
+    // A scrub and a replacement while they run: the lines that programs read.
+    let slowly = |rate: &str| {
+        for device in 1..5 {
+            host.shell(&format!("zpool inject tank $PWD/d{device}.img slow rate={rate}")).ok();
+        }
+    };
+    slowly("2M");
+    let told =
+        host.shell("zpool scrub tank; zpool status tank").ok().says("  scan: scrub in progress since ");
+    told.says(" scanned")
+        .says(" issued")
+        .says("0B repaired, ")
+        .says("% done, no estimated completion time\n");
+    let told = host.shell("zpool scrub -p tank; zpool status tank").ok().says("  scan: scrub paused since ");
+    told.says("\n\tscrub started on ");
+    let json = "zpool status -j --json-int tank | python3 -c \"import json,sys; \
+        scan = json.load(sys.stdin)['pools']['tank']['scan_stats']; \
+        print(scan['function'], scan['state'], scan['scrub_pause'] >= scan['start_time'])\"";
+    host.shell(json).ok().says("SCRUB SCANNING True");
+    host.shell("zpool scrub tank; zpool status tank").ok().says("  scan: scrub in progress since ");
+    host.shell("zpool scrub -s tank; zpool status tank").ok().says("  scan: scrub canceled on ");
+    host.image("d5.img", 96 * MIB);
+    let told = host.shell("zpool replace tank $PWD/d2.img $PWD/d5.img; zpool status tank").ok();
+    let told = told.says("status: One or more devices is currently being resilvered.");
+    let told =
+        told.says("action: Wait for the resilver to complete.").says("scan: resilver in progress since ");
+    let told = told.says("\t    replacing-1 ").says("\n\t      ").says("(resilvering)\n").out;
+    let place = |what: &str| told.find(what).unwrap_or_else(|| panic!("{what} in\n{told}"));
+    let places = ["d1.img", "replacing-1", "d2.img", "d5.img", "d3.img"].map(place);
+    assert!(places.is_sorted(), "{told}");
+    host.shell("zpool status -x").ok().says("currently being resilvered");
+    host.shell("zpool inject -c tank; zpool wait tank; zpool status -x").ok().says("all pools are healthy");
+    check(&host, FILES);
     host.shell("zpool export tank").ok();
 }
 

@@ -24,6 +24,8 @@ pub mod date;
 mod fuzz;
 pub mod json;
 pub mod key;
+#[cfg(test)]
+mod left_out;
 pub mod manual;
 pub mod message;
 pub mod options;

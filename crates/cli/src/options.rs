@@ -43,7 +43,22 @@ pub const JSON: Flag = flag('j', "as JSON").or("json");
 pub const JSON_INT: Flag =
     Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
 
+/// How the description of an option begins that ZFS has and that is refused; the reason follows.
+pub const REFUSED: &str = "refused: ";
+
 impl Flag {
+    /// The reason if it is refused.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&'static str> {
+        self.doc.strip_prefix(REFUSED)
+    }
+
+    /// As typed: `-n`, or `--name`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        if self.letter == '\0' { format!("--{}", self.long) } else { format!("-{}", self.letter) }
+    }
+
     /// With a long name too.
     #[must_use]
     pub const fn or(self, long: &'static str) -> Flag {
@@ -121,6 +136,12 @@ impl Parsed {
         words.push("--".to_owned());
         words.extend(self.operands.iter().cloned());
         words
+    }
+
+    /// The first option that is refused, and the reason.
+    #[must_use]
+    pub fn refused(&self) -> Option<(String, &'static str)> {
+        self.options.iter().find_map(|(flag, _)| Some((flag.name(), flag.refusal()?)))
     }
 
     /// All options in the order given.

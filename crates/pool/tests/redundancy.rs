@@ -529,8 +529,13 @@ fn a_scrub_is_paused_over_an_export_and_goes_on() {
     pause_one(&pool);
     pool.export().expect("exported");
     let pool = machine.import(&machine.all());
-    assert_eq!(pool.state().scan.expect("kept").state, ScanState::Paused);
+    let paused = pool.state().scan.expect("kept");
+    assert_eq!(paused.state, ScanState::Paused);
+    assert!(paused.ended_ns >= paused.begun_ns && paused.ended_ns > 0, "the time of the pause: {paused:?}");
     pool.devices().scrub(ScrubCommand::Start).expect("it goes on");
+    let state = pool.state();
+    assert!(state.scan_pass.begun_ns >= paused.ended_ns, "the pause does not count");
+    assert!(state.scan.is_some_and(|scan| scan.state == ScanState::Finished || scan.ended_ns == 0));
     finish(&pool);
     pause_one(&pool);
     pool.devices().scrub(ScrubCommand::Stop).expect("stopped");

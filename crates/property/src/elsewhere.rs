@@ -148,27 +148,32 @@ const FEATURES_HERE: &[&str] = &[
     "zstd_compress",
 ];
 
-/// Features of ZFS whose function no pool has.
-const FEATURES_ABSENT: &[&str] = &[
-    "device_rebuild",
-    "draid",
-    "large_microzap",
-    "longname",
-    "multi_vdev_crash_dump",
-    "project_quota",
-    "redacted_datasets",
-    "redaction_bookmarks",
-    "redaction_list_spill",
-    "vdev_zaps_v2",
-    "zpool_checkpoint",
+/// Features of ZFS whose function no pool has, with the reason.
+const FEATURES_ABSENT: &[(&str, &str)] = &[
+    ("device_rebuild", "a resilver is always sequential and verifies checksums"),
+    ("draid", "use raidz1, raidz2 or raidz3 with spares"),
+    ("large_microzap", "directories are trees of any size; there is no smaller form"),
+    ("longname", "programs expect names of at most 255 bytes"),
+    ("multi_vdev_crash_dump", "a kernel cannot write its crash dump through a daemon"),
+    ("project_quota", PROJECTS),
+    ("redacted_datasets", REDACTED),
+    ("redaction_bookmarks", REDACTED),
+    ("redaction_list_spill", REDACTED),
+    ("vdev_zaps_v2", "devices have no objects of their own"),
+    ("zpool_checkpoint", "take snapshots of all file systems: `zfs snapshot -r POOL@NAME`"),
 ];
+
+/// The reason for redacted streams.
+const REDACTED: &str = "delete the private files in a clone, and send a snapshot of that";
 
 /// State of a feature of ZFS, by the name behind `feature@`, as `zpool get` prints it: `active` if
 /// every pool has its function, `disabled` if none has. `None` for other names.
 #[must_use]
 pub fn zfs_feature_state(name: &str) -> Option<&'static str> {
-    let is_in = |list: &[&str]| list.binary_search(&name).is_ok();
-    if is_in(FEATURES_HERE) { Some("active") } else { is_in(FEATURES_ABSENT).then_some("disabled") }
+    if FEATURES_HERE.binary_search(&name).is_ok() {
+        return Some("active");
+    }
+    FEATURES_ABSENT.iter().any(|(absent, _)| *absent == name).then_some("disabled")
 }
 
 /// The reason for all properties of projects.
@@ -183,6 +188,19 @@ pub fn why_not_here(scope: Scope, name: &str) -> Option<&'static str> {
     let projects = name.starts_with("project") && name.contains('@') || name == "projid";
     let listed = ELSEWHERE.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
     listed.or(projects.then_some(PROJECTS))
+}
+
+/// All properties and values of ZFS that are refused, and features that no pool has, each with its
+/// reason: `name`, `name=value value` or `feature@name`.
+pub fn left_out() -> impl Iterator<Item = (String, &'static str)> {
+    let properties = ELSEWHERE.iter().map(|(name, why)| ((*name).to_owned(), *why));
+    let projects = ["projid", "projectquota@...", "projectobjquota@..."];
+    let projects = projects.into_iter().map(|name| (name.to_owned(), PROJECTS));
+    let values = VALUES_ELSEWHERE
+        .iter()
+        .map(|(name, values, why)| (format!("{name}={}", values.join(" ").replace('*', "...")), *why));
+    let features = FEATURES_ABSENT.iter().map(|(name, why)| (format!("feature@{name}"), *why));
+    properties.chain(projects).chain(values).chain(features)
 }
 
 /// The rest of a value behind a pattern with a `*` at its end; empty if the pattern is the value.
@@ -297,9 +315,8 @@ mod tests {
 
     #[test]
     fn features_of_zfs_have_a_state() {
-        for list in [FEATURES_HERE, FEATURES_ABSENT] {
-            assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "in order");
-        }
+        assert!(FEATURES_HERE.windows(2).all(|pair| pair[0] < pair[1]), "in order");
+        assert!(FEATURES_ABSENT.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
         assert_eq!(zfs_feature_state("extensible_dataset"), Some("active"));
         assert_eq!(zfs_feature_state("draid"), Some("disabled"));
         assert_eq!(zfs_feature_state("nonsense"), None);

@@ -1,7 +1,7 @@
 //! `zpool add`.
 
 use super::operands::{ASHIFT, FORCE, check_new, layout, vdevs};
-use super::vdev_tree::with_members;
+use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label, with_members};
 use crate::command::Command;
 use crate::options::{Flag, MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -15,6 +15,9 @@ pub(super) const COMMAND: Command = Command {
             FORCE,
             flag('n', "check only, and print the layout"),
             ASHIFT,
+            BY_GUID,
+            LINKS,
+            FULL_PATHS,
             allow(ALLOW_IN_USE, "overwrite devices that seem to be in use"),
             allow(
                 ALLOW_MISMATCH,
@@ -61,7 +64,7 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     if dry_run {
         session.line(format!("would update '{name}' to the following configuration:\n\n\t{name}"));
         let before = before.iter().flat_map(|vdev| with_members(vdev, 1));
-        let before = before.map(|(depth, vdev)| (depth, tame(&vdev.name)));
+        let before = before.map(|(depth, vdev)| (depth, tame(&label(vdev, parsed))));
         for (depth, name) in before.chain(layout) {
             session.line(format!("\t{}{name}", "  ".repeat(depth)));
         }

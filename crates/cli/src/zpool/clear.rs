@@ -1,6 +1,6 @@
 //! `zpool clear`.
 
-use super::operands::device_path;
+use super::operands::{POWER, check_refused, device_path};
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -11,6 +11,7 @@ pub(super) const COMMAND: Command = Command {
     names: &["clear"],
     syntax: Syntax {
         flags: &[
+            POWER,
             flag('F', "accepted, no effect: an imported pool needs no older root"),
             flag('n', "with -F: check only whether the pool can be opened"),
             flag('X', "with -F: accepted, no effect"),
@@ -24,6 +25,7 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn clear(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let name = parsed.operands[0].clone();
     if (parsed.has('n') || parsed.has('X')) && !parsed.has('F') {
         return Err(Failure::Usage("-n and -X only work with -F".to_owned()));

@@ -1,5 +1,6 @@
 //! `zpool import`: lists pools that can be imported, and imports them.
 
+use super::operands::check_refused;
 use super::reason::status_text;
 use super::status_json::vdev_head;
 use super::vdev_table::import_table;
@@ -46,7 +47,17 @@ pub(super) const COMMAND: Command = Command {
             valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
             flag('s', "accepted, no effect: devices are always searched"),
             flag('t', "the new name counts until the export; the devices keep the old one"),
-            valued('T', "txg", "refused: an older root is never imported"),
+            valued(
+                'T',
+                "txg",
+                "refused: older roots are not kept, and the anchor forbids them; snapshots keep old states",
+            ),
+            Flag {
+                letter: '\0',
+                long: "rewind-to-checkpoint",
+                value: "",
+                doc: "refused: pools have no checkpoints; `zfs rollback` returns to a snapshot",
+            },
             flag('X', "with -F: accepted, no effect"),
             flag(
                 'm',
@@ -81,10 +92,8 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
-    if parsed.has('T') {
-        return usage("-T: older roots are not kept, and the anchor forbids them; snapshots keep old states");
-    }
     if parsed.has('n') && !parsed.has('F') {
         return usage("-n only works with -F");
     }

@@ -1,7 +1,7 @@
 //! `zpool iostat`: operations, bandwidth and latency of pools and devices.
 
 use super::io_flow::{Flow, Word, flow};
-use super::operands::device_path;
+use super::operands::{check_refused, device_path};
 use super::scripts::{self, SCRIPTS, Scripts};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
 use crate::command::Command;
@@ -29,7 +29,10 @@ pub(super) const COMMAND: Command = Command {
             flag('p', "exact numbers, times in nanoseconds"),
             FULL_PATHS,
             flag('q', "columns for queues; always empty: calls go to the devices at once"),
-            flag('r', "refused: request sizes are not counted"),
+            flag(
+                'r',
+                "refused: request sizes are not counted; bandwidth divided by operations is the average size",
+            ),
             SCRIPTS,
             flag('v', "devices too"),
             flag('w', "latency histograms"),
@@ -119,12 +122,8 @@ fn doing() -> String {
 }
 
 fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let plan = Plan::read(parsed)?;
-    if parsed.has('r') {
-        return Err(Failure::Usage(
-            "-r: request sizes are not counted; bandwidth divided by operations is the average size".into(),
-        ));
-    }
     if parsed.has('w') && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
         return Err(Failure::Usage("-w cannot be combined with -l, -q, -c or -H".into()));
     }

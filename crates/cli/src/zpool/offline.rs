@@ -1,6 +1,6 @@
 //! `zpool offline`.
 
-use super::operands::device_path;
+use super::operands::{POWER, check_refused, device_path};
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -10,7 +10,7 @@ use steadfast_control::api::PoolOffline;
 pub(super) const COMMAND: Command = Command {
     names: &["offline"],
     syntax: Syntax {
-        flags: &[flag('f', "mark the device as faulted"), flag('t', "only until the next import")],
+        flags: &[POWER, flag('f', "mark the device as faulted"), flag('t', "only until the next import")],
         operands: "pool device...",
         least: 2,
         most: MANY,
@@ -20,6 +20,7 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn offline(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let name = parsed.operands[0].clone();
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
     let (as_failed, until_import) = (parsed.has('f'), parsed.has('t'));

@@ -1,6 +1,6 @@
 //! `zpool online`.
 
-use super::operands::device_path;
+use super::operands::{POWER, check_refused, device_path};
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -10,7 +10,7 @@ use steadfast_control::api::PoolOnline;
 pub(super) const COMMAND: Command = Command {
     names: &["online"],
     syntax: Syntax {
-        flags: &[flag('e', "expand: use the whole device if it has grown")],
+        flags: &[POWER, flag('e', "expand: use the whole device if it has grown")],
         operands: "pool device...",
         least: 2,
         most: MANY,
@@ -20,6 +20,7 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn online(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let name = parsed.operands[0].clone();
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
     let request = PoolOnline { name: name.clone(), devices, expand: parsed.has('e') };

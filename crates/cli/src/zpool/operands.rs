@@ -12,8 +12,23 @@ use steadfast_property::{Scope, nearest, parse_assignment};
 
 /// `-f` of verbs that take new devices.
 pub(super) const FORCE: Flag = flag('f', "overwrite devices that seem to be in use");
+/// `--power` of verbs that could switch the power of a slot.
+pub(super) const POWER: Flag = Flag {
+    letter: '\0',
+    long: "power",
+    value: "",
+    doc: "refused: the daemon does not switch the power of slots; use the tools of the enclosure, such as sg_ses",
+};
 /// `-o` of verbs that take new devices.
 pub(super) const ASHIFT: Flag = valued('o', "property=value", "ashift=N; must be 0 or the pool's own ashift");
+
+/// Refuses options of ZFS whose description begins with [`crate::options::REFUSED`].
+pub(super) fn check_refused(parsed: &Parsed) -> Result<(), Failure> {
+    match parsed.refused() {
+        Some((name, why)) => Err(Failure::Usage(format!("{name}: {why}"))),
+        None => Ok(()),
+    }
+}
 
 /// Words of a list of devices that are no devices.
 const GROUP_WORDS: [&str; 9] =

@@ -13,6 +13,7 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             flag('n', "check only"),
+            flag('p', "accepted, no effect: a removal keeps no mapping in memory that -n could count"),
             flag('s', "cancel the removal in progress"),
             flag('w', "wait until the removal has finished"),
         ],

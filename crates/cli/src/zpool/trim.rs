@@ -1,6 +1,6 @@
 //! `zpool trim`.
 
-use super::operands::device_path;
+use super::operands::{check_refused, device_path};
 use super::wait::wait_for;
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag, valued};
@@ -14,7 +14,8 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             flag('c', "cancel"),
-            flag('d', "refused: no device here can promise a secure trim").or("secure"),
+            flag('d', "refused: no device here can promise a secure trim; encrypt, and destroy the key")
+                .or("secure"),
             valued('r', "rate", "at most so many bytes per second on each device"),
             flag('s', "suspend; `zpool trim` without options continues"),
             flag('w', "wait until the trim has finished"),
@@ -28,6 +29,7 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    check_refused(parsed)?;
     let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
     let name = parsed.operands[0].clone();
     let command = match (parsed.has('c'), parsed.has('s')) {
@@ -39,9 +41,6 @@ fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let stops = command != TrimCommand::Start;
     if stops && parsed.has('w') {
         return usage("-w cannot be combined with -c or -s");
-    }
-    if parsed.has('d') {
-        return usage("-d: no device here can promise a secure trim");
     }
     let rate = match parsed.value('r') {
         None => None,
