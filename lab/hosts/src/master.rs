@@ -91,6 +91,8 @@ pub struct Hosts<'a> {
     /// Of the run.
     number: u32,
     compared: Option<u64>,
+    /// How often all runs have begun.
+    rounds: u64,
 }
 
 impl<'a> Hosts<'a> {
@@ -157,7 +159,7 @@ impl<'a> Hosts<'a> {
                 }
             });
         }
-        Ok(Hosts { plan, options, stop, members, inbox, number: 0, compared: None })
+        Ok(Hosts { plan, options, stop, members, inbox, number: 0, compared: None, rounds: 0 })
     }
 
     /// The next message, if one comes soon.
@@ -237,11 +239,14 @@ impl Crew for Hosts<'_> {
                 general,
                 format: self.plan.format.clone(),
                 seed: self.options.seed.wrapping_add(at as u64),
+                // Neither hosts nor rounds draw the same.
+                draws: self.options.draws.wrapping_add(self.rounds << 32).wrapping_add(at as u64),
                 engine: self.options.engine.into(),
                 from_arrival: self.options.from_arrival,
                 watch,
             })));
         }
+        self.rounds += 1;
         self.answers(&all).map(drop)
     }
 

@@ -8,7 +8,7 @@ use steadfast_lab_workload::histogram::Histogram;
 use steadfast_lab_workload::{Counter, Engine, Group, Groups, Interval, IoError, RunResult};
 
 /// Version of everything here; master and agent must have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// To a host that carries out a part.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +35,8 @@ pub(crate) struct Begin {
     pub general: General,
     pub format: FormatTuning,
     pub seed: u64,
+    /// Of addresses and arrivals.
+    pub draws: u64,
     pub engine: EngineWord,
     pub from_arrival: bool,
     /// Of the master's own machine alone.

@@ -95,6 +95,7 @@ fn round(
     let options = Options {
         watch: begin.watch.clone(),
         seed: begin.seed,
+        draws: begin.draws,
         output: String::new(),
         engine: begin.engine.into(),
         from_arrival: begin.from_arrival,

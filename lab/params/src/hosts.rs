@@ -194,6 +194,8 @@ pub(crate) fn deal(fsds: &mut [Fsd], fwds: &[Fwd], known: &[Host]) {
             .filter(|host| users.iter().any(|fwd| fwd.is_on(&host.name)))
             .map(|host| host.name.clone())
             .collect();
+        // Workloads that each run on one host may use one tree: then each host has its own files.
+        fsd.shared |= fsd.hosts.len() > 1 && users.iter().all(|fwd| fwd.hosts.len() == 1);
     }
 }
 

@@ -21,6 +21,8 @@
 //! from its source.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod accept_tests;
 mod checks;
 mod control;
 mod error;
@@ -109,11 +111,12 @@ pub fn parse_with(request: &Request, files: &dyn Files) -> Result<Plan, Error> {
         .collect();
     let mut lexer = Lexer::new(files, replacements, hosts::names);
     let mut definitions = Definitions::new();
-    let mut statements = Vec::new();
+    let mut statements: Vec<lexer::Statement> = Vec::new();
     for path in &request.files {
         statements.extend(lexer.file(path)?);
     }
     lexer.refuse_unused()?;
+    let mut statements = section::divide(statements);
     if let Some(appended) = &request.appended {
         let name = "command line".into();
         let extra = lexer.text(Path::new("command line"), &name, appended, true)?;

@@ -65,9 +65,24 @@ pub struct Overrides {
 }
 
 pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: String) -> Result<Plan, Error> {
+    if let (Some(sd), Some(fsd)) = (definitions.sds.first(), definitions.fsds.first()) {
+        let text = "'fsd' and 'sd' parameters are mutually exclusive.".to_string();
+        let (raw, tree) = ((&sd.place, format!("sd={}", sd.name)), (&fsd.place, format!("fsd={}", fsd.name)));
+        let (place, word) = if raw.0.line > tree.0.line { raw } else { tree };
+        return Err(
+            Error::new(ErrorKind::Conflict, place, &word, text).hint("put them into two parameter files")
+        );
+    }
     let (wds, fwds) = resolve_workloads(&mut definitions)?;
     let mut runs = Vec::new();
     let mut rds = std::mem::take(&mut definitions.rds);
+    if rds.is_empty() {
+        let text = "No RD parameters specified".to_string();
+        let mut error = Error::new(ErrorKind::Missing, &Place::default(), "rd", text)
+            .hint("say what shall be run: rd=rd1,... with wd= or fwd=, a rate and elapsed=");
+        error.place = None;
+        return Err(error);
+    }
     if let Some(from) = &overrides.from_rd {
         let Some(at) = rds.iter().position(|rd| rd.name == *from) else {
             let place = Place { file: "command line".into(), line: 0 };
@@ -141,8 +156,11 @@ fn resolve_workloads(definitions: &mut Definitions) -> Result<(Vec<Wd>, Vec<Fwd>
     let sds: Vec<&str> = definitions.sds.iter().map(|sd| sd.name.as_str()).collect();
     let fsds: Vec<&str> = definitions.fsds.iter().map(|fsd| fsd.name.as_str()).collect();
     let mut wds = Vec::new();
-    for Named { definition: wd, names, .. } in &definitions.wds {
+    for Named { definition: wd, names, seek_said, .. } in &definitions.wds {
         let mut wd = wd.clone();
+        if wd.streams > 1 && !seek_said {
+            wd.seek = Seek::Percent(0.0);
+        }
         wd.sds = match names {
             None => sds.iter().map(|s| s.to_string()).collect(),
             Some(item) => resolve(item, &sds).map_err(|missing| {
@@ -153,7 +171,7 @@ fn resolve_workloads(definitions: &mut Definitions) -> Result<(Vec<Wd>, Vec<Fwd>
         wds.push(wd);
     }
     let mut fwds = Vec::new();
-    for Named { definition: fwd, names, rdpct_said } in &definitions.fwds {
+    for Named { definition: fwd, names, rdpct_said, .. } in &definitions.fwds {
         let mut fwd = fwd.clone();
         fwd.fsds = match names {
             None => fsds.iter().map(|s| s.to_string()).collect(),
@@ -545,10 +563,6 @@ fn file_runs(
         if !rd.operations.is_empty() {
             fwd.operations = rd.operations.clone();
         }
-        if fwd.rdpct.is_some() && matches!(fwd.fileio, FileIo::Sequential { .. }) {
-            let text = "'fileio=sequential' and 'rdpct=' are mutually exclusive.".to_string();
-            return Err(Error::new(ErrorKind::Conflict, &rd.place, &rd.name, text));
-        }
         fwd.openflags = rd.openflags.or(fwd.openflags);
     }
     check_skew(rd, selected.iter().map(|fwd| fwd.skew))?;
@@ -721,7 +735,7 @@ fn check_skew(rd: &Rd, skews: impl Iterator<Item = Option<f64>>) -> Result<(), E
     let skews: Vec<Option<f64>> = skews.collect();
     let sum: f64 = skews.iter().flatten().sum();
     let open = skews.iter().filter(|s| s.is_none()).count();
-    let fits = if open == 0 { sum == 0.0 || (sum - 100.0).abs() < 0.01 } else { sum <= 100.0 };
+    let fits = if open == 0 { sum == 0.0 || crate::read::whole(sum) } else { sum <= 100.0 };
     if fits {
         return Ok(());
     }

@@ -127,11 +127,16 @@ pub(crate) fn xfersize(item: &Item) -> Result<XferSize, Error> {
     }
 }
 
+/// Whether percentages make the whole. People round them: 33.34 three times is 100.02.
+pub(crate) fn whole(sum: f64) -> bool {
+    sum.trunc() == 100.0 || (sum - 100.0).abs() <= 0.01
+}
+
 /// `(value,percent,...)`, summing to 100.
 fn weighted(item: &Item, list: &[f64]) -> Result<Vec<(u64, f64)>, Error> {
     let pairs: Vec<(u64, f64)> = list.chunks_exact(2).map(|pair| (pair[0] as u64, pair[1])).collect();
     let sum: f64 = pairs.iter().map(|(_, percent)| percent).sum();
-    if (sum - 100.0).abs() > 0.01 {
+    if !whole(sum) {
         return Err(bad(item, format!("the percentages of {}= add up to {sum}, not to 100", item.keyword)));
     }
     if pairs.iter().any(|(size, _)| *size == 0) {

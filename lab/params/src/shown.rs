@@ -1,6 +1,6 @@
 //! The lines that vdbench prints of a plan before it is carried out.
 
-use crate::model::{Fsd, Plan, Rate, Run, Work};
+use crate::model::{Fsd, Plan, Rate, Run, Wd, Work};
 use crate::number::show_size;
 use crate::plan::curve_rate;
 
@@ -23,7 +23,8 @@ impl Run {
                 format!("RD={}; elapsed={elapsed}{warmup}; {rate} For loops: {}", self.label, self.loops)
             }
             Work::Raw(work) => {
-                let controlled = work.wds.iter().any(|(wd, _)| wd.skew.is_some());
+                let controlled = |wd: &Wd| wd.skew.is_some() || wd.priority.is_some() || wd.iorate.is_some();
+                let controlled = work.wds.iter().any(|(wd, _)| controlled(wd));
                 let rate = match &self.rate {
                     Rate::Max if controlled => "Controlled MAX".to_string(),
                     Rate::Max => "Uncontrolled MAX".to_string(),
@@ -63,7 +64,8 @@ impl Plan {
                 lines.push(format!("Simulating {}", at.banner()));
             }
             count += 1 + points.len();
-            seconds += (run.elapsed.unwrap_or(0) + run.warmup + run.pause) * (1 + points.len() as u64);
+            // Without pause=, as vdbench counts.
+            seconds += (run.elapsed.unwrap_or(0) + run.warmup) * (1 + points.len() as u64);
         }
         lines.push(format!(
             "Total amount of Run Definitions: {count}; total elapsed time {seconds} seconds, or {:.4} hours, plus a format if requested.",

@@ -300,7 +300,7 @@ fn words_that_steer_an_execution_refuse_nonsense() {
         ("loop=3d", "", ErrorKind::BadValue),
         ("startcmd=cons", "", ErrorKind::BadValue),
         ("", ",stride=(64k,4k)", ErrorKind::BadValue),
-        ("", ",streams=4", ErrorKind::Conflict),
+        ("", ",streams=4,seekpct=100", ErrorKind::Conflict),
     ];
     for (general, wd, kind) in cases {
         assert_eq!(raw_with(general, wd, "").unwrap_err().kind, kind, "{general}{wd}");
@@ -605,7 +605,7 @@ fn raw_and_file_workloads_do_not_mix() {
         "fsd=fsd1,anchor=a\nsd=sd1,lun=x,size=1m\nwd=wd1,sd=sd1\nfwd=fwd1,fsd=fsd1\n\
          rd=r1,wd=wd1,iorate=max\nrd=r2,fwd=fwd1,fwdrate=max\n",
     );
-    assert_eq!((error.kind, error.place.map(|p| p.line)), (ErrorKind::Conflict, Some(6)));
+    assert_eq!((error.kind, error.place.map(|p| p.line)), (ErrorKind::Conflict, Some(2)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The `vdbench` command: its options, its exit status, its sentences.
 
 use crate::clock::Moment;
+use crate::output::Output;
 use crate::page;
 use crate::session::{RunRequest, run_reported};
 use crate::utility;
@@ -10,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse_text, parse_with, repeat_text};
-use steadfast_lab_workload::{Engine, Options};
+use steadfast_lab_workload::{Engine, Options, execution_seed};
 
 /// A command line, understood.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ struct Command {
     from_arrival: bool,
     /// `--secret`.
     secret: Option<PathBuf>,
+    /// `--seed`.
+    seed: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,6 +64,7 @@ const USAGE: &str = "usage:
   --response R   call (as vdbench: a response time spans the call) or arrival (it begins when the operation was due).
   --metrics A:P  Serve metrics for Prometheus over HTTP at address A, port P.
   --secret file  Secret shared with the agents of hd=; default: the environment's STEADFAST_BENCH_SECRET.
+  --seed N       Repeat the random addresses and arrivals of the execution that printed this number.
   --plain        No live lines at the foot of a terminal.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
 
@@ -121,6 +125,10 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
     else {
         return fail(out, err, "An argument is not UTF-8", "an argument is not UTF-8; rename the file.");
     };
+    if args.iter().any(|arg| matches!(arg.as_str(), "-h" | "--help")) {
+        let _ = write!(out, "{USAGE}{}", crate::profiles::help());
+        return 0;
+    }
     if args.is_empty() {
         let _ = write!(out, "{USAGE}{}", crate::profiles::help());
         return fail(out, err, "No input parameters specified", "no input parameters; name a file with -f.");
@@ -136,25 +144,37 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
     for warning in &plan.warnings {
         let _ = writeln!(err, "vdbench: {warning}");
     }
-    if command.simulate {
-        for line in plan.anchor_lines().into_iter().chain(plan.simulation()) {
-            let _ = writeln!(out, "{} {line}", Moment::now().time());
-        }
-        return 0;
-    }
     let dir = page::resolve(&command.output, &Moment::now().compact());
-    let opening = args.iter().map(|arg| format!("input argument scanned: '{arg}'")).collect();
+    let unwritten = |out: &mut dyn Write, err: &mut dyn Write, error: &std::io::Error| {
+        let text = format!("The reports in '{}' cannot be written: {error}", dir.display());
+        fail(out, err, &text, &format!("{text}; choose another directory with -o."))
+    };
+    if command.simulate {
+        let lines = plan.anchor_lines().into_iter().chain(plan.simulation());
+        let made = Output::create(&dir, &plan, &shown(&args), out).and_then(|output| output.simulated(lines));
+        return made.map_or_else(|error| unwritten(out, err, &error), |()| 0);
+    }
+    let seed = command.seed.unwrap_or_else(execution_seed);
+    let mut words = shown(&args);
+    if command.seed.is_none() {
+        let behind = words.find(" + ").unwrap_or(words.len());
+        words.insert_str(behind, &format!(" --seed {seed}"));
+    }
+    let scanned = args.iter().map(|arg| format!("input argument scanned: '{arg}'"));
+    let seeded = format!("Addresses and arrivals are drawn from seed {seed}; --seed {seed} repeats them.");
+    let opening = scanned.chain([seeded]).collect();
     let request = RunRequest {
         options: Options {
             watch: command.watch.clone(),
             output: dir.display().to_string(),
             engine: command.engine,
+            draws: seed,
             from_arrival: command.from_arrival,
             ..Options::default()
         },
         allow_idle: command.allow_idle,
         opening,
-        words: shown(&args),
+        words,
         live: !command.plain && std::io::stdout().is_terminal(),
         metrics: command.metrics.clone(),
         secret: command.secret.clone(),
@@ -170,10 +190,7 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
                 FAILURE
             }
         },
-        Err(error) => {
-            let text = format!("The reports in '{}' cannot be written: {error}", dir.display());
-            fail(out, err, &text, &format!("{text}; choose another directory with -o."))
-        }
+        Err(error) => unwritten(out, err, &error),
     }
 }
 
@@ -237,6 +254,11 @@ impl Command {
                         command.secret = Some(PathBuf::from(file));
                         at += 1;
                     }
+                    "seed" => {
+                        let number = args.get(at).and_then(|word| word.parse().ok());
+                        command.seed = Some(number.ok_or("option --seed takes a number.")?);
+                        at += 1;
+                    }
                     "plain" => command.plain = true,
                     "metrics" => {
                         let address = args.get(at).filter(|word| word.contains(':')).cloned();
@@ -285,9 +307,11 @@ impl Command {
         let rules = self.request.overrides.validate.get_or_insert_default();
         for letter in letters.chars() {
             match letter {
-                'r' => rules.reread = true,
+                'r' | '2' => rules.reread = true,
                 'w' => rules.preread = false,
                 't' => rules.time = true,
+                // "Quiet", of older releases.
+                'q' => {}
                 _ => return Err(format!("option -v may be followed by r, w and t, not '{letter}'.")),
             }
         }
@@ -335,6 +359,10 @@ impl Command {
             && let Some(repeat) = repeat_text(attached)
         {
             self.request.overrides.repeat = Some(repeat);
+            return Ok(at);
+        }
+        // Numbers of what vdbench traces, and kstat on Solaris: they change nothing that is measured.
+        if option == "k" || (letter == 'd' && attached.bytes().all(|b| b.is_ascii_digit()) && option != "d") {
             return Ok(at);
         }
         if !matches!(letter, 'f' | 'o' | 'e' | 'i' | 'w' | 'r' | 'm' | 'p') {

@@ -742,6 +742,23 @@ impl<'a> Output<'a> {
         } else {
             self.status("Vdbench failed");
         }
+        self.close()
+    }
+
+    /// Writes what `-s` says, and the last lines: nothing was carried out.
+    ///
+    /// # Errors
+    /// As [`Output::finish`].
+    pub fn simulated(mut self, lines: impl IntoIterator<Item = String>) -> io::Result<()> {
+        lines.into_iter().for_each(|line| self.say(&line));
+        let done = "Vdbench simulation completed successfully";
+        self.summary.line(&format!("{} {done}", Moment::now().time()));
+        self.say(&format!("{done}. Output directory: {} ", self.dir.display()));
+        self.put("");
+        self.close()
+    }
+
+    fn close(self) -> io::Result<()> {
         let pages = [
             self.summary,
             self.totals,

@@ -193,7 +193,12 @@ fn simulation_replacements_and_appended_parameters() {
         "{}",
         said.out
     );
-    assert!(!dir.path().join("out").exists(), "a simulation touches nothing");
+    let closing = "Vdbench simulation completed successfully. Output directory: ";
+    assert!(said.out.contains(closing), "{}", said.out);
+    let page = |name: &str| std::fs::read_to_string(dir.path().join("out").join(name)).unwrap();
+    assert!(page("parmfile.html").contains("sd=sd1"), "the directory says what would be run");
+    assert!(page("logfile.html").contains("Simulating RD=rd1"));
+    assert!(!dir.path().join("tmp").exists(), "a simulation touches nothing else");
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Tree {
             self.set_directory(index, self.directory(index).is_dir());
         }
         for index in (0..self.own_files()).map(|at| self.own(at)) {
-            if !self.directory_exists(self.holder(index)) {
+            if !self.holder_exists(index) {
                 continue;
             }
             if let Ok(meta) = fs::symlink_metadata(self.file(index)) {
@@ -313,18 +313,29 @@ impl Tree {
         path
     }
 
-    /// The directory that holds a file.
-    pub(crate) fn holder(&self, file: u64) -> u64 {
+    /// The directory that holds a file; `None` for the anchor itself, with `depth=0`.
+    fn holder(&self, file: u64) -> Option<u64> {
         let holder = file / self.fsd.files.max(1);
-        match self.fsd.spread {
-            Spread::Bottom => self.level(self.fsd.depth - 1).0 + holder,
+        let lowest = self.fsd.depth.checked_sub(1)?;
+        Some(match self.fsd.spread {
+            Spread::Bottom => self.level(lowest).0 + holder,
             Spread::All => holder,
-        }
+        })
+    }
+
+    /// Path of the directory that holds a file.
+    pub(crate) fn holder_path(&self, file: u64) -> PathBuf {
+        self.holder(file).map_or_else(|| self.root.clone(), |directory| self.directory(directory))
+    }
+
+    /// Whether it exists.
+    pub(crate) fn holder_exists(&self, file: u64) -> bool {
+        self.holder(file).is_none_or(|directory| self.directory_exists(directory))
     }
 
     /// Path of a file.
     pub(crate) fn file(&self, file: u64) -> PathBuf {
-        self.directory(self.holder(file)).join(match &self.fsd.mask {
+        self.holder_path(file).join(match &self.fsd.mask {
             None => format!("vdb_f{file:04}.file"),
             Some((mask, _)) => masked(mask, &[file]),
         })

@@ -37,7 +37,10 @@ pub(crate) struct Context<'a> {
     pub options: &'a Options,
     pub stop: &'a AtomicBool,
     pub trees: Trees,
+    /// Of data.
     pub seed: u64,
+    /// Of addresses, choices and arrivals, in this round.
+    pub draws: u64,
     /// The content of `pattern=`.
     pub fixed: Option<Vec<u8>>,
     /// Keys of storages, by name.
@@ -211,7 +214,8 @@ impl Context<'_> {
         let controlled = work.wds.iter().any(|(wd, _)| wd.skew.is_some());
         let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
         let unit = self.general.validate.map_or(512, |rules| rules.block);
-        let mut plan = raw::Plan::new(work, weights, make, controlled, self.seed, unit, run.arrival)
+        let seeds = (self.seed, mix_key(self.draws, 0, run));
+        let mut plan = raw::Plan::new(work, weights, make, controlled, seeds, unit, run.arrival)
             .map_err(Error::start)?;
         for storage in &mut plan.storages {
             storage.removal = self.general.data_errors.remove;
@@ -265,7 +269,7 @@ impl Context<'_> {
             for depth in depths.into_iter().flatten() {
                 key += 1;
                 let gate = plan.gate.as_ref();
-                let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
+                let thread = raw::Thread { key: mix_key(self.draws, key, run), number };
                 number += depth;
                 jobs.push((
                     storage.slots(),
@@ -277,7 +281,7 @@ impl Context<'_> {
             for number in number..storage.sd.threads as usize {
                 key += 1;
                 let gate = plan.gate.as_ref();
-                let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
+                let thread = raw::Thread { key: mix_key(self.draws, key, run), number };
                 jobs.push((
                     storage.slots(),
                     Box::new(move |shared, cells| storage.work(shared, gate, cells, pattern, thread)),
@@ -354,7 +358,7 @@ impl Context<'_> {
                             .map(|phases| Schedule::varying(phases, share, run.arrival).spiking(run.spike)),
                         lane,
                         supplied: supplied(operation, &wanted),
-                        first: crate::random::mix(self.seed, lane as u64) >> 32,
+                        first: mix_key(self.draws, lane as u64, run) >> 32,
                         once: AtomicU64::new(0),
                         live: AtomicUsize::new(threads as usize),
                         told: AtomicBool::new(false),
@@ -372,7 +376,7 @@ impl Context<'_> {
             for _ in 0..group.threads {
                 key += 1;
                 let (pattern, gate) = (&patterns[group.storage], gate.as_ref());
-                let key = mix_key(self.seed, key, run);
+                let key = mix_key(self.draws, key, run);
                 jobs.push((
                     group.slots(),
                     Box::new(move |shared, cells| group.work(shared, gate, cells, pattern, key)),
@@ -421,7 +425,7 @@ impl Context<'_> {
             for _ in 0..self.format.threads {
                 key += 1;
                 let pattern = &patterns[formatter.storage];
-                let key = mix_key(self.seed, key, run);
+                let key = mix_key(self.draws, key, run);
                 jobs.push((
                     formatter.slots(),
                     Box::new(move |shared, cells| formatter.work(shared, cells, pattern, key)),

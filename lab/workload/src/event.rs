@@ -20,8 +20,11 @@ pub struct Options {
     /// Processes whose processor time is reported, such as the daemon of the file system that is
     /// measured.
     pub watch: Vec<u32>,
-    /// Makes addresses and data repeatable.
+    /// Makes data repeatable.
     pub seed: u64,
+    /// Makes addresses and arrivals repeatable. They differ from run to run and from round to round
+    /// of `loop=`.
+    pub draws: u64,
     /// Value of `$output` in commands.
     pub output: String,
     /// How operations of raw runs are carried out.

@@ -233,7 +233,7 @@ impl Group {
             shared,
             cells,
             pattern,
-            random: Random::new(&[key, self.tree.key]),
+            random: Random::new(&[key]),
             buffer: Buffer::new(self.fwd.xfersize.largest() as usize),
             generation: key << 40,
             late_ns: 0,
@@ -332,11 +332,16 @@ impl Group {
         });
         let length = transfer(&self.fwd.xfersize, &mut hand.random).min(rest);
         let offset = file.position;
-        if length == 0 || !hand.transfer(&self.tree, file, file.write, offset, length) {
+        // `forrdpct=`: reads and writes take turns at one position.
+        let write = match self.fwd.rdpct {
+            Some(percent) => !hand.random.hit(percent),
+            None => file.write,
+        };
+        if length == 0 || !hand.transfer(&self.tree, file, write, offset, length) {
             return false;
         }
         file.position += length;
-        file.reached = file.reached.max(if file.write { file.position } else { 0 });
+        file.reached = file.reached.max(if write { file.position } else { 0 });
         file.left = file.left.saturating_sub(length);
         if !self.anywhere() {
             file.left = file.left.min(file.length - file.position);
@@ -601,12 +606,12 @@ impl Group {
 
     fn create(&self, hand: &mut Hand<'_, '_>) -> bool {
         let Some(index) = self.choose(hand, false, false) else { return false };
-        if !self.tree.directory_exists(self.tree.holder(index)) {
+        if !self.tree.holder_exists(index) {
             self.tree.release(index);
             if self.supplied {
                 return self.wait_for_others(hand, true);
             }
-            let path = self.tree.directory(self.tree.holder(index));
+            let path = self.tree.holder_path(index);
             hand.shared.fail(format!(
                 "create: directory '{}' does not exist, and no thread creates it; write format=(yes) or add operation=mkdir.",
                 path.display()

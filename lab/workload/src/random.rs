@@ -11,6 +11,15 @@ pub fn mix(a: u64, b: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
+/// The seed of addresses and arrivals where nobody asked for one: the same throughout an execution,
+/// another in every execution, short enough to be typed.
+pub fn execution_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    // The standard library keys its hashers by the kernel's random numbers.
+    *SEED.get_or_init(|| std::hash::RandomState::new().build_hasher().finish() >> 32)
+}
+
 impl Random {
     /// A stream that depends on all words of the key.
     pub fn new(key: &[u64]) -> Random {

@@ -219,7 +219,7 @@ impl Plan {
         weights: &[f64],
         rate: Option<&dyn Fn(f64) -> Schedule>,
         controlled: bool,
-        seed: u64,
+        (seed, draws): (u64, u64),
         unit: u64,
         arrival: Arrival,
     ) -> Result<Plan, Error> {
@@ -260,7 +260,7 @@ impl Plan {
             for (workload, weight) in mine {
                 let wd = work.wds[workload].0.clone();
                 until += if sum > 0.0 { weight / sum } else { 0.0 };
-                let mut made = stream(sd, wd, workload, until, size, (seed, unit))?;
+                let mut made = stream(sd, wd, workload, until, size, (draws, unit))?;
                 made.share = weight;
                 streams.push(made);
             }
@@ -417,7 +417,7 @@ impl Storage {
                 return;
             }
         };
-        let mut random = Random::new(&[key, self.file_key]);
+        let mut random = Random::new(&[key]);
         let mut buffer = Buffer::new(self.largest() as usize);
         let mut generation = key << 40;
         while !shared.ended() {

@@ -315,7 +315,7 @@ impl Context<'_> {
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         for player in &players {
             for _ in 0..work.sds[player.index].threads {
-                let key = mix_key(self.seed, jobs.len() as u64 + 1, run);
+                let key = mix_key(self.draws, jobs.len() as u64 + 1, run);
                 let pattern = &pattern;
                 jobs.push((
                     player.slots(),

@@ -3,6 +3,7 @@
 use crate::drive::Context;
 use crate::error::Error;
 use crate::event::{Meet, Observer, Options};
+use crate::random::mix;
 use crate::result::RunResult;
 use crate::{anchor, fill, shared};
 use std::sync::atomic::AtomicBool;
@@ -43,6 +44,8 @@ pub trait Crew {
 /// This process: what it knows of trees and storages from one run to the next.
 pub struct Session<'a> {
     context: Context<'a>,
+    /// How often all runs have begun.
+    rounds: u64,
 }
 
 impl<'a> Session<'a> {
@@ -61,7 +64,19 @@ impl<'a> Session<'a> {
         let trees = anchor::Trees::new(general.validate);
         let maps = Default::default();
         Ok(Session {
-            context: Context { general, format, options, stop, trees, seed, fixed, maps, meet: None },
+            context: Context {
+                general,
+                format,
+                options,
+                stop,
+                trees,
+                seed,
+                draws: options.draws,
+                fixed,
+                maps,
+                meet: None,
+            },
+            rounds: 0,
         })
     }
 
@@ -76,6 +91,8 @@ impl Crew for Session<'_> {
     fn begin(&mut self) -> Result<(), Error> {
         self.context.trees = anchor::Trees::new(self.context.general.validate);
         self.context.maps.clear();
+        self.context.draws = mix(self.context.options.draws, self.rounds);
+        self.rounds += 1;
         Ok(())
     }
 

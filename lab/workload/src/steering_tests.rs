@@ -258,3 +258,49 @@ fn several_hosts_are_refused_by_name_and_line_before_anything_is_touched() {
     assert!(failure.starts_with("test.parm:1: host a is not this machine"), "{failure}");
     assert!(said.is_empty() && !dir.path().join("file").exists());
 }
+
+/// The blocks that an execution wrote to a file of zeros.
+fn written(draws: u64, rounds: u32) -> std::collections::BTreeSet<usize> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f");
+    fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+    let text = format!(
+        "loop={rounds}\nsd=s,lun={},size=64m,threads=1\nwd=w,sd=s,rdpct=0,xfersize=4k\n\
+         rd=r,wd=w,iorate=500,distribution=deterministic,elapsed=600,interval=1,maxdata=128k\n",
+        file.display()
+    );
+    let plan = parse_text("draws.parm", &text).unwrap();
+    let options = Options { draws, ..Options::default() };
+    let outcome = execute(&plan, &options, &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(outcome.failure(), None);
+    let bytes = fs::read(&file).unwrap();
+    let touched = |block: &&[u8]| block.iter().any(|byte| *byte != 0);
+    bytes.chunks(4096).enumerate().filter(|(_, block)| touched(block)).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn addresses_differ_by_seed_and_by_round_and_a_seed_repeats_them() {
+    let (first, again, other) = (written(7, 1), written(7, 1), written(8, 1));
+    let (few, many) = if first.len() < again.len() { (&first, &again) } else { (&again, &first) };
+    assert!(few.len() >= 25 && few.is_subset(many), "the same addresses: {first:?} and {again:?}");
+    assert!(first.intersection(&other).count() < 8, "another seed draws others");
+    let rounds = written(7, 2);
+    assert!(rounds.len() >= 50, "and the second round draws others too: {}", rounds.len());
+}
+
+#[test]
+fn reads_and_writes_of_sequential_files_follow_a_percentage_and_files_need_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "fsd=f,anchor={0},depth=0,files=4,size=64k\nfwd=w,fsd=f,xfersize=4k,fileio=sequential\n\
+         rd=r,fwd=w,fwdrate=max,format=yes,elapsed=600,interval=1,maxdata=4m,forrdpct=(50)\n",
+        dir.path().display()
+    );
+    let plan = parse_text("depth.parm", &text).unwrap();
+    let outcome = execute(&plan, &Options::default(), &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(outcome.failure(), None);
+    assert_eq!(fs::metadata(dir.path().join("vdb_f0003.file")).unwrap().len(), 64 << 10);
+    let whole = &outcome.runs[1].whole;
+    let (reads, writes) = (whole.operation(Operation::Read).count, whole.operation(Operation::Write).count);
+    assert!(reads > 300 && writes > 300, "{reads} reads, {writes} writes");
+}

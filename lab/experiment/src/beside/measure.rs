@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_lab_params::Operation;
 use steadfast_lab_report::{RunRequest, run_reported};
-use steadfast_lab_workload::{Event, Figures, Options, RunResult};
+use steadfast_lab_workload::{Event, Figures, Options, RunResult, execution_seed};
 
 use super::loads::{self, Variant};
 use super::report::BesideReport;
@@ -92,7 +92,12 @@ impl Hands<'_> {
         let watch = if self.arm.is_ours() { vec![self.arm.daemon(self.shell)?] } else { Vec::new() };
         let watched = !watch.is_empty();
         let (written, occupied) = (self.arm.quiet(self.shell)?, self.arm.occupied()?);
-        let options = Options { watch, seed: u64::from(self.round), ..Default::default() };
+        let options = Options {
+            watch,
+            seed: u64::from(self.round),
+            draws: execution_seed().wrapping_add(u64::from(self.round)),
+            ..Default::default()
+        };
         let request = RunRequest { options, ..RunRequest::new(plan, &out) };
         let mut finished = None;
         let step = format!("round {}: {}, {}", self.round, self.arm.label, variant.name);

@@ -19,7 +19,7 @@ use steadfast_lab_params::{Overrides, Plan};
 use steadfast_lab_report::figures::{self, ArmInfo, Axis, Chart, Row, Series, shown};
 use steadfast_lab_report::report::{Conditions, Phase};
 use steadfast_lab_report::{RunRequest, number, run_reported};
-use steadfast_lab_workload::{Event, Options, RunResult};
+use steadfast_lab_workload::{Event, Options, RunResult, execution_seed};
 
 pub(crate) use request::CompareRequest;
 
@@ -105,7 +105,12 @@ pub fn run(
             let watched = !watch.is_empty();
             let place = setup.out.join("vdbench").join(format!("{round}-{}", contender.key));
             fs::create_dir_all(&place).map_err(Error::io("create", &place))?;
-            let options = Options { watch, seed: u64::from(round), ..Options::default() };
+            let options = Options {
+                watch,
+                seed: u64::from(round),
+                draws: execution_seed().wrapping_add(u64::from(round)),
+                ..Options::default()
+            };
             let asked = RunRequest { options, ..RunRequest::new(&plan, &place) };
             let mut ended: Vec<RunResult> = Vec::new();
             let step = format!("round {round}: {}", contender.label);

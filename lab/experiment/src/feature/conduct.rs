@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime};
 use steadfast_lab_params::Plan;
 use steadfast_lab_report::report::{self, Conditions, Phase, Report};
 use steadfast_lab_report::{RunRequest, machine, run_reported};
-use steadfast_lab_workload::{Event, Options as LoadOptions};
+use steadfast_lab_workload::{Event, Options as LoadOptions, execution_seed};
 
 use super::columns;
 use super::experiment::{ArmSpec, Experiment, StageFacts};
@@ -59,8 +59,12 @@ impl Stage<'_> {
     /// and its space asked.
     fn run_parameters(&mut self) -> Result<(), Error> {
         let out = self.settings.out.join(format!("vdbench-{}", self.round));
-        let options =
-            LoadOptions { watch: self.target.processes(), seed: u64::from(self.round), ..Default::default() };
+        let options = LoadOptions {
+            watch: self.target.processes(),
+            seed: u64::from(self.round),
+            draws: execution_seed().wrapping_add(u64::from(self.round)),
+            ..Default::default()
+        };
         let watched = !options.watch.is_empty();
         let request = RunRequest { options, ..RunRequest::new(self.plan, &out) };
         let mut broken: Option<Error> = None;

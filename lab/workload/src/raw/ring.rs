@@ -57,7 +57,7 @@ impl Storage {
             Ok(ring) => ring,
             Err(error) => return shared.fail(format!("io_uring: {error}; use --engine threads.")),
         };
-        let mut random = Random::new(&[thread.key, self.file_key]);
+        let mut random = Random::new(&[thread.key]);
         let mut generation = thread.key << 40;
         let mut free: Vec<usize> = (0..depth).rev().collect();
         let mut flights: Vec<Option<Flight>> = vec![None; depth];
