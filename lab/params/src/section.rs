@@ -535,7 +535,7 @@ impl Definitions {
     }
 }
 
-/// Divides lines in which a second definition begins: a comma at the end of a line joins it with the
+/// Divides lines in which a second definition begins: a comma at the end of a line joins it to the
 /// next one, and people leave it there. A word opens a section as it would at the start of a line.
 pub(crate) fn divide(statements: Vec<Statement>) -> Vec<Statement> {
     let mut open = Section::General;

@@ -361,7 +361,7 @@ impl Command {
             self.request.overrides.repeat = Some(repeat);
             return Ok(at);
         }
-        // Numbers of what vdbench traces, and kstat on Solaris: they change nothing that is measured.
+        // Traces of vdbench, and kstat on Solaris: they change nothing that is measured.
         if option == "k" || (letter == 'd' && attached.bytes().all(|b| b.is_ascii_digit()) && option != "d") {
             return Ok(at);
         }
