@@ -39,6 +39,7 @@ pub mod world;
 pub mod zfs;
 mod zfs_phrases;
 pub mod zpool;
+mod zpool_phrases;
 
 pub use fuzz::fuzz_options;
 use std::process::ExitCode;

@@ -8,6 +8,9 @@ use steadfast_control::{Code, Refusal};
 /// The first line of a refusal of `doing` ("cannot create 'tank'"), if ZFS has one for it.
 #[must_use]
 pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
+    if let Some(line) = crate::zpool_phrases::first_line(doing, refusal) {
+        return Some(line);
+    }
     let field = |name: &str| refusal.fields.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let name = || field("snapshot").or(field("bookmark")).or(field("fs")).or(field("pool"));
     // Verbs that make something name that; the others begin with opening what is there.

@@ -88,7 +88,7 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
         ("zpool split -o altroot=/x tank other", "-o altroot: it is a property"),
         ("zpool import -n tank", "-n only works with -F"),
         ("zpool import -T 7 tank", "-T: older roots"),
-        ("zpool iostat -r tank", "-r: request sizes"),
+        ("zpool iostat -r -w tank", "-w cannot be combined with -r"),
         ("zpool import -t tank", "-t needs one"),
         ("zpool import -c ~/cache -d ~ -a", "-c cannot be combined with -d"),
     ] {
@@ -105,6 +105,13 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
     }
     let queues = machine.ok("zpool iostat -q tank");
     assert!(queues.contains("syncq_read") && queues.contains(" pend  activ"), "{queues}");
+    let sizes = machine.ok("zpool iostat -r tank");
+    let row = |size: &str| sizes.lines().find(|line| line.split_whitespace().next() == Some(size));
+    let count = |size: &str, column: usize| {
+        row(size).and_then(|row| row.split_whitespace().nth(column)).map(str::to_owned).unwrap_or_default()
+    };
+    assert!(sizes.contains("sync_read") && sizes.contains(" ind    agg"), "{sizes}");
+    assert!(count("4K", 1) != "0" && count("1M", 3) != "0" && count("512", 1) == "0", "{sizes}");
     machine.ok("zpool reguid -g 12345 tank");
     assert_eq!(machine.ok("zpool get -Ho value guid tank"), "12345\n");
     assert!(machine.fails("zpool offline tank 99", 1).contains("VDEV-MISSING"));
@@ -130,4 +137,33 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
     let mirror = "mirror ~/zfs_encrypt.img ~/small.img";
     assert!(machine.fails(&format!("zpool add tank {mirror}"), 1).contains("VDEV-MISMATCH"));
     machine.ok(&format!("zpool add -n --allow-replication-mismatch tank {mirror}"));
+}
+
+#[test]
+fn refusals_about_devices_have_the_phrases_of_zfs() {
+    let mut machine = Machine::new("device-phrases");
+    machine.ok("zpool create tank tank.img");
+    machine.explains = false;
+    for (line, said) in [
+        ("zpool offline tank zz", "cannot offline zz: no such device in pool"),
+        ("zpool offline tank tank.img", "cannot offline tank.img: no valid replicas"),
+        (
+            "zpool detach tank tank.img",
+            "cannot detach tank.img: only applicable to mirror and replacing vdevs",
+        ),
+        (
+            "zpool replace tank zz zfs_encrypt.img",
+            "cannot replace zz with zfs_encrypt.img: no such device in pool",
+        ),
+        ("zpool scrub -s tank", "cannot cancel scrubbing tank: there is no active scrub"),
+        ("zpool scrub -p tank", "cannot pause scrubbing tank: there is no active scrub"),
+        (
+            "zpool create new mirror zfs_encrypt.img",
+            "invalid vdev specification: a mirror has 2 to 4 devices, not 1",
+        ),
+    ] {
+        assert_eq!(machine.fails(line, 1), format!("{said}\n"), "{line}");
+    }
+    let all = machine.ok("zpool get -Ho property,value all tank tank.img");
+    assert!(all.contains("slow_ios\t0\n") && all.contains("read_ops\t-\n"), "{all}");
 }

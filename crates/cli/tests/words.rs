@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     pub host: Arc<answers::Host>,
     pub folder: PathBuf,
     terminal: bool,
-    explains: bool,
+    pub explains: bool,
 }
 
 /// Outcome of a command.

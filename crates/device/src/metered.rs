@@ -52,6 +52,9 @@ pub struct Count {
     pub errors: u64,
     /// Calls by the power of two of the nanoseconds they took.
     pub histogram: [u64; BUCKETS],
+    /// Calls by the power of two of the bytes that they were to move; those of no bytes are left
+    /// out.
+    pub sizes: [u64; BUCKETS],
 }
 
 /// All counters of one device at one moment.
@@ -73,13 +76,14 @@ struct Counter {
     nanos: AtomicU64,
     errors: AtomicU64,
     histogram: [AtomicU64; BUCKETS],
+    sizes: [AtomicU64; BUCKETS],
 }
 
 impl Default for Counter {
     fn default() -> Counter {
         let zero = || AtomicU64::new(0);
-        let histogram = std::array::from_fn(|_| zero());
-        Counter { bytes: zero(), nanos: zero(), errors: zero(), histogram }
+        let empty = || std::array::from_fn(|_| zero());
+        Counter { bytes: zero(), nanos: zero(), errors: zero(), histogram: empty(), sizes: empty() }
     }
 }
 
@@ -89,6 +93,9 @@ impl Counter {
         counter.fetch_add(if good { bytes } else { 1 }, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         self.histogram[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        if bytes > 0 {
+            self.sizes[bucket(bytes)].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn sample(&self) -> Count {
@@ -99,13 +106,14 @@ impl Counter {
             nanos: self.nanos.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
             histogram,
+            sizes: std::array::from_fn(|n| self.sizes[n].load(Ordering::Relaxed)),
         }
     }
 }
 
-/// The bucket of a latency.
-fn bucket(nanos: u64) -> usize {
-    (nanos.max(1).ilog2() as usize).min(BUCKETS - 1)
+/// The bucket of a latency or size.
+fn bucket(value: u64) -> usize {
+    (value.max(1).ilog2() as usize).min(BUCKETS - 1)
 }
 
 /// Hears of every call that failed, from the thread that made it.
@@ -357,6 +365,13 @@ mod tests {
         assert_eq!(counted(&sample.write), (2, 12_288, 0));
         assert_eq!(counted(&sample.flush), (1, 0, 0));
         assert_eq!(counted(&sample.trim), (1, 1 << 20, 0));
+        let sized = |count: &Count| {
+            let sizes = count.sizes.iter().enumerate().filter(|(_, calls)| **calls > 0);
+            sizes.map(|(power, calls)| (1 << power, *calls)).collect::<Vec<(u64, u64)>>()
+        };
+        assert_eq!(sized(&sample.read), [(4096, 2)], "a call that failed has a size");
+        assert_eq!(sized(&sample.write), [(4096, 1), (8192, 1)]);
+        assert_eq!((sized(&sample.flush), sized(&sample.trim)), (vec![], vec![(1 << 20, 1)]));
         for count in [&sample.read, &sample.write, &sample.flush, &sample.trim] {
             assert_eq!(count.histogram.iter().sum::<u64>(), count.calls, "every call has its bucket");
             assert!(count.nanos > 0, "the stepped clock moves with every look");

@@ -104,12 +104,16 @@ pub(super) fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
 
 fn less(now: &CallCount, then: Option<&CallCount>) -> CallCount {
     let Some(then) = then else { return now.clone() };
-    let bucket = |at: usize| then.histogram.get(at).copied().unwrap_or(0);
+    let less = |now: &[u64], then: &[u64]| {
+        let before = |at: usize| then.get(at).copied().unwrap_or(0);
+        now.iter().enumerate().map(|(at, n)| n.saturating_sub(before(at))).collect()
+    };
     CallCount {
         calls: now.calls.saturating_sub(then.calls),
         bytes: now.bytes.saturating_sub(then.bytes),
         nanos: now.nanos.saturating_sub(then.nanos),
-        histogram: now.histogram.iter().enumerate().map(|(at, n)| n.saturating_sub(bucket(at))).collect(),
+        histogram: less(&now.histogram, &then.histogram),
+        sizes: less(&now.sizes, &then.sizes),
     }
 }
 
@@ -119,9 +123,9 @@ fn sum<'a>(counts: impl Iterator<Item = &'a CallCount>) -> CallCount {
         all.calls += count.calls;
         all.bytes += count.bytes;
         all.nanos += count.nanos;
-        all.histogram.resize(all.histogram.len().max(count.histogram.len()), 0);
-        for (sum, calls) in all.histogram.iter_mut().zip(&count.histogram) {
-            *sum += calls;
+        for (sums, counts) in [(&mut all.histogram, &count.histogram), (&mut all.sizes, &count.sizes)] {
+            sums.resize(sums.len().max(counts.len()), 0);
+            sums.iter_mut().zip(counts).for_each(|(sum, calls)| *sum += calls);
         }
     }
     all
@@ -188,7 +192,7 @@ mod tests {
     use steadfast_control::api::GroupIo;
 
     fn count(calls: u64, bytes: u64, nanos: u64) -> CallCount {
-        CallCount { calls, bytes, nanos, histogram: vec![0, calls] }
+        CallCount { calls, bytes, nanos, histogram: vec![0, calls], sizes: vec![calls] }
     }
 
     fn pool(age_ns: u64, calls: u64) -> PoolIo {

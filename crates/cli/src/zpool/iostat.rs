@@ -1,7 +1,7 @@
 //! `zpool iostat`: operations, bandwidth and latency of pools and devices.
 
 use super::io_flow::{Flow, Word, flow};
-use super::operands::{check_refused, device_path};
+use super::operands::device_path;
 use super::scripts::{self, SCRIPTS, Scripts};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
 use crate::command::Command;
@@ -12,7 +12,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use serde_json::{Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{CallCount, PoolIo, PoolIostat, PoolList, PoolStatus};
+use steadfast_control::api::{PoolIo, PoolIostat, PoolList, PoolStatus};
 use steadfast_property::{nice_bytes, nice_nanos, nice_number};
 
 pub(super) const COMMAND: Command = Command {
@@ -29,10 +29,7 @@ pub(super) const COMMAND: Command = Command {
             flag('p', "exact numbers, times in nanoseconds"),
             FULL_PATHS,
             flag('q', "columns for queues; always empty: calls go to the devices at once"),
-            flag(
-                'r',
-                "refused: request sizes are not counted; bandwidth divided by operations is the average size",
-            ),
+            flag('r', "histograms of the sizes of calls; none are aggregated"),
             SCRIPTS,
             flag('v', "devices too"),
             flag('w', "latency histograms"),
@@ -91,6 +88,14 @@ const HISTOGRAM: [(&str, &[&str]); 4] = [
     ("flush", &["wait"]),
 ];
 
+/// With `-r`: `ind` counts calls as they were made, `agg` those that were joined. Of the kinds of ZFS
+/// reads, writes and trims are told apart.
+const SIZES: [(&str, &[&str]); 3] =
+    [("sync_read", &["ind", "agg"]), ("sync_write", &["ind", "agg"]), ("trim", &["ind", "agg"])];
+
+/// The smallest size in a histogram of sizes: 2^9 bytes.
+const SMALLEST: usize = 9;
+
 type Groups = [(&'static str, &'static [&'static str])];
 
 /// Splits names into pools, and groups or devices: of the pool before them, or of any pool.
@@ -122,10 +127,13 @@ fn doing() -> String {
 }
 
 fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    check_refused(parsed)?;
     let plan = Plan::read(parsed)?;
-    if parsed.has('w') && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
-        return Err(Failure::Usage("-w cannot be combined with -l, -q, -c or -H".into()));
+    let is_histogram = parsed.has('w') || parsed.has('r');
+    if parsed.has('w') && parsed.has('r') {
+        return Err(Failure::Usage("-w cannot be combined with -r".into()));
+    }
+    if is_histogram && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
+        return Err(Failure::Usage("-w and -r cannot be combined with -l, -q, -c or -H".into()));
     }
     let (names, words) = split_names(session, &plan.names)?;
     let scripts = match parsed.has('c') {
@@ -158,7 +166,7 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             session.line(as_json(&flows, parsed.has('v') || !words.is_empty(), parsed));
         } else if flows.is_empty() && !parsed.has('H') {
             session.line("no pools available");
-        } else if parsed.has('w') {
+        } else if is_histogram {
             told.iter().for_each(|flow| histograms(session, flow, parsed));
         } else {
             // As in ZFS: headings once, or before each report of several lines.
@@ -327,31 +335,41 @@ fn table(
     }
 }
 
-/// Numbers of calls by latency in powers of two, from the shortest to the longest seen.
+/// Numbers of calls by latency or size in powers of two, from the least to the greatest seen.
 fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
+    let (sizes, exact) = (parsed.has('r'), parsed.has('p'));
+    let groups: &Groups = if sizes { &SIZES } else { &HISTOGRAM };
     for flow in flow.lines(parsed.has('v')) {
         let [read, write, flush, trim] = &flow.calls;
-        let columns = [read, write, read, write, trim, flush];
-        let used = |at: &usize| columns.iter().any(|count| count.histogram.get(*at).is_some_and(|n| *n > 0));
-        let buckets = columns.iter().map(|count| count.histogram.len()).max().unwrap_or(0);
+        let none = Vec::new();
+        let columns: Vec<&Vec<u64>> = match sizes {
+            true => vec![&read.sizes, &none, &write.sizes, &none, &trim.sizes, &none],
+            false => [read, write, read, write, trim, flush].map(|count| &count.histogram).to_vec(),
+        };
+        let used = |at: &usize| columns.iter().any(|counts| counts.get(*at).is_some_and(|n| *n > 0));
+        let buckets = columns.iter().map(|counts| counts.len()).max().unwrap_or(0);
         let (low, high) = ((0..buckets).find(used), (0..buckets).rev().find(used));
+        let low = if sizes { low.map(|low| low.min(SMALLEST)) } else { low };
         let range = low.zip(high).map_or(0..0, |(low, high)| low..high + 1);
-        let cell = |count: &&CallCount, at: usize| {
-            let calls = count.histogram.get(at).copied().unwrap_or(0);
-            if parsed.has('p') { calls.to_string() } else { nice_number(calls) }
+        let cell = |counts: &&Vec<u64>, at: usize| {
+            let calls = counts.get(at).copied().unwrap_or(0);
+            if exact { calls.to_string() } else { nice_number(calls) }
         };
         let rows: Vec<(String, Vec<String>)> = range
             .map(|at| {
-                let edge = 1_u64 << at;
-                let edge = if parsed.has('p') { edge.to_string() } else { nice_nanos(edge) };
-                (edge, columns.iter().map(|count| cell(count, at)).collect())
+                let edge = match (1_u64 << at, exact, sizes) {
+                    (edge, true, _) => edge.to_string(),
+                    (edge, false, true) => nice_number(edge),
+                    (edge, false, false) => nice_nanos(edge),
+                };
+                (edge, columns.iter().map(|counts| cell(counts, at)).collect())
             })
             .collect();
         let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.clone()).collect();
-        let widths = widths(&HISTOGRAM, &cells);
+        let widths = widths(groups, &cells);
         let title = label(flow, parsed).trim_start().to_owned();
         let name_width = title.chars().count().max(10);
-        headings(session, &title, name_width, &HISTOGRAM, &widths, &[]);
+        headings(session, &title, name_width, groups, &widths, &[]);
         for (edge, row) in rows {
             let mut line = format!("{edge:name_width$}");
             for (cell, width) in row.iter().zip(&widths) {
@@ -377,6 +395,9 @@ fn as_json(flows: &[Flow], deep: bool, parsed: &Parsed) -> String {
             });
             if parsed.has('l') {
                 call["wait_ns"] = number(flow.average(at));
+            }
+            if parsed.has('r') {
+                call["sizes"] = count.sizes.iter().map(|calls| number(*calls)).collect();
             }
             if parsed.has('w') {
                 call["histogram"] = count.histogram.iter().map(|calls| number(*calls)).collect();

@@ -163,10 +163,23 @@ fn by_name<'a>(
     vdevs.map(entry).collect()
 }
 
+/// A share as `zpool list -v` writes it: with at least three digits.
+fn percent(part: u64, whole: u64) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    match percent {
+        0.0..10.0 => format!("{percent:.2}%"),
+        10.0..100.0 => format!("{percent:.1}%"),
+        _ => format!("{percent:.0}%"),
+    }
+}
+
 /// A cell of `zpool list -v`. As in ZFS, space is counted by group; a member has only size,
 /// expandsize and state.
 fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
-    let counted = depth == 1 && vdev.class != VdevClass::Anchor;
+    let counted = depth == 1 && !matches!(vdev.class, VdevClass::Anchor | VdevClass::Spare);
+    if name == "capacity" && counted && !exact {
+        return percent(vdev.allocated, vdev.size);
+    }
     let value = match name {
         "health" => vdev.state.as_str().to_owned(),
         "size" if vdev.class != VdevClass::Anchor => vdev.size.to_string(),
@@ -197,5 +210,7 @@ mod tests {
         assert_eq!(cells(&device(5), 1), ["67108864", "1048576", "66060288", "5", "1"]);
         assert_eq!(cells(&device(5), 2), ["67108864", "-", "-", "5", "-"], "a member of a group");
         assert_eq!(cells(&device(0), 1)[3], "-");
+        assert_eq!(vdev_cell(&device(0), 1, "capacity", false), "1.56%");
+        assert_eq!([percent(1, 4), percent(7, 7), percent(0, 0)], ["25.0%", "100%", "0.00%"]);
     }
 }

@@ -1,10 +1,9 @@
 //! `zpool offline`.
 
-use super::operands::{POWER, check_refused, device_path};
+use super::operands::{POWER, check_refused, device_path, of_devices};
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
-use crate::table::tame;
 use steadfast_control::api::PoolOffline;
 
 pub(super) const COMMAND: Command = Command {
@@ -25,6 +24,6 @@ fn offline(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
     let (as_failed, until_import) = (parsed.has('f'), parsed.has('t'));
     let request = PoolOffline { name: name.clone(), devices, as_failed, until_import };
-    session.ask(request).doing(|| format!("cannot take devices of '{}' offline", tame(&name)))?;
+    session.ask(request).doing(|| of_devices("offline", &parsed.operands[1..]))?;
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! `zpool online`.
 
-use super::operands::{POWER, check_refused, device_path};
+use super::operands::{POWER, check_refused, device_path, of_devices};
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
-use crate::table::tame;
 use steadfast_control::api::PoolOnline;
 
 pub(super) const COMMAND: Command = Command {
@@ -24,8 +23,7 @@ fn online(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let name = parsed.operands[0].clone();
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
     let request = PoolOnline { name: name.clone(), devices, expand: parsed.has('e') };
-    let outcome =
-        session.ask(request).doing(|| format!("cannot bring devices of '{}' online", tame(&name)))?;
+    let outcome = session.ask(request).doing(|| of_devices("online", &parsed.operands[1..]))?;
     session.warn(&format!("devices of '{name}' are online, but"), &outcome.warnings);
     Ok(())
 }

@@ -22,6 +22,11 @@ pub(super) const POWER: Flag = Flag {
 /// `-o` of verbs that take new devices.
 pub(super) const ASHIFT: Flag = valued('o', "property=value", "ashift=N; must be 0 or the pool's own ashift");
 
+/// The attempted operation on devices, as ZFS names it: `cannot offline sda`.
+pub(super) fn of_devices(verb: &str, words: &[String]) -> String {
+    format!("cannot {verb} {}", tame(&words.join(", ")))
+}
+
 /// Refuses options of ZFS whose description begins with [`crate::options::REFUSED`].
 pub(super) fn check_refused(parsed: &Parsed) -> Result<(), Failure> {
     match parsed.refused() {

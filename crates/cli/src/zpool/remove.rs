@@ -1,11 +1,10 @@
 //! `zpool remove`.
 
-use super::operands::device_path;
+use super::operands::{device_path, of_devices};
 use super::wait::wait_for;
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
-use crate::table::tame;
 use steadfast_control::api::PoolRemove;
 
 pub(super) const COMMAND: Command = Command {
@@ -38,7 +37,10 @@ fn remove(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
     let request = PoolRemove { name: name.clone(), devices, dry_run: parsed.has('n'), cancel };
-    let outcome = session.ask(request).doing(|| format!("cannot remove from '{}'", tame(&name)))?;
+    let outcome = session.ask(request).doing(|| match cancel {
+        true => "cannot cancel removal".to_owned(),
+        false => of_devices("remove", &parsed.operands[1..]),
+    })?;
     session.warn(&format!("devices of '{name}' are removed, but"), &outcome.warnings);
     if parsed.has('w') { wait_for(session, &name, &["remove"], None, |_, _| {}) } else { Ok(()) }
 }

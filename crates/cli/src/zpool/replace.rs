@@ -1,7 +1,7 @@
 //! `zpool replace`.
 
 use super::attach::SEQUENTIAL;
-use super::operands::{ASHIFT, FORCE, check_new, device_path};
+use super::operands::{ASHIFT, FORCE, check_new, device_path, of_devices};
 use super::wait::wait_for;
 use crate::command::Command;
 use crate::options::{Parsed, Syntax, flag};
@@ -24,7 +24,10 @@ pub(super) const COMMAND: Command = Command {
 
 fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
-    let doing = || format!("cannot replace a device of '{}'", tame(&name));
+    let doing = || match parsed.operands.get(2) {
+        Some(new) => format!("cannot replace {} with {}", tame(&parsed.operands[1]), tame(new)),
+        None => of_devices("replace", &parsed.operands[1..]),
+    };
     check_new(session, parsed, &name, doing)?;
     let old = device_path(session, &parsed.operands[1]);
     let new = parsed.operands.get(2).map(|word| device_path(session, word));

@@ -62,7 +62,11 @@ fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     };
     let mut begun = Vec::new();
     for name in names {
-        let doing = || format!("cannot scrub '{}'", tame(&name));
+        let doing = || match command {
+            ScrubCommand::Start => format!("cannot scrub {}", tame(&name)),
+            ScrubCommand::Pause => format!("cannot pause scrubbing {}", tame(&name)),
+            ScrubCommand::Stop => format!("cannot cancel scrubbing {}", tame(&name)),
+        };
         match session.ask(PoolScrub { name: name.clone(), command }) {
             Ok(_) => begun.push(name),
             // With -a, a refusal for one pool does not stop the others.

@@ -9,26 +9,62 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::{render, tame};
 use serde_json::{Map, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{PoolList, Source, Value};
+use steadfast_control::api::{PoolList, Source, TrimState, Value, VdevKind};
 use steadfast_property::nice_bytes;
 
-/// The properties.
-const PROPERTIES: [&str; 15] = [
+/// The properties, in the order of ZFS. Those that are not measured here are `-`.
+const PROPERTIES: [&str; 51] = [
     "name",
     "capacity",
     "state",
     "guid",
+    "asize",
+    "psize",
+    "ashift",
     "size",
     "free",
     "allocated",
+    "comment",
     "expandsize",
+    "fragmentation",
+    "bootsize",
+    "parity",
     "path",
+    "devid",
+    "physpath",
+    "encpath",
+    "fru",
     "parent",
     "children",
     "numchildren",
     "read_errors",
     "write_errors",
     "checksum_errors",
+    "initialize_errors",
+    "trim_errors",
+    "slow_ios",
+    "null_ops",
+    "read_ops",
+    "write_ops",
+    "free_ops",
+    "claim_ops",
+    "trim_ops",
+    "null_bytes",
+    "read_bytes",
+    "write_bytes",
+    "free_bytes",
+    "claim_bytes",
+    "trim_bytes",
+    "removing",
+    "allocating",
+    "failfast",
+    "checksum_n",
+    "checksum_t",
+    "io_n",
+    "io_t",
+    "slow_io_n",
+    "slow_io_t",
+    "trim_support",
 ];
 
 /// Selects all groups and devices.
@@ -148,6 +184,21 @@ fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
         "read_errors" => vdev.read_errors.to_string(),
         "write_errors" => vdev.write_errors.to_string(),
         "checksum_errors" => vdev.checksum_errors.to_string(),
+        "initialize_errors" | "trim_errors" if is_leaf => "0".to_owned(),
+        "slow_ios" if is_leaf => vdev.kinds.slow.to_string(),
+        "asize" | "psize" => bytes(vdev.size),
+        "parity" => match vdev.kind {
+            VdevKind::Plain | VdevKind::Mirror => "0",
+            VdevKind::Raidz1 => "1",
+            VdevKind::Raidz2 => "2",
+            VdevKind::Raidz3 => "3",
+        }
+        .to_owned(),
+        "trim_support" if is_leaf => {
+            let is_supported = vdev.trim.is_some_and(|trim| trim.state != TrimState::Unsupported);
+            if is_supported { "on" } else { "off" }.to_owned()
+        }
+        "failfast" => "off".to_owned(),
         _ => "-".to_owned(),
     }
 }

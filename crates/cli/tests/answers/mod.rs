@@ -105,7 +105,11 @@ impl Host {
             let mut histogram = vec![0; 40];
             histogram[nanos.max(1).ilog2() as usize] = calls * looks;
             let (calls, bytes, nanos) = (calls * looks, calls * bytes * looks, calls * nanos * looks);
-            CallCount { calls, bytes, nanos, histogram }
+            let mut sizes = vec![0; 40];
+            if let Some(size) = bytes.checked_div(calls).filter(|size| *size > 0) {
+                sizes[size.ilog2() as usize] = calls;
+            }
+            CallCount { calls, bytes, nanos, histogram, sizes }
         };
         for pool in pools {
             pool.age_ns = looks * 1_000_000_000;

@@ -146,4 +146,7 @@ pub struct CallCount {
     pub nanos: u64,
     /// How many took 2^n to 2^(n+1) - 1 ns.
     pub histogram: Vec<u64>,
+    /// How many were to move 2^n to 2^(n+1) - 1 bytes.
+    #[serde(default)]
+    pub sizes: Vec<u64>,
 }

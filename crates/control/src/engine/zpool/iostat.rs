@@ -19,6 +19,7 @@ impl Verb for PoolIostat {
             bytes: count.bytes,
             nanos: count.nanos,
             histogram: count.histogram.to_vec(),
+            sizes: count.sizes.to_vec(),
         };
         let device = |state: &Measured, leaf: &LeafStatus| DeviceIo {
             class: class_of(state, leaf.config.group),
