@@ -88,8 +88,8 @@ const HISTOGRAM: [(&str, &[&str]); 4] = [
     ("flush", &["wait"]),
 ];
 
-/// With `-r`: `ind` counts calls as they were made, `agg` those that were joined. Of the kinds of ZFS
-/// reads, writes and trims are told apart.
+/// With `-r`: `ind` counts calls as they were made, `agg` those that were joined. Of the kinds of
+/// ZFS reads, writes and trims are told apart.
 const SIZES: [(&str, &[&str]); 3] =
     [("sync_read", &["ind", "agg"]), ("sync_write", &["ind", "agg"]), ("trim", &["ind", "agg"])];
 
