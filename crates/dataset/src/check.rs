@@ -30,6 +30,8 @@ pub struct Claims<'c> {
     pub hash_seed: [u8; 16],
     /// Allocation unit of the pool.
     pub unit: u32,
+    /// Numbers of inodes end there.
+    pub numbers_end: u64,
     /// Sums; `used` is not looked at, as nodes count in it.
     pub counters: Counters,
     /// The bytes that an inode's content is said to occupy, if that is known better than by its
@@ -114,6 +116,7 @@ impl Dataset {
         let claims = Claims {
             hash_seed: *self.hash_seed(),
             unit: self.blocks.unit(),
+            numbers_end: InodeId::END,
             counters: self.counters(),
             allocated: Some(&allocated),
         };
@@ -419,7 +422,10 @@ impl<E, X: Iterator<Item = std::result::Result<Item, E>>> Trees<'_, X> {
                 self.tell(Problem::Counter { name, noted, counted });
             }
         }
-        if let Some(highest) = self.inodes.last().map(|known| known.inode)
+        let (noted, end) = (counters.next_inode, self.claims.numbers_end);
+        if !(2..=end).contains(&noted) {
+            self.tell(Problem::NextInodeOutside { noted, end });
+        } else if let Some(highest) = self.inodes.last().map(|known| known.inode)
             && counters.next_inode <= highest.0
         {
             self.tell(Problem::NextInode { noted: counters.next_inode, highest });

@@ -379,7 +379,7 @@ impl Dataset {
     }
 
     /// A file gets its record size with its first content, and keeps it.
-    fn choose_record_size(&self, state: &mut InodeState) {
+    pub(crate) fn choose_record_size(&self, state: &mut InodeState) {
         if !state.record_is_final() {
             let recordsize = self.settings.read().recordsize;
             state.record.record_shift = u8::try_from(recordsize.ilog2()).expect("below 64");

@@ -194,7 +194,7 @@ impl Dataset {
             freeing: Freeing::default(),
             overlay: OverlayState::default(),
             files: AtomicU64::new(parts.counters.files),
-            next_inode: AtomicU64::new(parts.counters.next_inode.max(2)),
+            next_inode: AtomicU64::new(parts.counters.next_inode),
             log: LogState::default(),
             destroying: AtomicBool::new(false),
             syncing: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use steadfast_format::dirent::Dirent;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
-use steadfast_txg::{AdmitKind, Cost, Operation, Patience};
+use steadfast_txg::{AdmitKind, Cost, Operation, Patience, Refusal};
 
 use crate::dataset::{Dataset, ROOT_INODE};
 use crate::inode::{Inode, InodeState};
@@ -75,8 +75,17 @@ impl Dataset {
 
     /// Number and object of a new inode, known to nobody yet, with one reference; `record` is what
     /// the caller puts into the names tree.
-    pub fn new_inode(&self, op: &Operation<'_>, mut record: InodeRecord) -> (Arc<Inode>, InodeRecord) {
-        let id = InodeId(self.next_inode.fetch_add(1, Ordering::Relaxed));
+    ///
+    /// # Errors
+    /// No space, if all numbers were given.
+    pub fn new_inode(
+        &self,
+        op: &Operation<'_>,
+        mut record: InodeRecord,
+    ) -> Result<(Arc<Inode>, InodeRecord)> {
+        let following = |next: u64| (next < InodeId::FILES_END).then_some(next + 1);
+        let next = self.next_inode.fetch_update(Ordering::Relaxed, Ordering::Relaxed, following);
+        let id = InodeId(next.map_err(|_| Refusal::NoSpace)?);
         record.generation = op.txg().0;
         let inode = Inode::new(id, record);
         {
@@ -92,7 +101,22 @@ impl Dataset {
         self.files.fetch_add(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&record), 1);
         self.changes.changed.store(true, Ordering::Release);
-        (inode, record)
+        Ok((inode, record))
+    }
+
+    /// The reason why the number of the next inode cannot be right, if there is one: it is above
+    /// `end`, or something in the names tree has it or a higher one. A new file would replace what
+    /// has it. Reads the last leaf of the names tree; where that cannot be read, nothing is said.
+    #[must_use]
+    pub fn fault_of_next_inode(&self, end: u64) -> Option<String> {
+        let next = self.next_inode.load(Ordering::Relaxed);
+        if !(2..=end).contains(&next) {
+            return Some(format!("the number of its next inode, {next}, is not one of 2 to {end}"));
+        }
+        let (last, _) = self.names.floor(&[0xff; 8]).ok().flatten()?;
+        let highest = u64::from_be_bytes(*last.first_chunk()?);
+        (highest >= next)
+            .then(|| format!("its next inode would get the number {next}, and inode {highest} exists"))
     }
 
     /// Takes a new inode back whose names could not be stored.

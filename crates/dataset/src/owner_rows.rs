@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::{BlockPointer, InodeId, Owner, OwnerRow, Txg};
+use steadfast_format::{BlockPointer, DatasetRow, InodeId, Owner, OwnerRow, Txg};
 use steadfast_tree::{Change, Options, Tree};
 use steadfast_txg::Account;
 
@@ -122,7 +122,9 @@ impl Dataset {
                 ExtentsKey::Owners => state.stage = Stage::Counted,
                 ExtentsKey::Owner(owner) => {
                     let row = OwnerRow::decode(&value).map_err(bad)?;
-                    let objects = i64::try_from(row.objects).unwrap_or(i64::MAX);
+                    // A count that goes on from a forged row stays a number.
+                    let objects = row.objects.min(DatasetRow::FIGURE_MAX);
+                    let objects = i64::try_from(objects).expect("below 2^63");
                     let entry =
                         Entry { bytes: row.bytes, objects, objects_frozen: objects, ..Entry::default() };
                     state.entries.insert(owner, entry);

@@ -191,6 +191,14 @@ pub enum Problem {
         /// Highest number of an inode.
         highest: InodeId,
     },
+    /// The number of the next inode is none that an inode may have.
+    #[error("the next inode would get the number {noted}, which is not one of 2 to {end}")]
+    NextInodeOutside {
+        /// Number in the dataset row.
+        noted: u64,
+        /// Numbers end there.
+        end: u64,
+    },
 }
 
 /// A name as text in quotes: nothing of it moves a cursor.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::{Compression, InodeId, LogRecord, Txg};
+use steadfast_format::{Compression, DecodeError, InodeId, LogRecord, Txg};
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::Dataset;
@@ -31,6 +31,9 @@ enum Room {
 
 /// Space that items of one group may take, beyond content: for each record.
 const RECORD_SPACE: u64 = 4 << 10;
+/// Type bits of a mode, and those of a regular file.
+const TYPE_BITS: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
 
 /// A deletion by a span of a stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -172,6 +175,7 @@ impl Dataset {
             match record {
                 LogRecord::Cut { inode, start, end, until } if applies(*until) => {
                     let inode = self.inode(*inode)?;
+                    self.check_is_file(&inode)?;
                     let cost = Cost { memory: 4096, space: RECORD_SPACE, blocks: 2 };
                     let op = self.enter(room, cost)?;
                     self.cut(&op, &inode, *start..*end);
@@ -223,9 +227,24 @@ impl Dataset {
         Ok(())
     }
 
+    /// Refuses content of what has none.
+    fn check_is_file(&self, inode: &Inode) -> Result<()> {
+        let mode = inode.record().mode;
+        if mode & TYPE_BITS == REGULAR {
+            return Ok(());
+        }
+        let source = DecodeError::Field { structure: "inode", field: "mode", value: mode.into() };
+        Err(Error::Item { dataset: self.id, source })
+    }
+
     fn replay_data(&self, inode: &Arc<Inode>, arrived: ReceivedContent<'_>, room: Room) -> Result<()> {
         let ReceivedContent { offset, bytes, packed, .. } = arrived;
-        let record_size = inode.state.lock().record_size();
+        self.check_is_file(inode)?;
+        let record_size = {
+            let mut state = inode.state.lock();
+            self.choose_record_size(&mut state);
+            state.record_size()
+        };
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
         let space = records * record_space(self.grain(), record_size) + (16 << 10);

@@ -282,8 +282,11 @@ impl BlockPointer {
         if self.lsize == 0 || self.lsize > Self::LSIZE_MAX {
             return Err(field("lsize", self.lsize.into()));
         }
-        if self.birth.0 == 0 {
-            return Err(field("birth", 0));
+        if self.birth.0 == 0 || self.birth.0 >= Txg::END {
+            return Err(field("birth", self.birth.0));
+        }
+        if let Some(far) = self.copies.iter().find(|copy| copy.segment.0 >= SegmentId::END) {
+            return Err(field("segment", far.segment.0));
         }
         if self.written.0 != 0 && self.written >= self.birth {
             return Err(field("written", self.written.0));

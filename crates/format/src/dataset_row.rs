@@ -135,6 +135,21 @@ impl DatasetRow {
     /// Longest name component.
     pub const NAME_MAX: usize = 255;
 
+    /// Most that a figure of a dataset or snapshot counts for, in bytes or inodes: 2^58. Sums over
+    /// the datasets of a pool stay numbers.
+    pub const FIGURE_MAX: u64 = 1 << 58;
+
+    /// The row with figures that can be added up, whatever it said.
+    #[must_use]
+    pub fn bounded(mut self) -> DatasetRow {
+        let lineage = &mut self.lineage;
+        let kept =
+            [&mut lineage.shared, &mut lineage.kept, &mut lineage.kept_logical, &mut lineage.shared_logical];
+        let own = [&mut self.used, &mut self.data, &mut self.logical, &mut self.files];
+        own.into_iter().chain(kept).for_each(|figure| *figure = (*figure).min(Self::FIGURE_MAX));
+        self
+    }
+
     /// The dataset under whose number its blocks are sealed: itself, unless it or what it comes
     /// from began as a clone.
     #[must_use]

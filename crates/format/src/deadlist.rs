@@ -8,7 +8,7 @@
 //! moves whole cells, and reads no block pointer.
 
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{Address, DecodeError, SegmentId, Txg};
+use crate::{Address, BlockPointer, DecodeError, SegmentId, Txg};
 
 /// A cell: the sums over its dead ranges.
 ///
@@ -35,6 +35,9 @@ impl Cell {
     pub const LAYOUT: Layout =
         Layout::new("cell", &[("places", 0, 8), ("bytes", 8, 8), ("logical", 16, 8), ("next", 24, 8)], &[]);
 
+    /// Numbers of runs are below this.
+    pub const RUNS_END: u64 = 1 << 48;
+
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -56,8 +59,8 @@ impl Cell {
         if cell.places == 0 {
             return Err(from.refuse("places", 0u64));
         }
-        if cell.next == 0 {
-            return Err(from.refuse("next", 0u64));
+        if cell.next == 0 || cell.next > Self::RUNS_END {
+            return Err(from.refuse("next", cell.next));
         }
         from.finish()?;
         Ok(cell)
@@ -131,8 +134,8 @@ impl CellPlace {
         if !address.is_some() {
             return Err(from.refuse("segment", 0u64));
         }
-        if psize == 0 {
-            return Err(from.refuse("psize", 0u64));
+        if psize == 0 || psize > BlockPointer::PSIZE_MAX {
+            return Err(from.refuse("psize", psize));
         }
         from.reserved()?;
         from.finish()?;
@@ -167,7 +170,7 @@ impl DeadRange {
     pub fn decode(bytes: &[u8]) -> Result<DeadRange, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         let before = Txg(from.u64("before"));
-        if before.0 == 0 {
+        if before.0 == 0 || before.0 > Txg::END {
             return Err(from.refuse("before", 0u64));
         }
         from.finish()?;
@@ -203,6 +206,7 @@ mod tests {
     #[test]
     fn empty_cells_and_places_of_nothing_are_refused() {
         assert!(Cell::decode(&[0; 32]).is_err());
+        assert!(Cell::decode(&Cell { places: 1, bytes: 1, logical: 1, next: u64::MAX }.encode()).is_err());
         assert!(CellPlace::decode_run(&[0; 24]).is_err());
         assert!(CellPlace::decode_run(&[1; 24 * 61]).is_err());
         assert!(DeadRange::decode(&[0; 8]).is_err());

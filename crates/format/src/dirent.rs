@@ -14,6 +14,8 @@ use crate::{DecodeError, InodeId};
 pub const NAME_MAX: usize = 255;
 /// Cookies up to this one are never given to entries ("." and ".." use some).
 pub const COOKIE_RESERVED: u64 = 255;
+/// Cookies that an entry may have: 256 up to below 2^63.
+pub const COOKIES: std::ops::Range<u64> = COOKIE_RESERVED + 1..1 << 63;
 /// Number of probes of one hash value.
 pub const PROBES: u64 = 256;
 
@@ -101,7 +103,7 @@ pub fn name_is_valid(name: &[u8]) -> bool {
 }
 
 /// Types: fifo, character device, directory, block device, regular file, symbolic link, socket.
-const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
+pub(crate) const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
 
 impl Dirent {
     /// The entry's bytes.
@@ -118,7 +120,7 @@ impl Dirent {
     pub fn decode(bytes: &[u8]) -> Result<Dirent, DecodeError> {
         let mut from = Decoder::new(&LAYOUT, bytes)?;
         let (inode, kind, length) = (from.u64("inode"), from.u8("kind"), from.u8("length"));
-        if inode == 0 {
+        if !InodeId(inode).is_valid() {
             return Err(from.refuse("inode", inode));
         }
         if !KINDS.contains(&kind) {
@@ -173,7 +175,7 @@ impl NamesHead {
         let seed = from.array("seed");
         let (next_inode, inodes) = (InodeId(from.u64("next_inode")), from.u64("inodes"));
         from.reserved()?;
-        if next_inode.0 < 2 {
+        if !(2..=InodeId::FILES_END).contains(&next_inode.0) {
             return Err(from.refuse("next_inode", next_inode.0));
         }
         from.finish()?;

@@ -4,6 +4,7 @@
 //! together, its entries in cookie order, its extents in file order. Inode 0 does not exist; its
 //! place holds what belongs to the whole dataset.
 
+use crate::dirent::COOKIES;
 use crate::owner::Owner;
 use crate::{DecodeError, InodeId};
 
@@ -114,13 +115,19 @@ impl NamesKey {
         match (inode, kind) {
             (InodeId(0), HEAD) if rest.is_empty() => Ok(NamesKey::Head),
             (InodeId(0), ORPHAN) => match number(rest)? {
-                0 => Err(DecodeError::Field { structure: "names_key", field: "inode", value: 0 }),
-                orphan => Ok(NamesKey::Orphan(InodeId(orphan))),
+                orphan if InodeId(orphan).is_valid() => Ok(NamesKey::Orphan(InodeId(orphan))),
+                orphan => Err(DecodeError::Field { structure: "names_key", field: "inode", value: orphan }),
             },
             (InodeId(0), _) => Err(refuse()),
+            (InodeId(number), _) if !inode.is_valid() => {
+                Err(DecodeError::Field { structure: "names_key", field: "inode", value: number })
+            }
             (_, INODE) if rest.is_empty() => Ok(NamesKey::Inode(inode)),
             (_, INODE) => Err(length()),
-            (_, ENTRY) => Ok(NamesKey::Entry { directory: inode, cookie: number(rest)? }),
+            (_, ENTRY) => match number(rest)? {
+                cookie if COOKIES.contains(&cookie) => Ok(NamesKey::Entry { directory: inode, cookie }),
+                value => Err(DecodeError::Field { structure: "names_key", field: "cookie", value }),
+            },
             (_, XATTR) => {
                 let Some(end) = rest.len().checked_sub(3) else { return Err(length()) };
                 let name = &rest[..end];
@@ -266,7 +273,13 @@ impl ExtentsKey {
             *number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
         }
         match (bytes.len(), numbers) {
-            (16, [0, ..]) | (24, [0, 0, _]) => Err(field("inode", 0)),
+            (16, [inode, ..]) | (24, [0, inode, _]) if !InodeId(inode).is_valid() => {
+                Err(field("inode", inode))
+            }
+            // No file reaches beyond, so an extent's end is a number as well.
+            (16, [_, offset, _]) | (24, [0, _, offset]) if i64::try_from(offset).is_err() => {
+                Err(field("offset", offset))
+            }
             (16, [inode, offset, _]) => Ok(ExtentsKey::Extent { inode: InodeId(inode), offset }),
             (_, [0, inode, start]) => Ok(ExtentsKey::Cut { inode: InodeId(inode), start }),
             (_, [first, ..]) => Err(field("zero", first)),
@@ -308,8 +321,8 @@ pub(crate) mod tests {
             NamesKey::Head,
             NamesKey::Orphan(InodeId(9)),
             NamesKey::Inode(inode),
-            NamesKey::Entry { directory: inode, cookie: 5 },
             NamesKey::Entry { directory: inode, cookie: 256 },
+            NamesKey::Entry { directory: inode, cookie: 300 },
             xattr(b"user.a", 0),
             xattr(b"user.a", 1),
             xattr(b"user.ab", 0),

@@ -40,7 +40,30 @@ id!(
     PoolGuid
 );
 
+impl SegmentId {
+    /// Numbers are below this.
+    pub const END: u64 = 1 << 62;
+}
+
+impl InodeId {
+    /// Numbers are below this everywhere. A dataset that keeps sealed blocks needs so many.
+    pub const END: u64 = 1 << 62;
+    /// Numbers of a dataset with files of its own are below this: a mount shows inodes of snapshots
+    /// above.
+    pub const FILES_END: u64 = 1 << 48;
+
+    /// True if an inode may have this number: 1 up to below 2^62.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        (1..Self::END).contains(&self.0)
+    }
+}
+
 impl Txg {
+    /// Txgs of all that is stored are below this: no pool lives that long, and nothing that counts
+    /// on from one overflows.
+    pub const END: u64 = 1 << 62;
+
     /// The txg after this one.
     #[must_use]
     pub fn next(self) -> Txg {

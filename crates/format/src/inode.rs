@@ -1,5 +1,6 @@
 //! Inode record: the attributes of a file. FORMAT.md, "Inode".
 
+use crate::dirent::KINDS;
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, InodeId};
 
@@ -121,6 +122,8 @@ impl InodeRecord {
     pub const ENCODED_SIZE: usize = 128;
     /// `allocated` was not known when the record was written.
     pub const ALLOCATED_UNKNOWN: u64 = u64::MAX;
+    /// Most that `allocated` says: 2^62.
+    pub const ALLOCATED_MAX: u64 = 1 << 62;
     /// The record size does not change any more.
     pub const FLAG_RECORD_FINAL: u8 = 1;
     /// There are extended attributes.
@@ -134,6 +137,12 @@ impl InodeRecord {
     /// Records are 512 bytes to 16 MiB.
     pub const RECORD_SHIFTS: std::ops::RangeInclusive<u8> = 9..=24;
     const FLAGS_ALL: u8 = 31;
+
+    /// True if a mode has one of the seven types, and nothing above its type.
+    #[must_use]
+    pub fn mode_is_valid(mode: u32) -> bool {
+        u8::try_from(mode >> 12).is_ok_and(|kind| KINDS.contains(&kind))
+    }
 
     /// The record's bytes.
     #[must_use]
@@ -202,6 +211,15 @@ impl InodeRecord {
         if record.flags & !Self::FLAGS_ALL != 0 {
             return Err(from.refuse("flags", record.flags));
         }
+        if !Self::mode_is_valid(record.mode) {
+            return Err(from.refuse("mode", record.mode));
+        }
+        if record.parent.0 >= InodeId::END {
+            return Err(from.refuse("parent", record.parent.0));
+        }
+        if record.allocated != Self::ALLOCATED_UNKNOWN && record.allocated > Self::ALLOCATED_MAX {
+            return Err(from.refuse("allocated", record.allocated));
+        }
         // Sizes above what an offset can say would overflow the arithmetic of every reader.
         if i64::try_from(record.size).is_err() {
             return Err(from.refuse("size", record.size));
@@ -261,6 +279,16 @@ mod tests {
             let mut bad = bytes;
             bad[at] = value;
             assert!(InodeRecord::decode(&bad).is_err(), "byte {at}");
+        }
+        for (at, value, why) in [
+            (15, 0x40, "a parent of 2^62"),
+            (31, 0x41, "more bytes than there are"),
+            (33, 0x01, "no type"),
+            (34, 0x01, "bits above the type"),
+        ] {
+            let mut bad = bytes;
+            bad[at] = value;
+            assert!(InodeRecord::decode(&bad).is_err(), "{why}");
         }
         assert!(InodeRecord::decode(&bytes[..127]).is_err());
     }

@@ -352,10 +352,13 @@ impl<'b> LogRecord<'b> {
         if has_key == (inode > 0) && kind != COUNTERS {
             return Err(from.refuse("inode", inode));
         }
+        if kind != COUNTERS && inode >= InodeId::END {
+            return Err(from.refuse("inode", inode));
+        }
         let good_start = match kind {
             DATA => start.checked_add(value_len.into()).is_some_and(|end| end <= i64::MAX as u64),
-            CUT => start < end,
-            COUNTERS => start > 1,
+            CUT => start < end && start <= i64::MAX as u64,
+            COUNTERS => (2..=InodeId::END).contains(&start),
             _ => start == 0,
         };
         if !good_start {
@@ -452,5 +455,17 @@ mod tests {
         let error = LogRecord::decode_all(&body, 6).unwrap_err();
         assert_eq!(error, DecodeError::Field { structure: "log_record", field: "kind", value: 99 });
         assert!(LogRecord::decode(&[0; 39]).is_err());
+        for record in [
+            LogRecord::Gone { inode: InodeId(InodeId::END) },
+            LogRecord::Data { inode: InodeId(u64::MAX), offset: 5, bytes: b"content" },
+            LogRecord::Data { inode: InodeId(4), offset: i64::MAX as u64 - 6, bytes: b"content" },
+            LogRecord::Cut { inode: InodeId(4), start: u64::MAX - 1, end: u64::MAX, until: Txg(0) },
+            LogRecord::Counters { files: 0, next_inode: InodeId::END + 1 },
+            LogRecord::Counters { files: 0, next_inode: 1 },
+        ] {
+            let mut body = Vec::new();
+            record.encode(&mut body);
+            assert!(LogRecord::decode_all(&body, 1).is_err(), "{record:?}");
+        }
     }
 }

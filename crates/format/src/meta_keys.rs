@@ -233,8 +233,10 @@ impl MetaKey {
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
         let (&kind, rest) = key.split_first()?;
         let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
+        let segment = |bytes: &[u8]| number(bytes).filter(|id| *id < SegmentId::END).map(SegmentId);
+        let txg = |bytes: &[u8]| number(bytes).filter(|txg| *txg < Txg::END).map(Txg);
         let cell = |bytes: &[u8]| {
-            let (left, born) = (Txg(number(bytes.get(..8)?)?), Txg(number(bytes.get(8..)?)?));
+            let (left, born) = (txg(bytes.get(..8)?)?, txg(bytes.get(8..)?)?);
             (born < left).then_some(CellId { left, born })
         };
         let text = |bytes: &[u8]| {
@@ -247,10 +249,10 @@ impl MetaKey {
             DATASET_PROPERTY => {
                 MetaKey::DatasetProperty(DatasetId(number(rest.get(..8)?)?), text(rest.get(8..)?)?)
             }
-            SEGMENT => MetaKey::Segment(SegmentId(number(rest)?)),
+            SEGMENT => MetaKey::Segment(segment(rest)?),
             RELOCATION => {
                 let unit = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
-                MetaKey::Relocation(SegmentId(number(rest.get(..8)?)?), unit)
+                MetaKey::Relocation(segment(rest.get(..8)?)?, unit)
             }
             HISTORY => MetaKey::History(number(rest)?),
             HELD_LOG => MetaKey::HeldLog(DatasetId(number(rest)?)),
@@ -260,26 +262,26 @@ impl MetaKey {
             SHARING => rest.is_empty().then_some(MetaKey::Sharing)?,
             REFERENCE | MANIFEST => {
                 let offset = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
-                let at = Address { segment: SegmentId(number(rest.get(..8)?)?), offset };
+                let at = Address { segment: segment(rest.get(..8)?)?, offset };
                 if kind == REFERENCE { MetaKey::Reference(at) } else { MetaKey::Manifest(at) }
             }
             MANIFEST_BIRTH => {
-                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), Txg(number(rest.get(8..16)?)?));
-                MetaKey::ManifestBirth(id, txg, SegmentId(number(rest.get(16..)?)?))
+                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), txg(rest.get(8..16)?)?);
+                MetaKey::ManifestBirth(id, txg, segment(rest.get(16..)?)?)
             }
             MANIFEST_WRITERS => MetaKey::ManifestWriters(DatasetId(number(rest)?)),
             MANIFEST_REFERENCE => {
                 let offset = u32::from_be_bytes(rest.get(8..12)?.try_into().ok()?);
-                let at = Address { segment: SegmentId(number(rest.get(..8)?)?), offset };
-                let (txg, id) = (Txg(number(rest.get(12..20)?)?), DatasetId(number(rest.get(20..)?)?));
+                let at = Address { segment: segment(rest.get(..8)?)?, offset };
+                let (txg, id) = (txg(rest.get(12..20)?)?, DatasetId(number(rest.get(20..)?)?));
                 MetaKey::ManifestReference(at, txg, id)
             }
             CHECKSUMS => {
                 let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
-                MetaKey::Checksums(SegmentId(number(rest.get(..8)?)?), part)
+                MetaKey::Checksums(segment(rest.get(..8)?)?, part)
             }
             SNAPSHOT | DEAD_RANGE => {
-                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), Txg(number(rest.get(8..)?)?));
+                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), txg(rest.get(8..)?)?);
                 if kind == SNAPSHOT { MetaKey::Snapshot(id, txg) } else { MetaKey::DeadRange(id, txg) }
             }
             CELL => MetaKey::Cell(DatasetId(number(rest.get(..8)?)?), cell(rest.get(8..)?)?),
@@ -337,6 +339,13 @@ mod tests {
         }
         let inverted = MetaKey::Cell(DatasetId(3), CellId { left: Txg(9), born: Txg(9) }).encode();
         assert_eq!(MetaKey::decode(&inverted), None, "a cell holds what was born before it was let go");
+        for key in [
+            MetaKey::Snapshot(DatasetId(3), Txg(Txg::END)),
+            MetaKey::Cell(DatasetId(3), CellId { left: Txg(u64::MAX), born: Txg(0) }),
+            MetaKey::Segment(SegmentId(u64::MAX)),
+        ] {
+            assert_eq!(MetaKey::decode(&key.encode()), None, "what counts on from it would overflow");
+        }
         assert_eq!(MetaKey::decode(&[]), None);
         assert_eq!(MetaKey::decode(&[0x77, 1]), None);
     }

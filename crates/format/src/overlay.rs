@@ -292,10 +292,10 @@ mod tests {
             ranges: (0..16).map(|at| at * 1_000_001..at * 1_000_001 + 999_999).collect(),
             block: Some(BlockPointer {
                 hash: [1; 32],
-                copies: [Address { segment: SegmentId(u64::MAX), offset: u32::MAX }, Address::NONE],
+                copies: [Address { segment: SegmentId(SegmentId::END - 1), offset: u32::MAX }, Address::NONE],
                 psize: BlockPointer::PSIZE_MAX,
                 lsize: 16 * 999_999,
-                birth: Txg(u64::MAX),
+                birth: Txg(Txg::END - 1),
                 written: Txg(0),
                 stamp: Stamp { salt: [1; 16], counter: u64::MAX },
                 compression: Compression::Off,

@@ -4,7 +4,7 @@
 //! The same structures travel in raw streams and lie in the files of a raw dataset.
 
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{BlockPointer, DatasetId, DecodeError, PoolGuid, Stamp, Txg, WrappedKey};
+use crate::{BlockPointer, DatasetId, DecodeError, InodeId, PoolGuid, Stamp, Txg, WrappedKey};
 
 /// Key and tree roots of a raw snapshot. Its pointers are those of the pool it was made in: their
 /// places mean nothing elsewhere, and their stamps name the same blocks everywhere.
@@ -116,6 +116,9 @@ impl RawRoots {
         let (names, extents) = (root("names")?, root("extents")?);
         let (used, data, logical) = (from.u64("used"), from.u64("data"), from.u64("logical"));
         let (files, next_inode) = (from.u64("files"), from.u64("next_inode"));
+        if !(2..=InodeId::FILES_END).contains(&next_inode) {
+            return Err(from.refuse("next_inode", next_inode));
+        }
         let hash_seed = from.array("hash_seed");
         from.reserved()?;
         let wrapped = WrappedKey::decode(from.tail("wrapped", WrappedKey::ENCODED_SIZE)?)?;

@@ -87,6 +87,9 @@ impl ReceiveRow {
             return Err(from.refuse("guid", guid));
         }
         let position = (InodeId(from.u64("inode")), from.u64("offset"));
+        if position.0.0 >= InodeId::END {
+            return Err(from.refuse("inode", position.0.0));
+        }
         if position.0.0 == 0 && position.1 != 0 {
             return Err(from.refuse("offset", position.1));
         }

@@ -7,7 +7,7 @@
 //! the row without a hash of the content.
 
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{Compression, DatasetId, DecodeError, Stamp, Txg};
+use crate::{BlockPointer, Compression, DatasetId, DecodeError, Stamp, Txg};
 
 /// A block that is shared, or may come to be.
 ///
@@ -98,10 +98,10 @@ impl ReferenceRow {
         let (more, owner) = (from.u64("more"), DatasetId(from.u64("owner")));
         let (psize, lsize, kind) = (from.u32("psize"), from.u32("lsize"), from.u8("kind"));
         from.reserved()?;
-        if psize == 0 {
+        if psize == 0 || psize > BlockPointer::PSIZE_MAX {
             return Err(from.refuse("psize", psize));
         }
-        if lsize == 0 {
+        if lsize == 0 || lsize > BlockPointer::LSIZE_MAX {
             return Err(from.refuse("lsize", lsize));
         }
         let content = match kind {
@@ -269,6 +269,8 @@ impl SharingRow {
 }
 
 impl SharingClass {
+    /// Most that a sum of a class is: those of all 64 together are a number.
+    pub const SUM_MAX: u64 = 1 << 57;
     /// Offsets and lengths.
     pub const LAYOUT: Layout = Layout::new(
         "sharing_class",
@@ -316,6 +318,11 @@ impl SharingClass {
         }
         if class.blocks == 0 {
             return Err(from.refuse("blocks", 0_u64));
+        }
+        let sums = [class.blocks, class.lsize, class.psize, class.dsize];
+        let of_references = [class.ref_blocks, class.ref_lsize, class.ref_psize, class.ref_dsize];
+        if let Some(sum) = sums.into_iter().chain(of_references).find(|sum| *sum > Self::SUM_MAX) {
+            return Err(from.refuse("blocks", sum));
         }
         from.finish()?;
         Ok(class)

@@ -1,7 +1,7 @@
 //! Snapshot row: the roots a dataset had at a commit. FORMAT.md, "Snapshot row".
 
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{BlockPointer, DatasetId, DecodeError};
+use crate::{BlockPointer, DatasetId, DatasetRow, DecodeError};
 
 /// Value of a snapshot row; its key in the meta tree is the dataset and the txg whose roots it
 /// keeps.
@@ -73,6 +73,14 @@ impl SnapshotRow {
     );
     /// Longest name.
     pub const NAME_MAX: usize = 255;
+
+    /// The row with figures that can be added up, whatever it said.
+    #[must_use]
+    pub fn bounded(mut self) -> SnapshotRow {
+        let figures = [&mut self.used, &mut self.data, &mut self.logical, &mut self.files];
+        figures.into_iter().for_each(|figure| *figure = (*figure).min(DatasetRow::FIGURE_MAX));
+        self
+    }
 
     /// The row's bytes.
     #[must_use]

@@ -828,7 +828,7 @@ fn class_of(problem: &Problem) -> (&'static str, Severity) {
         Problem::Unsettled { .. } => ("extent-unsettled", Leak),
         Problem::Owner { .. } => ("owner", Leak),
         Problem::Counter { .. } => ("count", Leak),
-        Problem::NextInode { .. } => ("next-inode", Damage),
+        Problem::NextInode { .. } | Problem::NextInodeOutside { .. } => ("next-inode", Damage),
         _ => ("namespace", Damage),
     }
 }

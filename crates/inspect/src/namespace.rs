@@ -16,7 +16,7 @@ use steadfast_blockio::ReadContext;
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Claims, Counters, Problem, check_trees};
 use steadfast_format::node::{NODE_BYTES_MAX, Node};
-use steadfast_format::{BlockKind, BlockPointer, DatasetId, DatasetRow, Txg};
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, DatasetRow, InodeId, Txg};
 
 use crate::meta::Meta;
 use crate::view::View;
@@ -150,7 +150,8 @@ fn check_roots(
     tell: &mut dyn FnMut(Problem),
 ) {
     let unit = view.table.geometry.unit;
-    let claims = Claims { hash_seed: row.hash_seed, unit, counters, allocated: None };
+    let numbers_end = if row.raw { InodeId::END } else { InodeId::FILES_END };
+    let claims = Claims { hash_seed: row.hash_seed, unit, numbers_end, counters, allocated: None };
     let items = |kind, root| Items::new(view, row.id, kind, root, keys.clone());
     // The walks before told which nodes cannot be read.
     let _ = check_trees(|| items(BlockKind::Names, names), items(BlockKind::Extents, extents), &claims, tell);

@@ -221,6 +221,10 @@ fn wrong_counts_owners_and_a_next_inode_in_use_are_found() {
     let sentence = "dataset 2: the next inode would get the number 5, and inode 5 exists";
     assert_eq!(found, [("next-inode", sentence.into())]);
 
+    let found = find(|it| it.change_row(|row| row.next_inode = u64::MAX));
+    let sentence = "dataset 2: the next inode would get the number 18446744073709551615, which is not one of 2 to 281474976710656";
+    assert_eq!(found, [("next-inode", sentence.into())]);
+
     let found = find(|it| {
         let row = OwnerRow { bytes: 77, objects: 1 };
         it.pool.forge(EXTENTS, &Owner::user(0).key(), Some(&row.encode())).unwrap();

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_crypto::BlockKeys;
+use steadfast_format::file_keys::NamesKey;
 use steadfast_format::{DecodeError, LogHead, LogHeader, LogRecord, LogStart, PoolGuid, Txg};
 
 use crate::log::{Medium, MediumError};
@@ -317,8 +318,12 @@ pub fn open_group(group: &Group, keys: Option<&BlockKeys>) -> Result<Vec<u8>, Da
         _ => return Err(Damage::Sealed { sequence }),
     }
     // Looked at here, so that a group is replayed whole or not at all.
-    LogRecord::decode_all(&body, group.header.records)
-        .map_err(|source| Damage::Records { sequence, source })?;
+    let damage = |source| Damage::Records { sequence, source };
+    for record in LogRecord::decode_all(&body, group.header.records).map_err(damage)? {
+        if let LogRecord::Set { key, .. } | LogRecord::Removed { key } = record {
+            NamesKey::decode(key).map_err(damage)?;
+        }
+    }
     Ok(body)
 }
 

@@ -8,7 +8,7 @@ use crate::promises::{findings, names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, SegmentPlace};
 use steadfast_env::Env;
-use steadfast_format::{GroupClass, LogHeader, SegmentId, Stamp};
+use steadfast_format::{GroupClass, InodeId, LogHeader, LogRecord, SegmentId, Stamp};
 use steadfast_pool::{Error, EventKind, GroupHandles, ImportSpec, Pool, Redundancy, scan};
 
 /// A pool of one device, and a log device that it may get.
@@ -321,7 +321,43 @@ fn a_damaged_log_says_what_is_safe_and_keeps_that() {
     };
     type Harm<'h> = (&'h str, Box<dyn Fn() + 'h>, usize, &'h str);
     let log = &machine.log;
-    let cases: [Harm<'_>; 6] = [
+    let extreme = |record: LogRecord<'_>| {
+        let mut body = Vec::new();
+        record.encode(&mut body);
+        let length = u32::try_from(body.len()).unwrap();
+        (foreign(&|header| (header.records, header.length) = (1, length)), body)
+    };
+    let far = InodeId(u64::MAX);
+    let cases: [Harm<'_>; 9] = [
+        (
+            "an inode of the last number",
+            Box::new(|| {
+                let (header, body) = extreme(LogRecord::Data { inode: far, offset: 0, bytes: b"content" });
+                forge(log, last.0, &header, &body);
+            }),
+            5,
+            "log-records",
+        ),
+        (
+            "content behind the last byte of all",
+            Box::new(|| {
+                let offset = u64::MAX - 3;
+                let (header, body) =
+                    extreme(LogRecord::Data { inode: InodeId(2), offset, bytes: b"content" });
+                forge(log, last.0, &header, &body);
+            }),
+            5,
+            "log-records",
+        ),
+        (
+            "a next inode that is none",
+            Box::new(|| {
+                let (header, body) = extreme(LogRecord::Counters { files: 1, next_inode: u64::MAX });
+                forge(log, last.0, &header, &body);
+            }),
+            5,
+            "log-records",
+        ),
         // A bit of the fourth group: the two behind it hang in the air.
         ("a bit", Box::new(|| log.flip_bit_in(at_group(groups[3].0).0, groups[3].0 + 200, 3)), 3, "log-gap"),
         ("an unknown kind", Box::new(|| forge(log, last.0, &last.1, &unknown())), 5, "log-records"),

@@ -17,6 +17,7 @@ mod golden;
 mod grow;
 mod held_reads;
 mod hostile;
+mod hostile_items;
 mod hostile_streams;
 mod life;
 mod log;

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use crate::common::{self, Dice, MIB, ROOT, mount, noise, write_file};
 use crate::hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, frames, furnish, joined, same, tree};
+use steadfast_format::dirent::Dirent;
+use steadfast_format::file_keys::NamesKey;
+use steadfast_format::inode::InodeRecord;
 use steadfast_format::stream::FrameKind;
+use steadfast_format::xattr::XattrStart;
 use steadfast_format::{InodeId, KeyFormat, LogRecord};
 use steadfast_pool::{Error, Partial, Pool, ReceiveSpec, ReceiveWatch, SendSpec};
 
@@ -226,7 +230,31 @@ fn numbers_that_are_none_of_an_inode_are_refused() {
         rest = &rest[taken..];
     };
     let end = 1 << 48;
+    let entry = |cookie| NamesKey::Entry { directory: InodeId(1), cookie }.encode();
+    let [zero, dot, reserved, far, last] = [0, 1, 255, 1 << 63, u64::MAX].map(entry);
+    let name = |inode, key| {
+        let value = Dirent { inode: InodeId(inode), kind: 8, name: b"x".to_vec() }.encode();
+        (key, value)
+    };
+    let names = [zero, dot, reserved, far, last].map(|key| name(2, key));
+    let (nowhere, leads) = name(1 << 62, entry(256));
+    let no_type = InodeRecord { mode: 0o644, ..record };
+    let above = InodeRecord { parent: InodeId(1 << 62), ..record };
+    // One of an inode that the stream does not speak of, above the next one.
+    let beyond = NamesKey::Xattr { inode: InodeId(1 << 34), name: b"user.a".to_vec(), chunk: 0 }.encode();
+    let value = XattrStart { total: 1, bytes: vec![7] }.encode();
     let wrong = [
+        LogRecord::Set { key: &beyond, value: &value },
+        LogRecord::Set { key: &names[0].0, value: &names[0].1 },
+        LogRecord::Set { key: &names[1].0, value: &names[1].1 },
+        LogRecord::Set { key: &names[2].0, value: &names[2].1 },
+        LogRecord::Set { key: &names[3].0, value: &names[3].1 },
+        LogRecord::Set { key: &names[4].0, value: &names[4].1 },
+        LogRecord::Set { key: &nowhere, value: &leads },
+        LogRecord::Removed { key: &names[0].0 },
+        LogRecord::Inode { inode: InodeId(9), record: no_type },
+        LogRecord::Inode { inode: InodeId(9), record: above },
+        LogRecord::Gone { inode: InodeId(u64::MAX) },
         LogRecord::Inode { inode: InodeId(end), record },
         LogRecord::Inode { inode: InodeId(u64::MAX), record },
         LogRecord::Counters { files: 1, next_inode: end + 1 },

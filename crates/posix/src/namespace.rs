@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use steadfast_dataset::{Inode, InodeRecord};
 use steadfast_env::Bug;
 use steadfast_format::InodeId;
-use steadfast_format::dirent::{Dirent, NAME_MAX};
+use steadfast_format::dirent::{COOKIE_RESERVED, Dirent, NAME_MAX};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation};
 
@@ -158,7 +158,7 @@ impl FileSystem {
         self.dataset.check_object_quota(record.uid, record.gid)?;
         record.flags = inherited.flags;
         record.size = target.len() as u64;
-        let (inode, record) = self.dataset.new_inode(&op, record);
+        let (inode, record) = self.dataset.new_inode(&op, record)?;
         let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
         let mut changes: Changes =
             vec![inode_item(inode.id, &record), entry_item(directory.id, cookie, &entry)];
@@ -178,8 +178,10 @@ impl FileSystem {
 
     /// Makes a file, fifo, socket or device node (`mode` with its type bits), with one reference.
     pub fn mknod(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let mode = mode & (S_IFMT | 0o7777);
         let kind = mode & S_IFMT;
         match kind {
+            _ if kind != 0 && !InodeRecord::mode_is_valid(kind) => Err(Errno::EINVAL),
             0 => self.create(caller, parent, name, mode | crate::S_IFREG, rdev, b""),
             S_IFDIR | S_IFLNK => Err(Errno::EINVAL),
             _ => self.create(caller, parent, name, mode, rdev, b""),
@@ -213,7 +215,7 @@ impl FileSystem {
         self.dataset.check_object_quota(record.uid, record.gid)?;
         record.flags = inherited.flags;
         record.nlink = 0;
-        let (inode, record) = self.dataset.new_inode(&op, record);
+        let (inode, record) = self.dataset.new_inode(&op, record)?;
         let mut changes =
             vec![inode_item(inode.id, &record), (NamesKey::Orphan(inode.id).encode(), Some(Vec::new()))];
         for (kind, list) in &inherited.lists {
@@ -525,7 +527,12 @@ impl FileSystem {
         if record.nlink == 0 {
             return Ok(());
         }
-        let from = NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode();
+        // From the start on nothing is left out: an entry whose cookie is one of the two above is
+        // damage.
+        let from = match cookie.max(COOKIE_RESERVED) {
+            COOKIE_RESERVED => NamesKey::entries(directory.id),
+            cookie => NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode(),
+        };
         let mut result = Ok(());
         self.dataset.names().scan(&from, &NamesKey::xattrs(directory.id), |key, value| {
             let (Ok(NamesKey::Entry { cookie, .. }), Ok(entry)) =

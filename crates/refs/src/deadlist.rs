@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use parking_lot::Mutex;
-use steadfast_format::{BlockKind, BlockPointer, Cell, CellId, CellPlace, Txg};
+use steadfast_format::{BlockKind, BlockPointer, Cell, CellId, CellPlace, DatasetRow, Txg};
 
 /// Decides where what a dataset lets go belongs, and collects it until the commit writes it down.
 #[derive(Default)]
@@ -121,9 +121,14 @@ pub struct Sum {
 impl Sum {
     /// Adds a cell.
     pub fn add(&mut self, cell: &Cell) {
-        self.bytes += cell.bytes;
-        self.logical += cell.logical;
+        self.bytes = bounded_sum(self.bytes, cell.bytes);
+        self.logical = bounded_sum(self.logical, cell.logical);
     }
+}
+
+/// A sum that no forged cell makes larger than a dataset may be.
+fn bounded_sum(sum: u64, more: u64) -> u64 {
+    sum.saturating_add(more).min(DatasetRow::FIGURE_MAX)
 }
 
 /// Txgs from one up to below another.

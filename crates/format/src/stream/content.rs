@@ -63,8 +63,8 @@ impl PackedRecord {
     pub fn decode(bytes: &[u8]) -> Result<PackedRecord, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         let inode = InodeId(from.u64("inode"));
-        if inode.0 == 0 {
-            return Err(from.refuse("inode", 0u64));
+        if !inode.is_valid() {
+            return Err(from.refuse("inode", inode.0));
         }
         let (offset, lsize, psize) = (from.u64("offset"), from.u32("lsize"), from.u32("psize"));
         if !(1..=BlockPointer::LSIZE_MAX).contains(&lsize) {

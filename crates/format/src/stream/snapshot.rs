@@ -108,6 +108,9 @@ impl StreamBegin {
         let (created_ns, bytes) = (from.u64("created_ns"), from.u64("bytes"));
         let hash_seed = from.array("hash_seed");
         let position = (InodeId(from.u64("inode")), from.u64("offset"));
+        if position.0.0 >= InodeId::END {
+            return Err(from.refuse("inode", position.0.0));
+        }
         if position.0.0 == 0 && position.1 != 0 {
             return Err(from.refuse("offset", position.1));
         }

@@ -9,7 +9,9 @@ use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
-use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, ManifestWriter, Txg, WrappedKey};
+use steadfast_format::{
+    DatasetEncryption, DatasetId, DatasetRow, InodeId, Lineage, ManifestWriter, Txg, WrappedKey,
+};
 use steadfast_property::{Local, Resolved};
 
 use crate::core::error::{Error, Result};
@@ -136,6 +138,20 @@ impl DatasetHandle {
 impl Drop for DatasetHandle {
     fn drop(&mut self) {
         self.uses.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The reason why a dataset can get no new inodes, if there is one.
+pub(crate) fn fault_of_next_inode(dataset: &Dataset, raw: bool) -> Option<String> {
+    dataset.fault_of_next_inode(if raw { InodeId::END } else { InodeId::FILES_END })
+}
+
+/// Refuses a dataset, or one of its snapshots, whose next inode would replace another or could not
+/// be shown.
+pub(crate) fn check_next_inode(dataset: &Dataset, raw: bool) -> Result<()> {
+    match fault_of_next_inode(dataset, raw) {
+        Some(reason) => Err(Error::BadDataset { dataset: dataset.id(), reason }),
+        None => Ok(()),
     }
 }
 
@@ -367,6 +383,17 @@ impl Datasets {
 
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
     pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
+        let head = self.open_for_destroy(id)?;
+        let table = self.table.read();
+        match table.get(id).and_then(|entry| entry.open.as_ref()?.fault.clone()) {
+            Some(reason) => Err(Error::BadDataset { dataset: id, reason }),
+            None => Ok(head),
+        }
+    }
+
+    /// The same of one that nothing but its destruction is wanted of: its row may contradict its
+    /// trees.
+    pub(crate) fn open_for_destroy(&self, id: DatasetId) -> Result<Arc<Dataset>> {
         let (settings, mut compression) = (self.settings_of(id), self.compression_setting(id));
         if self.is_raw(id) {
             // Sealed content does not compress.
@@ -386,6 +413,7 @@ impl Datasets {
         }
         let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deadlist, &entry.writers);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
+        let fault = fault_of_next_inode(&head, entry.row.raw);
         head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
         if entry.row.destroying {
@@ -394,7 +422,7 @@ impl Datasets {
             self.zil.replay_held(id, &head, keys.as_deref())?;
         }
         let caching = Arc::clone(&blocks);
-        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks, fault });
         drop((table, turn));
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
@@ -538,7 +566,7 @@ impl Datasets {
         head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
         let caching = Arc::clone(&blocks);
-        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks, fault: None });
         drop(table);
         self.connect_log(id, &head);
         self.watch_owners(id, &head);

@@ -89,8 +89,9 @@ impl Datasets {
                         entry.row.lineage.shared_logical.saturating_sub(sum.logical);
                     entry.row_dirty = true;
                 } else if entry.deadlist.holds(cell) {
-                    entry.row.lineage.kept += sum.bytes;
-                    entry.row.lineage.kept_logical += sum.logical;
+                    entry.row.lineage.kept = entry.row.lineage.kept.saturating_add(sum.bytes);
+                    entry.row.lineage.kept_logical =
+                        entry.row.lineage.kept_logical.saturating_add(sum.logical);
                     entry.row_dirty = true;
                 }
             }
@@ -118,9 +119,9 @@ impl Datasets {
             Some(value) => Cell::decode(&value).map_err(|error| corrupt("a cell", error))?,
             None => Cell::default(),
         };
-        sum.places += places.len() as u64;
-        sum.bytes += more.bytes;
-        sum.logical += more.logical;
+        sum.places = sum.places.saturating_add(places.len() as u64);
+        sum.bytes = sum.bytes.saturating_add(more.bytes);
+        sum.logical = sum.logical.saturating_add(more.logical);
         if let Some(last) = sum.next.checked_sub(1) {
             let run = MetaKey::CellRun(id, cell, last).encode();
             if let Some(value) = self.core.meta.get(&run)? {
@@ -138,6 +139,22 @@ impl Datasets {
             sum.next += 1;
         }
         self.core.meta.insert(&key, &sum.encode())?;
+        Ok(())
+    }
+
+    /// Keys of the runs of a cell. Not all numbers below its next one need be there, and a forged
+    /// cell may have any next one.
+    pub(crate) fn runs_of(&self, id: DatasetId, cell: CellId) -> Result<Vec<Vec<u8>>> {
+        let [from, to] = [0, u64::MAX].map(|number| MetaKey::CellRun(id, cell, number).encode());
+        self.core.meta.range(from..to).map(|item| Ok(item?.0)).collect()
+    }
+
+    /// Removes a cell, and not what it names.
+    pub(crate) fn remove_cell(&self, id: DatasetId, cell: CellId) -> Result<()> {
+        for run in self.runs_of(id, cell)? {
+            self.core.meta.remove(&run)?;
+        }
+        self.core.meta.remove(&MetaKey::Cell(id, cell).encode())?;
         Ok(())
     }
 

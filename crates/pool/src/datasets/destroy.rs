@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
+use steadfast_format::{Cell, CellId, CellPlace, DatasetId, Txg};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::newer;
@@ -275,7 +275,7 @@ impl Datasets {
             (doomed.unopened(&table), doomed.needs_turn(&table))
         };
         if let Some(id) = unopened {
-            self.open_head(id)?;
+            self.open_for_destroy(id)?;
             return Ok(false);
         }
         if between {
@@ -394,13 +394,7 @@ impl Datasets {
 
     /// Removes cells, and not what they name.
     fn remove_cells(&self, id: DatasetId, cells: &[(CellId, Cell)]) -> Result<()> {
-        for (cell, sum) in cells {
-            for number in 0..sum.next {
-                self.core.meta.remove(&MetaKey::CellRun(id, *cell, number).encode())?;
-            }
-            self.core.meta.remove(&MetaKey::Cell(id, *cell).encode())?;
-        }
-        Ok(())
+        cells.iter().try_for_each(|(cell, _)| self.remove_cell(id, *cell))
     }
 
     /// Drops the segments of owners that nobody has any more. Gives these owners. Sync context.

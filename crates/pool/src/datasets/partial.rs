@@ -205,11 +205,8 @@ impl Datasets {
                 places.extend(steadfast_refs::deadlist::places_of(pointer));
             })?;
         }
-        for (cell, sum) in self.cells_of(id)? {
-            for number in 0..sum.next {
-                self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
-            }
-            self.core.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+        for (cell, _) in self.cells_of(id)? {
+            self.remove_cell(id, cell)?;
         }
         let row = &mut entry.row;
         (row.names, row.extents) = (None, None);

@@ -136,7 +136,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub fn own(&self) -> u64 {
-        self.referenced + self.all_promised()
+        self.referenced.saturating_add(self.all_promised())
     }
 
     pub fn all_promised(&self) -> u64 {
@@ -144,14 +144,14 @@ impl Node {
     }
 
     pub fn used_if(&self, own: u64, children: u64) -> u64 {
-        own.max(self.reserved()) + self.kept + children
+        own.max(self.reserved()).saturating_add(self.kept).saturating_add(children)
     }
 
     /// Least amount that `own` is charged with: the refreservation, and `held`.
     pub fn reserved(&self) -> u64 {
         match self.limits.refreservation {
             0 => 0,
-            bytes => bytes + self.held,
+            bytes => bytes.saturating_add(self.held),
         }
     }
 
@@ -269,9 +269,9 @@ impl Quotas {
         let by_refreservation = node.reserved().saturating_sub(node.referenced);
         let below = node.children_settled;
         let available = tree.available(id, free).saturating_add(kept);
-        let room = bound(node.limits.refquota).saturating_sub(node.own() + node.shared);
+        let room = bound(node.limits.refquota).saturating_sub(node.own().saturating_add(node.shared));
         Some(Measure {
-            used: node.referenced + node.kept + by_refreservation + below,
+            used: (node.referenced + node.kept).saturating_add(by_refreservation).saturating_add(below),
             by_children: below,
             logical: node.logical,
             data: node.data,
@@ -443,8 +443,8 @@ impl Tree {
             let (logical, data, below) = (node.logical, node.data, node.below + u64::from(!node.hidden));
             let snapshots = node.snapshots;
             let Some(parent) = node.parent.and_then(|parent| self.nodes.get_mut(&parent)) else { continue };
-            parent.children += charged;
-            parent.children_settled += settled;
+            parent.children = parent.children.saturating_add(charged);
+            parent.children_settled = parent.children_settled.saturating_add(settled);
             parent.logical += logical;
             parent.data += data;
             parent.below += below;

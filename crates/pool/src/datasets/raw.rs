@@ -38,6 +38,7 @@ use steadfast_format::{DatasetId, InodeId};
 use steadfast_tree::NodeCache;
 
 use crate::core::error::{Error, Result};
+use crate::datasets::dataset::check_next_inode;
 use crate::datasets::keys::{unwrap, wrap_aad};
 use steadfast_refs::blocks::DatasetBlocks;
 use steadfast_refs::deadlist::Deadlist;
@@ -135,6 +136,7 @@ impl Datasets {
                 next_inode: roots.next_inode,
             },
         })?;
+        check_next_inode(&dataset, false)?;
         // Without the key the stream's word for it could not be checked. The root is sealed and
         // says it again.
         let is_file = dataset.inode(VIEW_ROOT)?.record().mode & TYPE_BITS == REGULAR;

@@ -10,7 +10,7 @@ use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
+use steadfast_format::{Cell, CellId, CellPlace, DatasetId, Txg};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::newer;
@@ -164,15 +164,12 @@ impl Datasets {
         for (cell, sum) in alive {
             // Blocks of the origin were never kept here: they are shared again.
             if entry.deadlist.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
-            for number in 0..sum.next {
-                self.core.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
-            }
-            self.core.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+            self.remove_cell(id, cell)?;
         }
         row.lineage.kept = row.lineage.kept.saturating_sub(back.bytes);
         row.lineage.kept_logical = row.lineage.kept_logical.saturating_sub(back.logical);
-        row.lineage.shared += shared.bytes;
-        row.lineage.shared_logical += shared.logical;
+        row.lineage.shared = row.lineage.shared.saturating_add(shared.bytes);
+        row.lineage.shared_logical = row.lineage.shared_logical.saturating_add(shared.logical);
         entry.row_dirty = true;
         if !newer_places.is_empty() {
             let cell = CellId { left: snapped, born: txg };

@@ -18,6 +18,7 @@ use steadfast_format::{CellId, DatasetId, MetaKey, SnapshotRow, Txg, meta_keys};
 use steadfast_property::Local;
 
 use crate::core::error::{Error, Result};
+use crate::datasets::dataset::check_next_inode;
 use crate::datasets::notes::Notes;
 use crate::datasets::table::{Entry, Table};
 use steadfast_refs::deadlist::Sum;
@@ -647,6 +648,7 @@ impl Datasets {
         (row.used, row.data, row.logical) = (snapshot.row.used, snapshot.row.data, snapshot.row.logical);
         (row.files, row.next_inode) = (snapshot.row.files, snapshot.row.next_inode);
         let dataset = Arc::new(Dataset::open(self.parts(&row, &blocks, settings))?);
+        check_next_inode(&dataset, row.raw)?;
         snapshot.open = Arc::downgrade(&dataset);
         Ok(SnapshotHandle { dataset, number, gone })
     }
@@ -673,7 +675,7 @@ impl Datasets {
             if !names.insert((id, row.name.clone())) {
                 return Err(bad(format!("it has two snapshots {:?}", row.name)));
             }
-            let mut snapshot = Snapshot::new(row, Local::new());
+            let mut snapshot = Snapshot::new(row.bounded(), Local::new());
             snapshot.props_dirty.clear();
             entry.snapshots.insert(txg, snapshot);
         }

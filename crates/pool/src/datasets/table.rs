@@ -49,6 +49,8 @@ pub(crate) struct LoadedKeys {
 pub(crate) struct OpenDataset {
     pub head: Arc<Dataset>,
     pub blocks: Arc<DatasetBlocks>,
+    /// The reason why nothing but its destruction may use it.
+    pub fault: Option<String>,
 }
 
 /// One dataset.

@@ -94,7 +94,7 @@ impl Pool {
             return Err(Error::BadDataset { dataset: ROOT, reason: "the root dataset is missing".into() });
         }
         for row in parents_first(rows)? {
-            self.datasets.table.write().insert(Entry::new(row, Local::new()));
+            self.datasets.table.write().insert(Entry::new(row.bounded(), Local::new()));
         }
         self.datasets.load_snapshots(pool, newest)?;
         self.core.load_references(pool)?;
@@ -139,7 +139,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens all datasets that need no key, and those whose key is loaded.
+    /// Opens all datasets that need no key, and those whose key is loaded. One that is faulty is
+    /// refused to whoever uses it.
     pub(crate) fn open_unlocked(&self) -> Result<()> {
         let all: Vec<(DatasetId, bool)> = {
             let table = self.datasets.table.read();
@@ -147,7 +148,7 @@ impl Pool {
         };
         for (id, readable) in all {
             if readable {
-                self.datasets.open_head(id)?;
+                self.datasets.open_for_destroy(id)?;
             }
         }
         Ok(())

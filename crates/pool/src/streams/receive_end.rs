@@ -111,8 +111,7 @@ impl Streams {
     /// The target lets go the blocks of the base that the hidden dataset let go. [receive.2]
     pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
         for (cell, sum) in self.datasets.cells_of(hidden)? {
-            for number in 0..sum.next {
-                let key = MetaKey::CellRun(hidden, cell, number).encode();
+            for key in self.datasets.runs_of(hidden, cell)? {
                 let Some(value) = self.core.meta.get(&key)? else { continue };
                 let places = steadfast_format::CellPlace::decode_run(&value)
                     .map_err(|source| self.core.corrupt(&self.core.name(), "places of a cell", source))?;

@@ -13,6 +13,7 @@ use steadfast_format::xattr::{self, XattrStart};
 use steadfast_format::{Compression, DatasetId, InodeId, LogRecord, Txg};
 
 use crate::core::error::{Error, Result};
+use crate::datasets::dataset::fault_of_next_inode;
 use crate::streams::notes::foreign_tag;
 use crate::streams::raw_receive::{RawReceiver, Wrong};
 use crate::streams::receive::ReceiveWatch;
@@ -23,8 +24,6 @@ use crate::streams::stream_io::StreamReader;
 const TYPE_BITS: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
-/// Inodes have numbers below this: a mount shows those of snapshots above.
-const NUMBERS_END: u64 = 1 << 48;
 /// Records that are taken at once. Each is promised a node, so that much of a quota has to be left
 /// for a frame of small files.
 const RECORDS_AT_ONCE: usize = 256;
@@ -162,6 +161,10 @@ impl Streams {
                     if let Some(raw) = &mut raw {
                         raw.end_kept().map_err(|wrong| self.refused(reader, wrong))?;
                     }
+                    // Items may be of inodes that no record of the stream speaks of.
+                    if let Some(reason) = fault_of_next_inode(dataset, begin.raw) {
+                        return Err(reader.misplaced(reason));
+                    }
                     repeats.settle(self, reader)?;
                     return Ok(notes);
                 }
@@ -270,10 +273,10 @@ impl Streams {
                 NamesKey::Inode(_) => Err("the frame removes an inode as if it were a name".into()),
                 _ => Ok(()),
             },
-            LogRecord::Inode { inode: InodeId(number), .. } if *number >= NUMBERS_END => {
+            LogRecord::Inode { inode: InodeId(number), .. } if *number >= InodeId::FILES_END => {
                 Err(format!("inode number {number} is not valid"))
             }
-            LogRecord::Counters { next_inode, .. } if *next_inode > NUMBERS_END => {
+            LogRecord::Counters { next_inode, .. } if *next_inode > InodeId::FILES_END => {
                 Err(format!("the next inode number, {next_inode}, is not valid"))
             }
             LogRecord::Inode { inode, record } => {
