@@ -64,6 +64,7 @@ mod cost;
 mod cuts;
 mod data;
 mod dataset;
+mod dead;
 mod draft;
 mod durable;
 mod early;

@@ -5,6 +5,7 @@ mod at_once;
 mod common;
 mod copies;
 mod crash;
+mod dead_records;
 mod dedup;
 mod destroyed_amid;
 mod destroyed_unread;

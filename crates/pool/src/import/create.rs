@@ -254,7 +254,11 @@ impl Plan {
             datasets: Arc::clone(&datasets),
         };
         Pool {
-            streams: Streams { core: Arc::clone(&core), datasets: Arc::clone(&datasets) },
+            streams: Streams {
+                core: Arc::clone(&core),
+                datasets: Arc::clone(&datasets),
+                swept: Default::default(),
+            },
             core,
             devices,
             zil,

@@ -325,9 +325,12 @@ impl Streams {
         self.datasets.expect_props(hidden, brought);
         // The next frame is read first: a stream that is damaged anywhere up to there changes
         // nothing.
-        let filled = self.fill(hidden, (begin, came), reader, watch);
-        let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
-        let outcome = filled.and_then(|(notes, next)| {
+        let filled = self.sweep_base(hidden, begin).and_then(|swept| {
+            let notes = self.fill(hidden, (begin, came), reader, watch)?;
+            Ok((swept, notes))
+        });
+        let filled = filled.and_then(|filled| Ok((filled, reader.next()?)));
+        let outcome = filled.and_then(|((swept, notes), next)| {
             drop(pin);
             let (notes, left_out) = self.notes_taken(spec, notes);
             let target = self.datasets.table.read().get(hidden).and_then(|entry| {
@@ -349,12 +352,47 @@ impl Streams {
                 }
                 _ => self.become_visible(hidden, (name, false), begin, notes)?,
             }
+            if swept {
+                let of = target.unwrap_or(hidden);
+                let mut known = self.swept.lock();
+                known.remove(&(of, begin.base));
+                known.insert((of, begin.guid));
+            }
             Ok((next, left_out))
         });
         if outcome.is_err() && !self.core.is_suspended() {
             self.datasets.broke_off(hidden)?;
         }
         outcome
+    }
+
+    /// Removes what an earlier version left of inodes that an increment removed, before another one
+    /// comes upon it: of each dataset once, as what is received upon a swept snapshot has none.
+    /// True if the hidden dataset has none now.
+    fn sweep_base(&self, hidden: DatasetId, begin: &StreamBegin) -> Result<bool> {
+        if begin.base == 0 || begin.raw || begin.volume {
+            return Ok(true);
+        }
+        let base =
+            self.datasets.table.read().get(hidden).and_then(|entry| {
+                entry.receiving.as_ref().map(|receiving| (receiving.row.target, begin.base))
+            });
+        // A part that came before may have an inode whose new name is still to come.
+        if begin.resumed {
+            return Ok(false);
+        }
+        if base.is_some_and(|base| self.swept.lock().contains(&base)) {
+            return Ok(true);
+        }
+        // A tree that cannot be read or understood is not swept: the stream tells of what it needs.
+        let Ok(count) = self.datasets.open_head(hidden)?.remove_dead_records() else { return Ok(false) };
+        if count > 0 {
+            // The owners are counted by one commit, and written by the next.
+            self.core.commit_changes()?;
+            self.core.commit_changes()?;
+            self.core.note_done(&format!("removed {count} records of inodes that earlier streams removed"));
+        }
+        Ok(true)
     }
 
     /// Makes a hidden dataset for what is to be received.
