@@ -31,6 +31,9 @@
 //! and opened again. Of every recovery: cut anywhere, the next one comes to the same end.
 //!
 //! ## Reading order
+//! With debug assertions there is `spoil` besides: pools whose items somebody changed who has all
+//! keys.
+//!
 //! [`disk`] and [`log`], [`pages`] (why a state costs little), [`op`] and [`workload`] (what is
 //! done), [`cut`] (which states there are), [`recover()`], [`oracle`], [`outcomes`] (which of them
 //! need not be opened), [`explore`].
@@ -51,6 +54,10 @@ pub mod pages;
 pub mod recover;
 pub mod run;
 pub mod second_faults;
+#[cfg(debug_assertions)]
+pub mod spoil;
+#[cfg(debug_assertions)]
+pub mod spoil_use;
 pub mod tree;
 pub mod verbs;
 pub mod verbs_devices;

@@ -26,6 +26,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --faults       workloads on devices with a fault
   --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots and clones and of log
                  devices, cut at any write, second faults, and devices that return with old content
+  --spoil N      nothing of that, but pools with N changes of items and streams, all hashes right, --from a seed on; --again SEED
+                 makes one of them again
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -143,7 +145,68 @@ fn cut_verbs() -> ExitCode {
     ExitCode::from(u8::from(broken))
 }
 
+/// Spoils pools, and tells what does not hold.
+#[cfg(debug_assertions)]
+fn spoil(words: &[String]) -> Result<ExitCode, String> {
+    use steadfast_sim::spoil::{self, Report};
+    let number = |at: usize| {
+        let text = words.get(at).ok_or_else(|| format!("a number is missing\n{USAGE}"))?;
+        parse(text).map(|number| number.0).ok_or_else(|| format!("'{text}' is no number"))
+    };
+    let progress = |report: &Report| {
+        eprintln!(
+            "{:>6.0} s  {} rounds, {} changes, {} findings",
+            report.seconds,
+            commas(report.rounds),
+            commas(report.mutations),
+            report.findings.len()
+        );
+        if let Some(last) = report.findings.last() {
+            eprintln!("the last: seed {}: {}", last.seed, last.what);
+        }
+    };
+    let report = match words.get(1).map(String::as_str) {
+        Some("--again") => spoil::again(number(2)?),
+        Some("--from") => spoil::run(number(2)?, number(0)?, progress),
+        None => spoil::run(0, number(0)?, progress),
+        Some(word) => return Err(format!("'{word}' means nothing here\n{USAGE}")),
+    };
+    let rate = |count: u64| commas((count as f64 / report.seconds.max(0.001)) as u64);
+    println!(
+        "{} changes in {} rounds, {} and {} a second: {} pools refused, {} suspended with a reason, {} found by the offline \
+         check; {} streams received, {} refused; {} rounds not planted",
+        commas(report.mutations),
+        commas(report.rounds),
+        rate(report.mutations),
+        rate(report.rounds),
+        commas(report.refused),
+        commas(report.suspended),
+        commas(report.found_offline),
+        commas(report.streams_taken),
+        commas(report.streams_refused),
+        commas(report.unplanted)
+    );
+    for finding in &report.findings {
+        println!("\nseed {}: {}", finding.seed, finding.what);
+        finding.changes.iter().for_each(|change| println!("    {change}"));
+    }
+    Ok(ExitCode::from(u8::from(!report.findings.is_empty())))
+}
+
+/// Only debug assertions can write what no pool writes.
+#[cfg(not(debug_assertions))]
+fn spoil(_: &[String]) -> Result<ExitCode, String> {
+    Err("--spoil needs a build with debug assertions".into())
+}
+
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--spoil") {
+        return spoil(&words[1..]).unwrap_or_else(|error| {
+            eprintln!("steadfast-sim: {error}");
+            ExitCode::from(2)
+        });
+    }
     if std::env::args().nth(1).is_some_and(|word| word == "--verbs") {
         return cut_verbs();
     }

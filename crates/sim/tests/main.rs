@@ -3,4 +3,6 @@
 mod explorer;
 mod histories;
 mod log_mirror;
+#[cfg(debug_assertions)]
+mod spoil;
 mod verbs;

@@ -1,0 +1,25 @@
+//! Pools whose items somebody changed who has all keys: a bounded part of
+//! `steadfast-sim --spoil 1000000`.
+
+use steadfast_sim::spoil::{again, run};
+
+/// Changes of one run: some hundred pools.
+const CHANGES: u64 = 120;
+
+#[test]
+fn a_spoiled_pool_neither_panics_nor_hangs() {
+    let report = run(0, CHANGES, |_| ());
+    assert_eq!(report.findings, []);
+    assert!(report.refused > 0 && report.found_offline > 0, "changes come through: {report:?}");
+    assert!(report.unplanted < report.rounds / 2, "{report:?}");
+}
+
+/// Rounds that ended in a panic or without an end before it was mended.
+#[test]
+fn rounds_that_were_mended_stay_so() {
+    for seed in SEEDS {
+        assert_eq!(again(*seed).findings, [], "seed {seed}");
+    }
+}
+
+const SEEDS: &[u64] = &[];
