@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler, Later,
-    Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, SetAttr, SetTime, SetXattrArgs,
-    StatFs, ValueSink, Whence, WriteArgs,
+    Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request, SetAttr, SetTime,
+    SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs,
 };
-use steadfast_posix::{AclKind, Caller, Fallocate, FileSystem, Patience};
+use steadfast_posix::{AclKind, Caller, Fallocate, FileSystem, Patience, SetIds};
 
 use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_time};
 use crate::fsync_waiters::{FsyncWaiters, is_dying};
+use crate::groups::is_member;
+use crate::mapped::Mapped;
 
 const O_TRUNC: u32 = 0o1000;
 
@@ -28,6 +30,7 @@ pub(crate) struct HeadHandler {
     direct_writes: AtomicBool,
     /// Agreed with the kernel: it collects writes in its page cache, and sets their times.
     collects_writes: AtomicBool,
+    mapped: Mapped,
     waiters: Arc<FsyncWaiters>,
 }
 
@@ -65,12 +68,25 @@ fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T
 impl HeadHandler {
     pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
         let (direct_writes, collects_writes) = (AtomicBool::new(false), AtomicBool::new(false));
-        HeadHandler { fs, volume, umask_is_ours, direct_writes, collects_writes, waiters: Arc::default() }
+        HeadHandler {
+            fs,
+            volume,
+            umask_is_ours,
+            direct_writes,
+            collects_writes,
+            mapped: Mapped::default(),
+            waiters: Arc::default(),
+        }
     }
 
     fn caller(&self, req: &Request) -> Caller {
         let umask = req.umask.filter(|_| self.umask_is_ours).unwrap_or(0);
         Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
+    }
+
+    /// True if the caller does not belong to the group of a file.
+    fn is_stranger(&self, req: &Request, ino: u64) -> bool {
+        self.fs.getattr(ino).is_ok_and(|attr| !is_member(req, attr.gid))
     }
 
     fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
@@ -81,7 +97,8 @@ impl HeadHandler {
 
     /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
     /// delayed writes.
-    fn opened(&self, args: &OpenArgs) -> Opened {
+    fn opened(&self, ino: u64, args: &OpenArgs) -> Opened {
+        self.mapped.opened(ino, args.flags, self.collects_writes.load(Ordering::Relaxed));
         let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
         Opened {
             keep_cache: !self.volume,
@@ -97,6 +114,7 @@ impl HeadHandler {
             let set = steadfast_posix::SetAttr {
                 size: Some(0),
                 kill_suidgid: args.kill_suidgid,
+                is_stranger: args.kill_suidgid && self.is_stranger(req, ino),
                 ..Default::default()
             };
             changing(req, || self.fs.setattr(ino, &set))?;
@@ -179,6 +197,7 @@ impl Handler for HeadHandler {
             mtime: set.mtime.map(when),
             ctime: set.ctime.map(posix_time),
             kill_suidgid: set.kill_suidgid,
+            is_stranger: set.kill_suidgid && self.is_stranger(req, ino),
         };
         changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
     }
@@ -217,7 +236,12 @@ impl Handler for HeadHandler {
 
     fn open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
         self.truncate_at_open(req, ino, args)?;
-        Ok(self.opened(args))
+        Ok(self.opened(ino, args))
+    }
+
+    fn release(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
+        self.mapped.released(args.ino, args.flags, self.collects_writes.load(Ordering::Relaxed));
+        Ok(())
     }
 
     fn create(
@@ -232,12 +256,12 @@ impl Handler for HeadHandler {
         let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
         // Nothing that may have to wait can follow: the call would be made again, and the name
         // would exist by then.
-        Ok((made, self.opened(args)))
+        Ok((made, self.opened(made.ino, args)))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
         let made = self.made(req, || self.fs.tmpfile(self.caller(req), parent, mode))?;
-        Ok((made, self.opened(args)))
+        Ok((made, self.opened(made.ino, args)))
     }
 
     fn read(&self, _req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
@@ -246,9 +270,11 @@ impl Handler for HeadHandler {
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
         let collected = args.writeback && self.collects_writes.load(Ordering::Relaxed);
+        let is_member = |gid| is_member(req, gid);
+        let set_ids = if args.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay };
         let dropped = changing(req, || match collected {
-            true => self.fs.write_collected(args.ino, args.offset, data, args.kill_suidgid),
-            false => self.fs.write(args.ino, args.offset, data, args.kill_suidgid),
+            true => self.fs.write_collected(args.ino, args.offset, data, set_ids),
+            false => self.fs.write(args.ino, args.offset, data, set_ids),
         })?;
         if dropped {
             req.forget_attr(args.ino);
@@ -370,8 +396,9 @@ impl Handler for HeadHandler {
         let mode = Fallocate::from_bits(args.mode).map_err(errno)?;
         // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID. The protocol
         // does not tell who has that capability; on ext4 root keeps the bits.
-        let kill = req.uid != 0;
-        let dropped = changing(req, || self.fs.fallocate(args.ino, mode, args.offset, args.length, kill))?;
+        let is_member = |gid| is_member(req, gid);
+        let set_ids = if req.uid != 0 { SetIds::Go(&is_member) } else { SetIds::Stay };
+        let dropped = changing(req, || self.fs.fallocate(args.ino, mode, args.offset, args.length, set_ids))?;
         if dropped {
             req.forget_attr(args.ino);
         }
@@ -379,7 +406,20 @@ impl Handler for HeadHandler {
     }
 
     fn lseek(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, whence: Whence) -> Reply<u64> {
-        self.fs.seek(ino, offset, matches!(whence, Whence::Data)).map_err(errno)
+        let wants_data = matches!(whence, Whence::Data);
+        if !self.mapped.may_be_dirty(ino) {
+            return self.fs.seek(ino, offset, wants_data).map_err(errno);
+        }
+        if self.collects_writes.load(Ordering::Relaxed) {
+            // Only the kernel knows the size. From now on it answers by itself: all is data.
+            return Err(Errno::ENOSYS);
+        }
+        // A hole may be a changed page by now: all is data, as for file systems without holes.
+        match self.fs.getattr(ino).map_err(errno)?.size {
+            size if offset >= size => Err(Errno::ENXIO),
+            _ if wants_data => Ok(offset),
+            size => Ok(size),
+        }
     }
 
     fn copy_file_range(&self, req: &Request, args: &CopyArgs) -> Reply<u64> {

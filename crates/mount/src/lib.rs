@@ -14,7 +14,9 @@
 
 mod convert;
 mod fsync_waiters;
+mod groups;
 mod head;
+mod mapped;
 mod mount;
 mod snapshots;
 mod volume;

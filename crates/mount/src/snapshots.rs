@@ -19,8 +19,8 @@ use steadfast_format::DatasetId;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    Later, Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, SetAttr, SetXattrArgs, StatFs,
-    ValueSink, Whence, WriteArgs,
+    Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request, SetAttr,
+    SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::{SnapshotHandle, SnapshotsOf};
 use steadfast_posix::{Caller, FileSystem, Options};
@@ -374,6 +374,13 @@ impl Handler for SnapshotFolders {
             Part::Head => self.head.open(req, ino, args),
             _ if args.flags & (ACCESS_MODE | O_TRUNC) != 0 => Err(Errno::EROFS),
             _ => Ok(Opened { keep_cache: true, no_flush: true, ..Opened::default() }),
+        }
+    }
+
+    fn release(&self, req: &Request, args: &ReleaseArgs) -> Reply<()> {
+        match self.part(args.ino) {
+            Ok(Part::Head) => self.head.release(req, args),
+            _ => Ok(()),
         }
     }
 

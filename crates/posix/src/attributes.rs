@@ -73,6 +73,37 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// The caller may not keep set-id bits.
     pub kill_suidgid: bool,
+    /// The caller is no member of the file's group: with `kill_suidgid`, set-gid goes even where the
+    /// group may not execute.
+    pub is_stranger: bool,
+}
+
+/// The fate of set-id bits when content changes.
+#[derive(Clone, Copy)]
+pub enum SetIds<'a> {
+    /// The caller has `CAP_FSETID`, or is asked for nothing.
+    Stay,
+    /// They go. Set-gid without execution by the group stays for a member of that group (Linux,
+    /// `setattr_should_drop_sgid`): the function says who is one, and is asked only then.
+    Go(&'a dyn Fn(u32) -> bool),
+}
+
+impl From<bool> for SetIds<'_> {
+    /// True: they go; the caller is a member.
+    fn from(go: bool) -> Self {
+        if go { SetIds::Go(&|_| true) } else { SetIds::Stay }
+    }
+}
+
+impl SetIds<'_> {
+    /// Takes the bits away that go.
+    pub(crate) fn apply(self, record: &mut InodeRecord) {
+        let SetIds::Go(is_member) = self else { return };
+        drop_set_ids(record);
+        if record.mode & S_ISGID != 0 && !is_directory(record) && !is_member(record.gid) {
+            record.mode &= !S_ISGID;
+        }
+    }
 }
 
 /// Content not yet stored counts as occupying its own size, so that nothing takes a new file for
@@ -139,7 +170,7 @@ impl FileSystem {
                 }
             }
             if set.kill_suidgid {
-                drop_set_ids(record);
+                SetIds::Go(&|_| !set.is_stranger).apply(record);
             }
             if set.size.is_some() {
                 record.mtime = now;

@@ -3,7 +3,7 @@
 use steadfast_dataset::{InodeRecord, ShareRange, Sharing, Time, Unshared};
 use steadfast_txg::{AdmitKind, Patience};
 
-use crate::attributes::drop_set_ids;
+use crate::attributes::{SetIds, drop_set_ids};
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
 use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG};
 
@@ -81,15 +81,27 @@ impl FileSystem {
     }
 
     /// Writes `data` at `offset`, all or nothing. True if set-id bits or capabilities were dropped.
-    pub fn write(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
-        self.write_at(ino, offset, data, kill_suidgid, true)
+    pub fn write<'a>(
+        &self,
+        ino: u64,
+        offset: u64,
+        data: &[u8],
+        set_ids: impl Into<SetIds<'a>>,
+    ) -> Result<bool> {
+        self.write_at(ino, offset, data, set_ids.into(), true)
     }
 
     /// The same for content that a cache above us collected, which keeps the times of the writes
     /// itself and tells them: ours would be those of the cache's being emptied, another number than
     /// everybody was shown.
-    pub fn write_collected(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
-        self.write_at(ino, offset, data, kill_suidgid, false)
+    pub fn write_collected<'a>(
+        &self,
+        ino: u64,
+        offset: u64,
+        data: &[u8],
+        set_ids: impl Into<SetIds<'a>>,
+    ) -> Result<bool> {
+        self.write_at(ino, offset, data, set_ids.into(), false)
     }
 
     fn write_at(
@@ -97,7 +109,7 @@ impl FileSystem {
         ino: u64,
         offset: u64,
         data: &[u8],
-        kill_suidgid: bool,
+        set_ids: SetIds<'_>,
         sets_times: bool,
     ) -> Result<bool> {
         let inode = self.inode(ino)?;
@@ -127,9 +139,7 @@ impl FileSystem {
                 if sets_times {
                     (record.mtime, record.ctime) = (now, now);
                 }
-                if kill_suidgid {
-                    drop_set_ids(record);
-                }
+                set_ids.apply(record);
             });
         }
         self.settle(ino)?;
@@ -137,14 +147,15 @@ impl FileSystem {
     }
 
     /// `fallocate(2)`. True if set-id bits or capabilities were dropped.
-    pub fn fallocate(
+    pub fn fallocate<'a>(
         &self,
         ino: u64,
         mode: Fallocate,
         offset: u64,
         length: u64,
-        kill_suidgid: bool,
+        set_ids: impl Into<SetIds<'a>>,
     ) -> Result<bool> {
+        let set_ids = set_ids.into();
         let inode = self.inode(ino)?;
         let before = inode.record();
         if before.mode & S_IFMT != S_IFREG {
@@ -164,9 +175,7 @@ impl FileSystem {
         let now = self.now();
         let stamp = |record: &mut InodeRecord| {
             (record.mtime, record.ctime) = (now, now);
-            if kill_suidgid {
-                drop_set_ids(record);
-            }
+            set_ids.apply(record);
         };
         let grows = |keep_size: bool| !keep_size && end > before.size;
         match mode {

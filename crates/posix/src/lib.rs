@@ -34,7 +34,7 @@ mod namespace;
 mod xattr;
 
 pub use acl::AclKind;
-pub use attributes::{Attr, SetAttr, SetTime};
+pub use attributes::{Attr, SetAttr, SetIds, SetTime};
 pub use content::Fallocate;
 pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};

@@ -67,11 +67,30 @@ assert os.stat('map').st_mtime > 5
         ),
     },
     Row {
+        name: "seeking finds what a mapping has just stored",
+        ask: Python(
+            r#"
+f = os.open('mapped', CREATE); os.ftruncate(f, 4 << 20); r = os.open('mapped', os.O_RDONLY)
+m = mmap.mmap(f, 4 << 20)
+for at in (1 << 20, 3 << 20):
+    m[at] = 1
+    for seeker in (f, r):
+        data = os.lseek(seeker, at - 9, os.SEEK_DATA)
+        assert data <= at < os.lseek(seeker, data, os.SEEK_HOLE)
+    refuses(errno.ENXIO, os.lseek, f, 4 << 20, os.SEEK_DATA)
+m.close(); os.close(f)
+waits(lambda: 0 < os.lseek(r, 0, os.SEEK_DATA) <= 1 << 20)
+"#,
+        ),
+    },
+    Row {
         name: "seeking finds data and holes, and the end is a hole",
         ask: Python(
             r#"
 f = os.open('sparse', CREATE)
-os.pwrite(f, b'data', 3 << 20); os.ftruncate(f, 8 << 20)
+os.pwrite(f, b'data', 3 << 20); os.ftruncate(f, 8 << 20); os.close(f)
+f = os.open('sparse', os.O_RDONLY)
+waits(lambda: os.lseek(f, 0, os.SEEK_DATA) > 0)
 for kept in (False, True):
     at = os.lseek(f, 0, os.SEEK_DATA)
     assert 0 < at <= 3 << 20, at

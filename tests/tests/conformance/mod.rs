@@ -60,6 +60,11 @@ def checked(result):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
+def waits(is_so):
+    "It becomes so: the kernel does not wait for the release of a descriptor."
+    while not is_so():
+        time.sleep(0.01)
+
 def refuses(number, call, *args, **more):
     "The call fails with this errno."
     try:
