@@ -73,8 +73,8 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// The caller may not keep set-id bits.
     pub kill_suidgid: bool,
-    /// The caller is no member of the file's group: with `kill_suidgid`, set-gid goes even where the
-    /// group may not execute.
+    /// The caller is no member of the file's group: with `kill_suidgid`, set-gid goes even where
+    /// the group may not execute.
     pub is_stranger: bool,
 }
 
