@@ -358,6 +358,14 @@ mod tests {
     #[test]
     fn a_row_of_nothing_is_refused() {
         assert!(ReferenceRow::decode(&[0; 32]).is_err());
+        let far = ReferenceRow {
+            more: 1,
+            owner: DatasetId(0),
+            psize: BlockPointer::PSIZE_MAX + 1,
+            lsize: 1,
+            content: None,
+        };
+        assert!(ReferenceRow::decode(&far.encode()).is_err(), "no block is so long");
         let row = ReferenceRow { more: 1, owner: DatasetId(0), psize: 1, lsize: 1, content: None };
         let mut bytes = row.encode();
         bytes[0] = 0;

@@ -10,7 +10,7 @@ use steadfast_env::Env;
 use steadfast_format::dirent::Dirent;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::{Cell, DatasetId, DatasetRow, InodeId, MetaKey, Txg};
+use steadfast_format::{Cell, DatasetId, DatasetRow, InodeId, MetaKey, Owner, OwnerRow, SnapshotRow, Txg};
 use steadfast_pool::forge::ForgedTree;
 use steadfast_pool::{Error, Pool};
 use steadfast_posix::{Errno, FileSystem};
@@ -218,4 +218,45 @@ fn a_key_of_a_txg_that_never_comes_refuses_the_import() {
     drop(pool);
     let error = import(&env, handles(&devices), None).err().expect("refused").to_string();
     assert!(error.contains("a key of the meta tree"), "{error}");
+}
+
+/// Figures of rows at their limits, and of owners, neither stop what is counted on from them.
+#[test]
+fn figures_that_cannot_be_added_up_are_counted_on_from() {
+    let it = Spoiled::new();
+    let most = OwnerRow { bytes: u64::MAX, objects: u64::MAX };
+    it.forge(ForgedTree::Extents(it.id), &Owner::user(0).key(), &most.encode());
+    // Rows that this commit writes itself would win.
+    it.pool.sync().expect("committed");
+    it.change_row(|row| {
+        (row.used, row.data, row.logical, row.files) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+        (row.lineage.kept, row.lineage.kept_logical) = (u64::MAX, u64::MAX);
+    });
+    let items = it.pool.forged_items(ForgedTree::Meta).expect("read");
+    let is_snapshot =
+        |key: &[u8]| matches!(MetaKey::decode(key), Some(MetaKey::Snapshot(id, _)) if id == it.id);
+    let (key, value) = items.iter().find(|(key, _)| is_snapshot(key)).expect("a snapshot");
+    let row = SnapshotRow::decode(value).expect("a row");
+    let row = SnapshotRow { used: u64::MAX, data: u64::MAX, logical: u64::MAX, files: u64::MAX, ..row };
+    it.forge(ForgedTree::Meta, key, &row.encode());
+    let reservation = MetaKey::DatasetProperty(it.id, "refreservation".into());
+    it.forge(ForgedTree::Meta, &reservation.encode(), u64::MAX.to_string().as_bytes());
+    let record = MetaKey::DatasetProperty(it.id, "recordsize".into());
+    it.forge(ForgedTree::Meta, &record.encode(), b"3000");
+    let (pool, _devices) = it.found();
+    for name in ["tank", FS] {
+        let info = pool.datasets().dataset_info(name).expect("it is there");
+        assert!(info.used >= 1 << 58, "{info:?}");
+    }
+    pool.datasets().snapshot_infos(FS, None).expect("listed");
+    let (fs, handle) = mount(&pool, FS);
+    assert!(fs.statfs().files >= 1 << 58);
+    // A reservation of more than there is leaves room to remove, not to write.
+    let folder = fs.lookup(ROOT, b"folder").expect("found").ino;
+    fs.unlink(folder, b"file").expect("removed");
+    fs.forget_all();
+    drop((fs, handle));
+    pool.sync().expect("committed");
+    pool.datasets().owner_uses(FS).expect("counted");
+    pool.export().expect("exported");
 }

@@ -26,8 +26,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --faults       workloads on devices with a fault
   --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots and clones and of log
                  devices, cut at any write, second faults, and devices that return with old content
-  --spoil N      nothing of that, but pools with N changes of items and streams, all hashes right, --from a seed on; --again SEED
-                 makes one of them again
+  --spoil N      nothing of that, but pools with N changes of items and streams, all hashes right, --from a seed on: --spoil 1
+                 --from SEED makes one of them again
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -166,7 +166,6 @@ fn spoil(words: &[String]) -> Result<ExitCode, String> {
         }
     };
     let report = match words.get(1).map(String::as_str) {
-        Some("--again") => spoil::again(number(2)?),
         Some("--from") => spoil::run(number(2)?, number(0)?, progress),
         None => spoil::run(0, number(0)?, progress),
         Some(word) => return Err(format!("'{word}' means nothing here\n{USAGE}")),

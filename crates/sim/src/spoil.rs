@@ -9,8 +9,8 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
 use steadfast_env::Env;
@@ -29,7 +29,7 @@ use crate::world::{self, Disks, SETTINGS, Setting};
 /// Pools that are spoiled, by their names in [`SETTINGS`].
 const SPOILED: [&str; 4] = ["plain", "raidz1, journal=ordered", "encrypted", "dedup, journal=ordered"];
 /// A round that takes longer hangs. It takes a tenth of a second.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the thread of a round.
 const ROUND: &str = "spoil round";
 /// Bytes of a block pointer in a structure.
@@ -134,7 +134,8 @@ fn keep_places() {
 /// If a pool that nobody spoiled cannot be made.
 pub fn run(from: u64, mutations: u64, mut tell: impl FnMut(&Report)) -> Report {
     keep_places();
-    let subjects: Vec<Subject> = SPOILED.iter().map(|name| subject(name)).collect();
+    static SUBJECTS: OnceLock<Vec<Subject>> = OnceLock::new();
+    let subjects = SUBJECTS.get_or_init(|| SPOILED.iter().map(|name| subject(name)).collect());
     let env = Env::real();
     let begun = env.clock.monotonic_ns();
     let mut report = Report::default();
@@ -166,7 +167,7 @@ fn subject(name: &str) -> Subject {
     let disks = Disks::blank(setting);
     let env = world::env(1, None);
     let pool = world::create(&env, &disks).expect("a pool");
-    furnish(&pool).expect("furnished");
+    furnish(&pool, &env).expect("furnished");
     let send = |snapshot: &str, base: Option<&str>, packed| {
         let base = base.map(str::to_owned);
         let spec = SendSpec { snapshot: snapshot.into(), base, packed, ..SendSpec::default() };
@@ -227,20 +228,22 @@ fn spoiled_log(log: &Logged, draw: &mut Draw, changes: &mut Vec<String>) -> Vec<
 fn watched(subject: &Subject, seed: u64, report: &mut Report) {
     let (sender, receiver) = channel();
     let subject = subject.clone();
+    // Also of a round without an end it is told what was changed.
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let made = Arc::clone(&changes);
     let work = move || {
-        let mut changes = Vec::new();
-        let result = round(&subject, seed, &mut changes);
-        let _ = sender.send((result, changes));
+        let _ = sender.send(round(&subject, seed, &made));
     };
     let worker = std::thread::Builder::new().name(ROUND.into()).spawn(work).expect("a thread");
-    let (result, changes) = match receiver.recv_timeout(PATIENCE) {
+    let result = match receiver.recv_timeout(PATIENCE) {
         Ok(told) => {
             let _ = worker.join();
             told
         }
-        Err(RecvTimeoutError::Timeout) => (Err("it hangs".to_owned()), Vec::new()),
-        Err(RecvTimeoutError::Disconnected) => (Err("its thread ended".to_owned()), Vec::new()),
+        Err(RecvTimeoutError::Timeout) => Err(format!("seed {seed} hangs")),
+        Err(RecvTimeoutError::Disconnected) => Err("its thread ended".to_owned()),
     };
+    let changes = changes.lock().expect("no round panics in it").clone();
     report.rounds += 1;
     match result {
         Ok(outcome) => {
@@ -274,7 +277,8 @@ fn calmly<R>(work: impl FnOnce() -> R) -> Result<R, String> {
 }
 
 /// Spoils a pool and uses it.
-fn round(subject: &Subject, seed: u64, changes: &mut Vec<String>) -> Result<Outcome, String> {
+fn round(subject: &Subject, seed: u64, made: &Mutex<Vec<String>>) -> Result<Outcome, String> {
+    let changes = &mut Vec::new();
     let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut outcome = Outcome::default();
     let log = subject.log.as_ref().filter(|_| draw.percent(20));
@@ -289,6 +293,7 @@ fn round(subject: &Subject, seed: u64, changes: &mut Vec<String>) -> Result<Outc
         outcome.unplanted = !matches!(planted, Ok(Ok(())));
     }
     outcome.mutations = changes.len() as u64;
+    made.lock().expect("nobody panics in it").clone_from(changes);
     if outcome.unplanted {
         return Ok(outcome);
     }
@@ -464,6 +469,14 @@ fn set_field(draw: &mut Draw, layout: &Layout, bytes: &mut [u8], base: usize) ->
     Some(format!("{}.{name}: {told}", layout.name))
 }
 
+/// True if an item is a property that is a number.
+fn is_number(tree: ForgedTree, key: &[u8], value: &[u8]) -> bool {
+    let is_property = |key| matches!(key, MetaKey::DatasetProperty(..) | MetaKey::PoolProperty(_));
+    tree == ForgedTree::Meta
+        && MetaKey::decode(key).is_some_and(is_property)
+        && value.iter().all(u8::is_ascii_digit)
+}
+
 /// Makes one change. Says which; `None` if there was nothing to be changed.
 fn change(pool: &Pool, tree: ForgedTree, items: &[Item], draw: &mut Draw) -> Result<Option<String>, Error> {
     // First a kind, then one of it: there are many segments, and one row of sums.
@@ -479,6 +492,11 @@ fn change(pool: &Pool, tree: ForgedTree, items: &[Item], draw: &mut Draw) -> Res
     let layout = structure_of(tree, key, value).and_then(layout);
     let (mut new_key, mut new_value) = (key.clone(), value.clone());
     let told = match draw.below(20) {
+        0..12 if is_number(tree, key, value) => {
+            let number = limit(draw, 0, 64);
+            new_value = number.to_string().into_bytes();
+            format!("the property is {number}")
+        }
         0..12 => {
             let Some(layout) = layout else { return Ok(None) };
             let size = layout.size();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use steadfast_env::Env;
 use steadfast_pool::{Error, Pool, ReceiveSpec, ReceiveWatch, ScrubCommand, SendSpec, VolumeSpec};
 use steadfast_posix::{Caller, FileSystem, SetAttr};
 
@@ -64,8 +65,19 @@ fn snapshot(pool: &Pool, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// The pool's error.
-pub fn furnish(pool: &Pool) -> Result<(), Error> {
+pub fn furnish(pool: &Pool, env: &Env) -> Result<(), Error> {
     let datasets = pool.datasets();
+    datasets.create_dataset("tank/vault", BTreeMap::new(), Some(world::new_key(env)?))?;
+    {
+        let (fs, _handle) = world::files(pool, "tank/vault")?;
+        put(&fs, ROOT, b"secret", &Draw(3).bytes(30_000)).expect("nobody spoiled it");
+        fs.forget_all();
+    }
+    snapshot(pool, "tank/vault@a")?;
+    let spec = SendSpec { snapshot: "tank/vault@a".into(), raw: true, ..SendSpec::default() };
+    let mut stream = Short(Vec::new());
+    pool.streams().send(&[spec], &mut stream, &mut |_, _| ())?;
+    receive(pool, "tank/raw", &stream.0)?;
     datasets.create_dataset("tank/fs", BTreeMap::new(), None)?;
     let mut draw = Draw(5);
     {
@@ -83,6 +95,15 @@ pub fn furnish(pool: &Pool) -> Result<(), Error> {
     pool.sync()?;
     snapshot(pool, "tank/fs@b")?;
     datasets.add_bookmark("tank/fs@a", "mark")?;
+    for (name, value) in [
+        ("quota", "1073741824"),
+        ("refquota", "1073741824"),
+        ("userquota@7", "1073741824"),
+        ("refreservation", "1048576"),
+    ] {
+        datasets.set_property("tank/fs", name, Some(value))?;
+    }
+    datasets.set_property("tank", "quota", Some("1073741824"))?;
     datasets.hold(&["tank/fs@b".to_owned()], "kept")?;
     datasets.clone_snapshot("tank/fs@a", "tank/clone", BTreeMap::new())?;
     {
@@ -175,10 +196,14 @@ pub fn use_pool(pool: &Pool, draw: &mut Draw) {
     let datasets = pool.datasets();
     let _ = pool.history();
     let _ = pool.state();
+    for name in ["tank/vault", "tank/raw"] {
+        let _ = datasets.load_key(name, &world::SECRET, false);
+    }
     let names = datasets.names();
     for name in names.iter().take(12) {
         let _ = datasets.dataset_info(name);
         let _ = datasets.snapshot_infos(name, None);
+        let _ = datasets.owner_uses(name);
         let Ok((fs, handle)) = world::files(pool, name) else { continue };
         look(&fs);
         let _ = change_some(&fs, draw);
@@ -200,11 +225,30 @@ pub fn use_pool(pool: &Pool, draw: &mut Draw) {
             let _ = receive(pool, "tank/copy", &stream.0);
         }
     }
+    for (base, target) in [("tank/fs@a", "tank/fs@b"), ("tank/fs@a", "tank/clone")] {
+        let _ = datasets.diff(base, target);
+    }
+    let _ = datasets.reclaimable(&["tank/fs@a".to_owned()]);
     let _ = pool.devices().scrub(ScrubCommand::Start);
     steps(pool);
+    let _ = pool.prune_known(None, Some(50));
+    if draw.percent(50) {
+        let _ = datasets.promote("tank/clone");
+    }
+    let _ = datasets.rename_dataset("tank/raw", "tank/clone/raw");
+    let _ = datasets.set_property("tank/fs", "quota", Some("2147483648"));
     let _ = datasets.destroy_snapshots(&["tank/fs@a".to_owned()], false);
     let _ = datasets.rollback("tank/fs@z");
-    for name in ["tank/clone", "tank/vol", "tank/copy", "tank/new", "tank/fs"] {
+    for name in [
+        "tank/clone/raw",
+        "tank/raw",
+        "tank/clone",
+        "tank/vol",
+        "tank/copy",
+        "tank/new",
+        "tank/fs",
+        "tank/clone",
+    ] {
         let _ = datasets.release(&["tank/fs@b".to_owned()], "kept");
         let _ = datasets.destroy_with_snapshots(name);
     }

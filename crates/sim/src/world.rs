@@ -402,7 +402,17 @@ impl Disks {
     }
 }
 
-const SECRET: [u8; 32] = [7; 32];
+/// Secret of encrypted pools and file systems.
+pub const SECRET: [u8; 32] = [7; 32];
+
+/// A key of that secret.
+///
+/// # Errors
+/// The pool's error.
+pub fn new_key(env: &Env) -> Result<NewKey, Error> {
+    let random = |out: &mut [u8]| env.random.fill(out);
+    Ok(NewKey { user: Arc::new(new_user_key(KeyFormat::Raw, &SECRET, &random, None)?) })
+}
 
 /// Makes a pool.
 ///
@@ -432,14 +442,7 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
 /// The pool's error.
 pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<Pool, Error> {
     let setting = &disks.setting;
-    let random = |out: &mut [u8]| env.random.fill(out);
-    let key = match disks.secret() {
-        None => None,
-        Some(secret) => {
-            let user = new_user_key(KeyFormat::Raw, secret, &random, None)?;
-            Some(NewKey { user: Arc::new(user) })
-        }
-    };
+    let key = disks.secret().map(|_| new_key(env)).transpose()?;
     let pool = Pool::create(
         env,
         CreateSpec {

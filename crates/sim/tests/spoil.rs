@@ -22,4 +22,6 @@ fn rounds_that_were_mended_stay_so() {
     }
 }
 
-const SEEDS: &[u64] = &[];
+/// A record size that is none, figures and reservations that cannot be added up, and a writer that
+/// waited for ever for room beside such a reservation.
+const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143];

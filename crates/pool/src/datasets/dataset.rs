@@ -220,7 +220,9 @@ impl Datasets {
     pub(crate) fn settings_of(&self, id: DatasetId) -> Settings {
         let table = self.table.read();
         let value = |name: &str| table.resolve(id, name, "/").map(|resolved| resolved.value);
-        let recordsize = value("recordsize").and_then(|v| v.parse().ok()).unwrap_or(131_072);
+        // A value that is none, as only a forged one can be, does not count.
+        let is_size = |bytes: &u32| bytes.is_power_of_two() && (512..=16 << 20).contains(bytes);
+        let recordsize = value("recordsize").and_then(|v| v.parse().ok()).filter(is_size).unwrap_or(131_072);
         let compression = compression_of(value("compression").as_deref().unwrap_or("on"));
         Settings {
             recordsize: u32::min(recordsize, self.core.throttle.block_bytes_max),
@@ -682,7 +684,7 @@ impl Datasets {
         let entry = table.get(id)?;
         let row = &entry.row;
         let measure = self.quotas.measure(id, free).unwrap_or_default();
-        let own = row.used.saturating_sub(row.lineage.shared) + row.lineage.kept;
+        let own = row.used.saturating_sub(row.lineage.shared).saturating_add(row.lineage.kept);
         Some(DatasetInfo {
             name: table.full_name(id),
             id,
@@ -690,11 +692,11 @@ impl Datasets {
             created_txg: row.created_txg,
             referenced: row.used,
             // Its own part of the same moment as the rest.
-            used: own + measure.by_refreservation + measure.by_children,
+            used: own.saturating_add(measure.by_refreservation).saturating_add(measure.by_children),
             used_by_children: measure.by_children,
             used_by_refreservation: measure.by_refreservation,
             used_by_snapshots: row.lineage.kept,
-            used_by_dataset: own - row.lineage.kept,
+            used_by_dataset: own.saturating_sub(row.lineage.kept),
             // An error is ignored here: a caller that reads the dataset gets it.
             written: self.written(&table, id).unwrap_or(row.used),
             available: measure.available,

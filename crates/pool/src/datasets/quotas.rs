@@ -54,7 +54,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use steadfast_format::{DatasetId, Txg};
+use steadfast_format::{DatasetId, DatasetRow, Txg};
 use steadfast_property::Local;
 use steadfast_txg::{Account, AdmitKind, Verdict};
 
@@ -80,7 +80,11 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub fn of(props: &Local) -> Limits {
-        let bytes = |name: &str| props.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
+        // No pool has so many bytes, and sums of what is reserved stay numbers.
+        let bytes = |name: &str| {
+            let bytes: u64 = props.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
+            bytes.min(DatasetRow::FIGURE_MAX)
+        };
         let [quota, refquota, reservation, refreservation] = LIMITS.map(bytes);
         Limits { quota, refquota, reservation, refreservation }
     }
