@@ -21,8 +21,12 @@ const COLUMNS: [(&str, &str, usize, &str); 5] = [
 
 /// Number of the source, our name for it, and what is known of it.
 const SOURCES: [(&str, &str, &str); 2] = [
-    ("000", "Report A", "OpenZFS in the kernel, vdbench; the machine is not stated."),
-    ("002", "Report B", "OpenZFS in the kernel, vdbench; a PC with 16 GB of memory and an NVMe drive."),
+    ("000", "OpenZFS, report 000", "OpenZFS in the kernel, vdbench; the machine is not stated."),
+    (
+        "002",
+        "OpenZFS, report 002",
+        "OpenZFS in the kernel, vdbench; a PC with 16 GB of memory and an NVMe drive.",
+    ),
 ];
 
 /// The carried file of figures.

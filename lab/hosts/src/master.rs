@@ -14,7 +14,7 @@ use steadfast_lab_params::{AGENT_PORT, DataLimit, Host, Operation, Plan, Run, Sd
 use steadfast_lab_workload::histogram::Histogram;
 use steadfast_lab_workload::{
     Counter, Crew, Event, Figures, Group, Groups, Interval, Line, Observer, Options, Order as Monitor,
-    RunResult, Share, monitor_order,
+    RunResult, Share, has_percentile, monitor_order,
 };
 
 /// A host that answers at all answers so soon.
@@ -741,13 +741,16 @@ impl<'a> Gathering<'a> {
             }
             let (times, per) = (share.measured.requested(), seconds.max(1.0));
             if times.count > 0 {
+                let p99 = match has_percentile(99.0, times.count) {
+                    true => format!(", p99 {:.3} ms", times.percentile_ms(99.0)),
+                    false => String::new(),
+                };
                 result.notes.push(format!(
-                    "host={}: {:.1} operations a second, {:.2} MiB a second, {:.3} ms, p99 {:.3} ms",
+                    "host={}: {:.1} operations a second, {:.2} MiB a second, {:.3} ms{p99}",
                     member.name,
                     times.count as f64 / per,
                     times.bytes as f64 / per / f64::from(1u32 << 20),
                     times.mean_ms(),
-                    times.percentile_ms(99.0)
                 ));
             }
             let cpu = share.done.as_ref().map(|done| done.measured_cpu).unwrap_or_default();

@@ -121,6 +121,7 @@ fn operations(list: &[(Operation, Figures)], seconds: f64) -> Value {
 
 fn figures(f: &Figures, seconds: f64) -> Value {
     let per_second = |value: f64| if seconds > 0.0 { value / seconds } else { 0.0 };
+    let [p50, p90, p99, p999] = f.percentiles();
     json!({
         "count": f.count,
         "rate_per_s": per_second(f.count as f64),
@@ -128,10 +129,11 @@ fn figures(f: &Figures, seconds: f64) -> Value {
         "mib_per_s": per_second(f.bytes as f64) / 1_048_576.0,
         "mean_ms": f.mean_ms,
         "stddev_ms": f.stddev_ms,
-        "p50_ms": f.p50_ms,
-        "p90_ms": f.p90_ms,
-        "p99_ms": f.p99_ms,
-        "p999_ms": f.p999_ms,
+        // Null where there were too few operations.
+        "p50_ms": p50,
+        "p90_ms": p90,
+        "p99_ms": p99,
+        "p999_ms": p999,
         "max_ms": f.max_ms,
     })
 }
@@ -155,9 +157,12 @@ fn csv(run: &str, interval: &str, operation: &str, f: &Figures, seconds: f64) ->
     let run =
         if run.contains([',', '"']) { format!("\"{}\"", run.replace('"', "\"\"")) } else { run.to_string() };
     let rate = if seconds > 0.0 { f.count as f64 / seconds } else { 0.0 };
+    // Empty where there were too few operations.
+    let [p50, p90, p99, p999] =
+        f.percentiles().map(|value| value.map_or(String::new(), |ms| format!("{ms:.6}")));
     format!(
-        "{run},{interval},{operation},{},{rate:.3},{},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6}",
-        f.count, f.bytes, f.mean_ms, f.stddev_ms, f.p50_ms, f.p90_ms, f.p99_ms, f.p999_ms, f.max_ms
+        "{run},{interval},{operation},{},{rate:.3},{},{:.6},{:.6},{p50},{p90},{p99},{p999},{:.6}",
+        f.count, f.bytes, f.mean_ms, f.stddev_ms, f.max_ms
     )
 }
 

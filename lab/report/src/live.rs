@@ -70,14 +70,14 @@ impl Live {
             run.elapsed.map_or("until done".to_owned(), |elapsed| format!("of {} s", elapsed + run.warmup));
         let warmup = if interval.warmup { "  warm-up" } else { "" };
         let figures = &line.requested;
+        let p99 = figures.percentiles()[2].map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}"));
         let heat = interval.groups.requested().buckets(&heat_edges());
         self.lines = vec![
             format!(
-                "{}  {done} {end}{warmup}  {rate:.0}/s  {:.1} MiB/s  p50 {:.3}  p99 {:.3}  max {:.1} ms  cpu {:.0} % (system {:.0})",
+                "{}  {done} {end}{warmup}  {rate:.0}/s  {:.1} MiB/s  p50 {:.3}  p99 {p99}  max {:.1} ms  cpu {:.0} % (system {:.0})",
                 run.label,
                 figures.bytes as f64 / seconds / 1_048_576.0,
                 figures.p50_ms,
-                figures.p99_ms,
                 figures.max_ms,
                 line.cpu.used,
                 line.cpu.system

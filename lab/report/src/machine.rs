@@ -28,6 +28,8 @@ pub fn describe(backing: &Path) -> Machine {
             .and_then(|text| text.split(' ').next().and_then(|number| number.parse().ok()))
             .unwrap_or(0.0),
         busy_before_percent: 0.0,
+        busy_during_percent: None,
+        own_during_percent: 0.0,
     }
 }
 

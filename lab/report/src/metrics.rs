@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast_lab_params::{Operation, Run};
+use steadfast_lab_workload::histogram::VDBENCH_EDGES_NS;
 use steadfast_lab_workload::{Interval, RunResult};
 
 /// How often the end of everything is looked for.
@@ -24,8 +25,8 @@ pub(crate) struct Metrics {
     text: Arc<Mutex<String>>,
     end: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Operations, bytes and seconds of response time since the start.
-    totals: BTreeMap<&'static str, (u64, u64, f64)>,
+    /// Operations, bytes, seconds of response time, and counts of each bucket, since the start.
+    totals: BTreeMap<&'static str, (u64, u64, f64, Vec<u64>)>,
     errors: u64,
     finished: u64,
     /// Where it listens.
@@ -77,6 +78,9 @@ impl Metrics {
                 total.0 += times.count;
                 total.1 += times.bytes;
                 total.2 += times.sum_ns as f64 / 1e9;
+                let counts = times.vdbench_buckets();
+                total.3.resize(counts.len(), 0);
+                total.3.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
             }
         }
         self.show(Some((run, interval)));
@@ -101,7 +105,7 @@ impl Metrics {
             ("vdbench_response_seconds_total", "Sum of their response times."),
         ] {
             out.family(name, "counter", about);
-            for (operation, (count, bytes, seconds)) in &self.totals {
+            for (operation, (count, bytes, seconds, _)) in &self.totals {
                 let value = match name {
                     "vdbench_operations_total" => *count as f64,
                     "vdbench_bytes_total" => *bytes as f64,
@@ -109,6 +113,20 @@ impl Metrics {
                 };
                 out.value(name, &format!("operation=\"{operation}\""), value);
             }
+        }
+        let name = "vdbench_latency_seconds";
+        out.family(name, "histogram", "Response times since the start.");
+        for (operation, (count, _, seconds, buckets)) in &self.totals {
+            let mut below = 0;
+            for (edge, more) in VDBENCH_EDGES_NS.iter().zip(buckets) {
+                below += more;
+                let label = format!("operation=\"{operation}\",le=\"{}\"", *edge as f64 / 1e9);
+                out.value(&format!("{name}_bucket"), &label, below as f64);
+            }
+            let label = format!("operation=\"{operation}\"");
+            out.value(&format!("{name}_bucket"), &format!("{label},le=\"+Inf\""), *count as f64);
+            out.value(&format!("{name}_sum"), &label, *seconds);
+            out.value(&format!("{name}_count"), &label, *count as f64);
         }
         if let Some((run, interval)) = now {
             let label = format!("run=\"{}\",loops=\"{}\"", quoted(&run.label), quoted(&run.loops));
@@ -134,13 +152,9 @@ impl Metrics {
             let name = "vdbench_response_seconds";
             out.family(name, "gauge", "Response times of the last interval, by operation and quantile.");
             for (operation, f) in &line.operations {
-                for (quantile, ms) in [
-                    ("0.5", f.p50_ms),
-                    ("0.9", f.p90_ms),
-                    ("0.99", f.p99_ms),
-                    ("0.999", f.p999_ms),
-                    ("1", f.max_ms),
-                ] {
+                let [p50, p90, p99, p999] = f.percentiles();
+                let all = [("0.5", p50), ("0.9", p90), ("0.99", p99), ("0.999", p999), ("1", Some(f.max_ms))];
+                for (quantile, ms) in all.into_iter().filter_map(|(quantile, ms)| Some((quantile, ms?))) {
                     let label = format!("{label},operation=\"{}\",quantile=\"{quantile}\"", operation.name());
                     out.value(name, &label, ms / 1e3);
                 }
@@ -206,4 +220,28 @@ fn answer(stream: TcpStream, body: &str) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_all_up_to_each_edge() {
+        let mut metrics = Metrics::listen("127.0.0.1:0").unwrap();
+        // Two below 20 us, one between 20 and 40 us, one above 2 s.
+        let mut buckets = vec![0; VDBENCH_EDGES_NS.len() + 1];
+        (buckets[0], buckets[1], buckets[VDBENCH_EDGES_NS.len()]) = (2, 1, 1);
+        metrics.totals.insert("read", (4, 16384, 3.5, buckets));
+        metrics.show(None);
+        let text = metrics.text.lock().unwrap().clone();
+        assert!(text.contains("# TYPE vdbench_latency_seconds histogram\n"), "{text}");
+        for (edge, count) in [("0.00002", 2), ("0.00004", 3), ("2", 3), ("+Inf", 4)] {
+            let line =
+                format!("vdbench_latency_seconds_bucket{{operation=\"read\",le=\"{edge}\"}} {count}\n");
+            assert!(text.contains(&line), "no {line} in {text}");
+        }
+        assert!(text.contains("vdbench_latency_seconds_sum{operation=\"read\"} 3.5\n"), "{text}");
+        assert!(text.contains("vdbench_latency_seconds_count{operation=\"read\"} 4\n"), "{text}");
+    }
 }

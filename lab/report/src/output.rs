@@ -500,6 +500,7 @@ impl<'a> Output<'a> {
 
     fn interval(&mut self, run: &Run, interval: &Interval) {
         let number = interval.line.number;
+        self.report.interval(interval);
         if let Some(metrics) = &mut self.metrics {
             metrics.interval(run, interval);
         }

@@ -63,6 +63,10 @@ pub fn phase(result: &RunResult, arm: &str, round: u32, cores: u32, watched: boo
                 rate: line.requested.count as f64 / interval_s,
                 response_ms: (line.requested.count > 0).then_some(line.requested.mean_ms),
                 cpu_total: line.cpu.used,
+                quantiles_ms: {
+                    let [p50, _, p99, _] = line.requested.percentiles();
+                    [p50, p99, (line.requested.count > 0).then_some(line.requested.max_ms)]
+                },
             })
             .collect(),
         space: None,

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use steadfast_lab_workload::has_percentile;
 
 /// Name of the schema in `report.json`.
 pub const SCHEMA: &str = "steadfast-lab-report";
@@ -90,6 +91,26 @@ pub struct Machine {
     /// all processors.
     #[serde(default)]
     pub busy_before_percent: f64,
+    /// How busy it was from the first run to the last, percent of all processors.
+    #[serde(default)]
+    pub busy_during_percent: Option<f64>,
+    /// The part of that by the measuring program and by what it watches.
+    #[serde(default)]
+    pub own_during_percent: f64,
+}
+
+impl Machine {
+    /// Other work of the machine before the load began; `None` where that was little.
+    pub fn other_work(&self) -> Option<String> {
+        let busy = self.busy_before_percent;
+        if busy > BUSY_PERCENT {
+            return Some(format!("was {busy:.0} % busy with other things when this began"));
+        }
+        let load = self.load_before;
+        (load > f64::from(self.cores.max(1))).then(|| {
+            format!("had a load average of {load:.1} on {} processors in the minute before", self.cores)
+        })
+    }
 }
 
 /// One of the things compared.
@@ -159,14 +180,14 @@ pub struct Published {
 pub struct Source {
     /// Key: `a`.
     pub key: String,
-    /// Name in tables: "Report A".
+    /// Name in tables: "OpenZFS, report 000".
     pub label: String,
     /// Description.
     pub about: String,
 }
 
 /// One run of the load on one arm.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phase {
     /// Round, from 1.
     pub round: u32,
@@ -211,6 +232,14 @@ pub struct Response {
     pub max: f64,
 }
 
+impl Response {
+    /// p50, p90, p99 and p99.9: those that so many operations have.
+    pub fn percentiles(&self, operations: u64) -> [Option<f64>; 4] {
+        let all = [(50.0, self.p50), (90.0, self.p90), (99.0, self.p99), (99.9, self.p999)];
+        all.map(|(percent, value)| has_percentile(percent, operations).then_some(value))
+    }
+}
+
 /// Processor use of the whole machine, in percent of all processors.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Cpu {
@@ -231,6 +260,9 @@ pub struct Interval {
     pub response_ms: Option<f64>,
     /// Processor use of the whole machine, percent.
     pub cpu_total: f64,
+    /// p50 and p99 of the interval, where it had operations enough, and its longest.
+    #[serde(default)]
+    pub quantiles_ms: [Option<f64>; 3],
 }
 
 /// Space an arm takes, in bytes, each from another mouth.
@@ -278,11 +310,10 @@ const BUSY_PERCENT: f64 = 5.0;
 impl Report {
     /// Warning for the reader if the machine had other work.
     pub fn warning(&self) -> Option<String> {
-        let busy = self.conditions.machine.busy_before_percent;
-        (busy > BUSY_PERCENT).then(|| {
+        self.conditions.machine.other_work().map(|work| {
             format!(
-                "The machine was {busy:.0} % busy with other things when the load began. Processor use and response \
-                 times include them; only the space can be trusted. Repeat it on an idle machine."
+                "The machine {work}. Processor use and response times include it; only the space can be trusted. \
+                 Repeat it on an idle machine."
             )
         })
     }

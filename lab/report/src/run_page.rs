@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 use steadfast_lab_params::{Plan, Rate, Run, Work};
+use steadfast_lab_workload::cpu::CpuSample;
 use steadfast_lab_workload::{Figures, RunResult};
 
 /// More runs than this are in the table and in no picture.
@@ -28,6 +29,11 @@ pub(crate) struct RunPage {
     parameters: String,
     words: String,
     runs: Vec<Finished>,
+    /// Processors when everything began.
+    cpu: CpuSample,
+    watch_seconds: f64,
+    /// Response times of each interval of the run that goes on.
+    heat: Vec<Vec<u64>>,
 }
 
 struct Finished {
@@ -44,7 +50,15 @@ struct Finished {
     overhead_us: Option<f64>,
     failure: Option<String>,
     format: bool,
+    /// Operations of each interval by response time, from [`HEAT_FROM_NS`] on.
+    heat: Vec<Vec<u64>>,
 }
+
+/// Least response time of a heat map, and how many edges it has: 1 us to 10 s.
+const HEAT_FROM_NS: f64 = 1_000.0;
+const HEAT_EDGES: usize = 29;
+/// Intervals of a heat map; longer runs are laid together.
+const HEAT_COLUMNS_MAX: usize = 240;
 
 /// Bytes used on the file system that holds `place`, or its nearest parent that is there.
 fn used(place: &Path) -> Option<u64> {
@@ -99,7 +113,17 @@ impl RunPage {
             parameters: plan.copy.clone(),
             words: words.to_owned(),
             runs: Vec::new(),
+            cpu: CpuSample::take(&[]),
+            watch_seconds: 0.0,
+            heat: Vec::new(),
         }
+    }
+
+    /// Takes an interval of the run that goes on.
+    pub(crate) fn interval(&mut self, interval: &steadfast_lab_workload::Interval) {
+        let edges: Vec<u64> =
+            (0..HEAT_EDGES).map(|at| (HEAT_FROM_NS * 10f64.powf(at as f64 / 4.0)) as u64).collect();
+        self.heat.push(interval.groups.requested().buckets(&edges));
     }
 
     /// Takes a finished run.
@@ -145,13 +169,15 @@ impl RunPage {
             seconds,
             errors: result.errors,
             warmup: match result.run.warmup {
-                0 => "first interval".to_owned(),
+                0 => "1 interval".to_owned(),
                 seconds => format!("{seconds} s"),
             },
             overhead_us: result.overhead_us(),
             failure: result.failure.clone(),
             format: result.is_format(),
+            heat: std::mem::take(&mut self.heat),
         });
+        self.watch_seconds += result.whole_cpu.watched_seconds;
     }
 
     /// Summary, in a sentence or two.
@@ -163,16 +189,25 @@ impl RunPage {
         let loads: Vec<&Finished> = self.runs.iter().filter(|run| !run.format).collect();
         let work = if loads.is_empty() { self.runs.iter().collect() } else { loads };
         let fastest = work.iter().max_by(|a, b| a.phase.rate.total_cmp(&b.phase.rate));
-        let slowest = work.iter().max_by(|a, b| a.phase.response.p99.total_cmp(&b.phase.response.p99));
+        // The worst of any run: a percentile that stays below the tail would hide it.
+        let slowest = work.iter().max_by(|a, b| a.phase.response.max.total_cmp(&b.phase.response.max));
         let count = |n: usize| if n == 1 { "One run".to_owned() } else { format!("{n} runs") };
         text += &format!("{} in {:.0} seconds. ", count(self.runs.len()), self.clock.elapsed().as_secs_f64());
         if let (Some(fast), Some(slow)) = (fastest, slowest) {
+            let response = &slow.phase.response;
+            let [p50, _, p99, _] = response.percentiles(slow.phase.operations);
+            let quantiles: Vec<String> = [(p50, "half of its operations"), (p99, "99 of 100")]
+                .into_iter()
+                .filter_map(|(value, which)| Some(format!("{which} took less than {} ms", shown(value?))))
+                .collect();
+            let quantiles =
+                if quantiles.is_empty() { String::new() } else { format!("; {}", quantiles.join(", ")) };
             text += &format!(
-                "The most was {} operations a second and {} MiB/s in {}; 99 of 100 operations took less than {} ms even in {}.",
+                "The most was {} operations a second and {} MiB/s in {}. The longest operation took {} ms, in {}{quantiles}.",
                 shown(fast.phase.rate),
                 shown(fast.phase.mib_per_s),
                 fast.name(),
-                shown(slow.phase.response.p99),
+                shown(response.max),
                 slow.name()
             );
         }
@@ -185,6 +220,17 @@ impl RunPage {
 
     /// The whole page. `dir` has the files that can be downloaded from it.
     pub(crate) fn render(&self, dir: &Path, failure: Option<&str>) -> String {
+        let mut machine = self.machine.clone();
+        let usage = CpuSample::take(&[]).since(&self.cpu);
+        let share = |seconds: f64| {
+            let all = self.clock.elapsed().as_secs_f64().max(1e-3) * f64::from(machine.cores.max(1));
+            seconds / all * 100.0
+        };
+        machine.own_during_percent = share(usage.own_seconds + self.watch_seconds).clamp(0.0, 100.0);
+        machine.busy_during_percent = Some((100.0 - usage.idle - usage.wait).clamp(0.0, 100.0));
+        let busy = machine.other_work().map(|work| {
+            format!("The machine {work}. Rates and times include it. Repeat it on an idle machine.")
+        });
         let conditions = Conditions {
             started: machine::stamp(self.started),
             seconds: self.clock.elapsed().as_secs_f64(),
@@ -192,7 +238,7 @@ impl RunPage {
             repeat: self.words.clone(),
             rounds: 1,
             elapsed_override_s: None,
-            machine: self.machine.clone(),
+            machine,
         };
         let cores =
             format!("{} cores, {} memory", self.machine.cores, number::bytes(self.machine.memory_bytes));
@@ -207,7 +253,7 @@ impl RunPage {
             &title,
             "Demands of the parameter file, and results.",
             &self.summary(failure),
-            failure.map(|_| "The figures are those of what was done until then."),
+            failure.map(|_| "The figures are those of what was done until then.").or(busy.as_deref()),
             &[&conditions.target, &cores, &self.machine.kernel, &conditions.started],
         );
         page += &parts::section(
@@ -242,7 +288,7 @@ impl RunPage {
         );
         page += &parts::section("The numbers", "", &downloads(dir));
         page += &parts::footer(&conditions, "steadfast-lab-report", crate::json::SCHEMA_VERSION);
-        page + "</main>\n</body>\n</html>\n"
+        parts::linked(page + "</main>\n</body>\n</html>\n")
     }
 
     fn target(&self) -> String {
@@ -279,12 +325,12 @@ impl RunPage {
             let response = &phase.response;
             table +=
                 &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(&run.name()), escape(&run.asked));
-            let times =
-                [response.mean, response.p50, response.p90, response.p99, response.p999, response.max];
-            let figures = [phase.rate, phase.mib_per_s].into_iter().chain(times);
-            figures.chain([phase.cpu.total, phase.cpu.system]).for_each(|value| {
-                table +=
-                    &format!("<td>{}</td>", if phase.operations > 0 { shown(value) } else { "–".to_owned() });
+            let [p50, p90, p99, p999] = response.percentiles(phase.operations);
+            let times = [Some(response.mean), p50, p90, p99, p999, Some(response.max)];
+            let figures = [Some(phase.rate), Some(phase.mib_per_s)].into_iter().chain(times);
+            figures.chain([Some(phase.cpu.total), Some(phase.cpu.system)]).for_each(|value| {
+                let value = value.filter(|_| phase.operations > 0);
+                table += &format!("<td>{}</td>", value.map_or("–".to_owned(), shown));
             });
             let overhead = run.overhead_us.map_or("–".to_owned(), shown);
             table +=
@@ -312,19 +358,22 @@ impl RunPage {
             .zip(&names)
             .map(|(phase, name)| ArmInfo { key: phase.arm.clone(), label: name.clone(), missing: None })
             .collect();
-        let row = |key: &str, label: &str, unit: &str, more: bool, value: fn(&Phase) -> f64| {
+        let row = |key: &str, label: &str, unit: &str, more: bool, value: fn(&Phase) -> Option<f64>| {
             let mut row = Row::new(key, label, unit, more, "");
             row.values = phases
                 .iter()
-                .map(|phase| (phase.arm.clone(), vec![value(phase)]))
+                .filter_map(|phase| Some((phase.arm.clone(), vec![value(phase)?])))
                 .collect::<BTreeMap<_, _>>();
             row
         };
         let rows = [
-            row("rate", "Rate", "operations a second", true, |phase| phase.rate),
-            row("mib", "Throughput", "MiB a second", true, |phase| phase.mib_per_s),
-            row("p99", "99 of 100 were quicker", "milliseconds", false, |phase| phase.response.p99),
-            row("cpu", "Processors", "percent of the machine", false, |phase| phase.cpu.total),
+            row("rate", "Rate", "operations a second", true, |phase| Some(phase.rate)),
+            row("mib", "Throughput", "MiB a second", true, |phase| Some(phase.mib_per_s)),
+            row("p99", "99 of 100 were quicker", "milliseconds", false, |phase| {
+                phase.response.percentiles(phase.operations)[2]
+            }),
+            row("max", "The longest", "milliseconds", false, |phase| Some(phase.response.max)),
+            row("cpu", "Processors", "percent of the machine", false, |phase| Some(phase.cpu.total)),
         ];
         let left = self.runs.iter().filter(|run| !run.format).count() - drawn.len();
         let lead = match left {
@@ -348,9 +397,18 @@ impl RunPage {
         );
         out += &parts::section(
             "Over time: response time",
-            "The mean of each interval, milliseconds.",
-            &cards(lines::each_response(&runs, "work")),
+            "Median, p99 and longest of each interval, milliseconds; each line across is ten times the one below. An \
+             interval of fewer than 100 operations has no p99.",
+            &cards(lines::each_quantiles(&runs, "work")),
         );
+        let maps: String = drawn.iter().map(|run| lines::heat_card(&run.name(), &run.heat_map())).collect();
+        if !maps.is_empty() {
+            out += &parts::section(
+                "Over time: all operations",
+                "A column an interval, upwards the response time; the darker a field, the more operations took so long.",
+                &cards(maps),
+            );
+        }
         // Nine colours tell nine lines apart.
         let first = lines::Runs { arms: runs.arms.iter().copied().take(9).collect(), phases: &phases };
         out += &parts::section(
@@ -435,9 +493,31 @@ impl Finished {
         );
         let rates = [figures.count as f64 / per, figures.bytes as f64 / per / number::MIB];
         let f = figures;
-        let times = [f.mean_ms, f.p50_ms, f.p90_ms, f.p99_ms, f.p999_ms, f.max_ms];
-        rates.into_iter().chain(times).for_each(|value| row += &format!("<td>{}</td>", shown(value)));
+        let [p50, p90, p99, p999] = f.percentiles();
+        let times = [Some(f.mean_ms), p50, p90, p99, p999, Some(f.max_ms)];
+        rates.into_iter().map(Some).chain(times).for_each(|value| {
+            row += &format!("<td>{}</td>", value.map_or("–".to_owned(), shown));
+        });
         row
+    }
+
+    /// Its operations by interval and response time, as a picture takes them.
+    fn heat_map(&self) -> lines::HeatMap {
+        let together = self.heat.len().div_ceil(HEAT_COLUMNS_MAX).max(1);
+        let sum = |chunk: &[Vec<u64>]| {
+            let mut all = vec![0u64; HEAT_EDGES + 1];
+            for counts in chunk {
+                all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            }
+            all
+        };
+        let interval_s = self.phase.intervals.first().map_or(1.0, |first| first.at_s);
+        lines::HeatMap {
+            columns: self.heat.chunks(together).map(sum).collect(),
+            seconds: interval_s * together as f64,
+            from_ms: HEAT_FROM_NS / 1e6,
+            per_decade: 4,
+        }
     }
 
     /// `rd1`, `rd1 threads=2`.

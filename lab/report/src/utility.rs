@@ -120,9 +120,19 @@ fn parse(args: &[String], out: &mut dyn Write) -> Result<(), String> {
 
 /// Compared columns of each run, and whether more is better.
 const FIGURES: [(&str, bool); 3] = [("rate", true), ("resp", false), ("MB/sec", true)];
+/// Compared percentiles of each operation, where a directory has a latency.csv. Less is better.
+const PERCENTILES: [&str; 5] = ["p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms"];
+
+/// Figures of one run in all directories of a side.
+#[derive(Default)]
+struct Compared {
+    figures: [Vec<f64>; FIGURES.len()],
+    /// `read p99_ms`, in the order of [`PERCENTILES`].
+    percentiles: BTreeMap<(String, usize), Vec<f64>>,
+}
 
 /// Figures of each run (its name and how often it occurred before) in each directory of one side.
-type Side = BTreeMap<(String, usize), [Vec<f64>; FIGURES.len()]>;
+type Side = BTreeMap<(String, usize), Compared>;
 
 fn compare(args: &[String], out: &mut dyn Write) -> Result<(), String> {
     let (mut old, mut new, mut output, mut words) = (Vec::new(), Vec::new(), None, args.iter());
@@ -143,18 +153,51 @@ fn compare(args: &[String], out: &mut dyn Write) -> Result<(), String> {
     for (key, olds) in &old {
         let Some(news) = new.get(key) else { continue };
         let again = if key.1 > 0 { format!("#{}", key.1 + 1) } else { String::new() };
-        for (((name, more), a), b) in FIGURES.iter().zip(olds).zip(news) {
+        for (((name, more), a), b) in FIGURES.iter().zip(&olds.figures).zip(&news.figures) {
             lines.extend(judged(a, b, *more).map(|text| format!("{}{again}\t{name}\t{text}", key.0)));
+        }
+        for ((operation, at), a) in &olds.percentiles {
+            let Some(b) = news.percentiles.get(&(operation.clone(), *at)) else { continue };
+            let name = format!("{operation} {}", PERCENTILES[*at].trim_end_matches("_ms"));
+            lines.extend(judged(a, b, false).map(|text| format!("{}{again}\t{name}\t{text}", key.0)));
         }
     }
     if lines.len() == 1 {
         return Err("the two sides have no run of the same name in common.".to_string());
     }
-    let text = lines.join("\n") + "\n";
     match output {
-        None => out.write_all(text.as_bytes()).map_err(|e| format!("the table cannot be written: {e}.")),
-        Some(path) => fs::write(path, text).map_err(|e| format!("{path} cannot be written: {e}.")),
+        None => out
+            .write_all(aligned(&lines).as_bytes())
+            .map_err(|e| format!("the table cannot be written: {e}.")),
+        // A file is for programs: a tab between two cells.
+        Some(path) => {
+            fs::write(path, lines.join("\n") + "\n").map_err(|e| format!("{path} cannot be written: {e}."))
+        }
     }
+}
+
+/// Lines of cells with tabs between them as columns, numbers to the right.
+fn aligned(lines: &[String]) -> String {
+    let rows: Vec<Vec<&str>> = lines.iter().map(|line| line.split('\t').collect()).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<&str>| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(at, (cell, width))| match at {
+                0 | 1 => format!("{cell:<width$}"),
+                _ if at + 1 == columns => (*cell).to_string(),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        cells.join("  ").trim_end().to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
 }
 
 /// All runs below these directories: each holds a flatfile, or directories that do.
@@ -173,6 +216,10 @@ fn collect(dirs: &[PathBuf]) -> Result<Side, String> {
         }
         for file in files {
             add(&mut side, &Flat::read(&file)?)?;
+            // Results of vdbench itself have none.
+            if let Ok(text) = fs::read_to_string(file.with_file_name("latency.csv")) {
+                add_percentiles(&mut side, &text);
+            }
         }
     }
     Ok(side)
@@ -186,11 +233,39 @@ fn add(side: &mut Side, flat: &Flat) -> Result<(), String> {
         let number = seen.entry(&row[run]).or_default();
         let figures = side.entry((row[run].clone(), *number)).or_default();
         *number += 1;
-        for (to, at) in figures.iter_mut().zip(&columns) {
+        for (to, at) in figures.figures.iter_mut().zip(&columns) {
             to.extend(row[*at].parse::<f64>().ok().filter(|value| value.is_finite()));
         }
     }
     Ok(())
+}
+
+/// The averages of a latency.csv, in the order of runs that the flatfile has.
+fn add_percentiles(side: &mut Side, text: &str) {
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap_or("").split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name);
+    let Some(columns) = PERCENTILES.iter().map(|name| column(name)).collect::<Option<Vec<usize>>>() else {
+        return;
+    };
+    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for row in lines {
+        // A name with commas is in quotes; nothing behind it is.
+        let cells: Vec<&str> = row.rsplitn(header.len(), ',').collect::<Vec<_>>().into_iter().rev().collect();
+        let [run, interval, operation, ..] = cells.as_slice() else { continue };
+        if *interval != "avg" || cells.len() != header.len() {
+            continue;
+        }
+        let run = run.trim_matches('"').replace("\"\"", "\"");
+        let number = seen.entry((run.clone(), (*operation).to_string())).or_default();
+        let Some(found) = side.get_mut(&(run, *number)) else { continue };
+        *number += 1;
+        for (at, column) in columns.iter().enumerate() {
+            if let Ok(value) = cells[*column].parse::<f64>() {
+                found.percentiles.entry(((*operation).to_string(), at)).or_default().push(value);
+            }
+        }
+    }
 }
 
 /// Medians, ranges, difference, and a verdict only where the ranges of repeated runs do not touch.

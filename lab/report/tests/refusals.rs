@@ -226,7 +226,7 @@ fn corrupted_data_is_told_on_the_console_and_in_the_errorlog() {
     assert_eq!(said.status, 157, "{}{}", said.out, said.err);
     let errorlog = fs::read_to_string(dir.path().join("out/errorlog.html")).unwrap();
     for line in [
-        "Corrupted data block for sd1,lun=",
+        "Corrupted data block for sd=sd1,lun=",
         "; lba: 5,120,000 (0x004e2000) xfersize=4096",
         "1 of 8 sectors are corrupted.",
         "sector lba: 0x004e2000",

@@ -214,7 +214,8 @@ fn every_page_is_there_and_the_json_agrees_with_the_tables() {
     let write = &runs[1]["average"]["operations"]["write"];
     let p = |name: &str| write[name].as_f64().unwrap();
     assert!(p("p50_ms") > 0.0 && p("p50_ms") <= p("p90_ms") && p("p90_ms") <= p("p99_ms"), "{write}");
-    assert!(p("p99_ms") <= p("p999_ms") && p("p999_ms") <= p("max_ms"), "{write}");
+    assert!(p("p99_ms") <= p("max_ms"), "{write}");
+    assert!(write["p999_ms"].is_null(), "some 200 operations have no p99.9: {write}");
     let latency = run.page("latency.csv");
     let columns: Vec<usize> = latency.lines().map(|line| line.split(',').count()).collect();
     assert!(columns.iter().all(|count| *count == 13), "{latency}");

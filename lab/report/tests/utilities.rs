@@ -68,13 +68,16 @@ fn compare_judges_repeated_runs_by_their_ranges() {
     let (status, table, err) = vdbench(&["compare", "old", &a, &b, "new", &c, &d]);
     assert_eq!((status, err.as_str()), (0, ""));
     let rows: Vec<&str> = table.lines().collect();
+    let wanted = "rd1  rate    105.000  100.000..110.000  125.000  120.000..130.000    +19.0  better";
+    assert!(rows.contains(&wanted), "{table}");
+    let file = keep.path().join("table.txt").display().to_string();
+    vdbench(&["compare", "-o", &file, "old", &a, &b, "new", &c, &d]);
+    let tabs =
+        wanted.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("\t");
+    assert!(fs::read_to_string(&file).unwrap().contains(&tabs), "a file has tabs");
+    assert!(rows.iter().any(|row| row.starts_with("rd1  resp") && row.ends_with("better")), "{table}");
     assert!(
-        rows.contains(&"rd1\trate\t105.000\t100.000..110.000\t125.000\t120.000..130.000\t+19.0\tbetter"),
-        "{table}"
-    );
-    assert!(rows.iter().any(|row| row.starts_with("rd1\tresp") && row.ends_with("better")), "{table}");
-    assert!(
-        rows.iter().any(|row| row.starts_with("rd2\trate") && row.ends_with("ranges overlap")),
+        rows.iter().any(|row| row.starts_with("rd2  rate") && row.ends_with("ranges overlap")),
         "{table}"
     );
     let parents = [keep.path().join("old"), keep.path().join("new")].map(|dir| dir.display().to_string());
@@ -85,6 +88,14 @@ fn compare_judges_repeated_runs_by_their_ranges() {
     );
     let (_, single, _) = vdbench(&["compare", &a, &c]);
     assert!(single.lines().skip(1).all(|row| row.ends_with("one run: no verdict")), "{single}");
+    let header = "run,interval,operation,count,rate_per_s,bytes,mean_ms,stddev_ms,p50_ms,p90_ms,p99_ms,p99.9_ms,max_ms";
+    for (dir, p99) in [(&a, 4.0), (&b, 5.0), (&c, 2.0), (&d, 3.0)] {
+        let row = format!("rd1,avg,read,900,1,1,1,1,0.5,1.0,{p99},,9.0");
+        fs::write(Path::new(dir).join("latency.csv"), format!("{header}\n{row}\n")).unwrap();
+    }
+    let (_, table, _) = vdbench(&["compare", "old", &a, &b, "new", &c, &d]);
+    let p99: Vec<&str> = table.lines().filter(|row| row.contains("read p99")).collect();
+    assert!(p99.len() == 1 && p99[0].ends_with("better"), "too few operations have no p99.9: {table}");
     let empty = keep.path().join("none").display().to_string();
     let (status, _, err) = vdbench(&["compare", &a, &empty]);
     assert!(status == 157 && err.contains("none cannot be read"), "{err}");

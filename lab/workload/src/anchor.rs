@@ -82,7 +82,7 @@ impl FileMap {
         for file in 0..tree.file_count() {
             starts.push(starts[file as usize] + tree.target(file).div_ceil(rules.block));
         }
-        let map = Map::new(rules, starts[starts.len() - 1], &tree.fsd.name)?;
+        let map = Map::new(rules, starts[starts.len() - 1], &tree.fsd.name)?.of_tree();
         Some(FileMap { map, block: rules.block, starts })
     }
 

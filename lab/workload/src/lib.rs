@@ -66,6 +66,6 @@ pub use event::{Engine, Event, Meet, Observer, Options};
 pub use execute::{Outcome, execute, execute_by};
 pub use monitor::{Order, order as monitor_order};
 pub use random::execution_seed;
-pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult, Share};
+pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult, Share, has_percentile};
 pub use session::{Crew, Session};
 pub use shared::IoError;

@@ -93,6 +93,20 @@ pub struct Figures {
     pub max_ms: f64,
 }
 
+/// Whether so many operations have this percentile: at least one of them was slower than it. So p99
+/// needs 100 operations, and p99.9 needs 1,000.
+pub fn has_percentile(percent: f64, operations: u64) -> bool {
+    operations as f64 * (100.0 - percent) >= 100.0 - 1e-6
+}
+
+impl Figures {
+    /// p50, p90, p99 and p99.9, milliseconds: those that so many operations have.
+    pub fn percentiles(&self) -> [Option<f64>; 4] {
+        let all = [(50.0, self.p50_ms), (90.0, self.p90_ms), (99.0, self.p99_ms), (99.9, self.p999_ms)];
+        all.map(|(percent, value)| has_percentile(percent, self.count).then_some(value))
+    }
+}
+
 impl From<&Histogram> for Figures {
     fn from(times: &Histogram) -> Figures {
         Figures {
@@ -219,5 +233,19 @@ impl RunResult {
     pub fn measured_seconds(&self) -> f64 {
         let count = self.lines.iter().filter(|line| line.number >= self.first_measured).count();
         (count as u64 * self.run.interval) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_needs_an_operation_above_it() {
+        for (percent, needed) in [(50.0, 2), (90.0, 10), (99.0, 100), (99.9, 1_000)] {
+            assert!(has_percentile(percent, needed) && !has_percentile(percent, needed - 1), "{percent}");
+        }
+        let figures = Figures { count: 150, p50_ms: 1.0, p90_ms: 2.0, p99_ms: 3.0, ..Figures::default() };
+        assert_eq!(figures.percentiles(), [Some(1.0), Some(2.0), Some(3.0), None]);
     }
 }

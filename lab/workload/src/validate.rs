@@ -59,6 +59,8 @@ pub(crate) struct Map {
     /// Time of the last write of each block, with `validate=time`.
     times: Vec<AtomicU64>,
     name: String,
+    /// Of the files of a tree.
+    tree: bool,
     owner: u32,
     /// Blocks that were read and compared.
     pub compared: AtomicU64,
@@ -79,6 +81,7 @@ impl Map {
             keys: (0..blocks).map(made).collect(),
             times: (0..if rules.time { blocks } else { 0 }).map(|_| AtomicU64::new(0)).collect(),
             name: name.to_string(),
+            tree: false,
             owner: std::process::id(),
             compared: AtomicU64::new(0),
             ratio: AtomicU64::new(0),
@@ -246,6 +249,11 @@ impl Map {
         for key in &self.keys[range] {
             key.fetch_and(BUSY, Relaxed);
         }
+    }
+
+    /// The same, of the files of a tree.
+    pub(crate) fn of_tree(self) -> Map {
+        Map { tree: true, ..self }
     }
 
     /// Bytes of a block.
@@ -435,6 +443,8 @@ impl Transfer<'_, '_> {
 
     fn compare(&self, claim: &Claim<'_>, bytes: &[u8], during: &str) {
         let block = self.map.rules.block as usize;
+        let owner = evidence::Owner { name: &self.map.name, tree: self.map.tree, path: self.path };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
         let mut expected = vec![0; block];
         let mut lines = Vec::new();
         let mut bad = 0;
@@ -456,11 +466,12 @@ impl Transfer<'_, '_> {
             }
             bad += 1;
             claim.set(at, BAD);
-            lines.extend(evidence::block(lba, expected, found, during));
+            let bad = evidence::Bad { lba, expected, found, written, now, during };
+            lines.extend(evidence::block(owner, &bad));
         }
         if bad > 0 {
             let blocks = bytes.len().div_ceil(block);
-            let title = evidence::title(&self.map.name, self.path, self.lba, bytes.len());
+            let title = evidence::title(owner, self.lba, bytes.len());
             let mut evidence = vec![title];
             evidence.push(format!("Data block has {blocks} key block(s) of {block} bytes each."));
             evidence.push(format!("{bad} of {blocks} key blocks are corrupted."));

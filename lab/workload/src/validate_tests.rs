@@ -50,6 +50,17 @@ fn one_flipped_byte_is_found_in_its_sector() {
     let lines = ["Key block lba: 0x00002000", "1 of 8 sectors are corrupted.", "sector lba: 0x00002200"];
     assert_told(&errors, 8192, &lines);
     assert_told(&errors, 8192, &["===> Compression pattern miscompare.", "0x120*"]);
+    let told = errors[0].evidence.join("\n");
+    assert!(told.starts_with("Corrupted data block for sd=sd1,lun="), "{told}");
+    for wanted in
+        ["   Timeline:", " UTC The first corrupted sector was written", " UTC The key block was found"]
+    {
+        assert!(told.contains(wanted), "no {wanted:?} in\n{told}");
+    }
+    let line = told.lines().find(|line| line.starts_with("0x000 ")).unwrap();
+    assert!(line.contains("00000000 00002200 ........ ........   ........ ........ "), "{line}");
+    let line = told.lines().find(|line| line.starts_with("0x120*")).unwrap();
+    assert!(line.ends_with("78787878 ........") || line.contains("........ 78787878"), "{line}");
 }
 
 #[test]
@@ -128,6 +139,7 @@ fn files_are_validated_with_their_short_last_blocks() {
     assert_eq!((outcome.failure(), errors.len(), outcome.compared), (None, 0, Some(24)));
     let (_, errors) = with("printf xxxx | dd of=vdb_f0002.file bs=1 seek=10299 conv=notrunc");
     assert_eq!(errors.len(), 1);
+    assert!(errors[0].evidence[0].starts_with("Corrupted data block for fsd=fsd1,file="), "{:?}", errors[0]);
     assert!(errors[0].path.ends_with("vdb_f0002.file") && errors[0].offset == 8192, "{errors:?}");
     let (_, errors) = with("cp vdb_f0001.file vdb_f0003.file");
     // The same name, addresses and keys perhaps: the data says that it is another file's.

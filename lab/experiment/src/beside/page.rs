@@ -70,7 +70,7 @@ pub fn render(report: &BesideReport) -> String {
     );
     page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
-    page + "</main>\n</body>\n</html>\n"
+    parts::linked(page + "</main>\n</body>\n</html>\n")
 }
 
 /// The rows of one variant, its name left off their labels.

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use steadfast_lab_params::{Overrides, Plan};
+use steadfast_lab_params::{Overrides, Plan, Rate};
 use steadfast_lab_report::figures::{self, ArmInfo, Axis, Chart, Row, Series, shown};
-use steadfast_lab_report::report::{Conditions, Phase};
+use steadfast_lab_report::report::{Command, Conditions, Phase};
 use steadfast_lab_report::{RunRequest, number, run_reported};
 use steadfast_lab_workload::{Event, Options, RunResult, execution_seed};
 
@@ -140,7 +140,7 @@ pub fn run(
             let cores = report.conditions.machine.cores;
             for result in &ended {
                 let phase = load::phase(result, contender.key, round, cores, watched);
-                note(&mut report.rows, &phase);
+                note(&mut report.rows, &phase, &result.run.rate);
                 phases.push(phase);
             }
         }
@@ -158,6 +158,10 @@ pub fn run(
             .to_owned(),
     );
     report.commands = shell.history();
+    // The load itself, as one would repeat it on files of one's own.
+    report
+        .commands
+        .push(Command { line: format!("steadfast bench -f {}", request.file.display()), status: Some(0) });
     comparison::write(report, &setup.out, early, None)
 }
 
@@ -238,17 +242,25 @@ fn mapping(plan: &Plan, place: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// Takes the figures of a run into the rows.
-fn note(rows: &mut Vec<Row>, phase: &Phase) {
+fn note(rows: &mut Vec<Row>, phase: &Phase, asked: &Rate) {
     let run = &phase.run;
     let response = &phase.response;
+    let [_, _, p99, p999] = response.percentiles(phase.operations);
+    // A rate that was asked for is no result; whether it was kept is.
+    let kept = match asked {
+        Rate::Fixed(wanted) => Some(phase.rate / wanted * 100.0),
+        _ => None,
+    };
+    let free = kept.is_none();
     for (key, label, unit, more, value) in [
-        ("rate", "operations", "1/s", true, phase.rate),
-        ("mib", "throughput", "MiB/s", true, phase.mib_per_s),
-        ("mean", "mean response time", "ms", false, response.mean),
-        ("p99", "p99", "ms", false, response.p99),
-        ("p999", "p99.9", "ms", false, response.p999),
-        ("max", "longest", "ms", false, response.max),
-        ("cpu", "processor use of the machine", "%", false, phase.cpu.total),
+        ("kept", "operations done of those asked for", "%", true, kept),
+        ("rate", "operations", "1/s", true, free.then_some(phase.rate)),
+        ("mib", "throughput", "MiB/s", true, free.then_some(phase.mib_per_s)),
+        ("mean", "mean response time", "ms", false, Some(response.mean)),
+        ("p99", "p99", "ms", false, p99),
+        ("p999", "p99.9", "ms", false, p999),
+        ("max", "longest", "ms", false, Some(response.max)),
+        ("cpu", "processor use of the machine", "%", false, Some(phase.cpu.total)),
     ] {
         let row = Row::new(
             &format!("{run}/{key}"),
@@ -257,13 +269,14 @@ fn note(rows: &mut Vec<Row>, phase: &Phase) {
             more,
             "First interval not counted.",
         );
-        if value > 0.0 {
+        if let Some(value) = value.filter(|value| *value > 0.0) {
             figures::add(rows, &row, &phase.arm, value);
         }
     }
 }
 
-/// Rate over time of each run's first round.
+/// Rate over time of each run, its rounds one after the other; where a rate was asked for, the mean
+/// response time.
 fn charts(report: &ComparisonReport, phases: &[Phase]) -> Vec<Chart> {
     let mut runs: Vec<&str> = Vec::new();
     for phase in phases {
@@ -271,34 +284,63 @@ fn charts(report: &ComparisonReport, phases: &[Phase]) -> Vec<Chart> {
             runs.push(&phase.run);
         }
     }
+    let asked = |run: &str| report.rows.iter().any(|row| row.key == format!("{run}/kept"));
     let series = |run: &str, arm: &ArmInfo| {
-        let phase = phases.iter().find(|phase| phase.run == run && phase.arm == arm.key)?;
-        let points = phase.intervals.iter().map(|interval| (interval.at_s, interval.rate)).collect();
-        Some(Series { label: arm.label.clone(), calculated: false, points })
+        let mut points = Vec::new();
+        let mut from = 0.0;
+        for phase in phases.iter().filter(|phase| phase.run == run && phase.arm == arm.key) {
+            for interval in &phase.intervals {
+                let value = if asked(run) { interval.response_ms } else { Some(interval.rate) };
+                points.extend(value.map(|value| (from + interval.at_s, value)));
+            }
+            from += phase.intervals.last().map_or(0.0, |last| last.at_s);
+        }
+        (!points.is_empty()).then(|| Series { label: arm.label.clone(), calculated: false, points })
     };
-    let chart = |(at, run): (usize, &str)| Chart {
-        key: format!("rate{at}"),
-        title: format!("{run}: operations a second over time"),
-        how: "The first round of each.".to_owned(),
-        x: Axis::linear("seconds"),
-        y: Axis::linear("operations a second"),
-        limit: None,
-        series: report.arms.iter().filter_map(|arm| series(run, arm)).collect(),
+    let chart = |(at, run): (usize, &str)| {
+        let (what, unit) = match asked(run) {
+            true => ("mean response time over time", "milliseconds"),
+            false => ("operations a second over time", "operations a second"),
+        };
+        let how = match report.conditions.rounds {
+            1 => "Interval by interval.".to_owned(),
+            rounds => format!("Interval by interval, the {rounds} rounds one after the other."),
+        };
+        Chart {
+            key: format!("rate{at}"),
+            title: format!("{run}: {what}"),
+            how,
+            x: Axis::linear("seconds"),
+            y: Axis::linear(unit),
+            limit: None,
+            series: report.arms.iter().filter_map(|arm| series(run, arm)).collect(),
+        }
     };
     runs.into_iter().enumerate().map(chart).collect()
 }
 
-/// Rates of each file system, run by run, for the first few runs.
+/// Result of each run, for the first few: its rate, or the response times at the rate asked for.
 fn summary(report: &ComparisonReport) -> String {
-    let rates: Vec<&Row> = report.rows.iter().filter(|row| row.key.ends_with("/rate")).collect();
-    let sentence = |row: &&Row| {
-        let of = |arm: &ArmInfo| Some(format!("{} {}", arm.label, shown(row.median(&arm.key)?)));
-        let rates: Vec<String> = report.arms.iter().filter_map(of).collect();
-        format!("{}: {} operations a second.", row.key.trim_end_matches("/rate"), rates.join(", "))
+    let kept = |row: &&Row| row.key.ends_with("/rate") || row.key.ends_with("/kept");
+    let results: Vec<&Row> = report.rows.iter().filter(kept).collect();
+    let values = |row: &Row, unit: &str| {
+        let of = |arm: &ArmInfo| Some(format!("{} {}{unit}", arm.label, shown(row.median(&arm.key)?)));
+        report.arms.iter().filter_map(of).collect::<Vec<_>>().join(", ")
     };
-    let mut words: Vec<String> = rates.iter().take(3).map(sentence).collect();
-    if rates.len() > 3 {
-        words.push(format!("{} more runs below.", rates.len() - 3));
+    let sentence = |row: &&Row| match row.key.strip_suffix("/kept") {
+        None => {
+            format!("{}: {} operations a second.", row.key.trim_end_matches("/rate"), values(row, ""))
+        }
+        Some(run) => {
+            let of = |key: &str| {
+                report.row(&format!("{run}/{key}")).map_or(String::new(), |row| values(row, " ms"))
+            };
+            format!("{run}, at the rate asked for: mean response time {}; longest {}.", of("mean"), of("max"))
+        }
+    };
+    let mut words: Vec<String> = results.iter().take(3).map(sentence).collect();
+    if results.len() > 3 {
+        words.push(format!("{} more runs below.", results.len() - 3));
     }
     if words.is_empty() {
         words.push("No run came to its end; the notes say why.".to_owned());
@@ -345,6 +387,32 @@ mod tests {
         for name in ["a", "b", "work"] {
             assert_eq!(fs::read_dir(at(name)).unwrap().count(), 0, "{name} is as it was");
         }
+    }
+
+    #[test]
+    fn a_rate_that_was_asked_for_is_no_result() {
+        let mut report = ComparisonReport::new(None, Conditions::default(), String::new(), Vec::new());
+        report.arms = vec![ArmInfo { key: "a".into(), label: "ext4".into(), missing: None }];
+        let response = steadfast_lab_report::report::Response { mean: 0.25, max: 8.0, ..Default::default() };
+        let phase = Phase {
+            run: "rd1".into(),
+            arm: "a".into(),
+            rate: 99.0,
+            operations: 150,
+            response,
+            ..Phase::default()
+        };
+        note(&mut report.rows, &phase, &Rate::Fixed(100.0));
+        let keys: Vec<&str> = report.rows.iter().map(|row| row.key.as_str()).collect();
+        assert_eq!(keys, ["rd1/kept", "rd1/mean", "rd1/max"], "no rate, and no p99.9 of 150 operations");
+        assert_eq!(report.row("rd1/kept").unwrap().median("a"), Some(99.0));
+        assert_eq!(
+            summary(&report),
+            "rd1, at the rate asked for: mean response time ext4 0.25 ms; longest ext4 8.00 ms."
+        );
+        report.rows.clear();
+        note(&mut report.rows, &phase, &Rate::Max);
+        assert_eq!(summary(&report), "rd1: ext4 99.0 operations a second.");
     }
 
     #[test]

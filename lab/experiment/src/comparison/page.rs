@@ -49,7 +49,7 @@ pub fn render(report: &ComparisonReport) -> String {
     );
     page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
-    page + "</main>\n</body>\n</html>\n"
+    parts::linked(page + "</main>\n</body>\n</html>\n")
 }
 
 /// Notes for every run of `engine`.

@@ -95,10 +95,13 @@ pub fn sentence(report: &Report, key: &str, subject: &str) -> Option<String> {
     let (on, off) = (measure.median("on")?, measure.median("off")?);
     let factors = factors(report, measure);
     let factors = if factors.is_empty() { String::new() } else { format!("; in the reports {factors}") };
+    let (with, without) = (number::with_unit(on, measure.unit), number::with_unit(off, measure.unit));
+    // A ratio of times that include other work of the machine is no result.
+    if measure.unit != Unit::Mebibytes && report.warning().is_some() {
+        return Some(format!("{subject} {with} with it on and {without} with it off, other work included."));
+    }
     Some(format!(
-        "{subject} {} with it on and {} with it off ({}{factors}).",
-        number::with_unit(on, measure.unit),
-        number::with_unit(off, measure.unit),
+        "{subject} {with} with it on and {without} with it off ({}{factors}).",
         number::times(on / off),
     ))
 }

@@ -74,7 +74,7 @@ impl Experiment for Encryption {
     fn notes(&self, report: &Report) -> Vec<String> {
         let mut notes = columns::notes(report);
         notes.push(
-            "Source report A prints no disk usage for this experiment; report B shows the same 65 MB with and without \
+            "Source report 000 prints no disk usage for this experiment; report 002 shows the same 65 MB with and without \
              encryption."
                 .to_owned(),
         );

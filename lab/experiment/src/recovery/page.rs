@@ -68,7 +68,7 @@ pub fn render(report: &RecoveryReport) -> String {
     );
     page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
-    page + "</main>\n</body>\n</html>\n"
+    parts::linked(page + "</main>\n</body>\n</html>\n")
 }
 
 fn beside_the_source(report: &RecoveryReport) -> String {

@@ -198,11 +198,10 @@ pub fn add(rows: &mut Vec<Row>, row: &Row, arm: &str, value: f64) {
 
 /// Warning for the reader if the machine had other work.
 pub fn warning(conditions: &Conditions) -> Option<String> {
-    let busy = conditions.machine.busy_before_percent;
-    (busy > 5.0).then(|| {
+    conditions.machine.other_work().map(|work| {
         format!(
-            "The machine was {busy:.0} % busy with other things when this began. Rates and times include them; \
-             ratios and counted bytes suffer less. Repeat it on an idle machine."
+            "The machine {work}. Rates and times include it; ratios and counted bytes suffer less. Repeat it on \
+             an idle machine."
         )
     })
 }

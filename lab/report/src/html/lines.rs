@@ -161,6 +161,11 @@ fn names(axis: &Axis, lines: &[Line]) -> String {
 }
 
 fn plot(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line]) -> String {
+    plot_with(label, axis, x_ticks, lines, "")
+}
+
+/// A plot, and fields over it that say values.
+fn plot_with(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line], hover: &str) -> String {
     let mut grid = String::new();
     let mut y = String::new();
     for (value, text) in axis.ticks() {
@@ -191,18 +196,25 @@ fn plot(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line]) -> 
         if line.dots {
             for (across, value) in &line.points {
                 let (cx, cy) = (across * PLOT, axis.place(*value) * PLOT);
-                drawn.push_str(&format!("<path class=\"{} dot\" d=\"M{cx:.1} {cy:.1}h0.01\"/>", line.class));
+                drawn.push_str(&format!(
+                    "<path class=\"{} dot\" d=\"M{cx:.1} {cy:.1}h0.01\"><title>{}</title></path>",
+                    line.class,
+                    shown(*value)
+                ));
             }
         }
     }
     let names = names(axis, lines);
     let (named, names) = match names.as_str() {
         "" => ("", String::new()),
+        _ if lines.iter().flat_map(|line| &line.name).all(|name| name.len() <= 8) => {
+            (" named short", format!("<div class=\"ends\">{names}</div>"))
+        }
         _ => (" named", format!("<div class=\"ends\">{names}</div>")),
     };
     format!(
         "<div class=\"plot{named}\"><div class=\"y\" aria-hidden=\"true\">{y}</div>\
-         <svg viewBox=\"0 0 {PLOT} {PLOT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{grid}{drawn}</svg>\
+         <svg viewBox=\"0 0 {PLOT} {PLOT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{grid}{drawn}{hover}</svg>\
          {names}<div class=\"x\" aria-hidden=\"true\">{x}</div></div>",
         escape(label)
     )
@@ -237,8 +249,10 @@ pub fn percentiles(runs: &Runs<'_>) -> String {
                     continue;
                 }
                 let response = &phase.response;
-                let values = [response.p50, response.p90, response.p99, response.p999, response.max];
-                let points = ticks.iter().map(|tick| tick.0).zip(values).collect();
+                let [p50, p90, p99, p999] = response.percentiles(phase.operations);
+                let values = [p50, p90, p99, p999, (phase.operations > 0).then_some(response.max)];
+                let places = ticks.iter().map(|tick| tick.0).zip(values);
+                let points = places.filter_map(|(at, value)| Some((at, value?))).collect();
                 let last = round + 1 == rounds.len();
                 let name = runs.crowded().then(|| (*name).to_owned());
                 lines.push(Line { class: colour(index), faint: !last, dots: last, points, name });
@@ -273,15 +287,7 @@ pub fn over_time(runs: &Runs<'_>) -> String {
             for (index, (arm, _)) in runs.arms.iter().enumerate() {
                 let rounds = runs.of(operation, arm);
                 for (round, phase) in rounds.iter().enumerate() {
-                    if runs.crowded() && round + 1 < rounds.len() {
-                        continue;
-                    }
-                    let points = phase
-                        .intervals
-                        .iter()
-                        .filter_map(|interval| reading(interval).map(|value| (interval.at_s, value)))
-                        .collect();
-                    raw.push((index, round + 1 < rounds.len(), points));
+                    raw.push((index, round + 1 < rounds.len(), stairs(&phase.intervals, reading).0));
                 }
             }
             let seconds = raw.iter().flat_map(|line| line.2.iter().map(|point| point.0)).fold(0.0, f64::max);
@@ -307,7 +313,7 @@ pub fn over_time(runs: &Runs<'_>) -> String {
                     faint,
                     dots: false,
                     points: points.into_iter().map(|(at, value)| (at / seconds, value)).collect(),
-                    name: runs.crowded().then(|| runs.arms[index].1.to_owned()),
+                    name: (runs.crowded() && !faint).then(|| runs.arms[index].1.to_owned()),
                 })
                 .collect();
             let title = format!("{}: {name} over time", capital(operation));
@@ -322,10 +328,143 @@ pub fn over_time(runs: &Runs<'_>) -> String {
     cards
 }
 
-/// One card an arm, each with a scale of its own: the response time of every round, the last one
-/// strong.
-pub fn each_response(runs: &Runs<'_>, operation: &str) -> String {
-    each(runs, operation, " ms", |interval| interval.response_ms.unwrap_or(0.0))
+/// One card an arm, each with a scale of its own: median, p99 and longest of every interval.
+pub fn each_quantiles(runs: &Runs<'_>, operation: &str) -> String {
+    let mut cards = String::new();
+    for (arm, name) in &runs.arms {
+        let Some(phase) = runs.of(operation, arm).last().copied() else { continue };
+        let line = |(at, class, name): (usize, &'static str, &str)| {
+            let value = |interval: &Interval| interval.quantiles_ms[at];
+            let (points, seconds) = stairs(&phase.intervals, value);
+            let points: Vec<(f64, f64)> = points.into_iter().map(|(x, y)| (x / seconds, y)).collect();
+            Line { class, faint: false, dots: false, points, name: Some(name.to_owned()) }
+        };
+        let lines: Vec<Line> = [(0, "c0", "p50"), (1, "c2", "p99"), (2, "c1", "longest")]
+            .into_iter()
+            .map(line)
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let all: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect();
+        let worst = phase.intervals.iter().filter_map(|i| i.quantiles_ms[2]).fold(0.0, f64::max);
+        let how = format!("Longest of all {} ms", shown(worst));
+        let seconds = phase.intervals.last().map_or(1.0, |last| last.at_s);
+        let hover = hover(&phase.intervals, seconds, |interval| {
+            let names = ["p50", "p99", "longest"].into_iter().zip(interval.quantiles_ms);
+            let texts: Vec<String> =
+                names.filter_map(|(name, ms)| Some(format!("{name} {} ms", shown(ms?)))).collect();
+            texts.join(", ")
+        });
+        cards.push_str(&card(
+            name,
+            &how,
+            &plot_with(name, &Axis::log(&all), &time_ticks(seconds), &lines, &hover),
+        ));
+    }
+    cards
+}
+
+/// Points of a line that is level throughout each interval, so that it fills its axis from the
+/// start; and where it ends.
+fn stairs(intervals: &[Interval], value: impl Fn(&Interval) -> Option<f64>) -> (Vec<(f64, f64)>, f64) {
+    let mut points = Vec::new();
+    let mut from = 0.0;
+    for interval in intervals {
+        if let Some(value) = value(interval) {
+            points.extend([(from, value), (interval.at_s, value)]);
+        }
+        from = interval.at_s;
+    }
+    (points, if from > 0.0 { from } else { 1.0 })
+}
+
+/// More intervals than this say nothing when pointed at.
+const HOVER_MAX: usize = 600;
+
+/// Fields over a plot that say the values of their interval when pointed at.
+fn hover(intervals: &[Interval], seconds: f64, text: impl Fn(&Interval) -> String) -> String {
+    let mut out = String::new();
+    let mut from = 0.0;
+    for interval in intervals.iter().take(HOVER_MAX) {
+        let (x, width) = (from / seconds * PLOT, (interval.at_s - from) / seconds * PLOT);
+        out += &format!(
+            "<rect class=\"hit\" x=\"{x:.1}\" y=\"0\" width=\"{width:.1}\" height=\"{PLOT}\"><title>{} to {} s: {}</title></rect>",
+            shown(from),
+            shown(interval.at_s),
+            escape(&text(interval))
+        );
+        from = interval.at_s;
+    }
+    out
+}
+
+/// Operations by interval and response time.
+pub struct HeatMap {
+    /// One an interval: operations below the first edge, between each two, and above the last.
+    pub columns: Vec<Vec<u64>>,
+    /// Seconds of a column.
+    pub seconds: f64,
+    /// The first edge, milliseconds.
+    pub from_ms: f64,
+    /// Edges a decade.
+    pub per_decade: usize,
+}
+
+/// A card with a heat map; nothing where nothing was done.
+pub fn heat_card(title: &str, map: &HeatMap) -> String {
+    let used = |row: usize| map.columns.iter().any(|column| column.get(row).is_some_and(|count| *count > 0));
+    let rows = map.columns.first().map_or(0, Vec::len);
+    let (Some(low), Some(high)) = ((0..rows).find(|row| used(*row)), (0..rows).rfind(|row| used(*row)))
+    else {
+        return String::new();
+    };
+    let most = map.columns.iter().flatten().copied().max().unwrap_or(1).max(1) as f64;
+    let edge = |row: usize| map.from_ms * 10f64.powf(row as f64 / map.per_decade as f64);
+    let height = PLOT / (high - low + 1) as f64;
+    let width = PLOT / map.columns.len() as f64;
+    let mut fields = String::new();
+    for (at, column) in map.columns.iter().enumerate() {
+        for (row, count) in column.iter().enumerate().filter(|(_, count)| **count > 0) {
+            // By its root, or rare operations would not be seen.
+            let shade = 0.12 + 0.88 * (*count as f64 / most).powf(0.33);
+            let below = if row == 0 { 0.0 } else { edge(row - 1) };
+            fields += &format!(
+                "<rect class=\"heat\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+                 fill-opacity=\"{shade:.2}\"><title>{} to {} s: {count} operations of {} to {} ms</title></rect>",
+                at as f64 * width,
+                (high - row) as f64 * height,
+                shown(at as f64 * map.seconds),
+                shown((at + 1) as f64 * map.seconds),
+                shown(below),
+                shown(edge(row)),
+            );
+        }
+    }
+    let label = |row: usize| {
+        let place = (high + 1 - row) as f64 * height / PLOT * 100.0;
+        format!("<span style=\"top:{place:.1}%\">{}</span>", shown(edge(row - 1)))
+    };
+    let step = ((high - low) / 5).max(1);
+    let y: String = (low.max(1)..=high).step_by(step).map(label).collect();
+    let seconds = map.columns.len() as f64 * map.seconds;
+    let x: String = time_ticks(seconds)
+        .iter()
+        .map(|(place, text)| format!("<span style=\"left:{:.2}%\">{}</span>", place * 100.0, escape(text)))
+        .collect();
+    let total: u64 = map.columns.iter().flatten().sum();
+    let drawn = format!(
+        "<div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">{y}</div>\
+         <svg viewBox=\"0 0 {PLOT} {PLOT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{fields}</svg>\
+         <div class=\"x\" aria-hidden=\"true\">{x}</div></div>",
+        escape(&format!("{title}: operations by response time over time"))
+    );
+    card(
+        title,
+        &format!("{} operations; milliseconds upwards", steadfast_lab_params::thousands(total)),
+        &drawn,
+    )
 }
 
 /// One card an arm, each with a scale of its own: the rate of every round, the last one strong.
@@ -350,7 +489,11 @@ fn each(runs: &Runs<'_>, operation: &str, unit: &str, reading: fn(&Interval) -> 
                 class: colour(index),
                 faint: round + 1 < rounds.len(),
                 dots: false,
-                points: phase.intervals.iter().map(|i| (i.at_s / seconds, reading(i))).collect(),
+                points: stairs(&phase.intervals, |i| Some(reading(i)))
+                    .0
+                    .into_iter()
+                    .map(|(at, value)| (at / seconds, value))
+                    .collect(),
                 name: None,
             })
             .collect();
@@ -365,7 +508,11 @@ fn each(runs: &Runs<'_>, operation: &str, unit: &str, reading: fn(&Interval) -> 
             shown(least),
             shown(rates.iter().copied().fold(0.0, f64::max))
         );
-        cards.push_str(&card(name, &how, &plot(name, &Axis::linear(greatest), &time_ticks(seconds), &lines)));
+        let told = rounds.last().map_or_else(String::new, |last| {
+            hover(&last.intervals, seconds, |interval| format!("{}{unit}", shown(reading(interval))))
+        });
+        let drawn = plot_with(name, &Axis::linear(greatest), &time_ticks(seconds), &lines, &told);
+        cards.push_str(&card(name, &how, &drawn));
     }
     cards
 }

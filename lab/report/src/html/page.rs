@@ -86,7 +86,7 @@ pub fn render(report: &Report) -> String {
     page.push_str(&section("Read this before you compare", "", &notes(report)));
     page.push_str(&footer(conditions, &report.schema, report.version));
     page.push_str(&format!("</main>\n<script>{PRINT}</script>\n</body>\n</html>\n"));
-    page
+    parts::linked(page)
 }
 
 fn legend(report: &Report) -> String {

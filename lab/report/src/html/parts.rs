@@ -6,11 +6,27 @@ use crate::figures::{ArmInfo, Chart, Goal, Row, Verdict, chart, shown};
 use crate::number;
 use crate::report::{Command, Conditions, Load};
 
+/// Text between tags, in which backticks enclose code.
+pub fn inline(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let pieces: Vec<&str> = text.split('`').collect();
+    // An odd backtick at the end is one.
+    let whole = pieces.len() % 2 == 1;
+    for (at, piece) in pieces.iter().enumerate() {
+        match at % 2 {
+            1 if whole || at + 1 < pieces.len() => out += &format!("<code>{}</code>", escape(piece)),
+            1 => out += &format!("`{}", escape(piece)),
+            _ => out += &escape(piece),
+        }
+    }
+    out
+}
+
 /// The page up to the first section.
 pub fn opening(title: &str, question: &str, summary: &str, warning: Option<&str>, facts: &[&str]) -> String {
     let title = escape(title);
     let warning =
-        warning.map_or_else(String::new, |text| format!("<p class=\"warning\">{}</p>\n", escape(text)));
+        warning.map_or_else(String::new, |text| format!("<p class=\"warning\">{}</p>\n", inline(text)));
     let facts: String = facts
         .iter()
         .enumerate()
@@ -25,26 +41,45 @@ pub fn opening(title: &str, question: &str, summary: &str, warning: Option<&str>
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
          </head>\n<body>\n<main>\n<header>\n<p class=\"eyebrow\">Steadfast lab</p>\n<h1>{title}</h1>\n\
          <p class=\"question\">{}</p>\n<p class=\"summary\">{}</p>\n{warning}<ul class=\"facts\">{facts}</ul>\n</header>\n",
-        escape(question),
-        escape(summary),
+        inline(question),
+        inline(summary),
     )
 }
 
 /// The end of the page: schema, version, date.
 pub fn footer(conditions: &Conditions, schema: &str, version: u32) -> String {
     format!(
-        "<footer>Made by <code>{}</code> on {}. The same figures for programs: <code>report.json</code>, schema {} version {version}.</footer>\n",
+        "<footer>Made by <code>{}</code> on {}. The same figures for programs: <a href=\"report.json\">report.json</a>, schema {} version {version}.</footer>\n",
         escape(&conditions.repeat),
         escape(&conditions.started),
         escape(schema),
     )
 }
 
+/// Puts links to all sections, and to the data beside the page, behind its head.
+pub fn linked(page: String) -> String {
+    const END: &str = "</header>\n";
+    let Some(at) = page.find(END) else { return page };
+    let links: String = page
+        .split("<h2 id=\"")
+        .skip(1)
+        .filter_map(|rest| {
+            let (id, rest) = rest.split_once("\">")?;
+            let (title, _) = rest.split_once("</h2>")?;
+            Some(format!("<a href=\"#{id}\">{title}</a>\n"))
+        })
+        .collect();
+    let nav = format!("<nav>\n{links}<a href=\"report.json\">report.json</a>\n</nav>\n");
+    format!("{}{nav}{}", &page[..at + END.len()], &page[at + END.len()..])
+}
+
 /// A heading, a line below it, and what follows.
 pub fn section(title: &str, lead: &str, body: &str) -> String {
     let lead =
-        if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", escape(lead)) };
-    format!("<section>\n<h2>{}</h2>\n{lead}{body}</section>\n", escape(title))
+        if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", inline(lead)) };
+    let id: String =
+        title.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    format!("<section>\n<h2 id=\"{id}\">{}</h2>\n{lead}{body}</section>\n", escape(title))
 }
 
 /// "one round", "3 rounds".
@@ -69,11 +104,19 @@ pub fn facts(conditions: &Conditions) -> String {
         ("System", format!("{}, {}", machine.system, machine.kernel)),
         ("Image files on", machine.backing.clone()),
         (
-            "Machine before",
-            format!(
-                "{:.0} % busy in the second before the load; load average of the minute before {:.2}",
-                machine.busy_before_percent, machine.load_before
-            ),
+            "Machine",
+            match machine.busy_during_percent {
+                Some(busy) => format!(
+                    "load average of the minute before {:.2}; {busy:.0} % busy from the first run to the last, {:.0} % \
+                     of it by the measuring program and what it watches",
+                    machine.load_before,
+                    machine.own_during_percent / busy.max(1e-9) * 100.0
+                ),
+                None => format!(
+                    "{:.0} % busy in the second before the load; load average of the minute before {:.2}",
+                    machine.busy_before_percent, machine.load_before
+                ),
+            },
         ),
         ("Repeat it", conditions.repeat.clone()),
     ]);
@@ -106,9 +149,9 @@ pub fn commands(commands: &[Command]) -> String {
     let lines: Vec<String> = commands
         .iter()
         .map(|command| match command.status {
-            Some(0) => format!("$ {}", command.line),
-            Some(status) => format!("$ {}    # exit status {status}", command.line),
-            None => format!("$ {}    # ended by a signal", command.line),
+            Some(0) => command.line.clone(),
+            Some(status) => format!("{}    # exit status {status}", command.line),
+            None => format!("{}    # ended by a signal", command.line),
         })
         .collect();
     format!("<pre tabindex=\"0\">{}</pre>", escape(&lines.join("\n")))
@@ -116,13 +159,23 @@ pub fn commands(commands: &[Command]) -> String {
 
 /// Sentences as a list.
 pub fn notes(notes: &[String]) -> String {
-    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", inline(note))).collect();
     format!("<ul class=\"notes\">\n{items}</ul>\n")
 }
 
 /// A table that may be wider than its place.
 pub fn scroll(table: &str) -> String {
-    format!("<div class=\"scroll dense\" tabindex=\"0\"><table>\n{table}</table></div>\n")
+    framed(table, " dense")
+}
+
+/// A table in a frame that scrolls, with the sentence that it goes on where there is little room.
+pub(super) fn framed(table: &str, class: &str) -> String {
+    let columns = table.split("</thead>").next().unwrap_or("").matches("<th ").count();
+    let hint = match columns {
+        0..4 => String::new(),
+        _ => format!("<p class=\"goes-on\">{columns} columns: the table goes on to the right.</p>\n"),
+    };
+    format!("{hint}<div class=\"scroll{class}\" tabindex=\"0\"><table>\n{table}</table></div>\n")
 }
 
 /// Goals, as a table.

@@ -13,7 +13,7 @@ fn cell(text: Option<String>) -> String {
 }
 
 fn scroll(table: &str) -> String {
-    format!("<div class=\"scroll\" tabindex=\"0\"><table>\n{table}</table></div>\n")
+    super::parts::framed(table, "")
 }
 
 /// The ratio of the first arm to the last as a row.
@@ -110,10 +110,10 @@ pub fn percentiles(report: &Report) -> String {
                 }
                 table.push_str(&format!("<td>{}</td>", phase.operations));
                 let response = &phase.response;
-                for value in
-                    [response.mean, response.p50, response.p90, response.p99, response.p999, response.max]
-                {
-                    table.push_str(&format!("<td>{}</td>", number::milliseconds(value)));
+                let [p50, p90, p99, p999] = response.percentiles(phase.operations);
+                for value in [Some(response.mean), p50, p90, p99, p999, Some(response.max)] {
+                    let text = value.map_or_else(|| "\u{2013}".to_owned(), number::milliseconds);
+                    table.push_str(&format!("<td>{text}</td>"));
                 }
                 table.push_str("</tr>\n");
             }
