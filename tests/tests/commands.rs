@@ -71,6 +71,26 @@ fn iostat_counts_what_is_written_and_read() {
     let table = host.shell("zpool iostat -yl tank 0.2 2").ok().out;
     assert_eq!(table.lines().count(), 5, "three lines of headings and two reports: {table}");
     assert!(table.lines().skip(1).all(|line| line.len() == table.lines().nth(1).unwrap().len()), "{table}");
+    // A program of the operator adds columns (-c), and a list of devices is searched (import -c).
+    host.shell(
+        "mkdir -p scripts; printf '#!/bin/sh\necho temp=31\necho bay=$(basename $VDEV_PATH)\n' > scripts/smart; \
+         chmod +x scripts/smart",
+    )
+    .ok();
+    let with = "export ZPOOL_SCRIPTS_AS_ROOT=1 ZPOOL_SCRIPTS_PATH=$PWD/scripts;";
+    let told = host.shell(&format!("{with} zpool status -c smart tank")).ok().says(" temp ").out;
+    let row = told.lines().find(|line| line.contains("/tank.img ")).expect("a row");
+    assert!(row.ends_with("31  tank.img"), "{told}");
+    host.shell(&format!("{with} zpool iostat -v -c smart tank")).ok().says("  temp  ").says("31  tank.img");
+    host.shell(&format!("{with} zpool status -j -c smart tank")).ok().says("\"temp\":\"31\"");
+    host.shell(&format!("{with} zpool status -c nothing tank")).fails(2).says("no program 'nothing'");
+    let list =
+        "{\"version\": 1, \"pools\": [{\"name\": \"x\", \"guid\": 1, \"devices\": [\"DIR/tank.img\"]}]}";
+    let list = list.replace("DIR", &host.path().display().to_string());
+    std::fs::write(host.at("list.json"), list).expect("written");
+    host.shell("zpool export tank; zpool import -c $PWD/list.json tank; zpool status tank")
+        .ok()
+        .says("ONLINE");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
         ("zpool split -l tank other", "-l: keys are loaded only"),
         ("zpool split -o altroot=/x tank other", "-o altroot: it is a property"),
         ("zpool import -n tank", "-n only works with -F"),
-        ("zpool import -T 7 tank", "-T: older roots"),
+        ("zpool import -T none tank", "invalid txg 'none'"),
         ("zpool iostat -r -w tank", "-w cannot be combined with -r"),
         ("zpool import -t tank", "-t needs one"),
         ("zpool import -c ~/cache -d ~ -a", "-c cannot be combined with -d"),
@@ -120,7 +120,12 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
 
     machine.ok("zpool export tank");
     assert_eq!(machine.json("zpool import -j -d ~")["pools"]["12345"]["name"], "tank");
-    machine.ok("zpool import -F -n -d ~ tank");
+    let told = machine.ok("zpool import -F -n -d ~ tank");
+    assert!(told.starts_with("Would be able to return tank to its state as of txg "), "{told}");
+    assert!(machine.fails("zpool import -T 7 -d ~ tank", 1).contains("POOL-READONLY"));
+    let told = machine.ok("zpool import -F -o readonly=on -d ~ tank");
+    assert!(told.starts_with("Pool tank returned to its state as of txg "), "{told}");
+    machine.ok("zpool export tank");
     assert!(machine.fails("zpool import -F -n -d ~ other", 1).contains("no such pool"));
     // The devices keep the name that they have.
     machine.ok("zpool import -t -d ~ tank guest");

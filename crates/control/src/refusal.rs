@@ -181,7 +181,7 @@ codes! {
     PoolNotWhole "POOL-NOT-WHOLE" "Every device must store the new number. A missing device would belong to another pool afterwards."
         "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
     PoolDamaged "POOL-DAMAGED" "The devices do not hold a complete pool: it was overwritten, cut short, or never finished."
-        "Use an intact copy of the device; nothing was written to this one.";
+        "Use an intact copy of the device; nothing was written to this one. `zpool import -F -o readonly=on POOL` opens the newest root that can be read, to copy files from.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed. Its data remains until something else is written to its devices."
         "To recover it, run `zpool import -D {pool}`.";
     PoolFeature "POOL-FEATURE" "The pool lacks a feature that this needs: an older version of Steadfast created it, or the feature was disabled. Versions without the feature cannot read the pool once it is used."

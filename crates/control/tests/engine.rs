@@ -262,6 +262,8 @@ impl House {
             search: vec![self.folder.clone()],
             new_name: None,
             temporary: false,
+            rewind: false,
+            as_of: None,
             force: false,
             destroyed: false,
             no_mount: false,

@@ -45,6 +45,7 @@ mod received_trees;
 mod redundancy;
 mod refused_labels;
 mod repeats;
+mod rewind;
 mod sealed_receives;
 mod single;
 mod snapshot_cost;

@@ -5,7 +5,7 @@ use super::reason::status_text;
 use super::status_json::vdev_head;
 use super::vdev_table::import_table;
 use super::vdev_tree::label;
-use crate::command::{Command, FAILED};
+use crate::command::Command;
 use crate::json::{self, Numbers};
 use crate::key;
 use crate::options::{Flag, JSON, JSON_INT, Parsed, Syntax, flag, valued};
@@ -17,7 +17,8 @@ use crate::zfs::mount::mount_all_below;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
-    PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties, VdevReport,
+    Outcome, PoolCandidate, PoolExport, PoolImport, PoolImportScan, PoolList, PoolSelector, Properties,
+    VdevReport,
 };
 use steadfast_control::cachefile::Cachefile;
 use steadfast_control::{Code, KeyFormat, Refusal};
@@ -37,21 +38,17 @@ pub(super) const COMMAND: Command = Command {
             valued('d', "folder|device", "where to search; may be repeated"),
             flag('D', "search for destroyed pools only"),
             flag('f', "even if the pool seems to be in use"),
-            flag('F', "accepted, no effect: the newest complete root is imported in any case"),
+            flag('F', "with -o readonly=on: if the newest root cannot be read, the newest one that can"),
             JSON,
             JSON_INT,
             flag('l', "load keys"),
-            flag('n', "with -F: only tell whether the pool can be imported"),
+            flag('n', "with -F: only tell which root would be imported"),
             flag('N', "do not mount"),
             valued('o', "property=value", "readonly=on, altroot=FOLDER, cachefile=none, or a mount option"),
             valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
             flag('s', "accepted, no effect: devices are always searched"),
             flag('t', "the new name counts until the export; the devices keep the old one"),
-            valued(
-                'T',
-                "txg",
-                "refused: older roots are not kept, and the anchor forbids them; snapshots keep old states",
-            ),
+            valued('T', "txg", "with -o readonly=on: the root of this txg, or the newest one before it"),
             Flag {
                 letter: '\0',
                 long: "rewind-to-checkpoint",
@@ -155,7 +152,7 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
                 Err(_) => PoolSelector::Name(pool.clone()),
             };
             if parsed.has('n') {
-                return tell(session, parsed, pool, &selector, search);
+                return tell(session, parsed, pool, selector, &search);
             }
             one(session, parsed, pool, selector, new_name.first().cloned(), &search, &properties)
         }
@@ -172,27 +169,41 @@ fn listed_in(file: &Path) -> Result<Vec<PathBuf>, Refusal> {
     Ok(pools.into_iter().flat_map(|pool| pool.devices).collect())
 }
 
-/// `-F -n`: says whether a pool could be imported, and imports nothing.
+/// `-F -n`: says which root would be imported. It is imported without the right to write and
+/// exported again.
 fn tell(
     session: &mut Session<'_, '_>,
     parsed: &Parsed,
     shown: &str,
-    selector: &PoolSelector,
-    search: Vec<PathBuf>,
+    selector: PoolSelector,
+    search: &[PathBuf],
 ) -> Result<(), Failure> {
-    let is_wanted = |pool: &PoolCandidate| match selector {
-        PoolSelector::Name(name) => pool.name == *name,
-        PoolSelector::Guid(guid) => pool.guid == *guid,
-    };
+    let options = [("readonly", "on"), ("cachefile", "none")];
+    let properties = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let request = request(session, parsed, selector, None, search, properties)?;
     let doing = || format!("cannot import '{}'", tame(shown));
-    match scan(session, parsed, search)?.into_iter().find(is_wanted) {
-        Some(pool) if pool.importable => Ok(()),
-        Some(PoolCandidate { message: Some(message), .. }) => Err(message).doing(doing),
-        Some(_) => Err(Failure::Status(FAILED)),
-        None => {
-            let what = format!("there is no pool '{}'", tame(shown));
-            Err(Refusal::new(Code::PoolNotFound, what).with("pool", shown)).doing(doing)
-        }
+    let outcome = ask(session, parsed, shown, PoolImport { no_mount: true, ..request })?;
+    for name in outcome.touched {
+        let txg = txg_of(session, &name)?;
+        session.ask(PoolExport { name: name.clone(), force: false }).doing(doing)?;
+        session.line(format!("Would be able to return {} to its state as of txg {txg}.", tame(&name)));
+    }
+    Ok(())
+}
+
+/// The txg of an imported pool.
+fn txg_of(session: &mut Session<'_, '_>, name: &str) -> Result<u64, Failure> {
+    let pools =
+        session.ask(PoolList { names: vec![name.to_owned()] }).doing(|| "cannot list pools".into())?;
+    Ok(pools.first().map_or(0, |pool| pool.txg))
+}
+
+/// Reads `-T`.
+fn txg(parsed: &Parsed) -> Result<Option<u64>, Failure> {
+    match parsed.value('T').map(|text| (text, text.parse::<u64>())) {
+        None => Ok(None),
+        Some((_, Ok(txg))) if txg > 0 => Ok(Some(txg)),
+        Some((text, _)) => Err(Failure::Usage(format!("invalid txg '{}': must be a number", tame(text)))),
     }
 }
 
@@ -237,34 +248,15 @@ pub(super) fn one(
     search: &[PathBuf],
     properties: &Properties,
 ) -> Result<(), Failure> {
-    let doing = || format!("cannot import '{}'", tame(shown));
-    let mut request = PoolImport {
-        pool,
-        search: search.to_vec(),
-        new_name,
-        force: parsed.has('f'),
-        destroyed: parsed.has('D'),
-        temporary: parsed.has('t'),
-        no_mount: parsed.has('N'),
-        properties: properties.clone(),
-        key: None,
-        anchor: parsed.value_of_long(ANCHOR).map(|path| session.world.absolute(path)),
-        accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
-        accept_lost_anchor: parsed.has_long(ACCEPT_LOST),
-        accept_lost_log: parsed.has('m'),
-    };
-    let outcome = match session.ask(request.clone()) {
-        // A sealed pool needs its key for the import. Only the daemon can see that a pool is
-        // sealed.
-        Err(refusal)
-            if refusal.code == Code::PoolSealed && (parsed.has('l') || session.world.input_is_terminal) =>
-        {
-            request.key = Some(sealed_key(session, shown, &refusal).doing(doing)?);
-            session.ask(request).doing(doing)?
-        }
-        other => other.doing(doing)?,
-    };
+    let request = request(session, parsed, pool, new_name, search, properties.clone())?;
+    let outcome = ask(session, parsed, shown, request)?;
     session.warn(&format!("'{shown}' is imported, but"), &outcome.warnings);
+    if parsed.has('T') || parsed.has('F') && properties.get("readonly").is_some_and(|value| value == "on") {
+        for name in &outcome.touched {
+            let txg = txg_of(session, name)?;
+            session.line(format!("Pool {} returned to its state as of txg {txg}.", tame(name)));
+        }
+    }
     if parsed.has('l') {
         for name in &outcome.touched {
             load_keys_below(session, name)?;
@@ -274,6 +266,55 @@ pub(super) fn one(
         }
     }
     Ok(())
+}
+
+/// The request of an import, without a key.
+fn request(
+    session: &Session<'_, '_>,
+    parsed: &Parsed,
+    pool: PoolSelector,
+    new_name: Option<String>,
+    search: &[PathBuf],
+    properties: Properties,
+) -> Result<PoolImport, Failure> {
+    Ok(PoolImport {
+        pool,
+        search: search.to_vec(),
+        new_name,
+        force: parsed.has('f'),
+        destroyed: parsed.has('D'),
+        temporary: parsed.has('t'),
+        rewind: parsed.has('F'),
+        as_of: txg(parsed)?,
+        no_mount: parsed.has('N'),
+        properties,
+        key: None,
+        anchor: parsed.value_of_long(ANCHOR).map(|path| session.world.absolute(path)),
+        accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
+        accept_lost_anchor: parsed.has_long(ACCEPT_LOST),
+        accept_lost_log: parsed.has('m'),
+    })
+}
+
+/// Imports a pool; asks for the key of a sealed one.
+fn ask(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    shown: &str,
+    mut request: PoolImport,
+) -> Result<Outcome, Failure> {
+    let doing = || format!("cannot import '{}'", tame(shown));
+    match session.ask(request.clone()) {
+        // A sealed pool needs its key for the import. Only the daemon can see that a pool is
+        // sealed.
+        Err(refusal)
+            if refusal.code == Code::PoolSealed && (parsed.has('l') || session.world.input_is_terminal) =>
+        {
+            request.key = Some(sealed_key(session, shown, &refusal).doing(doing)?);
+            session.ask(request).doing(doing)
+        }
+        other => other.doing(doing),
+    }
 }
 
 fn sealed_key(

@@ -102,6 +102,12 @@ pub struct PoolImport {
     /// A destroyed pool (`-D`).
     #[serde(default)]
     pub destroyed: bool,
+    /// Open an older root if the newest one cannot be read; without the right to write (`-F`).
+    #[serde(default)]
+    pub rewind: bool,
+    /// Open no root newer than this txg (`-T`).
+    #[serde(default)]
+    pub as_of: Option<u64>,
     /// Mount nothing (`-N`).
     pub no_mount: bool,
     /// `-o`: `readonly`, `altroot`, `cachefile` and settable pool properties.

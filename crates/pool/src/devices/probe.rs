@@ -1,5 +1,6 @@
 //! Looking at labels and uberblocks, without changing anything.
 
+use std::collections::BTreeSet;
 use steadfast_device::{Device, Medium};
 use steadfast_env::{Bug, Env};
 use steadfast_format::PoolState;
@@ -199,6 +200,7 @@ pub(crate) fn newest_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
     tag_of: impl Fn(&[u8]) -> [u8; 32],
+    as_of: Option<Txg>,
     env: &Env,
 ) -> (Option<FoundUberblock>, Option<steadfast_device::Error>) {
     let careless = env.has_bug(Bug::TornRootAccepted);
@@ -212,7 +214,8 @@ pub(crate) fn newest_uberblock(
             for bytes in ring {
                 let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
                 let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
-                let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg);
+                let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg)
+                    && as_of.is_none_or(|as_of| uberblock.txg <= as_of);
                 let whole = steadfast_crypto::tags_equal(&tag_of(bound), &tag) || careless;
                 if uberblock.pool == pool && newer && whole {
                     best = Some(FoundUberblock { uberblock, tag });
@@ -221,6 +224,21 @@ pub(crate) fn newest_uberblock(
         }
     }
     (best, unread)
+}
+
+/// Txgs of the roots that a pool's devices hold, newest first. Whether each is genuine and can be
+/// read is decided by an import.
+#[must_use]
+pub fn root_txgs(found: &FoundPool) -> Vec<Txg> {
+    let mut txgs = BTreeSet::new();
+    for device in &found.devices {
+        for copy in 0..4 {
+            let ring = device.handle.device.read_uberblocks(copy).unwrap_or_default();
+            let roots = ring.iter().filter_map(|bytes| Uberblock::decode(bytes).ok());
+            txgs.extend(roots.filter(|root| root.pool == found.config.pool).map(|root| root.txg));
+        }
+    }
+    txgs.into_iter().rev().collect()
 }
 
 /// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
 use steadfast_crypto::Key;
 use steadfast_env::Env;
-use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid};
+use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
 use steadfast_intent_log::Vouch;
 
 use crate::commit::anchor::FEATURE;
@@ -63,6 +63,9 @@ pub struct AnchorWish {
     /// Import: open what the devices hold, though the register is lost; the pool has no anchor
     /// afterwards.
     pub accept_lost: bool,
+    /// Import without the right to write: open no root newer than this one (`zpool import -F`).
+    /// Blocks of an older root may be overwritten; reading them is then an error.
+    pub as_of: Option<Txg>,
 }
 
 /// Root that import opens, with the anchor to go on with.

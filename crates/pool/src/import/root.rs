@@ -45,6 +45,10 @@ pub(crate) struct Found<'a> {
 impl<'a> Found<'a> {
     /// Refuses a pool that its labels forbid to import, or of which too few devices were found.
     pub fn new(env: &'a Env, mut pool: FoundPool, spec: &'a ImportSpec) -> Result<Found<'a>> {
+        assert!(
+            spec.read_only || spec.anchor.as_of.is_none(),
+            "a commit would follow on a root that is not its parent"
+        );
         probe::check_copies(&pool)?;
         let here: Vec<u64> = pool.devices.iter().map(|device| device.label.device_guid).collect();
         split::take_back(&mut pool.config, |leaf| here.contains(&leaf.guid));
@@ -107,7 +111,7 @@ impl<'a> Unlocked<'a> {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
         };
-        let (newest, unread) = probe::newest_uberblock(config.pool, &devices, tag_of, env);
+        let (newest, unread) = probe::newest_uberblock(config.pool, &devices, tag_of, spec.anchor.as_of, env);
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context =
             ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };

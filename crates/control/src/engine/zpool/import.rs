@@ -13,7 +13,7 @@ use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
-use steadfast_format::{LabelConfig, PoolState};
+use steadfast_format::{LabelConfig, PoolState, Txg};
 use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, NewName, Pool};
 use steadfast_property::{Change, Scope, check_dataset_name, check_pool_name};
 
@@ -29,6 +29,10 @@ impl Verb for PoolImport {
         }
         self.properties = exact(Scope::Pool, &self.properties, &[Change::AtImport, Change::Anytime])?;
         check_features(&self.properties)?;
+        if self.as_of.is_some() && !read_only(&self.properties) {
+            let what = "an older root is opened without the right to write only: add `-o readonly=on`";
+            return Err(Refusal::new(Code::PoolReadonly, what));
+        }
         if let Some(key) = &self.key {
             key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
         }
@@ -57,13 +61,14 @@ impl Verb for PoolImport {
             .values()
             .find(|lost| is_wanted(&lost.pool.name, lost.pool.guid))
             .map(|lost| lost.pool.clone());
-        let found = match (&remembered, self.search.is_empty()) {
-            (Some(pool), true) => devices::open_pool(&pool.devices, pool.guid, read_only(&self.properties))?,
+        let open = || match (&remembered, self.search.is_empty()) {
+            (Some(pool), true) => devices::open_pool(&pool.devices, pool.guid, read_only(&self.properties)),
             _ => {
                 let found = engine.find_pool(&self.search, &wanted, self.destroyed, is_wanted)?;
-                devices::reopen(&found, read_only(&self.properties))?
+                devices::reopen(&found, read_only(&self.properties))
             }
         };
+        let found = open()?;
         let is_ours = engine.is_ours(&found);
         if found.config.state == PoolState::Active && !is_ours && !self.force {
             return Err(in_use(engine, &found.config));
@@ -77,7 +82,7 @@ impl Verb for PoolImport {
         let cached = !self.temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
         let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
         let was = found.config.state;
-        let spec = ImportSpec {
+        let mut spec = ImportSpec {
             new_name: self.new_name.clone().map(|name| NewName { name, is_temporary: self.temporary }),
             force: self.force,
             destroyed: self.destroyed,
@@ -86,14 +91,28 @@ impl Verb for PoolImport {
             anchor: AnchorWish {
                 accept_rollback: self.accept_rollback,
                 accept_lost: self.accept_lost_anchor,
+                as_of: self.as_of.map(Txg),
                 ..engine.anchor_wish(self.anchor.as_deref())
             },
             accept_lost_log: self.accept_lost_log,
             host: engine.host.clone(),
             memory: engine.memory,
         };
-        let pool =
-            Pool::import(&engine.env, found, &spec).map_err(|error| foreign_log(refuse::pool(error)))?;
+        // Roots to try, newest first.
+        let mut roots = match self.rewind && spec.read_only {
+            true => steadfast_pool::root_txgs(&found),
+            false => Vec::new(),
+        };
+        roots.retain(|txg| self.as_of.is_none_or(|as_of| txg.0 <= as_of));
+        let mut imported = Pool::import(&engine.env, found, &spec).map_err(refuse::pool);
+        for txg in roots.into_iter().skip(1) {
+            if !matches!(&imported, Err(refusal) if is_damage(refusal.code)) {
+                break;
+            }
+            spec.anchor.as_of = Some(txg);
+            imported = Pool::import(&engine.env, open()?, &spec).map_err(refuse::pool);
+        }
+        let pool = imported.map_err(foreign_log)?;
         let stored: Properties =
             self.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
         let set = stored.iter().try_for_each(|(property, value)| set_property(&pool, property, value));
@@ -202,6 +221,11 @@ impl Engine {
         warnings.extend(self.mount_below(&held, &cached.name));
         Ok(warnings)
     }
+}
+
+/// True if a refusal of an import may be due to the root: an older one may be whole.
+fn is_damage(code: Code) -> bool {
+    matches!(code, Code::PoolDamaged | Code::BlkAuthAll | Code::VdevIo)
 }
 
 fn imported_already(name: &str) -> Refusal {
