@@ -120,10 +120,10 @@ impl Experiment {
         let load = |name| beside::find(name).expect("both loads are there: a test names them");
         Ok(match self {
             Self::Compression(request) => {
-                Self::Compression(RunRequest { experiment: "compression".to_owned(), ..request })
+                Self::Compression(RunRequest { experiment: "compression".to_owned(), ..request.resolved() })
             }
             Self::Encryption(request) => {
-                Self::Encryption(RunRequest { experiment: "encryption".to_owned(), ..request })
+                Self::Encryption(RunRequest { experiment: "encryption".to_owned(), ..request.resolved() })
             }
             Self::Cow(request) => Self::Cow(request.of(load("cow"))?),
             Self::Journal(request) => Self::Journal(request.of(load("journal"))?),
@@ -288,6 +288,10 @@ mod tests {
             "run --size=1G --elapsed=4 --json compression --rounds=3",
         ] {
             assert_eq!(experiment(line), Experiment::Compression(expected.clone()), "{line}");
+        }
+        for (line, seconds) in [("run compression --quick", 4), ("run compression --quick --elapsed 9", 9)] {
+            let Experiment::Compression(request) = experiment(line) else { panic!() };
+            assert_eq!(request.elapsed_s, Some(seconds), "{line}");
         }
         let Experiment::Encryption(request) = experiment("run encryption --target dir:/a,/b") else {
             panic!()

@@ -185,7 +185,7 @@ fn arguments_that_cannot_be_followed() {
 fn simulation_replacements_and_appended_parameters() {
     let (said, dir) = run(
         "sd=sd1,lun=$lun,size=!size\nrd=rd1,sd=sd1,iorate=max,elapsed=4,interval=1\n",
-        &["-s", "lun=tmp/q", "size=1g", "+", "iorate=100"],
+        &["-s", "-k", "-d27", "-vq", "--seed", "7", "lun=tmp/q", "size=1g", "+", "iorate=100"],
     );
     assert_eq!(said.status, 0, "{}{}", said.out, said.err);
     assert!(
@@ -199,6 +199,13 @@ fn simulation_replacements_and_appended_parameters() {
     assert!(page("parmfile.html").contains("sd=sd1"), "the directory says what would be run");
     assert!(page("logfile.html").contains("Simulating RD=rd1"));
     assert!(!dir.path().join("tmp").exists(), "a simulation touches nothing else");
+    for words in [vec!["-h"], vec!["--help"], vec!["-f", "x", "--help"]] {
+        let said = vdbench(&words);
+        assert!(said.status == 0 && said.out.contains("--seed N") && said.err.is_empty(), "{words:?}");
+    }
+    for words in [vec!["-d"], vec!["-dx", "-f", "x"], vec!["-vc", "-f", "x"], vec!["--seed", "x"]] {
+        assert_eq!(vdbench(&words).status, 157, "{words:?}");
+    }
 }
 
 #[test]

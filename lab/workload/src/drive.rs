@@ -43,6 +43,8 @@ pub(crate) struct Context<'a> {
     pub draws: u64,
     /// The content of `pattern=`.
     pub fixed: Option<Vec<u8>>,
+    /// Blocks of storages that a recovery finds wrong before its run.
+    pub lost: Vec<IoError>,
     /// Keys of storages, by name.
     pub maps: HashMap<String, Arc<Map>>,
     /// Where several hosts share a tree.
@@ -115,7 +117,10 @@ impl Context<'_> {
                 let found = opening
                     .storage(&mut map, sd, file_key)
                     .map_err(|why| Error::Start(format!("sd={name}: journal: {why}.")))?;
-                found.iter().for_each(|said| observer(&Event::Notice(said)));
+                if let Some((said, mut wrong)) = found {
+                    observer(&Event::Notice(&said));
+                    self.lost.append(&mut wrong);
+                }
             }
             self.maps.insert(name.to_string(), Arc::new(map));
         }
@@ -289,6 +294,8 @@ impl Context<'_> {
             }
         }
         let mut result = self.drive(run, &Names::of(work), jobs, &sizes, observer);
+        let lost = std::mem::take(&mut self.lost);
+        self.tell_lost(&lost, &mut result, observer);
         for (name, map) in &self.maps {
             if let Err(error) = map.checkpoint() {
                 let text = format!("the journal of sd={name} cannot be written: {error}.");

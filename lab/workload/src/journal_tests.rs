@@ -67,7 +67,13 @@ fn a_write_that_was_under_way_may_be_old_or_new_and_nothing_else() {
     bytes[3 * 4096 + 100] ^= 1;
     fs::write(dir.path().join("f"), bytes).unwrap();
     let (outcome, _) = run(dir.path(), &format!("journal=(recover,only)\n{WRITES}"));
-    assert!(outcome.failure().unwrap().contains("the block at 12288"), "{:?}", outcome.failure());
+    assert_eq!((outcome.failure(), outcome.runs[0].errors), (None, 1), "one error, and the recovery goes on");
+    let (outcome, _) = run(dir.path(), &format!("data_errors=1\njournal=(recover,only)\n{WRITES}"));
+    assert_eq!(outcome.failure(), None, "a bad block is told once");
+    begin().note(false, 3, &[found.keys[3] % 126 + 1]).unwrap();
+    let (outcome, _) = run(dir.path(), &format!("data_errors=1\njournal=(recover,only)\n{WRITES}"));
+    assert!(outcome.failure().unwrap().contains("'data_errors=1' requested"), "{:?}", outcome.failure());
+    begin().note(false, 3, &[found.keys[3] % 126 + 1]).unwrap();
     let (outcome, _) = run(dir.path(), &format!("journal=(recover,only,ignore_pending)\n{WRITES}"));
     assert!(outcome.failure().is_none(), "{:?}", outcome.failure());
 }
@@ -216,8 +222,18 @@ fn a_write_into_a_file_that_was_under_way_may_be_old_or_new_or_not_there() {
     let mut bytes = fs::read(&spoiled).unwrap();
     bytes[10_200] ^= 1;
     fs::write(&spoiled, bytes).unwrap();
-    let failure = recover().0.failure().unwrap();
-    assert!(failure.contains("the block at 8192 of '") && failure.contains("vdb_f0002.file"), "{failure}");
+    let mut told = Vec::new();
+    let plan = format!("journal=(recover,only)\n{TREE}\n").replace("HERE", &dir.path().display().to_string());
+    let plan = steadfast_lab_params::parse_text("journal.parm", &plan).unwrap();
+    let outcome = execute(&plan, &Options::default(), &AtomicBool::new(false), &mut |event| {
+        if let Event::Error(error) = event {
+            told.extend(error.evidence.iter().cloned());
+        }
+    });
+    // The file that is not there and this block: two of the fifty errors that data_errors= allows.
+    assert_eq!((outcome.failure(), outcome.runs[0].errors), (None, 2));
+    let wrong = |line: &String| line.contains("The block at 8192 of '") && line.contains("vdb_f0002.file");
+    assert!(told.iter().any(wrong), "{told:?}");
 }
 
 #[test]

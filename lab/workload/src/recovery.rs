@@ -58,8 +58,13 @@ impl Opening<'_> {
         Ok(Some((said, found.pending)))
     }
 
-    /// The journal of a storage.
-    pub(crate) fn storage(&self, map: &mut Map, sd: &Sd, file_key: u64) -> Result<Option<String>, String> {
+    /// The journal of a storage, and the blocks that were being written and are wrong.
+    pub(crate) fn storage(
+        &self,
+        map: &mut Map,
+        sd: &Sd,
+        file_key: u64,
+    ) -> Result<Option<(String, Vec<IoError>)>, String> {
         let Some((said, pending)) = self.open(map, sd.journal.as_deref(), self.seed)? else {
             return Ok(None);
         };
@@ -72,10 +77,11 @@ impl Opening<'_> {
             file.read_exact_at(bytes, at * block).map_err(refused)?;
             Ok(Some(Place { lba: at * block, file_key, path: path.to_path_buf() }))
         })?;
-        wrong.map_or(Ok(Some(format!("sd={}: {said}", sd.name))), Err)
+        Ok(Some((format!("sd={}: {said}", sd.name), wrong)))
     }
 
-    /// The journal of a tree, and a sentence about files that are missing or too short.
+    /// The journal of a tree; its blocks that were being written and are wrong, and its files that
+    /// are missing or too short.
     pub(crate) fn tree(
         &self,
         tree: &Tree,
@@ -100,10 +106,8 @@ impl Opening<'_> {
                     Err(error) => Err(format!("'{}': {}", path.display(), errno_text(&error))),
                 }
             })?;
-        match wrong {
-            Some(evidence) => Err(evidence),
-            None => Ok(Some((format!("fsd={}: {said}", tree.fsd.name), lost(tree, keys)))),
-        }
+        let lost = lost(tree, keys);
+        Ok(Some((format!("fsd={}: {said}", tree.fsd.name), wrong.into_iter().chain(lost).collect())))
     }
 }
 

@@ -73,6 +73,7 @@ impl<'a> Session<'a> {
                 seed,
                 draws: options.draws,
                 fixed,
+                lost: Vec::new(),
                 maps,
                 meet: None,
             },

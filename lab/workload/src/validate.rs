@@ -31,7 +31,7 @@ use crate::evidence::{self, number};
 use crate::file_calls;
 use crate::journal::{self, About, Journal, Recovered};
 use crate::pattern::Pattern;
-use crate::shared::{INCORRECT_SIZE, Shared, errno_text};
+use crate::shared::{INCORRECT_SIZE, IoError, Shared, errno_text};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -140,16 +140,16 @@ impl Map {
 
     /// Finds out what the writes left that were under way: old data or new, either is right. `read`
     /// fills the buffer with what a block holds and says where that is, or `None` where there is
-    /// nothing any more. The evidence of one that is neither, if there is one.
+    /// nothing any more. Those that are neither are errors, and bad from then on.
     pub(crate) fn settle(
         &self,
         pending: &journal::Pending,
         ignore: bool,
         pattern: &Pattern,
         read: &mut Reader<'_>,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Vec<IoError>, String> {
         let (mut found, mut expected) = (Vec::new(), Vec::new());
-        let mut wrong = None;
+        let mut wrong = Vec::new();
         for (block, new) in pending {
             let cell = &self.keys[*block as usize];
             let old = cell.load(Relaxed);
@@ -172,12 +172,20 @@ impl Map {
                 cell.store(old, Relaxed);
             } else if !is(old) {
                 cell.store(BAD, Relaxed);
-                wrong.get_or_insert_with(|| {
-                    format!(
-                        "the block at {} of '{}' holds neither what was written last (key {old:#x}) nor what was being written (key {new:#x})",
-                        place.lba,
-                        place.path.display()
-                    )
+                let path = place.path.display().to_string();
+                let evidence = format!(
+                    "The block at {} of '{path}' holds neither what was written last (key {old:#x}) nor what was being written (key {new:#x}).",
+                    place.lba
+                );
+                wrong.push(IoError {
+                    at: SystemTime::now(),
+                    host: None,
+                    operation: Operation::Read,
+                    path,
+                    offset: place.lba,
+                    bytes: found.len() as u64,
+                    errno: CORRUPT.into(),
+                    evidence: vec![evidence],
                 });
             }
         }

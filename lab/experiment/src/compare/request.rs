@@ -39,6 +39,9 @@ pub struct CompareRequest {
     /// Interleaved rounds, each on file systems made anew; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) rounds: u32,
+    /// The short form: one round, 4 seconds of each run, unless options say more
+    #[arg(long)]
+    quick: bool,
     /// Size of each image file
     #[arg(long = "size", value_name = "SIZE", default_value = "4G", value_parser = size(IMAGE_LEAST, "give 256M or more, such as 512M or 8G"))]
     pub(super) image_bytes: u64,
@@ -76,6 +79,13 @@ impl CompareRequest {
                 "a parameter file is run on what --target names: for example --target steadfast,ext4,btrfs,/mnt/other"
                     .to_owned(),
             );
+        }
+        if self.quick {
+            self.elapsed.get_or_insert(4);
+            self.interval.get_or_insert(1);
+            if self.rounds == 3 {
+                self.rounds = 1;
+            }
         }
         let programs = self.zfs_fuse.clone().unwrap_or_else(|| PathBuf::from("/sbin"));
         self.contenders = contenders(&self.targets, &programs)?;

@@ -34,6 +34,9 @@ pub struct RunRequest {
     /// Seconds of each run of the load [default: 10, as the parameter file says]
     #[arg(long = "elapsed", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=86_400))]
     pub elapsed_s: Option<u32>,
+    /// The short form: 4 seconds of each run, unless --elapsed says more
+    #[arg(long)]
+    pub quick: bool,
     /// Rounds of the whole parameter file; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
@@ -67,12 +70,19 @@ impl RunRequest {
             out: None,
             size: IMAGE_BYTES,
             elapsed_s: None,
+            quick: false,
             rounds: 1,
             target: Compared::Pools,
             work: None,
             keep: false,
             json: false,
         }
+    }
+
+    /// With the seconds that `--quick` means.
+    pub(crate) fn resolved(self) -> Self {
+        let seconds = self.elapsed_s.or(self.quick.then_some(4));
+        Self { elapsed_s: seconds, ..self }
     }
 
     /// The command that repeats a run.
