@@ -233,7 +233,8 @@ impl MetaKey {
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
         let (&kind, rest) = key.split_first()?;
         let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
-        let segment = |bytes: &[u8]| number(bytes).filter(|id| *id < SegmentId::END).map(SegmentId);
+        let segment =
+            |bytes: &[u8]| number(bytes).filter(|id| (1..SegmentId::END).contains(id)).map(SegmentId);
         let txg = |bytes: &[u8]| number(bytes).filter(|txg| *txg < Txg::END).map(Txg);
         let cell = |bytes: &[u8]| {
             let (left, born) = (txg(bytes.get(..8)?)?, txg(bytes.get(8..)?)?);
@@ -343,6 +344,7 @@ mod tests {
             MetaKey::Snapshot(DatasetId(3), Txg(Txg::END)),
             MetaKey::Cell(DatasetId(3), CellId { left: Txg(u64::MAX), born: Txg(0) }),
             MetaKey::Segment(SegmentId(u64::MAX)),
+            MetaKey::Reference(Address { segment: SegmentId(0), offset: 8192 }),
         ] {
             assert_eq!(MetaKey::decode(&key.encode()), None, "what counts on from it would overflow");
         }

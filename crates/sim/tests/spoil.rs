@@ -23,5 +23,5 @@ fn rounds_that_were_mended_stay_so() {
 }
 
 /// A record size that is none, figures and reservations that cannot be added up, and a writer that
-/// waited for ever for room beside such a reservation.
-const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143];
+/// waited for ever for room beside such a reservation; references to a block in segment 0.
+const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143, 95_975];
