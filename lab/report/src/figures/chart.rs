@@ -178,9 +178,12 @@ pub fn svg(chart: &Chart, alone: bool) -> String {
             line.join(" "),
             dashes(series.calculated)
         ));
-        for ((a, b), (_, value)) in places.iter().zip(&series.points) {
+        for ((a, b), (x, value)) in places.iter().zip(&series.points) {
             if !series.calculated {
-                svg.push_str(&marker(index, *a, *b));
+                // Said when one points at it.
+                let said = format!("{}: {} at {}", series.label, shown(*value), shown(*x));
+                let mark = marker(index, *a, *b);
+                svg.push_str(&format!("<g><title>{}</title>{mark}</g>", escape(&said)));
             }
             let at = (*a, b - 8.0);
             let free = chart.series.len() <= CROWD

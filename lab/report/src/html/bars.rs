@@ -2,8 +2,8 @@
 //!
 //! A bar's length is a share of the width it is given, so nothing is scaled and text keeps its size
 //! on a phone. A card shows this run and what others published. Where their figures and ours differ
-//! by more than a factor of four, one scale would flatten one of them; then each gets its own and
-//! the card says so.
+//! by more than a factor of four, one scale would flatten one of them; then theirs get a card of
+//! their own. No card has two scales.
 
 use super::{colour, escape};
 use crate::number;
@@ -158,7 +158,8 @@ fn card(report: &Report, measure: &Measure) -> String {
     let longest = ours_longest.max(theirs);
     let (our_scale, their_scale) = if shared { (longest, longest) } else { (ours_longest, theirs) };
 
-    let mut body = ours(report, measure, "This run", our_scale);
+    let own = ours(report, measure, "This run", our_scale);
+    let mut published = String::new();
     for source in &report.sources {
         let mut rows = String::new();
         for (index, arm) in report.arms.iter().enumerate() {
@@ -180,18 +181,22 @@ fn card(report: &Report, measure: &Measure) -> String {
         let value = |arm: &str| measure.published(&source.key, arm).map(|figure| figure.value);
         let relation =
             ends(report).map(|(on, off)| relation(report, value(on), value(off))).unwrap_or_default();
-        body.push_str(&group(&source.label, &relation, &rows));
+        published.push_str(&group(&source.label, &relation, &rows));
     }
-    let note = if report.sources.is_empty() {
-        ""
-    } else if measure.published.is_empty() {
-        "The source reports have no such figure."
-    } else if shared {
-        "All bars share one scale."
+    const ONE_SCALE: &str = "All bars share one scale.";
+    let one = |note: &str| frame(&measure.label, &measure.how, &format!("{own}{published}"), note);
+    if report.sources.is_empty() {
+        one("")
+    } else if published.is_empty() {
+        one("The source reports have no such figure.")
+    } else if shared || ours_longest <= 0.0 {
+        one(ONE_SCALE)
     } else {
-        "Two scales: this run has its own, the reports share one. Compare lengths within a scale, numbers across."
-    };
-    frame(&measure.label, &measure.how, &body, note)
+        let title = format!("{}, in the reports", measure.label);
+        let apart = "This run alone: the figures of the reports are far from it and have the next card.";
+        frame(&measure.label, &measure.how, &own, apart)
+            + &frame(&title, "As published, on other machines.", &published, ONE_SCALE)
+    }
 }
 
 /// Keys of the first arm and the last, when there are at least two.
