@@ -152,6 +152,23 @@ fn attributes_of_users_can_be_switched_off() {
 }
 
 #[test]
+fn canmount_unmounts_at_off_and_moves_nothing_else() {
+    let Some(host) = Host::with_tank("canmount") else { return };
+    let mounted = |name: &str| host.shell(&format!("zfs get -Ho value mounted {name}")).ok().out;
+    host.shell("zfs create tank/a && zfs create tank/a/b && zfs unmount tank/a/b").ok();
+    let open = std::fs::File::create(host.at("t/a/file")).expect("a file");
+    host.shell("zfs set canmount=noauto tank/a").ok();
+    assert_eq!((mounted("tank/a").trim(), mounted("tank/a/b").trim()), ("yes", "no"));
+    host.shell("zfs set canmount=off tank/a").fails(1).says("FS-BUSY");
+    drop(open);
+    host.shell("zfs set canmount=off tank/a").ok();
+    assert_eq!(mounted("tank/a").trim(), "no");
+    host.shell("zfs set canmount=on tank/a").ok();
+    assert_eq!(mounted("tank/a").trim(), "no");
+    host.shell("zfs mount tank/a").ok();
+}
+
+#[test]
 fn a_file_system_may_lie_over_what_a_folder_holds() {
     let Some(host) = Host::with_tank("overlay") else { return };
     host.shell("mkdir full; touch full/x; zfs create -o mountpoint=$PWD/full tank/o")

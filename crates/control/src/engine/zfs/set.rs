@@ -82,7 +82,12 @@ impl Engine {
         let given = edits.iter().filter_map(|(property, value)| Some((property.clone(), value.clone()?)));
         check_kind(name, &given.collect(), volume)?;
         let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
-        let place = touches(&PLACE) && !no_mount;
+        // As in ZFS, canmount=on and canmount=noauto leave mounts as they are.
+        let moves = |(property, value): &Edit| match property.as_str() {
+            "canmount" => value.as_deref() == Some("off"),
+            other => PLACE.contains(&other),
+        };
+        let place = edits.iter().any(moves) && !no_mount;
         let growth = volumes::growth(&held, name, &info, &edits)?;
         let mut left: Vec<FormerMount> = Vec::new();
         if place {
@@ -131,10 +136,13 @@ impl Engine {
             held.note_snapshots([name]);
         }
         let mut warnings = Vec::new();
-        if place {
+        if place && !touches(&["mountpoint", "volmode"]) {
+            // canmount=off: what was mounted below comes back, and nothing else is mounted.
+            left.retain(|placed| placed.name != name);
+            warnings = self.mount_placed(&held, left);
+        } else if place {
             // A new mountpoint replaces a temporary one.
-            let is_off = self.value(&held, name, "canmount").is_ok_and(|value| value == "off");
-            let moves = touches(&["mountpoint"]) || touches(&["canmount"]) && is_off;
+            let moves = touches(&["mountpoint"]);
             for placed in left.iter_mut().filter(|placed| moves && placed.name == name) {
                 placed.at = None;
             }
