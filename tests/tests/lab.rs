@@ -27,7 +27,7 @@ fn compression_is_measured_beside_the_source_reports_and_cleaned_up() {
     let work = host.at("work");
     fs::create_dir(&work).unwrap();
     let ran = host.run("lab run compression --elapsed 2 --out {}/out --work {}/work").ok();
-    for words in ["Compression on (lz4)", "Report A, on", "10.616 ms", "report: "] {
+    for words in ["Compression on (lz4)", "OpenZFS, report 000, on", "10.616 ms", "report: "] {
         assert!(ran.out.contains(words), "{words} is not in\n{}", ran.out);
     }
     nothing_left(&work);
