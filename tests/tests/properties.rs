@@ -166,6 +166,12 @@ fn canmount_unmounts_at_off_and_moves_nothing_else() {
     host.shell("zfs set canmount=on tank/a").ok();
     assert_eq!(mounted("tank/a").trim(), "no");
     host.shell("zfs mount tank/a").ok();
+    // A path may hold a symbolic link, and all are unmounted by path: a name says nothing of it.
+    host.shell("zfs create -o mountpoint=$PWD/t/z tank/0 && ln -s t/z link").ok();
+    host.shell("mkdir t/z/in && zfs create -o mountpoint=$PWD/t/z/in tank/9").ok();
+    host.shell("zfs create -o mountpoint=$PWD/t/z/in/deep tank/1").ok();
+    assert_eq!(host.shell("zfs list -Ho name $PWD/link").ok().out, "tank/0\n");
+    host.shell("zfs unmount -a").ok();
 }
 
 #[test]

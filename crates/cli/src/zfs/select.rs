@@ -128,7 +128,9 @@ fn is_absent(refusal: &Refusal) -> bool {
 /// There is none.
 pub(super) fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<String, Refusal> {
     let all = session.ask(FsList::default())?;
-    let holds = |fs: &&FsInfo| fs.mounted_at.as_ref().is_some_and(|at| Path::new(path).starts_with(at));
+    // As ZFS, which follows symbolic links. A path that is not there may lie on a mount that died.
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).to_path_buf());
+    let holds = |fs: &&FsInfo| fs.mounted_at.as_ref().is_some_and(|at| real.starts_with(at));
     let nearest =
         all.iter().filter(holds).max_by_key(|fs| fs.mounted_at.as_ref().map(|at| at.as_os_str().len()));
     nearest.map(|fs| fs.name.clone()).ok_or_else(|| {

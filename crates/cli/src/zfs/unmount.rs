@@ -32,8 +32,10 @@ fn unmount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         (true, Some(_)) => return Err(Failure::Usage("too many arguments: -a means all".into())),
         (false, None) => return Err(Failure::Usage("missing filesystem argument".into())),
         (true, None) => {
-            // Children first: they are mounted inside their parents.
-            for fs in mounted(session)?.into_iter().rev() {
+            // The deepest folder first: a file system lies inside another whatever its name.
+            let mut all = mounted(session)?;
+            all.sort_by(|one, other| other.mounted_at.cmp(&one.mounted_at));
+            for fs in all {
                 unmount_one(session, &fs.name, force, parsed.has('u'));
             }
         }
