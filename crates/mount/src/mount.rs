@@ -122,8 +122,9 @@ impl MountedFs {
         self.session.mountpoint()
     }
 
-    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), and waits. Pages of
-    /// mapped files are included. Bytes that programs write meanwhile may be included.
+    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), those of mapped files
+    /// included. Linux 6.18 starts the writes and returns before they are answered, so the last
+    /// ones may come after this. Bytes that programs write meanwhile may be included.
     ///
     /// # Errors
     /// The mount cannot be reached, or a page could not be written.

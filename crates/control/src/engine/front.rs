@@ -81,7 +81,7 @@ pub trait Mounted: Send + Sync {
     /// [`crate::Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 
-    /// Makes the kernel write out dirty pages, and waits.
+    /// Makes the kernel write out dirty pages. It may return before the last are written.
     ///
     /// # Errors
     /// A page could not be written.
