@@ -412,7 +412,7 @@ impl Runner {
             let tools = self.tools.display().to_string();
             // A folder of its own, or it would wait for the build that runs beside it.
             let target = self.tools.join("build").display().to_string();
-            // Not optimised: it waits for the file system, and a release build takes twice as long.
+            // Not optimised: none of them computes much, and a release build takes twice as long.
             let words =
                 ["install", name, "--version", version, "--locked", "--quiet", "--debug", "--root", &tools];
             if !self.cargo(&[&words[..], &["--target-dir", &target]].concat()) {

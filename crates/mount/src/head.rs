@@ -84,11 +84,6 @@ impl HeadHandler {
         Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
     }
 
-    /// True if the caller does not belong to the group of a file.
-    fn is_stranger(&self, req: &Request, ino: u64) -> bool {
-        self.fs.getattr(ino).is_ok_and(|attr| !is_member(req, attr.gid))
-    }
-
     fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
         // `zfs set volsize` does not tell the kernel.
         let ttl = if self.volume { TTL_UNSETTLED } else { attr_ttl(attributes) };
@@ -111,10 +106,10 @@ impl HeadHandler {
 
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
         if args.flags & O_TRUNC != 0 && !self.volume {
+            let is_member = |gid| is_member(req, gid);
             let set = steadfast_posix::SetAttr {
                 size: Some(0),
-                kill_suidgid: args.kill_suidgid,
-                is_stranger: args.kill_suidgid && self.is_stranger(req, ino),
+                set_ids: if args.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay },
                 ..Default::default()
             };
             changing(req, || self.fs.setattr(ino, &set))?;
@@ -187,6 +182,7 @@ impl Handler for HeadHandler {
             SetTime::Now => steadfast_posix::SetTime::Now,
             SetTime::At(time) => steadfast_posix::SetTime::To(posix_time(time)),
         };
+        let is_member = |gid| is_member(req, gid);
         let set = steadfast_posix::SetAttr {
             mode: set.mode,
             uid: set.uid,
@@ -196,8 +192,7 @@ impl Handler for HeadHandler {
             atime: set.atime.map(when),
             mtime: set.mtime.map(when),
             ctime: set.ctime.map(posix_time),
-            kill_suidgid: set.kill_suidgid,
-            is_stranger: set.kill_suidgid && self.is_stranger(req, ino),
+            set_ids: if set.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay },
         };
         changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
     }

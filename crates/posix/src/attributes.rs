@@ -56,7 +56,7 @@ pub enum SetTime {
 
 /// Attributes to change; `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SetAttr {
+pub struct SetAttr<'a> {
     /// Permissions.
     pub mode: Option<u32>,
     /// Owner.
@@ -71,21 +71,25 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Change time (write-back caches bring it).
     pub ctime: Option<Time>,
-    /// The caller may not keep set-id bits.
-    pub kill_suidgid: bool,
-    /// The caller is no member of the file's group: with `kill_suidgid`, set-gid goes even where
-    /// the group may not execute.
-    pub is_stranger: bool,
+    /// The fate of set-id bits.
+    pub set_ids: SetIds<'a>,
 }
 
 /// The fate of set-id bits when content changes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub enum SetIds<'a> {
     /// The caller has `CAP_FSETID`, or is asked for nothing.
+    #[default]
     Stay,
     /// They go. Set-gid without execution by the group stays for a member of that group (Linux,
     /// `setattr_should_drop_sgid`): the function says who is one, and is asked only then.
     Go(&'a dyn Fn(u32) -> bool),
+}
+
+impl std::fmt::Debug for SetIds<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, SetIds::Stay) { "Stay" } else { "Go" })
+    }
 }
 
 impl From<bool> for SetIds<'_> {
@@ -150,7 +154,7 @@ pub(crate) fn drop_set_ids(record: &mut InodeRecord) {
 
 impl FileSystem {
     /// Changes attributes; what the kernel checks (`default_permissions`) is not checked again.
-    pub fn setattr(&self, ino: u64, set: &SetAttr) -> Result<Attr> {
+    pub fn setattr(&self, ino: u64, set: &SetAttr<'_>) -> Result<Attr> {
         let inode = self.inode(ino)?;
         let now = self.now();
         let time = |set: SetTime| match set {
@@ -169,9 +173,7 @@ impl FileSystem {
                     drop_set_ids(record);
                 }
             }
-            if set.kill_suidgid {
-                SetIds::Go(&|_| !set.is_stranger).apply(record);
-            }
+            set.set_ids.apply(record);
             if set.size.is_some() {
                 record.mtime = now;
             }

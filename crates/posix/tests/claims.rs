@@ -14,11 +14,11 @@ fn world(recordsize: u32) -> World {
     World::new(Env::seeded(5), Settings { recordsize, ..Settings::default() })
 }
 
-fn size(size: u64) -> SetAttr {
+fn size(size: u64) -> SetAttr<'static> {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
-fn mode(mode: u32) -> SetAttr {
+fn mode(mode: u32) -> SetAttr<'static> {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
@@ -202,7 +202,7 @@ fn set_ids_do_not_survive_a_change_of_content_or_owner() {
     assert_eq!(world.fs.write(file, 0, b"x", true), Ok(true));
     assert_eq!(now(), 0o755);
     world.fs.setattr(file, &mode(0o6745)).expect("sets");
-    world.fs.setattr(file, &SetAttr { kill_suidgid: true, ..size(0) }).expect("cuts");
+    world.fs.setattr(file, &SetAttr { set_ids: true.into(), ..size(0) }).expect("cuts");
     assert_eq!(now(), 0o2745, "without group execution set-gid means mandatory locking");
     world.fs.setattr(file, &mode(0o4755)).expect("sets");
     world.fs.setattr(file, &SetAttr { uid: Some(7), ..SetAttr::default() }).expect("sets");

@@ -5,6 +5,7 @@ use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::PathBuf;
+use steadfast_control::Code;
 use steadfast_control::api::{Health, PoolOnline, PoolReport, PoolStatus, VdevClass, VdevReport};
 
 pub(super) const COMMAND: Command = Command {
@@ -25,9 +26,13 @@ fn reopen(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         for device in lost(&pool) {
             let request =
                 PoolOnline { name: pool.name.clone(), devices: vec![PathBuf::from(&device)], expand: false };
-            // A device that is still away is no failure of the command, as in ZFS.
-            if let Ok(outcome) = session.ask(request) {
-                session.warn(&format!("'{}' is reopened, but", tame(&device)), &outcome.warnings);
+            match session.ask(request) {
+                Ok(outcome) => {
+                    session.warn(&format!("'{}' is reopened, but", tame(&device)), &outcome.warnings);
+                }
+                // A device that is still away is no failure of the command, as in ZFS.
+                Err(refusal) if refusal.code == Code::VdevMissing => {}
+                Err(refusal) => session.complain(&format!("cannot reopen '{}'", tame(&device)), &refusal),
             }
         }
     }
