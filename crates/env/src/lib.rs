@@ -98,7 +98,7 @@ impl Env {
     #[must_use]
     pub fn seeded(seed: u64) -> Env {
         Env {
-            clock: Arc::new(SteppedClock { now_ns: AtomicU64::new(1) }),
+            clock: Arc::new(SteppedClock::new(true)),
             random: Arc::new(SeededRandom { state: AtomicU64::new(seed) }),
             tasks: Arc::new(Threads { parallelism: 1, real: false }),
         }
@@ -109,7 +109,8 @@ impl Env {
     /// and panics.
     #[must_use]
     pub fn simulated(seed: u64) -> Env {
-        Env { tasks: Arc::new(NoTasks), ..Env::seeded(seed) }
+        let clock = Arc::new(SteppedClock::new(false));
+        Env { clock, tasks: Arc::new(NoTasks), ..Env::seeded(seed) }
     }
 
     /// True if `bug` is planted in this world ([`Tasks::planted`]). Always false without debug
@@ -244,6 +245,15 @@ fn share(mut jobs: Vec<Job<'_>>, workers: usize) {
 
 struct SteppedClock {
     now_ns: AtomicU64,
+    /// Other threads may wait for the one that sleeps. Where there are none, giving way would hand
+    /// the processor to other programs, each time for a slice of the scheduler.
+    has_threads: bool,
+}
+
+impl SteppedClock {
+    fn new(has_threads: bool) -> SteppedClock {
+        SteppedClock { now_ns: AtomicU64::new(1), has_threads }
+    }
 }
 
 impl Clock for SteppedClock {
@@ -259,7 +269,9 @@ impl Clock for SteppedClock {
     fn sleep(&self, duration: Duration) {
         let step = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4);
         self.now_ns.fetch_add(step, Ordering::Relaxed);
-        std::thread::yield_now();
+        if self.has_threads {
+            std::thread::yield_now();
+        }
     }
 }
 
