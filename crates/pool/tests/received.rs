@@ -363,6 +363,66 @@ fn what_is_replaced_makes_room_for_what_replaces_it() {
 }
 
 #[test]
+fn a_whole_snapshot_leaves_the_properties_of_its_target_and_keeps_to_its_quotas() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.datasets().create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    set(&one, "one/fs", "compression", Some("lz4"));
+    set(&one, "one/fs", "atime", Some("off"));
+    {
+        let (fs, _handle) = mount(&one.pool, "one/fs");
+        write_file(&fs, ROOT, b"file", &noise(7, 4 << 20));
+        fs.syncfs().expect("committed");
+    }
+    one.snapshot("one/fs@1");
+    let room = two.pool.datasets().dataset_info("second").expect("there").available;
+    let with_props = send(&one, "one/fs@1", None, false);
+    two.pool.datasets().create_dataset("second/copy", BTreeMap::new(), None).expect("made");
+    for (property, value) in [
+        ("compression", "zstd"),
+        ("mountpoint", "/elsewhere"),
+        ("org:note", "ours"),
+        // More than half of the pool: what replaces it reserves nothing beside it.
+        ("reservation", &(room / 4 * 3).to_string()),
+    ] {
+        set(&two, "second/copy", property, Some(value));
+    }
+    let force = ReceiveSpec { force: true, ..into("second/copy") };
+    let before = two.pool.datasets().dataset_info("second/copy").expect("there").id;
+    for limit in ["quota", "refquota"] {
+        set(&two, "second/copy", "reservation", Some("0"));
+        set(&two, "second/copy", limit, Some("2097152"));
+        let refused = two.receive_as(&force, &with_props).expect_err("there is more in it");
+        assert!(matches!(refused, Error::ReceiveOverQuota), "{refused}");
+        let info = two.pool.datasets().dataset_info("second/copy").expect("there");
+        assert_eq!((info.id, info.snapshots), (before, 0), "nothing changed");
+        set(&two, "second/copy", limit, Some("8388608"));
+    }
+    set(&two, "second/copy", "quota", Some("0"));
+    set(&two, "second/copy", "reservation", Some(&(room / 4 * 3).to_string()));
+    two.receive_as(&force, &with_props).expect("replaced");
+    let two = two.crash();
+    two.check();
+    let local = |value: &str| of(value, Source::Local, None);
+    assert_eq!(shown(&two.pool, "second/copy", "mountpoint"), local("/elsewhere"));
+    assert_eq!(shown(&two.pool, "second/copy", "refquota"), local("8388608"));
+    assert_eq!(shown(&two.pool, "second/copy", "reservation"), local(&(room / 4 * 3).to_string()));
+    assert_eq!(shown(&two.pool, "second/copy", "org:note"), local("ours"));
+    assert_eq!(shown(&two.pool, "second/copy", "compression"), of("zstd", Source::Local, Some("lz4")));
+    assert_eq!(shown(&two.pool, "second/copy", "atime"), of("off", Source::Received, Some("off")));
+
+    // A stream without properties leaves those that came before, and -o counts before both.
+    two.pool.datasets().destroy_snapshots(&["second/copy@1".to_owned()], false).expect("destroyed");
+    let given = BTreeMap::from([("org:note".to_owned(), "given".to_owned())]);
+    let force = ReceiveSpec { props: given, ..force };
+    two.receive_as(&force, &one.send("one/fs@1", None)).expect("replaced");
+    let two = two.crash();
+    two.check();
+    assert_eq!(shown(&two.pool, "second/copy", "org:note"), local("given"));
+    assert_eq!(shown(&two.pool, "second/copy", "mountpoint"), local("/elsewhere"));
+    assert_eq!(shown(&two.pool, "second/copy", "atime"), of("off", Source::Received, Some("off")));
+}
+
+#[test]
 fn a_replication_that_broke_off_anywhere_is_caught_up() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
     let both = ["one/top", "one/top/below"];

@@ -229,6 +229,10 @@ impl Quotas {
             if let Some(receiving) = &entry.receiving {
                 let own = Expected::of(&entry.props, &entry.received);
                 (limits.quota, limits.refquota) = (own.quota, own.refquota);
+                if receiving.replaces(table, entry.row.parent) {
+                    // The dataset that it replaces reserves them.
+                    (limits.reservation, limits.refreservation) = (0, 0);
+                }
                 if let Some(expected) = receiving.expected {
                     limits.refquota = expected.refquota;
                     held_by = Some((receiving.row.target, expected.quota));

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::node::VALUE_BYTES_MAX;
 use steadfast_format::{DatasetId, ReceivedProperty};
-use steadfast_property::{Local, USER_VALUE_BYTES_MAX};
+use steadfast_property::{Change, Local, Scope, USER_VALUE_BYTES_MAX, applies, is_user_property, lookup};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::dataset::NewKey;
@@ -46,6 +46,25 @@ impl Entry {
         let before: Vec<String> = self.props.keys().cloned().collect();
         brought.apply(&mut self.props, &mut self.received);
         self.props_dirty.extend(before.into_iter().chain(self.props.keys().cloned()));
+    }
+
+    /// Properties that stay when a whole snapshot replaces this dataset: those set here that can be
+    /// changed, and those received. `volume`: the kind of the new one.
+    pub fn props_to_keep(&self, volume: bool) -> (Local, ReceivedProps) {
+        let stays = |name: &str| {
+            let is_anytime = is_user_property(name)
+                || lookup(Scope::Dataset, name).is_some_and(|p| p.change == Change::Anytime);
+            // The size comes with the content.
+            is_anytime && applies(name, volume) && name != "volsize" && !KEY_PROPERTIES.contains(&name)
+        };
+        let mut props = self.props.clone();
+        props.retain(|name, _| stays(name) && !self.received.counts(name));
+        let mut received = ReceivedProps::default();
+        for (name, row) in self.received.rows.iter().filter(|(name, _)| stays(name)) {
+            received.load(&mut props, name.clone(), row.clone());
+            received.changed(name);
+        }
+        (props, received)
     }
 }
 

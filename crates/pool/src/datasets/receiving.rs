@@ -1,7 +1,9 @@
 //! A snapshot that is being received into a hidden dataset.
 
 use crate::datasets::quotas::Expected;
+use crate::datasets::table::Table;
 use std::collections::VecDeque;
+use steadfast_format::DatasetId;
 use steadfast_format::InodeId;
 use steadfast_format::ReceiveRow;
 use steadfast_format::Txg;
@@ -25,6 +27,12 @@ impl Receiving {
     /// It is for a dataset that is there.
     pub(crate) fn is_increment(&self) -> bool {
         self.row.target.0 != 0 && !self.row.clone
+    }
+
+    /// There is a dataset whose name it will have.
+    pub(crate) fn replaces(&self, table: &Table, parent: DatasetId) -> bool {
+        let last = self.row.name.split('@').next().unwrap_or_default();
+        !last.is_empty() && table.child(parent, last).is_some()
     }
 
     pub(crate) fn reached(&mut self, open: Txg, position: (InodeId, u64)) {

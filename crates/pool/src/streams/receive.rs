@@ -80,7 +80,7 @@ pub struct ReceiveSpec {
     /// How names are made of it.
     pub naming: Naming,
     /// Discards changes since the base, and younger snapshots. A whole snapshot replaces a dataset
-    /// that has no snapshot (`-F`).
+    /// that has no snapshot, and its properties stay (`-F`).
     pub force: bool,
     /// Keeps the received part if the stream breaks off (`-s`).
     pub keep: bool,
@@ -346,11 +346,11 @@ impl Streams {
                 }
                 _ if spec.force && self.datasets.table.read().find(name).is_ok() => {
                     watch.before(name)?;
-                    let seen = self.become_visible(hidden, (name, true), begin, notes);
+                    let seen = self.become_visible(hidden, (name, Some(brought)), begin, notes);
                     watch.after(name);
                     seen?;
                 }
-                _ => self.become_visible(hidden, (name, false), begin, notes)?,
+                _ => self.become_visible(hidden, (name, None), begin, notes)?,
             }
             if swept {
                 let of = target.unwrap_or(hidden);
@@ -460,7 +460,17 @@ impl Streams {
         if begin.volume {
             self.core.need_feature(crate::datasets::volumes::FEATURE)?;
         }
-        let (mut props, mut received) = (Local::new(), ReceivedProps::default());
+        let replaced = self.datasets.table.read().find(name).ok();
+        let (mut props, mut received, limits_of_target) = {
+            let table = self.datasets.table.read();
+            match replaced.and_then(|id| table.get(id)) {
+                Some(entry) => {
+                    let (props, received) = entry.props_to_keep(begin.volume);
+                    (props, received, entry.props.clone())
+                }
+                None => Default::default(),
+            }
+        };
         brought.apply(&mut props, &mut received);
         if begin.raw {
             note_root(&mut props);
@@ -474,11 +484,14 @@ impl Streams {
             false => self.datasets.check_not_raw(parent, parent_name)?,
         }
         // A replaced dataset makes room for the new one.
-        if self.datasets.table.read().find(name).is_err() {
+        if replaced.is_none() {
             self.datasets.check_filesystem_limits(parent, None)?;
         }
         self.datasets.check_snapshot_limits(&self.datasets.table.read(), &[(parent, 1)], &[])?;
-        self.datasets.check_new_limits(parent, name, &props)?;
+        // Limits that the replaced dataset has already are kept already.
+        let mut limits = props.clone();
+        limits.retain(|name, value| limits_of_target.get(name) != Some(value));
+        self.datasets.check_new_limits(parent, name, &limits)?;
         self.datasets.check_owner_quotas(props.keys().map(String::as_str))?;
         self.datasets.check_props(&props)?;
         let row = ReceiveRow {
@@ -730,7 +743,7 @@ fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<
 }
 
 /// A raw dataset is an encryption root, wherever it is received.
-fn note_root(props: &mut Local) {
+pub(crate) fn note_root(props: &mut Local) {
     props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
 }
 

@@ -7,8 +7,10 @@ use steadfast_format::{DatasetId, Lineage, MetaKey, Txg};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::notes::Notes;
+use crate::datasets::quotas::Expected;
 use crate::datasets::received::Brought;
 use crate::datasets::table::Table;
+use crate::streams::receive::note_root;
 
 impl Streams {
     /// The last commit of an increment: the target takes over what the hidden dataset became, and
@@ -133,16 +135,17 @@ impl Streams {
     }
 
     /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken.
-    /// With `replace` the dataset of that name goes in the same commit.
+    /// With `replace` the dataset of that name goes in the same commit, and its properties become
+    /// those of the received one, as far as the receive does not bring others.
     pub(crate) fn become_visible(
         &self,
         hidden: DatasetId,
-        (name, replace): (&str, bool),
+        (name, replace): (&str, Option<&Brought>),
         begin: &StreamBegin,
         notes: Notes,
     ) -> Result<()> {
         let old = self.datasets.table.read().find(name).ok();
-        if let Some(old) = old.filter(|_| replace) {
+        if let Some(old) = old.filter(|_| replace.is_some()) {
             let (alone, is_clone) = {
                 let table = self.datasets.table.read();
                 (table.owned_alone(old).is_some(), table.origin_of(old).is_some())
@@ -175,11 +178,12 @@ impl Streams {
             let (last, snapshot) = receiving.row.name.split_once('@').ok_or_else(missing)?;
             let (last, snapshot) = (last.to_owned(), snapshot.to_owned());
             if let Ok(old) = table.find(name) {
-                if !replace {
+                let Some(brought) = replace else {
                     return Err(Error::DestinationExists { name: name.to_owned() });
-                }
+                };
                 self.datasets.check_destroy(&table, name, false)?;
                 table.check_no_hidden(old, &[])?;
+                keep_props(&mut table, (old, hidden), begin, brought)?;
                 let entry = table.get_mut(old).expect("just found");
                 entry.row.destroying = true;
                 entry.row_dirty = true;
@@ -199,9 +203,44 @@ impl Streams {
             entry.receive_dirty = true;
             self.datasets.ask_for(hidden, snapshot, (begin.guid, begin.created_ns), notes)
         };
+        if replace.is_some() {
+            self.datasets.apply_settings(hidden);
+        }
         self.datasets.update_quotas(None);
         self.datasets.await_answer(&answer)
     }
+}
+
+/// Gives a received dataset the properties of the one that it replaces, as they are now. Refuses it
+/// if it is larger than a quota that was set here.
+fn keep_props(
+    table: &mut Table,
+    (old, hidden): (DatasetId, DatasetId),
+    begin: &StreamBegin,
+    brought: &Brought,
+) -> Result<()> {
+    let Some((replaced, entry)) = table.get(old).zip(table.get(hidden)) else { return Ok(()) };
+    let (mut props, mut received) = replaced.props_to_keep(begin.volume);
+    if begin.resumed {
+        // Given with the first part of the stream, if not again with this one.
+        for (name, value) in entry.props.iter().filter(|(name, _)| !entry.received.counts(name)) {
+            props.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    brought.apply(&mut props, &mut received);
+    if begin.raw {
+        note_root(&mut props);
+    }
+    let Expected { quota, refquota } = Expected::of(&props, &received);
+    if [quota, refquota].into_iter().any(|limit| limit > 0 && entry.row.used > limit) {
+        return Err(Error::ReceiveOverQuota);
+    }
+    received.dirty.extend(entry.received.names().cloned());
+    let entry = table.get_mut(hidden).expect("looked at just now");
+    let names: Vec<String> = entry.props.keys().chain(props.keys()).cloned().collect();
+    (entry.props, entry.received) = (props, received);
+    entry.props_dirty.extend(names);
+    Ok(())
 }
 
 /// Refuses a hidden dataset the name that another one beside it has. That is not always one of
