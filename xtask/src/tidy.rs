@@ -25,6 +25,7 @@ const RANKS: &[(&str, u32)] = &[
     ("crypto", 1),
     ("device", 1),
     ("anchor", 2),
+    ("bucket", 2),
     ("vdev", 2),
     ("segment", 3),
     ("blockio", 4),
