@@ -8,6 +8,7 @@ mod clones;
 mod commands;
 mod conformance;
 mod copies;
+mod events;
 mod full;
 mod inject;
 mod kill;

@@ -71,6 +71,7 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
         runtime_dir: var("STEADFAST_RUNTIME_DIR").map(|dir| absolute(&cwd, &dir)),
         xdg_runtime_dir: var("XDG_RUNTIME_DIR"),
         xdg_state_home: var("XDG_STATE_HOME"),
+        xdg_config_home: var("XDG_CONFIG_HOME"),
         home: var("HOME"),
     };
     let (stdin, stdout) = (io::stdin(), io::stdout());

@@ -42,6 +42,7 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod service;
+mod syslog;
 pub mod wire;
 
 pub use caller::Caller;

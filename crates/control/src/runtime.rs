@@ -25,6 +25,8 @@ pub struct Surroundings {
     pub xdg_runtime_dir: Option<PathBuf>,
     /// `XDG_STATE_HOME`.
     pub xdg_state_home: Option<PathBuf>,
+    /// `XDG_CONFIG_HOME`.
+    pub xdg_config_home: Option<PathBuf>,
     /// `HOME`.
     pub home: Option<PathBuf>,
 }
@@ -35,6 +37,7 @@ pub struct Runtime {
     dir: PathBuf,
     cachefile: PathBuf,
     witnesses: PathBuf,
+    hooks: PathBuf,
     mount_base: PathBuf,
     isolated: bool,
 }
@@ -63,7 +66,14 @@ impl Runtime {
         };
         let mount_base = if uid == 0 { PathBuf::from("/") } else { home.join("steadfast") };
         let witnesses = cachefile.with_file_name("anchors");
-        Runtime { dir, cachefile, witnesses, mount_base, isolated: around.runtime_dir.is_some() }
+        let config = match (&around.runtime_dir, uid, &around.xdg_config_home) {
+            (Some(dir), ..) => dir.clone(),
+            (None, 0, _) => PathBuf::from("/etc/steadfast"),
+            (None, _, Some(xdg)) if xdg.is_absolute() => xdg.join("steadfast"),
+            (None, ..) => home.join(".config/steadfast"),
+        };
+        let hooks = config.join("events.d");
+        Runtime { dir, cachefile, witnesses, hooks, mount_base, isolated: around.runtime_dir.is_some() }
     }
 
     /// The folder.
@@ -140,6 +150,18 @@ impl Runtime {
         &self.witnesses
     }
 
+    /// Log of events; it outlives the daemon.
+    #[must_use]
+    pub fn events_log(&self) -> PathBuf {
+        self.cachefile.with_file_name("events.log")
+    }
+
+    /// Folder of the programs that run for an event.
+    #[must_use]
+    pub fn hooks(&self) -> &Path {
+        &self.hooks
+    }
+
     /// Folder of pools without a mountpoint of their own: `/`, or `~/steadfast` for ordinary users.
     #[must_use]
     pub fn mount_base(&self) -> &Path {
@@ -209,6 +231,7 @@ mod tests {
             runtime_dir: None,
             xdg_runtime_dir: Some("/run/user/7".into()),
             xdg_state_home: None,
+            xdg_config_home: None,
             home: Some("/home/ann".into()),
         }
     }
@@ -218,11 +241,14 @@ mod tests {
         let root = Runtime::locate(&around(), 0);
         assert_eq!(root.socket(), Path::new("/run/steadfast/daemon.sock"));
         assert_eq!(root.cachefile(), Path::new("/var/lib/steadfast/pools.json"));
+        assert_eq!(root.events_log(), Path::new("/var/lib/steadfast/events.log"));
+        assert_eq!(root.hooks(), Path::new("/etc/steadfast/events.d"));
         assert_eq!(root.mount_base(), Path::new("/"));
         let ann = Runtime::locate(&around(), 7);
         assert_eq!(ann.socket(), Path::new("/run/user/7/steadfast/daemon.sock"));
         assert_eq!(ann.cachefile(), Path::new("/home/ann/.local/state/steadfast/pools.json"));
         assert_eq!(ann.mount_base(), Path::new("/home/ann/steadfast"));
+        assert_eq!(ann.hooks(), Path::new("/home/ann/.config/steadfast/events.d"));
         let bare = Runtime::locate(&Surroundings { xdg_runtime_dir: None, ..around() }, 7);
         assert_eq!(bare.dir(), Path::new("/home/ann/.local/state/steadfast/run"));
     }

@@ -1,6 +1,7 @@
 //! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
 
 mod devices;
+mod events;
 mod filesystems;
 mod growth;
 mod keys;

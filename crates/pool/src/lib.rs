@@ -347,9 +347,41 @@ impl Pool {
     #[must_use]
     pub fn state(&self) -> PoolStatus {
         let accounting = self.core.space.accounting();
-        let counts = self.core.space.device_counts();
         // Before the devices: a spare that waits again is none of those, and one in use is.
         let spares = self.devices.spares_status();
+        let (leaves, groups) = self.leaves_and_groups(&accounting);
+        // Not in the expression below, which would hold the lock to its end, while names of damaged
+        // files are read.
+        let suspended = self.core.suspension();
+        PoolStatus {
+            made_as: self.core.identity.guid,
+            suspended,
+            txg: self.core.txgs.commits.committed(),
+            leaves,
+            anchor: self.core.anchor().map(|anchor| anchor.status()),
+            accounting,
+            damaged: self.devices.damaged_files(),
+            log: self.zil.log_status(),
+            log_devices: self.zil.log_devices_status(),
+            spares,
+            caches: self.devices.caches_status(),
+            groups,
+            scan: self.devices.scan_status(),
+            scan_pass: self.devices.scan_pass(),
+            scrub_limit: self.devices.scrub_limit(),
+            scrub_left_out: self.devices.scrub_left_out(),
+            moving: self.devices.move_status(),
+        }
+    }
+
+    /// State of each device. Unlike [`Pool::state`] it reads nothing from them.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<LeafStatus> {
+        self.leaves_and_groups(&self.core.space.accounting()).0
+    }
+
+    fn leaves_and_groups(&self, accounting: &Accounting) -> (Vec<LeafStatus>, Vec<GroupConfig>) {
+        let counts = self.core.space.device_counts();
         let (leaves, groups) = self.devices.leaves_and_groups();
         let leaves = leaves.into_iter().map(|(leaf, config)| {
             let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
@@ -368,28 +400,7 @@ impl Pool {
                 config,
             }
         });
-        // Not in the expression below, which would hold the lock to its end, while names of damaged
-        // files are read.
-        let suspended = self.core.suspension();
-        PoolStatus {
-            made_as: self.core.identity.guid,
-            suspended,
-            txg: self.core.txgs.commits.committed(),
-            leaves: leaves.collect(),
-            anchor: self.core.anchor().map(|anchor| anchor.status()),
-            accounting,
-            damaged: self.devices.damaged_files(),
-            log: self.zil.log_status(),
-            log_devices: self.zil.log_devices_status(),
-            spares,
-            caches: self.devices.caches_status(),
-            groups,
-            scan: self.devices.scan_status(),
-            scan_pass: self.devices.scan_pass(),
-            scrub_limit: self.devices.scrub_limit(),
-            scrub_left_out: self.devices.scrub_left_out(),
-            moving: self.devices.move_status(),
-        }
+        (leaves.collect(), groups)
     }
 
     /// Takes the events since the last call, oldest first. At most some hundreds are kept.

@@ -166,8 +166,7 @@ mod tests {
     /// Runs `steadfast inspect` with these words. No daemon answers: none may be asked.
     fn inspect(words: &[&str]) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let surroundings =
-            Surroundings { runtime_dir: None, xdg_runtime_dir: None, xdg_state_home: None, home: None };
+        let surroundings = Surroundings::default();
         let mut world = World {
             input: &mut std::io::empty(),
             input_is_terminal: false,

@@ -14,6 +14,17 @@ pub(super) struct EventRing {
 }
 
 impl EventRing {
+    /// The ring as the log has it.
+    pub fn of(last: u64, events: Vec<PoolEvent>) -> EventRing {
+        let beyond = events.len().saturating_sub(KEPT);
+        EventRing { last, events: events.into_iter().skip(beyond).collect() }
+    }
+
+    /// Number of the last event ever.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
     pub fn push(
         &mut self,
         time_ns: u64,

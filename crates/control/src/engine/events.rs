@@ -1,12 +1,12 @@
 //! Events: those that the engine posts, and those that its pools noticed. They are kept in memory
-//! for `zpool events`.
+//! for `zpool events`; `event_relay` tells others.
 
 use crate::engine::state::Engine;
 use std::collections::BTreeMap;
 use steadfast_pool::{Event, EventKind, Pool};
 
 /// Prefix of all classes, after their kind.
-const SPACE: &str = "fs.steadfast";
+pub(super) const SPACE: &str = "fs.steadfast";
 
 impl Engine {
     /// Posts the event of a command.
@@ -25,8 +25,7 @@ impl Engine {
             return;
         }
         let device = |id| {
-            let leaves = pool.state().leaves;
-            leaves.into_iter().find(|leaf| Some(leaf.config.id) == id).map(|leaf| leaf.config.path)
+            pool.leaves().into_iter().find(|leaf| Some(leaf.config.id) == id).map(|leaf| leaf.config.path)
         };
         let mut ring = self.events.lock();
         for Event { time_ns, kind } in found {

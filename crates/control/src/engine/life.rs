@@ -1,6 +1,7 @@
 //! The engine's start, its threads in the background, and its end.
 
 use crate::cachefile::Cachefile;
+use crate::engine::event_relay::EventRelay;
 use crate::engine::front::{FormerMount, Front};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
@@ -30,6 +31,7 @@ impl Engine {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let cachefile = Cachefile::new(runtime.cachefile());
         let remembered = cachefile.load()?;
+        let (relay, events) = EventRelay::new(&runtime);
         let engine = Engine {
             env,
             runtime,
@@ -41,7 +43,8 @@ impl Engine {
             lost: Mutex::default(),
             given_up: Mutex::default(),
             verbs: Mutex::default(),
-            events: Mutex::default(),
+            events: Mutex::new(events),
+            relay: Mutex::new(relay),
             backoff: Mutex::default(),
             policies: Mutex::default(),
             clients: Clients::default(),
@@ -55,7 +58,7 @@ impl Engine {
                     }
                 }
                 Err(why) => {
-                    eprintln!("steadfast: pool '{}': cannot be imported: {}", pool.name, why.what);
+                    engine.post_unimported(&pool.name, pool.guid, &why);
                     engine.lost.lock().insert(pool.name.clone(), MissingPool { pool, why });
                 }
             }
@@ -63,9 +66,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the threads in the background: upkeep, snapshot policies, NBD. They end when the
-    /// engine is dropped.
+    /// Starts the threads in the background: upkeep, snapshot policies, NBD, events. They end when
+    /// the engine is dropped.
     pub fn tend(self: &Arc<Self>) {
+        self.start_relay();
         self.carry_out_policies();
         self.serve_volumes();
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
@@ -87,6 +91,12 @@ impl Engine {
     /// # Errors
     /// [`Code::FsBusy`], [`Code::StreamBusy`], and errors of the pools.
     pub fn shutdown(&self, force: bool) -> Result<(), Refusal> {
+        let ended = self.export_all(force);
+        self.relay_events();
+        ended
+    }
+
+    fn export_all(&self, force: bool) -> Result<(), Refusal> {
         let _turn = self.verbs.lock();
         let pools: BTreeMap<String, Arc<ImportedPool>> = self.pools.read().clone();
         if !force {
@@ -108,7 +118,9 @@ impl Engine {
         }
         let (remembered, mut first) = (self.to_remember(), None);
         for (name, held) in &pools {
-            match held.pool.export() {
+            let exported = held.pool.export();
+            self.harvest(name, &held.pool);
+            match exported {
                 Ok(()) => {
                     eprintln!("steadfast: pool '{name}': exported");
                     self.pools.write().remove(name);

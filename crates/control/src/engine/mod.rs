@@ -12,6 +12,8 @@
 //! - `life`: start and end; `upkeep`, `auto_snapshot`: work in the background.
 //! - `mounts`, `mounted`, `mountpoints`, `mount_options`: mounts; `front`: how tests replace the
 //!   kernel.
+//! - `events`, `event_ring`: events for `zpool events`; `event_relay`: for the log on disk, the
+//!   journal and hooks.
 //! - `key_files`: keys that are loaded at the start.
 //! - `nbd`: volumes for NBD clients.
 //! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
@@ -33,6 +35,10 @@ mod backoff;
 mod device_list;
 mod devices;
 mod dispatch;
+mod event_hooks;
+mod event_log;
+mod event_message;
+mod event_relay;
 mod event_ring;
 mod events;
 mod front;

@@ -3,6 +3,7 @@
 use crate::api::Outcome;
 use crate::cachefile::{CachedPool, Cachefile};
 use crate::engine::backoff::DeviceBackoff;
+use crate::engine::event_relay::EventRelay;
 use crate::engine::event_ring::EventRing;
 use crate::engine::front::{Front, Mount};
 use crate::engine::nbd_clients::Clients;
@@ -37,6 +38,8 @@ pub struct Engine {
     /// Turn of verbs ([engine.1]).
     pub(super) verbs: Mutex<()>,
     pub(super) events: Mutex<EventRing>,
+    /// Events on their way to the log on disk, the journal and hooks.
+    pub(super) relay: Mutex<EventRelay>,
     /// Devices that autoreplace or autoexpand could not use.
     pub(super) backoff: Mutex<DeviceBackoff>,
     /// Snapshot policies.

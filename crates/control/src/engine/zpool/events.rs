@@ -35,10 +35,9 @@ impl Verb for PoolEventsClear {
     const IN_TURN: bool = false;
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
-        for (name, held) in engine.pools.read().iter() {
-            engine.harvest(name, &held.pool);
-        }
-        let gone = engine.events.lock().drain().map(|event| event.eid.to_string()).collect();
+        // Hooks and the log have them before they are forgotten.
+        engine.relay_events();
+        let gone = engine.forget_events()?;
         Ok(Outcome { touched: gone, warnings: Vec::new() })
     }
 }
