@@ -228,7 +228,7 @@ fn a_mountpoint_that_is_not_empty_is_not_covered() {
     refused(host.shell("zpool create -m $PWD/plain other $PWD/b.img"), "FS-MOUNTPOINT");
     refused(host.shell("zpool create -m $PWD/t other $PWD/b.img"), "FS-MOUNTPOINT");
     assert!(bytes_of(&host.at("b.img")).iter().all(|&byte| byte == 0), "no pool was made");
-    refused(host.shell("zfs set mountpoint=$PWD/full tank"), "FS-MOUNTPOINT");
+    refused(host.shell("zfs set overlay=off tank; zfs set mountpoint=$PWD/full tank"), "FS-MOUNTPOINT");
     refused(host.shell("zfs set mountpoint=relative tank"), "PROP-VALUE");
     assert_eq!(std::fs::read_to_string(host.at("full/file")).expect("reads"), "mine\n");
     tank_is_whole(&host);

@@ -138,3 +138,21 @@ fn a_tree_with_a_locked_file_system_goes_as_a_whole_or_not_at_all() {
     assert_eq!(list(), "tank\n");
     sound(&host);
 }
+
+#[test]
+fn unmounting_unloads_the_keys_of_all_that_was_unmounted() {
+    let Some(host) = Host::with_tank("unload") else { return };
+    fs::write(host.at("key"), [0x5e; 32]).expect("written");
+    let new = "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
+    host.shell(&format!("{new} tank/a && {new} tank/a/b && zfs create tank/a/b/c && {new} tank/other")).ok();
+    let status = || host.shell("zfs get -Hro value keystatus tank").ok().out.replace('\n', " ");
+    // A file system in use keeps its key, and so do those around it.
+    let open = fs::File::open(host.at("t/a/b/c")).expect("open");
+    host.shell("zfs unmount -u tank/a").fails(1);
+    assert_eq!(status(), "none available available available available ");
+    drop(open);
+    host.shell("zfs unmount -u tank/a").ok();
+    assert_eq!(status(), "none unavailable unavailable unavailable available ");
+    host.shell("zfs unmount -a -u").ok();
+    assert_eq!(status(), "none unavailable unavailable unavailable unavailable ");
+}

@@ -1,7 +1,8 @@
 //! Snapshots through the command line and a real mount.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::process::Command;
 
 use steadfast_tests::{Host, noise, spawn};
 
@@ -132,14 +133,50 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
 
     host.shell("zfs rollback tank/home@a").fails(1).says("SNAP-YOUNGER").says("tank/home@b");
     host.shell("zfs rollback tank/home@none").fails(1).says("SNAP-ABSENT");
-    // An open file is not taken from its program.
-    let open = fs::File::open(top.join("letter")).expect("open");
-    host.shell("zfs rollback tank/home@b").fails(1).says("FS-BUSY");
-    drop(open);
+    // Files stay open. One that the snapshot has goes back with it, and takes new bytes; one that
+    // it has not is stale.
+    fs::create_dir(top.join("folder")).expect("made");
+    fs::write(top.join("letter"), "third").expect("written");
+    let letter = fs::File::options().read(true).write(true).open(top.join("letter")).expect("open");
+    let removed = fs::File::open(top.join("letter")).expect("open");
+    let later = fs::File::open(top.join("later")).expect("open");
+    fs::remove_file(top.join("letter")).expect("removed");
+    fs::write(top.join("letter"), "another").expect("written");
+    let child = fs::File::open(host.at("t/home/ann")).expect("open");
+    let mut sleeper =
+        Command::new("sleep").arg("600").current_dir(top.join("folder")).spawn().expect("it sleeps");
     host.shell("zfs rollback tank/home@b").ok();
-    assert!(!top.join("later").exists());
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("ended");
+    assert!(!top.join("later").exists() && !top.join("folder").exists());
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second");
-    host.shell("zfs rollback -r tank/home@a").ok();
+    let mut bytes = [0; 6];
+    removed.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"second");
+    letter.write_all_at(b"SE", 0).expect("written");
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "SEcond");
+    let stale = later.read_exact_at(&mut bytes, 0).expect_err("it is gone");
+    assert_eq!(stale.raw_os_error(), Some(116), "{stale}");
+    fs::write(top.join("later"), "new").expect("written");
+    assert!(later.read_exact_at(&mut bytes, 0).is_err(), "another file has the name");
+    drop(letter);
+    fs::remove_file(top.join("letter")).expect("removed while it is open");
+    removed.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"SEcond");
+    drop((removed, later));
+    host.shell("mountpoint -q t/home/ann && zfs rollback tank/home@b").ok();
+    drop(child);
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second");
+    // A quota that it would break is not broken.
+    host.shell("zfs rollback -r tank/home@a && rm t/home/big && zpool sync tank").ok();
+    host.shell("zfs set refquota=200K tank/home && zfs rollback tank/home@a")
+        .fails(1)
+        .says("cannot rollback 'tank/home': out of space")
+        .says("PROP-SPACE");
+    assert!(!top.join("big").exists(), "nothing changed");
+    host.shell("zfs set refquota=none tank/home && zfs rollback tank/home@a").ok();
+    // A folder that something is mounted on comes back with the mount.
+    host.shell("zfs create tank/home/young && zfs rollback tank/home@a && mountpoint -q t/home/young").ok();
+    host.shell("zfs destroy tank/home/young; zfs rollback tank/home@a; zpool sync tank").ok();
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "first");
     assert_eq!(fs::read(top.join("big")).expect("read"), noise(1, 400_000));
     host.shell("mountpoint -q t/home/ann").ok();

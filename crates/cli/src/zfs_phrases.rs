@@ -52,7 +52,13 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
         }
         Code::SnapshotClones => said("snapshot has dependent clones"),
         Code::SnapshotYounger => said("more recent snapshots or bookmarks exist"),
+        Code::PropSpace if doing.starts_with("cannot rollback") => {
+            format!("cannot rollback '{}': out of space", field("fs")?)
+        }
         Code::FsNotClone => said("not a cloned filesystem"),
+        Code::FsMountpoint if doing.starts_with("cannot mount") && refusal.what.ends_with("not empty") => {
+            said("directory is not empty")
+        }
         Code::FsMounted => said("filesystem already mounted"),
         Code::FsNotMounted => said("not currently mounted"),
         Code::ScanNone => said("there is no active scrub"),

@@ -204,6 +204,18 @@ impl Resting {
         }
     }
 
+    /// All that rest in the shard of this number, each with its lookups.
+    pub(crate) fn iter(&self, shard: u64) -> impl Iterator<Item = (InodeId, u64)> + '_ {
+        let of_block = move |(block, bits): (&u64, &u64)| {
+            let (block, bits) = (*block, *bits);
+            (0..64)
+                .filter(move |bit| bits & (1 << bit) != 0)
+                .map(move |bit| InodeId((block * 64 + bit) * SHARDS as u64 + shard))
+        };
+        let ids = self.blocks.iter().flat_map(of_block);
+        ids.map(|id| (id, 1 + self.more.get(&id).copied().unwrap_or(0)))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         map_bytes(self.blocks.capacity()) + map_bytes(self.more.capacity())
     }

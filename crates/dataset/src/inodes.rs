@@ -257,6 +257,33 @@ impl Dataset {
         orphans
     }
 
+    /// Inodes that the kernel knows, each with its lookups.
+    #[must_use]
+    pub fn all_lookups(&self) -> Vec<(InodeId, u64)> {
+        let mut known = Vec::new();
+        for (number, shard) in self.inodes.shards().enumerate() {
+            let live = shard.live.values().map(|inode| (inode.id, inode.state.lock().refs));
+            known.extend(live.filter(|(_, refs)| *refs > 0));
+            known.extend(shard.resting.iter(number as u64));
+        }
+        known
+    }
+
+    /// Takes over lookups that the kernel made when the dataset had other content. Inodes that are
+    /// not in it now stay unknown to every other call.
+    pub fn adopt_lookups(&self, lookups: &[(InodeId, u64)]) {
+        for (id, more) in lookups.iter().filter(|(_, more)| *more > 0) {
+            let mut shard = self.inodes.shard(*id);
+            match shard.get(*id) {
+                Some(inode) => inode.state.lock().refs += more,
+                None => shard.rest(|resting| {
+                    let before = resting.take(*id);
+                    resting.put(*id, before + more);
+                }),
+            }
+        }
+    }
+
     /// Drops an inode from memory if nobody refers to it and nothing of it is still on its way.
     pub(crate) fn evict(&self, inode: &Arc<Inode>) {
         let mut shard = self.inodes.shard(inode.id);

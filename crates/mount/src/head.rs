@@ -18,6 +18,8 @@ use crate::groups::is_member;
 use crate::mapped::Mapped;
 
 const O_TRUNC: u32 = 0o1000;
+/// Protocol in which names expire without an end of mounts on them (Linux 6.2).
+const EXPIRE_MINOR: u32 = 38;
 
 /// The file system as it is now, without its snapshots.
 pub(crate) struct HeadHandler {
@@ -30,6 +32,8 @@ pub(crate) struct HeadHandler {
     direct_writes: AtomicBool,
     /// Agreed with the kernel: it collects writes in its page cache, and sets their times.
     collects_writes: AtomicBool,
+    /// The kernel can look names up again and leave mounts on them alone.
+    expires_names: AtomicBool,
     mapped: Mapped,
     waiters: Arc<FsyncWaiters>,
 }
@@ -67,16 +71,21 @@ fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T
 
 impl HeadHandler {
     pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
-        let (direct_writes, collects_writes) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [direct_writes, collects_writes, expires_names] = [const { AtomicBool::new(false) }; 3];
         HeadHandler {
             fs,
             volume,
             umask_is_ours,
             direct_writes,
             collects_writes,
+            expires_names,
             mapped: Mapped::default(),
             waiters: Arc::default(),
         }
+    }
+
+    pub(crate) fn can_expire_names(&self) -> bool {
+        self.expires_names.load(Ordering::Relaxed)
     }
 
     fn caller(&self, req: &Request) -> Caller {
@@ -132,6 +141,7 @@ impl Handler for HeadHandler {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
         self.collects_writes.store(negotiated.collects_writes(), Ordering::Relaxed);
+        self.expires_names.store(negotiated.minor >= EXPIRE_MINOR, Ordering::Relaxed);
     }
 
     /// Quick: names, attributes, writes into memory. Slow: requests that may read many blocks, or

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_fuse::{LogSink, MountOptions, Session, UnmountMode};
+use parking_lot::Mutex;
+use steadfast_fuse::{Handler, LogSink, MountOptions, NotifyError, Session, UnmountMode};
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
@@ -13,6 +14,8 @@ use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
 
 /// Longest wait for the kernel to take what it is told.
 const NOTES_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for requests under way, before the content of the mount is exchanged.
+const RENEW_MAX: Duration = Duration::from_secs(10);
 /// Inode of the top folder.
 const TOP: u64 = 1;
 
@@ -55,27 +58,45 @@ pub const SWITCHES_VARIABLE: &str = "STEADFAST_FUSE";
 /// A mounted dataset. Dropping it unmounts lazily.
 pub struct MountedFs {
     session: Session,
-    fs: Arc<FileSystem>,
+    handler: Arc<SnapshotFolders>,
+    /// How file systems of this mount are made.
+    shown: Mutex<Shown>,
     // Dropped last: the dataset is in use until the session is gone.
-    _handle: DatasetHandle,
+    handle: Mutex<Option<DatasetHandle>>,
+}
+
+/// Settings of a mount that count in `posix`.
+#[derive(Clone)]
+struct Shown {
+    options: Options,
+    acl: bool,
+    xattr: bool,
+    utf8_only: bool,
+}
+
+impl Shown {
+    fn file_system(&self, handle: &DatasetHandle) -> Result<FileSystem, MountError> {
+        let fs = FileSystem::new(Arc::clone(handle.dataset()), self.options.clone())
+            .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        if fs.is_volume() {
+            // Reading must not change a volume: an increment is received only onto an unchanged
+            // one.
+            fs.set_atime(Atime::Off);
+        }
+        fs.set_acls(self.acl);
+        fs.set_user_attributes(self.xattr);
+        fs.set_utf8_only(self.utf8_only);
+        Ok(fs)
+    }
 }
 
 impl MountedFs {
     /// Mounts; the mount works when this returns.
     pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
         let shown = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
-        let fs = FileSystem::new(Arc::clone(handle.dataset()), shown.clone())
-            .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        let shown = Shown { options: shown, acl: spec.acl, xattr: spec.xattr, utf8_only: spec.utf8_only };
+        let fs = Arc::new(shown.file_system(&handle)?);
         let volume = fs.is_volume();
-        if volume {
-            // Reading must not change a volume: an increment is received only onto an unchanged
-            // one.
-            fs.set_atime(Atime::Off);
-        }
-        fs.set_acls(spec.acl);
-        fs.set_user_attributes(spec.xattr);
-        fs.set_utf8_only(spec.utf8_only);
-        let fs = Arc::new(fs);
         let mut options = MountOptions::new(spec.fs_name.clone());
         options.subtype = Some("steadfast".into());
         options.allow_other = spec.allow_other;
@@ -94,15 +115,87 @@ impl MountedFs {
         // NBD clients write to a volume too, past the kernel's page cache.
         options.writeback_cache &= !volume;
         let head = HeadHandler::new(Arc::clone(&fs), volume, spec.acl);
-        let handler = SnapshotFolders::new(head, handle.snapshots(), shown, [spec.acl, spec.xattr]);
-        let session = Session::mount(&spec.mountpoint, &options, Arc::new(handler))?;
-        // Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if
-        // the queue is full.
-        let notifier = session.notifier();
+        let handler = Arc::new(SnapshotFolders::new(
+            head,
+            handle.snapshots(),
+            shown.options.clone(),
+            [spec.acl, spec.xattr],
+        ));
+        let session = Session::mount(&spec.mountpoint, &options, Arc::clone(&handler) as Arc<dyn Handler>)?;
+        let handle = Mutex::new(Some(handle));
+        let mounted = MountedFs { session, handler, shown: Mutex::new(shown), handle };
+        mounted.tell_sizes_of(&fs);
+        Ok(mounted)
+    }
+
+    /// Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if the
+    /// queue is full.
+    fn tell_sizes_of(&self, fs: &FileSystem) {
+        let notifier = self.session.notifier();
         fs.dataset().on_resized(Some(Arc::new(move |inode| {
             notifier.inval_inode(inode.0, -1, 0).ok();
         })));
-        Ok(MountedFs { session, fs, _handle: handle })
+    }
+
+    /// True if [`MountedFs::renew`] is possible: the kernel can look names up again and leave
+    /// mounts on them alone.
+    #[must_use]
+    pub fn may_renew(&self) -> bool {
+        let head = self.handler.head.read();
+        !head.fs.is_volume() && head.can_expire_names()
+    }
+
+    /// Lets the dataset go, calls `change`, which makes it what it was at the snapshot `to`, and
+    /// goes on with the dataset that it gives, while the mount and its open files stay. Files that
+    /// the dataset has no more answer `ESTALE`. Requests wait meanwhile, so `change` must not use
+    /// the mount.
+    ///
+    /// # Errors
+    /// Requests under way did not end in time, or the names cannot be read: `change` was not
+    /// called. Or `change` gave nothing, or a dataset that cannot be read: the mount serves what it
+    /// had, and should be ended.
+    pub fn renew(
+        &self,
+        to: &str,
+        change: &mut dyn FnMut() -> Option<DatasetHandle>,
+    ) -> Result<(), MountError> {
+        let mut head = self.handler.head.try_write_for(RENEW_MAX).ok_or(MountError::InUse)?;
+        let lookups = head.fs.dataset().all_lookups();
+        let names = self.handler.names_that_change(&head.fs, to, &lookups).ok_or(MountError::InUse)?;
+        head.fs.dataset().on_resized(None);
+        drop(self.handle.lock().take());
+        let handle = change().ok_or(MountError::Gone)?;
+        if Arc::ptr_eq(handle.dataset(), head.fs.dataset()) {
+            // Nothing was changed.
+            self.tell_sizes_of(&head.fs);
+            *self.handle.lock() = Some(handle);
+            return Ok(());
+        }
+        let fs = Arc::new(self.shown.lock().file_system(&handle)?);
+        fs.dataset().adopt_lookups(&lookups);
+        self.tell_sizes_of(&fs);
+        head.fs = fs;
+        *self.handle.lock() = Some(handle);
+        drop(head);
+        let notifier = self.session.notifier();
+        for (folder, name) in names {
+            self.tell(|| notifier.expire_entry(folder, &name));
+        }
+        self.tell(|| notifier.inval_inode(TOP, 0, 0));
+        for (inode, _) in lookups {
+            self.tell(|| notifier.inval_inode(inode.0, 0, 0));
+        }
+        self.await_notes();
+        Ok(())
+    }
+
+    /// Tells the kernel something, even if that has to wait for a while.
+    fn tell(&self, note: impl Fn() -> Result<(), NotifyError>) {
+        let mut patience = 10;
+        while let (Err(NotifyError::Full), 1..) = (note(), patience) {
+            self.await_notes();
+            patience -= 1;
+        }
     }
 
     /// Unmounts. A busy mount is refused, or with `force` detached and ended.
@@ -151,7 +244,9 @@ impl MountedFs {
 
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
-        self.fs.set_atime(if self.fs.is_volume() { Atime::Off } else { atime });
+        self.shown.lock().options.atime = atime;
+        let head = self.handler.head.read();
+        head.fs.set_atime(if head.fs.is_volume() { Atime::Off } else { atime });
     }
 }
 
@@ -162,6 +257,12 @@ pub enum MountError {
     /// The dataset could not be read.
     #[error("the dataset cannot be read: {0}")]
     Dataset(std::io::Error),
+    /// Requests under way did not end in time, or names cannot be read.
+    #[error("requests to the mount do not end, or its names cannot be read")]
+    InUse,
+    /// There is no dataset to go on with.
+    #[error("the dataset cannot be opened")]
+    Gone,
     /// Unknown switch of the transport, or unknown value of one.
     #[error(transparent)]
     Switch(#[from] steadfast_fuse::SwitchError),

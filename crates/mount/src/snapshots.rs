@@ -9,13 +9,13 @@
 //! A snapshot is open while the kernel remembers an inode of it. If it is destroyed meanwhile,
 //! requests to it fail with `ESTALE`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use steadfast_format::DatasetId;
+use steadfast_format::{DatasetId, InodeId};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
@@ -99,7 +99,9 @@ struct OpenSnapshots {
 
 /// A file system with its snapshots.
 pub(crate) struct SnapshotFolders {
-    head: HeadHandler,
+    /// Held while a request to the live file system runs; alone while its content is exchanged
+    /// ([`crate::MountedFs::renew`]).
+    pub(crate) head: RwLock<HeadHandler>,
     snapshots: SnapshotsOf,
     options: Options,
     /// Show access control lists; show user attributes.
@@ -117,6 +119,7 @@ impl SnapshotFolders {
         shown: [bool; 2],
     ) -> SnapshotFolders {
         let since = convert::time(head.fs.dataset().now());
+        let head = RwLock::new(head);
         SnapshotFolders { head, snapshots, options, shown, since, views: RwLock::default() }
     }
 
@@ -206,6 +209,43 @@ impl SnapshotFolders {
         Ok(view.entry(&top, NAME_TTL))
     }
 
+    /// Names, each with its folder, that the kernel may remember and that mean something else in a
+    /// snapshot. `None` if that cannot be read.
+    pub(crate) fn names_that_change(
+        &self,
+        now: &FileSystem,
+        snapshot: &str,
+        known: &[(InodeId, u64)],
+    ) -> Option<Vec<(u64, Vec<u8>)>> {
+        let handle = self.snapshots.open(snapshot)?;
+        let then = FileSystem::of_snapshot(handle.with(Arc::clone)?, self.options.clone());
+        let list = |fs: &FileSystem, folder: u64| {
+            let mut names = BTreeMap::new();
+            let listed = fs.readdir(folder, 0, |found| {
+                names.insert(found.name, found.ino);
+                true
+            });
+            match listed {
+                // It is no folder, or not there.
+                Err(steadfast_posix::Errno::ENOTDIR | steadfast_posix::Errno::ESTALE) => {
+                    Some(BTreeMap::new())
+                }
+                listed => listed.ok().map(|()| names),
+            }
+        };
+        let mut changing = Vec::new();
+        for folder in std::iter::once(TOP).chain(known.iter().map(|(inode, _)| inode.0)) {
+            let (old, mut new) = (list(now, folder)?, list(&then, folder)?);
+            for (name, ino) in old {
+                if new.remove(&name) != Some(ino) {
+                    changing.push((folder, name));
+                }
+            }
+            changing.extend(new.into_keys().map(|name| (folder, name)));
+        }
+        Some(changing)
+    }
+
     fn forget_view(&self, view: &OpenSnapshot, ino: u64, count: u64) {
         view.fs.forget(ino, count);
         let mut views = self.views.write();
@@ -233,7 +273,7 @@ impl SnapshotFolders {
             }
             add(found.ino, found.cookie, FileKind::from_mode(u32::from(found.kind) << 12), &found.name)
         };
-        self.head.fs.readdir(TOP, offset, take).map_err(convert::errno)?;
+        self.head.read().fs.readdir(TOP, offset, take).map_err(convert::errno)?;
         if !told {
             // The folder is empty, or the buffer is full: then `.zfs` does not fit either, and
             // comes with the next call.
@@ -263,25 +303,25 @@ impl SnapshotFolders {
 
 impl Handler for SnapshotFolders {
     fn init(&self, negotiated: &Negotiated) {
-        self.head.init(negotiated);
+        self.head.read().init(negotiated);
     }
 
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
-        self.head.is_quick(operation)
+        self.head.read().is_quick(operation)
     }
 
     fn destroy(&self) {
         *self.views.write() = OpenSnapshots::default();
-        self.head.destroy();
+        self.head.read().destroy();
     }
 
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
         match self.part(parent)? {
             Part::Head if parent == TOP && name == ZFS => Ok(self.folder(ZFS_DIR)),
-            Part::Head => self.head.lookup(req, parent, name),
+            Part::Head => self.head.read().lookup(req, parent, name),
             Part::Zfs => match name {
                 b"." => Ok(self.folder(ZFS_DIR)),
-                b".." => self.head.lookup(req, TOP, b"."),
+                b".." => self.head.read().lookup(req, TOP, b"."),
                 SNAPSHOT => Ok(self.folder(SNAPSHOT_DIR)),
                 _ => Err(Errno::ENOENT),
             },
@@ -301,7 +341,7 @@ impl Handler for SnapshotFolders {
     fn forget(&self, forgets: &[Forget]) {
         for forget in forgets {
             match self.part(forget.ino) {
-                Ok(Part::Head) => self.head.forget(std::slice::from_ref(forget)),
+                Ok(Part::Head) => self.head.read().forget(std::slice::from_ref(forget)),
                 Ok(Part::Snapshot(view, ino)) => self.forget_view(&view, ino, forget.nlookup),
                 _ => {}
             }
@@ -310,7 +350,7 @@ impl Handler for SnapshotFolders {
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
         match self.part(ino)? {
-            Part::Head => self.head.getattr(req, ino, fh),
+            Part::Head => self.head.read().getattr(req, ino, fh),
             Part::Snapshot(view, ino) => {
                 let found = view.ask(|fs| fs.getattr(ino))?;
                 Ok(AttrReply { attr: view.attr(&found), ttl: TTL })
@@ -321,12 +361,12 @@ impl Handler for SnapshotFolders {
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
         self.is_head(ino)?;
-        self.head.setattr(req, ino, set)
+        self.head.read().setattr(req, ino, set)
     }
 
     fn readlink(&self, req: &Request, ino: u64) -> Reply<Vec<u8>> {
         match self.part(ino)? {
-            Part::Head => self.head.readlink(req, ino),
+            Part::Head => self.head.read().readlink(req, ino),
             Part::Snapshot(view, ino) => view.ask(|fs| fs.readlink(ino)),
             Part::Zfs | Part::Snapshots => Err(Errno::EINVAL),
         }
@@ -334,44 +374,44 @@ impl Handler for SnapshotFolders {
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
         self.may_make(parent, name)?;
-        self.head.symlink(req, parent, name, target)
+        self.head.read().symlink(req, parent, name, target)
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
         self.may_make(parent, name)?;
-        self.head.mknod(req, parent, name, mode, rdev)
+        self.head.read().mknod(req, parent, name, mode, rdev)
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
         self.may_make(parent, name)?;
-        self.head.mkdir(req, parent, name, mode)
+        self.head.read().mkdir(req, parent, name, mode)
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
         self.may_remove(parent, name)?;
-        self.head.unlink(req, parent, name)
+        self.head.read().unlink(req, parent, name)
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
         self.may_remove(parent, name)?;
-        self.head.rmdir(req, parent, name)
+        self.head.read().rmdir(req, parent, name)
     }
 
     fn rename(&self, req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
         self.may_remove(args.parent, args.name)?;
         self.may_make(args.new_parent, args.new_name)?;
-        self.head.rename(req, args)
+        self.head.read().rename(req, args)
     }
 
     fn link(&self, req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
         self.is_head(ino)?;
         self.may_make(new_parent, new_name)?;
-        self.head.link(req, ino, new_parent, new_name)
+        self.head.read().link(req, ino, new_parent, new_name)
     }
 
     fn open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
         match self.part(ino)? {
-            Part::Head => self.head.open(req, ino, args),
+            Part::Head => self.head.read().open(req, ino, args),
             _ if args.flags & (ACCESS_MODE | O_TRUNC) != 0 => Err(Errno::EROFS),
             _ => Ok(Opened { keep_cache: true, no_flush: true, ..Opened::default() }),
         }
@@ -379,7 +419,7 @@ impl Handler for SnapshotFolders {
 
     fn release(&self, req: &Request, args: &ReleaseArgs) -> Reply<()> {
         match self.part(args.ino) {
-            Ok(Part::Head) => self.head.release(req, args),
+            Ok(Part::Head) => self.head.read().release(req, args),
             _ => Ok(()),
         }
     }
@@ -393,17 +433,17 @@ impl Handler for SnapshotFolders {
         args: &OpenArgs,
     ) -> Reply<(Entry, Opened)> {
         self.may_make(parent, name)?;
-        self.head.create(req, parent, name, mode, args)
+        self.head.read().create(req, parent, name, mode, args)
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
         self.is_head(parent)?;
-        self.head.tmpfile(req, parent, mode, args)
+        self.head.read().tmpfile(req, parent, mode, args)
     }
 
     fn read(&self, req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
         match self.part(args.ino)? {
-            Part::Head => self.head.read(req, args, out),
+            Part::Head => self.head.read().read(req, args, out),
             Part::Snapshot(view, ino) => view.ask(|fs| fs.read(ino, args.offset, out)),
             Part::Zfs | Part::Snapshots => Err(Errno::EISDIR),
         }
@@ -411,54 +451,54 @@ impl Handler for SnapshotFolders {
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
         self.is_head(args.ino)?;
-        self.head.write(req, args, data)
+        self.head.read().write(req, args, data)
     }
 
     fn statfs(&self, req: &Request, ino: u64) -> Reply<StatFs> {
-        self.head.statfs(req, ino)
+        self.head.read().statfs(req, ino)
     }
 
     fn opendir(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
-        self.head.opendir(req, ino, args)
+        self.head.read().opendir(req, ino, args)
     }
 
     fn flush(&self, req: &Request, ino: u64, fh: u64, lock_owner: u64) -> Reply<()> {
-        self.head.flush(req, ino, fh, lock_owner)
+        self.head.read().flush(req, ino, fh, lock_owner)
     }
 
     fn fsync(&self, req: &Request, ino: u64, fh: u64, datasync: bool) -> Reply<()> {
         match self.part(ino)? {
-            Part::Head => self.head.fsync(req, ino, fh, datasync),
+            Part::Head => self.head.read().fsync(req, ino, fh, datasync),
             _ => Ok(()),
         }
     }
 
     fn fsyncdir(&self, req: &Request, ino: u64, fh: u64, datasync: bool) -> Reply<()> {
         match self.part(ino)? {
-            Part::Head => self.head.fsyncdir(req, ino, fh, datasync),
+            Part::Head => self.head.read().fsyncdir(req, ino, fh, datasync),
             _ => Ok(()),
         }
     }
 
     fn fsync_later(&self, req: &Request, ino: u64, later: Later) -> Option<Later> {
         match self.part(ino) {
-            Ok(Part::Head) => self.head.fsync_later(req, ino, later),
+            Ok(Part::Head) => self.head.read().fsync_later(req, ino, later),
             _ => Some(later),
         }
     }
 
     fn syncfs(&self, req: &Request, ino: u64) -> Reply<()> {
-        self.head.syncfs(req, ino)
+        self.head.read().syncfs(req, ino)
     }
 
     fn setxattr(&self, req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
         self.is_head(args.ino)?;
-        self.head.setxattr(req, args)
+        self.head.read().setxattr(req, args)
     }
 
     fn getxattr(&self, req: &Request, ino: u64, name: &[u8], out: &mut ValueSink<'_>) -> Reply<()> {
         match self.part(ino)? {
-            Part::Head => self.head.getxattr(req, ino, name, out),
+            Part::Head => self.head.read().getxattr(req, ino, name, out),
             Part::Snapshot(view, ino) => out.put(&view.ask(|fs| fs.getxattr(ino, name))?),
             Part::Zfs | Part::Snapshots => Err(Errno::ENODATA),
         }
@@ -466,7 +506,7 @@ impl Handler for SnapshotFolders {
 
     fn listxattr(&self, req: &Request, ino: u64, out: &mut ValueSink<'_>) -> Reply<()> {
         let Part::Snapshot(view, ino) = self.part(ino)? else {
-            return if ino >> INODE_BITS == 0 { self.head.listxattr(req, ino, out) } else { Ok(()) };
+            return if ino >> INODE_BITS == 0 { self.head.read().listxattr(req, ino, out) } else { Ok(()) };
         };
         let caller = Caller { uid: req.uid, gid: req.gid, umask: 0 };
         for name in view.ask(|fs| fs.listxattr(caller, ino))? {
@@ -478,7 +518,7 @@ impl Handler for SnapshotFolders {
 
     fn removexattr(&self, req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
         self.is_head(ino)?;
-        self.head.removexattr(req, ino, name)
+        self.head.read().removexattr(req, ino, name)
     }
 
     fn readdir(&self, req: &Request, ino: u64, fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
@@ -486,7 +526,7 @@ impl Handler for SnapshotFolders {
             Part::Head if self.tells_zfs(ino, offset) => {
                 self.list_top(offset, |number, cookie, kind, name| out.add(number, cookie, kind, name))
             }
-            Part::Head => self.head.readdir(req, ino, fh, offset, out),
+            Part::Head => self.head.read().readdir(req, ino, fh, offset, out),
             Part::Zfs | Part::Snapshots => {
                 let mut names = self.folder_names(ino, offset).into_iter();
                 // Until the buffer is full.
@@ -516,7 +556,7 @@ impl Handler for SnapshotFolders {
             Part::Head if self.tells_zfs(ino, offset) => {
                 self.list_top(offset, |number, cookie, kind, name| out.add_bare(number, cookie, kind, name))
             }
-            Part::Head => self.head.readdirplus(req, ino, fh, offset, out),
+            Part::Head => self.head.read().readdirplus(req, ino, fh, offset, out),
             Part::Zfs | Part::Snapshots => {
                 let mut names = self.folder_names(ino, offset).into_iter();
                 // Until the buffer is full.
@@ -551,12 +591,12 @@ impl Handler for SnapshotFolders {
 
     fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {
         self.is_head(args.ino)?;
-        self.head.fallocate(req, args)
+        self.head.read().fallocate(req, args)
     }
 
     fn lseek(&self, req: &Request, ino: u64, fh: u64, offset: u64, whence: Whence) -> Reply<u64> {
         match self.part(ino)? {
-            Part::Head => self.head.lseek(req, ino, fh, offset, whence),
+            Part::Head => self.head.read().lseek(req, ino, fh, offset, whence),
             Part::Snapshot(view, ino) => view.ask(|fs| fs.seek(ino, offset, matches!(whence, Whence::Data))),
             Part::Zfs | Part::Snapshots => Err(Errno::EINVAL),
         }
@@ -566,6 +606,6 @@ impl Handler for SnapshotFolders {
         // The kernel copies between two file systems by itself.
         self.is_head(args.ino_in).map_err(|_| Errno::EXDEV)?;
         self.is_head(args.ino_out)?;
-        self.head.copy_file_range(req, args)
+        self.head.read().copy_file_range(req, args)
     }
 }

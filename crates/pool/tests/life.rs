@@ -209,12 +209,12 @@ fn what_cannot_be_gone_back_to_is_known_before_anything_younger_goes() {
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
     {
         let (_fs, _handle) = mount(&pool, "tank");
-        assert!(matches!(pool.datasets().try_rollback("tank@one"), Err(Error::Busy { .. })));
+        assert!(matches!(pool.datasets().try_rollback("tank@one", false), Err(Error::Busy { .. })));
     }
     device.arm(Fault { operation: Operation::Read, skip: 0, effect: Effect::FailAlways });
-    pool.datasets().try_rollback("tank@one").expect_err("what came since is found by reading");
+    pool.datasets().try_rollback("tank@one", false).expect_err("what came since is found by reading");
     device.disarm();
-    pool.datasets().try_rollback("tank@one").expect("nothing stands in the way");
+    pool.datasets().try_rollback("tank@one", false).expect("nothing stands in the way");
     assert_eq!(pool.datasets().snapshot_names("tank").expect("listed"), ["one", "two"], "it only looks");
     pool.datasets().destroy_snapshots(&["tank@two".to_owned()], false).expect("destroyed");
     pool.datasets().rollback("tank@one").expect("gone back");

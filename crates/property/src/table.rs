@@ -264,8 +264,8 @@ pub const DATASET: &[Property] = &[
         "OVERLAY",
         "on | off",
         SWITCH,
-        "off",
-        "Allows mounting over a folder that is not empty. In ZFS the default is `on`.",
+        "on",
+        "Allows mounting over a folder that is not empty. A volume covers a file that is not empty only if `on` is set.",
     )
     .inherited(),
     setting(

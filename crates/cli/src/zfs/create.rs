@@ -72,7 +72,12 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             session.line(format!("property {name}={}", tame(value)));
         }
     }
-    session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
+    session.warn(&format!("cannot mount '{}'", tame(&name)), &outcome.warnings);
+    if !outcome.warnings.is_empty() {
+        // The words of ZFS, which programs look for.
+        let kind = if bytes.is_some() { "volume" } else { "filesystem" };
+        session.tell(&format!("{kind} successfully created, but not mounted\n"));
+    }
     Ok(())
 }
 

@@ -27,7 +27,7 @@ fn rollback(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failur
     let destroy_younger = parsed.has('r') || parsed.has('R');
     let (clones, force) = (parsed.has('R'), parsed.has('f'));
     let request = FsRollback { name: name.clone(), destroy_younger, clones, force };
-    let outcome = session.ask(request).doing(|| format!("cannot roll back to '{}'", tame(&name)))?;
+    let outcome = session.ask(request).doing(|| format!("cannot rollback to '{}'", tame(&name)))?;
     session.warn(&format!("the file system is rolled back to '{name}', but"), &outcome.warnings);
     Ok(())
 }

@@ -59,14 +59,20 @@ fn unmount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
 }
 
 fn unmount_one(session: &mut Session<'_, '_>, name: &str, force: bool, unload: bool) {
-    match session.ask(FsUnmount { name: name.to_owned(), force }) {
-        Ok(outcome) => session.warn(&format!("'{name}' is unmounted, but"), &outcome.warnings),
+    let unmounted = match session.ask(FsUnmount { name: name.to_owned(), force }) {
+        Ok(outcome) => {
+            session.warn(&format!("'{name}' is unmounted, but"), &outcome.warnings);
+            outcome.touched
+        }
         Err(refusal) => return session.complain(&format!("cannot unmount '{}'", tame(name)), &refusal),
-    }
-    if unload && let Err(refusal) = session.ask(FsUnloadKey { name: name.to_owned() }) {
+    };
+    // Also of encryption roots below it, which were unmounted with it: these first.
+    for name in unmounted.into_iter().filter(|_| unload) {
+        let Err(refusal) = session.ask(FsUnloadKey { name: name.clone() }) else { continue };
         // As in ZFS, a key that others use stays, and a missing key is no error.
-        if !matches!(refusal.code, Code::KeyBusy | Code::KeyNone | Code::KeyInherited) {
-            session.complain(&format!("cannot unload the key of '{}'", tame(name)), &refusal);
+        let stays = [Code::KeyBusy, Code::KeyNone, Code::KeyInherited, Code::KeyUnloaded];
+        if !stays.contains(&refusal.code) {
+            session.complain(&format!("cannot unload the key of '{}'", tame(&name)), &refusal);
         }
     }
 }

@@ -87,6 +87,21 @@ pub trait Mounted: Send + Sync {
     /// A page could not be written.
     fn settle(&self) -> std::io::Result<()>;
 
+    /// True if [`Mounted::renew`] is possible.
+    fn may_renew(&self) -> bool {
+        false
+    }
+
+    /// Lets its dataset go, calls `change`, which makes it what it was at the snapshot `to`, and
+    /// goes on with the handle that it gives. Files stay open. Requests wait meanwhile: `change`
+    /// must not use the mount.
+    ///
+    /// # Errors
+    /// [`crate::Code::FsBusy`] if `change` was not called. Others if the mount is to be ended.
+    fn renew(&self, _to: &str, _change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), Refusal> {
+        Err(Refusal::new(crate::Code::FsBusy, "the content of this mount cannot be exchanged"))
+    }
+
     /// The list of snapshots, or its visibility, changed.
     fn note_snapshots(&self);
 

@@ -99,7 +99,12 @@ impl Engine {
     pub(super) fn is_overlay(&self, held: &ImportedPool, name: &str) -> Result<bool, Refusal> {
         let overlay =
             held.pool.datasets().resolve(name, "overlay", &self.mount_base()).map_err(refuse::pool)?;
-        Ok(overlay.is_some_and(|resolved| resolved.value == "on"))
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
+        // The default is for folders: a file at the path of a volume is somebody's data.
+        let counts = |resolved: &steadfast_property::Resolved| {
+            info.volume.is_none() || resolved.source != steadfast_property::Source::Default
+        };
+        Ok(overlay.filter(counts).is_some_and(|resolved| resolved.value == "on"))
     }
 
     /// Gives a mount other options.

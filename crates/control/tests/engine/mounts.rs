@@ -18,6 +18,7 @@ fn mountpoints_must_be_empty_and_follow_the_properties() {
     assert!(house.mounted().is_empty(), "none is inherited");
     let here = house.folder.join("here");
     house.set("tank", "mountpoint", &here.display().to_string()).unwrap();
+    house.set("tank", "overlay", "off").unwrap();
     assert_eq!(house.mounted(), [here.display().to_string(), here.join("a").display().to_string()]);
     assert_eq!(
         house.set("tank", "mountpoint", &full.display().to_string()).unwrap_err().code,
@@ -202,7 +203,7 @@ fn what_moves_below_parents_that_are_made_for_it_is_mounted_as_it_was() {
 fn what_is_mounted_over_something_is_so_again_where_it_was() {
     let house = House::new("over");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    house.create_fs("tank/a", &[], None).unwrap();
+    house.create_fs("tank/a", &[("overlay", "off")], None).unwrap();
     house.host().call(&caller(), FsUnmount { name: "tank/a".into(), force: false }).unwrap();
     let tank = house.folder.join("home/steadfast/tank");
     for name in ["a", "b"] {

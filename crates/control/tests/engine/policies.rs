@@ -180,8 +180,9 @@ fn what_waits_for_a_key_keeps_nobody_else_from_the_snapshots_of_its_policy() {
     let sealed = [("encryption", "on"), ("keyformat", "passphrase")];
     house.create_fs("tank/sealed", &sealed, Some(passphrase("correct horse"))).unwrap();
     house.stage.promises.store(false, Ordering::SeqCst);
-    // A crash, after which the promise waits for the key.
+    // A crash, after which the promise waits for the key. Mounts end with it.
     house.engine = None;
+    house.stage.mounts.lock().unwrap().clear();
     house.start();
     assert_eq!(house.host().call(&caller(), PoolStatus::default()).unwrap()[0].log.held, 1);
     let count = |house: &House, name: &str| house.get(name, "snapshot_count");

@@ -345,6 +345,9 @@ errors! {
     /// A rename would exceed a quota.
     RenameOverQuota "PROP-SPACE" { dataset: String, name: String as fs, quota: u64, bytes: u64 } =>
         "'{dataset}' with all below it uses {bytes} bytes, which exceeds the quota of '{name}', {quota}";
+    /// A rollback would exceed a refquota.
+    RollbackOverQuota "PROP-SPACE" { name: String as fs, quota: u64, bytes: u64 } =>
+        "'{name}' had {bytes} bytes in the snapshot, which exceeds its refquota of {quota}";
     /// The received data exceeds a quota.
     ReceiveOverQuota "PROP-SPACE" =>
         "the received data exceeds the quota of its file system, or of one above it";

@@ -14,6 +14,7 @@ use steadfast_format::{Cell, CellId, CellPlace, DatasetId, Txg};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::newer;
+use crate::datasets::quotas::Limits;
 use crate::datasets::table::{Entry, Table};
 use steadfast_refs::deadlist::{Sum, places_of};
 
@@ -54,7 +55,8 @@ impl Datasets {
     }
 
     /// Refuses to go back to a snapshot, if that could not be even if there were no younger ones.
-    pub fn try_rollback(&self, name: &str) -> Result<()> {
+    /// `mounted`: its user lets go of it before the rollback.
+    pub fn try_rollback(&self, name: &str, mounted: bool) -> Result<()> {
         self.core.check_writable()?;
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
@@ -62,9 +64,10 @@ impl Datasets {
         let table = self.table.read();
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
         let entry = table.get(id).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
-        if entry.is_in_use() {
+        if entry.is_in_use() && !mounted {
             return Err(Error::Busy { name: table.full_name(id) });
         }
+        check_quota(&table, entry, txg)?;
         self.newer_places(entry, &table.key_name(id), txg).map(drop)
     }
 
@@ -84,7 +87,7 @@ impl Datasets {
         if entry.is_in_use() {
             return Err(Error::Busy { name: dataset });
         }
-        Ok(())
+        check_quota(&table, entry, txg)
     }
 
     /// The change itself, under `sync_turn`: no commit sees a part of it. False if something was
@@ -177,6 +180,16 @@ impl Datasets {
             entry.add_dead(txg, snapped.next());
         }
         Ok(())
+    }
+}
+
+/// Refuses a snapshot that is larger than the refquota of its dataset.
+fn check_quota(table: &Table, entry: &Entry, txg: Txg) -> Result<()> {
+    let quota = Limits::of(&entry.props).refquota;
+    let bytes = entry.snapshots.get(&txg).map_or(0, |snapshot| snapshot.row.used);
+    match quota > 0 && bytes > quota {
+        true => Err(Error::RollbackOverQuota { name: table.full_name(entry.row.id), quota, bytes }),
+        false => Ok(()),
     }
 }
 

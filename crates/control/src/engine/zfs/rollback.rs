@@ -3,12 +3,15 @@
 use crate::api::{FsRollback, Outcome};
 use crate::caller::Caller;
 use crate::check::name_refusal;
+use crate::engine::front::Mounted;
 use crate::engine::refuse;
-use crate::engine::state::Engine;
+use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
 use crate::engine::zfs::destroy::check_cloneless;
 use crate::engine::zfs::names::halves;
 use crate::refusal::{Code, Refusal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use steadfast_property::check_snapshot_name;
 
 impl Verb for FsRollback {
@@ -53,7 +56,13 @@ impl Verb for FsRollback {
         }
         held.pool.datasets().check_destroy_all(&clones).map_err(refuse::pool)?;
         held.pool.datasets().check_destroy_snapshots(&younger, false).map_err(refuse::pool)?;
-        // Everything mounted is unmounted and mounted again, so no mount has to be told.
+        let mount = info.volume.is_none().then(|| held.renewable(fs)).flatten();
+        if let Some((served, at)) = mount {
+            engine.roll_mounted(&held, &self, (fs, &clones, &younger), (&*served, &at))?;
+            engine.log(&held, caller);
+            return Ok(touched(fs));
+        }
+        // It is unmounted and mounted again, so no mount has to be told.
         let places = held.places_of(&clones);
         let mut leaving = clones.clone();
         leaving.push(fs.to_owned());
@@ -61,20 +70,103 @@ impl Verb for FsRollback {
             engine.part_clients(&held, name, self.force)?;
         }
         let mut placed = engine.leave(&held, &leaving, self.force)?;
-        let possible = held.pool.datasets().try_rollback(&self.name).map_err(refuse::pool);
-        let rolled = possible.and_then(|()| engine.destroy_left(&held, &clones, &places)).and_then(|()| {
-            // Deferred snapshots may have gone with their last clones.
-            let younger = held.those_there(&younger);
-            if !younger.is_empty() {
-                held.pool.datasets().destroy_snapshots(&younger, false).map_err(refuse::pool)?;
-            }
-            held.pool.datasets().rollback(&self.name).map_err(refuse::pool)
-        });
+        let possible = held.pool.datasets().try_rollback(&self.name, false).map_err(refuse::pool);
+        let rolled = possible
+            .and_then(|()| engine.destroy_left(&held, &clones, &places))
+            .and_then(|()| held.roll(&self.name, &younger));
         let there = held.pool.datasets().names();
         placed.retain(|placed| there.contains(&placed.name));
         let warnings = engine.mount_placed(&held, placed);
         rolled?;
         engine.log(&held, caller);
         Ok(Outcome { touched: vec![fs.to_owned()], warnings })
+    }
+}
+
+impl Engine {
+    /// Rolls a mounted file system back. Its files stay open, and mounts in its folders stay where
+    /// the snapshot has the folder.
+    fn roll_mounted(
+        &self,
+        held: &Arc<ImportedPool>,
+        request: &FsRollback,
+        (fs, clones, younger): (&str, &[String], &[String]),
+        (served, at): (&dyn Mounted, &Path),
+    ) -> Result<(), Refusal> {
+        held.pool.datasets().try_rollback(&request.name, true).map_err(refuse::pool)?;
+        let (_, name) = halves(&request.name)?;
+        let snapshot = at.join(".zfs/snapshot").join(name);
+        let mut leaving = clones.to_vec();
+        leaving.extend(held.inner_mounts(at).into_iter().filter_map(|(name, inside)| {
+            let there = inside.strip_prefix(at).is_ok_and(|tail| snapshot.join(tail).is_dir());
+            (!there).then_some(name)
+        }));
+        let places = held.places_of(clones);
+        for clone in clones {
+            self.part_clients(held, clone, request.force)?;
+        }
+        let mut placed = self.leave(held, &leaving, request.force)?;
+        // Changed pages are of the time before. The kernel would write them after the rollback.
+        let rolled = served.settle().map_err(|error| {
+            Refusal::new(Code::FsBusy, format!("changed pages of '{fs}' cannot be written: {error}"))
+                .with("fs", fs)
+        });
+        let rolled = rolled.and_then(|()| self.destroy_left(held, clones, &places)).and_then(|()| {
+            let mut rolled = Ok(());
+            let renewed = served.renew(name, &mut || {
+                rolled = held.roll(&request.name, younger);
+                held.pool.datasets().open_dataset(fs).ok()
+            });
+            if let Err(refusal) = renewed {
+                if refusal.code != Code::FsBusy {
+                    // It has no dataset any more.
+                    let _ = held.unmount(fs, true);
+                }
+                return rolled.and(Err(refusal));
+            }
+            rolled
+        });
+        let there = held.pool.datasets().names();
+        placed.retain(|placed| there.contains(&placed.name));
+        for refusal in self.mount_placed(held, placed) {
+            eprintln!("steadfast: {}", refusal.what);
+        }
+        held.note_snapshots([fs]);
+        rolled
+    }
+}
+
+impl ImportedPool {
+    /// Destroys younger snapshots and goes back to one, of a file system that nobody uses.
+    fn roll(&self, name: &str, younger: &[String]) -> Result<(), Refusal> {
+        // Deferred snapshots may have gone with their last clones.
+        let younger = self.those_there(younger);
+        if !younger.is_empty() {
+            self.pool.datasets().destroy_snapshots(&younger, false).map_err(refuse::pool)?;
+        }
+        self.pool.datasets().rollback(name).map_err(refuse::pool)
+    }
+
+    /// The mount of a file system, if its content can be exchanged.
+    fn renewable(&self, name: &str) -> Option<(Arc<dyn Mounted>, PathBuf)> {
+        self.reap();
+        let mounts = self.mounts.lock();
+        let mount = mounts.get(name).filter(|mount| mount.served.may_renew())?;
+        Some((Arc::clone(&mount.served), mount.at.clone()))
+    }
+
+    /// Mounts on folders of the mount at a path: names and paths.
+    fn inner_mounts(&self, at: &Path) -> Vec<(String, PathBuf)> {
+        let mounts = self.mounts.lock();
+        let inside: Vec<(&String, &PathBuf)> = mounts
+            .iter()
+            .map(|(name, mount)| (name, &mount.at))
+            .filter(|(_, place)| place.starts_with(at) && *place != at)
+            .collect();
+        let is_inner = |place: &Path| {
+            !inside.iter().any(|(_, between)| place.starts_with(between) && place != between.as_path())
+        };
+        let inner = inside.iter().filter(|(_, place)| is_inner(place));
+        inner.map(|(name, place)| ((*name).clone(), (*place).clone())).collect()
     }
 }
