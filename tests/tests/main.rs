@@ -10,6 +10,7 @@ mod conformance;
 mod copies;
 mod events;
 mod full;
+mod guests;
 mod inject;
 mod kill;
 mod lab;

@@ -3,8 +3,9 @@
 use crate::message::{Words, refused};
 use crate::world::World;
 use std::os::fd::BorrowedFd;
-use steadfast_control::Refusal;
+use steadfast_control::api::{Call, Request};
 use steadfast_control::client::Client;
+use steadfast_control::{Code, Refusal, rights};
 
 /// Reason why a command did not succeed.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Session<'a, 'w> {
     /// True if refusals are explained: meaning and action follow the problem.
     pub explains: bool,
     client: Option<Client>,
+    /// The connection to root's daemon of a user who looks there, once it was tried.
+    guest: Option<Option<Client>>,
     failed: bool,
 }
 
@@ -52,7 +55,16 @@ impl<'a, 'w> Session<'a, 'w> {
     /// A run that has done nothing yet.
     pub fn new(world: &'a mut World<'w>, typed: String, words: Words) -> Session<'a, 'w> {
         let explains = world.explains;
-        Session { explains, world, out: String::new(), typed, words, client: None, failed: false }
+        Session {
+            explains,
+            world,
+            out: String::new(),
+            typed,
+            words,
+            client: None,
+            guest: None,
+            failed: false,
+        }
     }
 
     /// True if [`Session::complain`] was called: the exit status is 1.
@@ -77,8 +89,58 @@ impl<'a, 'w> Session<'a, 'w> {
     ///
     /// # Errors
     /// The daemon's refusal.
-    pub fn ask<C: steadfast_control::api::Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
-        self.daemon()?.call(request)
+    pub fn ask<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
+        self.request::<C>(request.into_request(), None, &mut |_, _| ())
+    }
+
+    /// Calls the daemon that has what the request names.
+    ///
+    /// A user may have pools, and may look at those of root's daemon. The daemon of the user's own
+    /// pools is asked first, if there are any; the other one if the first has no such pool.
+    fn request<C: Call>(
+        &mut self,
+        call: Request,
+        data: Option<BorrowedFd<'_>>,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<C::Answer, Refusal> {
+        if self.world.uid == 0 || !rights::is_for_guests(&call) {
+            return self.daemon()?.request::<C>(call, data, progress);
+        }
+        let is_elsewhere =
+            |refusal: &Refusal| matches!(refusal.code, Code::PoolAbsent | Code::FsAbsent | Code::PeerRights);
+        let owns = self.world.runtime().has_pools();
+        if !owns && self.guest()?.is_none() {
+            return self.daemon()?.request::<C>(call, data, progress);
+        }
+        let first = match owns {
+            true => self.daemon()?.request::<C>(call.clone(), data, progress),
+            false => self.guest.as_mut().and_then(Option::as_mut).expect("it is there").request::<C>(
+                call.clone(),
+                data,
+                progress,
+            ),
+        };
+        let Err(refusal) = first else { return first };
+        let other = match is_elsewhere(&refusal) {
+            false => None,
+            true if owns => self.guest()?,
+            // Perhaps a pool that is not to be imported at the next start.
+            true if self.world.runtime().socket().exists() => Some(self.daemon()?),
+            true => None,
+        };
+        let Some(other) = other else { return Err(refusal) };
+        other.request::<C>(call, data, progress).map_err(|other| match is_elsewhere(&other) {
+            true => refusal,
+            false => other,
+        })
+    }
+
+    fn guest(&mut self) -> Result<Option<&mut Client>, Refusal> {
+        if self.guest.is_none() {
+            let runtime = self.world.runtime();
+            self.guest = Some((self.world.guest)(&runtime, &self.typed)?);
+        }
+        Ok(self.guest.as_mut().and_then(Option::as_mut))
     }
 
     /// Calls the daemon with a descriptor that it reads or writes. The text that `say` makes of its
@@ -86,18 +148,19 @@ impl<'a, 'w> Session<'a, 'w> {
     ///
     /// # Errors
     /// The daemon's refusal.
-    pub fn stream<C: steadfast_control::api::Call>(
+    pub fn stream<C: Call>(
         &mut self,
         request: C,
         data: BorrowedFd<'_>,
         say: &dyn Fn(&str, u64) -> String,
     ) -> Result<C::Answer, Refusal> {
-        self.daemon()?;
-        let err = &mut *self.world.err;
-        let client = self.client.as_mut().expect("it was connected just now");
-        client.call_with(request, Some(data), &mut |snapshot, bytes| {
+        // Progress is written while the session waits for the answer.
+        let err = std::mem::replace(&mut self.world.err, Box::leak(Box::new(std::io::sink())));
+        let answer = self.request::<C>(request.into_request(), Some(data), &mut |snapshot, bytes| {
             let _ = err.write_all(say(snapshot, bytes).as_bytes());
-        })
+        });
+        self.world.err = err;
+        answer
     }
 
     /// Adds a line to standard output.
@@ -114,7 +177,7 @@ impl<'a, 'w> Session<'a, 'w> {
 
     /// Closes the connection; the next call connects anew.
     pub fn disconnect(&mut self) {
-        self.client = None;
+        (self.client, self.guest) = (None, None);
     }
 
     /// Prints a refusal and goes on; the exit status will be 1.

@@ -12,6 +12,9 @@ use steadfast_control::client::Client;
 use steadfast_control::runtime::Surroundings;
 use steadfast_control::{Refusal, Runtime};
 
+/// The way of a user to root's daemon, if it lets users look. The text is the command as typed.
+pub type GuestDoor = dyn FnMut(&Runtime, &str) -> Result<Option<Client>, Refusal>;
+
 /// Everything outside a command.
 pub struct World<'a> {
     /// Standard input.
@@ -39,6 +42,8 @@ pub struct World<'a> {
     pub uid: u32,
     /// Connects to the daemon, and starts it if necessary. The text is the command as typed.
     pub connect: &'a mut dyn FnMut(&Runtime, &str) -> Result<Client, Refusal>,
+    /// Connects to root's daemon as a user who looks, if it lets users look.
+    pub guest: &'a mut GuestDoor,
     /// Sleeps, for commands that repeat.
     pub sleep: &'a mut dyn FnMut(Duration),
 }
@@ -88,6 +93,7 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
         surroundings,
         uid: getuid().as_raw(),
         connect: &mut |runtime, command| Client::connect_or_start(runtime, command, || start_daemon(runtime)),
+        guest: &mut Client::connect_as_guest,
         sleep: &mut std::thread::sleep,
     })
 }

@@ -37,6 +37,7 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
         }
         Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent => opens("dataset does not exist"),
         Code::PoolAbsent => opens("no such pool"),
+        Code::PeerRights => said("permission denied"),
         Code::PoolNotFound => said("no such pool available"),
         Code::PoolExists => said("pool already exists"),
         Code::PoolImported => said("a pool with that name already exists"),

@@ -85,6 +85,7 @@ impl Machine {
                 surroundings,
                 uid: 0,
                 connect: &mut connect,
+                guest: &mut |_, _| Ok(None),
                 sleep: &mut |_| (),
             },
             &arguments,

@@ -9,6 +9,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+    /// True if somebody else owns the daemon: the caller looks, or does what `zfs allow` allows.
+    pub guest: bool,
     /// Process.
     pub pid: u32,
     /// The command as typed (`zpool create tank disk.img`), for history. It holds no secret,

@@ -1,6 +1,6 @@
 //! The command's end of the socket, and the start of a daemon where none runs.
 
-use crate::api::{API_VERSION, Call, DaemonPing, DaemonStop};
+use crate::api::{API_VERSION, Call, DaemonPing, DaemonStop, Request};
 use crate::descriptor;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
@@ -10,6 +10,7 @@ use rustix::process::getuid;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,22 @@ impl Client {
         }
     }
 
+    /// Connects to root's daemon as a user who looks. `None` if it does not run, or lets nobody
+    /// look.
+    ///
+    /// # Errors
+    /// [`Code::PeerDenied`] if another user listens there.
+    pub fn connect_as_guest(runtime: &Runtime, command: &str) -> Result<Option<Client>, Refusal> {
+        let Ok(stream) = runtime.connect_public() else { return Ok(None) };
+        check_peer(&stream, &runtime.public_socket())?;
+        let mut client = Client::over(stream, runtime, command);
+        match client.call(DaemonPing {}) {
+            Ok(_) => Ok(Some(client)),
+            Err(Refusal { code: Code::DaemonLost, .. }) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
     /// Asks the daemon to export everything and end, and waits until it has ended.
     ///
     /// # Errors
@@ -166,14 +183,22 @@ impl Client {
         data: Option<BorrowedFd<'_>>,
         progress: &mut dyn FnMut(&str, u64),
     ) -> Result<C::Answer, Refusal> {
+        self.request::<C>(request.into_request(), data, progress)
+    }
+
+    /// As [`Client::call_with`], for a request that was made before, of the verb `C`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request<C: Call>(
+        &mut self,
+        call: Request,
+        data: Option<BorrowedFd<'_>>,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<C::Answer, Refusal> {
         let id = self.next_id;
         self.next_id += 1;
-        let question = Question {
-            version: API_VERSION,
-            id,
-            command: self.command.clone(),
-            call: request.into_request(),
-        };
+        let question = Question { version: API_VERSION, id, command: self.command.clone(), call };
         let lost = |why: &str| {
             let what = format!("the daemon did not answer: {why}");
             Refusal::new(Code::DaemonLost, what).with("log", self.runtime.log().display())
@@ -268,8 +293,13 @@ fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
             return Err(Refusal::new(code, what));
         }
     };
-    // A passphrase may follow: the listener must be ourselves, or root.
-    let peer = socket_peercred(&stream).map_err(|error| {
+    check_peer(&stream, &socket)?;
+    Ok(Some(stream))
+}
+
+/// A passphrase may follow: the listener must be ourselves, or root.
+fn check_peer(stream: &UnixStream, socket: &Path) -> Result<(), Refusal> {
+    let peer = socket_peercred(stream).map_err(|error| {
         Refusal::new(Code::RuntimeDir, format!("the owner of the daemon's socket is unknown: {error}"))
     })?;
     let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());
@@ -279,7 +309,7 @@ fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
             format!("the socket {} belongs to user {uid}", socket.display()),
         ));
     }
-    Ok(Some(stream))
+    Ok(())
 }
 
 /// The last line of the log, as a clause.

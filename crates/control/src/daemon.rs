@@ -3,7 +3,7 @@
 
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
-use crate::server::{Event, Server};
+use crate::server::{Door, Event, Server};
 use crate::service::Service;
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,8 +61,24 @@ pub fn run(
     };
     spawn(
         "accept",
-        Box::new(move || eprintln!("steadfast: the socket failed: {}", accepting.listen(&listener))),
+        Box::new(move || {
+            eprintln!("steadfast: the socket failed: {}", accepting.listen(&listener, Door::Own))
+        }),
     )?;
+    if rustix::process::getuid().is_root() {
+        // Other users go without, if that cannot be.
+        match runtime.bind_public() {
+            Ok(listener) => {
+                let accepting = Arc::clone(&server);
+                let listen = move || {
+                    let error = accepting.listen(&listener, Door::Public);
+                    eprintln!("steadfast: the socket for everybody failed: {error}");
+                };
+                spawn("accept guests", Box::new(listen))?;
+            }
+            Err(refusal) => eprintln!("steadfast: other users cannot look: {}", refusal.what),
+        }
+    }
     let handle = signals.handle();
     spawn(
         "signals",
@@ -132,6 +148,10 @@ impl Drop for Gone<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.runtime.socket());
         let _ = fs::remove_file(self.runtime.nbd_socket());
+        if rustix::process::getuid().is_root() {
+            let _ = fs::remove_file(self.runtime.public_socket());
+            let _ = fs::remove_dir(self.runtime.public_dir());
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub mod inject;
 pub mod memory;
 pub mod owners;
 pub mod refusal;
+pub mod rights;
 pub mod runtime;
 pub mod secret;
 pub mod server;

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 /// Names of the sockets in the folder.
 const SOCKET: &str = "daemon.sock";
 const NBD_SOCKET: &str = "nbd.sock";
+/// Added to the folder's path for the folder of the socket for everybody.
+const PUBLIC: &str = ".public";
 /// Bytes of a path in the address of a socket, without the zero at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -105,6 +107,66 @@ impl Runtime {
         self.with_short_path(SOCKET, |socket| UnixListener::bind(socket))
     }
 
+    /// Folder of the socket for everybody, beside the folder that is closed to others. Only root's
+    /// daemon has one.
+    #[must_use]
+    pub fn public_dir(&self) -> PathBuf {
+        let own = if self.isolated { self.dir.as_path() } else { Path::new("/run/steadfast") };
+        let mut name = own.as_os_str().to_owned();
+        name.push(PUBLIC);
+        PathBuf::from(name)
+    }
+
+    /// Socket of root's daemon for users who look, or do what they were allowed to.
+    #[must_use]
+    pub fn public_socket(&self) -> PathBuf {
+        self.public_dir().join(SOCKET)
+    }
+
+    /// Listens at [`Runtime::public_socket`], for everybody.
+    ///
+    /// # Errors
+    /// [`Code::RuntimeDir`] if the folder is not ours alone to change.
+    pub(crate) fn bind_public(&self) -> Result<UnixListener, Refusal> {
+        let dir = self.public_dir();
+        let refuse = |why: String| {
+            let what = format!("the folder {} {why}", dir.display());
+            Refusal::new(Code::RuntimeDir, what).with("dir", dir.display())
+        };
+        match DirBuilder::new().mode(0o755).create(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(refuse(format!("cannot be created: {error}")));
+            }
+            _ => {}
+        }
+        let found = fs::symlink_metadata(&dir).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        if !found.is_dir() || found.uid() != getuid().as_raw() {
+            return Err(refuse("is not a folder of this user".into()));
+        }
+        let bound = fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))
+            .and_then(|()| match fs::remove_file(dir.join(SOCKET)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            })
+            .and_then(|()| with_short_path(&dir, SOCKET, |socket| UnixListener::bind(socket)))
+            .and_then(|listener| {
+                let everybody = fs::Permissions::from_mode(0o666);
+                fs::set_permissions(dir.join(SOCKET), everybody).map(|()| listener)
+            });
+        bound.map_err(|error| refuse(format!("takes no socket: {error}")))
+    }
+
+    /// Connects to [`Runtime::public_socket`].
+    pub(crate) fn connect_public(&self) -> io::Result<UnixStream> {
+        with_short_path(&self.public_dir(), SOCKET, |socket| UnixStream::connect(socket))
+    }
+
+    /// True if pools of this user are to be imported by this user's daemon.
+    #[must_use]
+    pub fn has_pools(&self) -> bool {
+        crate::cachefile::Cachefile::new(&self.cachefile).load().is_ok_and(|pools| !pools.is_empty())
+    }
+
     /// Listens at [`Runtime::nbd_socket`].
     pub(crate) fn bind_nbd(&self) -> io::Result<UnixListener> {
         self.with_short_path(NBD_SOCKET, |socket| UnixListener::bind(socket))
@@ -115,15 +177,8 @@ impl Runtime {
         self.with_short_path(SOCKET, |socket| UnixStream::connect(socket))
     }
 
-    /// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then
-    /// the folder, opened, gives a shorter one.
     fn with_short_path<T>(&self, name: &str, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-        let socket = self.dir.join(name);
-        if socket.as_os_str().len() <= SOCKET_PATH_MAX {
-            return act(&socket);
-        }
-        let dir = File::open(&self.dir)?;
-        act(Path::new(&format!("/proc/self/fd/{}/{name}", dir.as_raw_fd())))
+        with_short_path(&self.dir, name, act)
     }
 
     /// Held exclusively while a daemon lives; holds its process id.
@@ -219,6 +274,17 @@ impl Runtime {
         let what = format!("the runtime folder {} {}", self.dir.display(), what.into());
         Refusal::new(Code::RuntimeDir, what).with("dir", self.dir.display())
     }
+}
+
+/// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then the
+/// folder, opened, gives a shorter one.
+fn with_short_path<T>(folder: &Path, name: &str, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let socket = folder.join(name);
+    if socket.as_os_str().len() <= SOCKET_PATH_MAX {
+        return act(&socket);
+    }
+    let dir = File::open(folder)?;
+    act(Path::new(&format!("/proc/self/fd/{}/{name}", dir.as_raw_fd())))
 }
 
 #[cfg(test)]

@@ -6,11 +6,14 @@ use crate::caller::Caller;
 use crate::descriptor::Descriptor;
 use crate::engine::check;
 use crate::refusal::{Code, Refusal};
+use crate::rights;
 use crate::runtime::Runtime;
 use crate::service::Service;
 use crate::wire::{Answer, Forgetful, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
+use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +25,17 @@ use std::time::Duration;
 const CONNECTIONS_MAX: usize = 128;
 /// How long a connection may be silent between two requests.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Most connections of one guest, so that none keeps the others out.
+const OF_A_GUEST_MAX: usize = 16;
+
+/// The socket that a connection came through.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Door {
+    /// For the user who owns the daemon, and root.
+    Own,
+    /// For everybody.
+    Public,
+}
 
 /// Event for the daemon's main thread.
 #[derive(Debug)]
@@ -44,6 +58,8 @@ pub struct Server {
     /// uses it.
     gate: RwLock<()>,
     connections: AtomicUsize,
+    /// Connections of guests, by user.
+    guests: Mutex<HashMap<u32, usize>>,
     events: mpsc::Sender<Event>,
 }
 
@@ -56,7 +72,8 @@ impl Server {
     ) -> Arc<Server> {
         let (stopping, connections) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (breaking, gate) = (Arc::default(), RwLock::new(()));
-        Arc::new(Server { service, runtime, version, stopping, breaking, gate, connections, events })
+        let guests = Mutex::default();
+        Arc::new(Server { service, runtime, version, stopping, breaking, gate, connections, guests, events })
     }
 
     /// Answers one connection that the caller made, without lock, signals or process: for tests of
@@ -70,14 +87,14 @@ impl Server {
         stream: &UnixStream,
     ) -> io::Result<()> {
         let (events, _inbox) = mpsc::channel();
-        Server::new(service, runtime.clone(), "test".into(), events).converse(stream)
+        Server::new(service, runtime.clone(), "test".into(), events).converse(stream, Door::Own)
     }
 
     /// Takes connections until the process ends or the listener breaks.
-    pub(crate) fn listen(self: &Arc<Server>, listener: &UnixListener) -> io::Error {
+    pub(crate) fn listen(self: &Arc<Server>, listener: &UnixListener, door: Door) -> io::Error {
         loop {
             match listener.accept() {
-                Ok((stream, _)) => self.connect(stream),
+                Ok((stream, _)) => self.connect(stream, door),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Out of descriptors, most likely: others close theirs soon.
                 Err(error) if error.raw_os_error().is_some_and(|code| code == 24 || code == 23) => {
@@ -88,27 +105,62 @@ impl Server {
         }
     }
 
-    fn connect(self: &Arc<Server>, stream: UnixStream) {
-        if self.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
-            self.connections.fetch_sub(1, Ordering::SeqCst);
-            return;
-        }
+    fn connect(self: &Arc<Server>, stream: UnixStream, door: Door) {
+        let Some(guest) = self.enter(&stream, door) else { return };
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("control".into()).spawn(move || {
             // A broken connection is reported by the client.
-            let _ = server.converse(&stream);
-            server.connections.fetch_sub(1, Ordering::SeqCst);
+            let _ = server.converse(&stream, door);
+            server.leave(guest);
         });
         if spawned.is_err() {
-            self.connections.fetch_sub(1, Ordering::SeqCst);
+            self.leave(guest);
         }
     }
 
-    fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+    /// Counts a connection, for a guest under the user's number. `None` if there are too many.
+    fn enter(&self, stream: &UnixStream, door: Door) -> Option<Option<u32>> {
+        if door == Door::Own {
+            if self.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+                self.connections.fetch_sub(1, Ordering::SeqCst);
+                return None;
+            }
+            return Some(None);
+        }
+        let uid = socket_peercred(stream).ok()?.uid.as_raw();
+        let mut guests = self.guests.lock();
+        if guests.values().sum::<usize>() >= CONNECTIONS_MAX {
+            return None;
+        }
+        let count = guests.entry(uid).or_default();
+        (*count < OF_A_GUEST_MAX).then(|| {
+            *count += 1;
+            Some(uid)
+        })
+    }
+
+    fn leave(&self, guest: Option<u32>) {
+        let Some(uid) = guest else {
+            self.connections.fetch_sub(1, Ordering::SeqCst);
+            return;
+        };
+        let mut guests = self.guests.lock();
+        if let Some(count) = guests.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                guests.remove(&uid);
+            }
+        }
+    }
+
+    fn converse(&self, stream: &UnixStream, door: Door) -> io::Result<()> {
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         let peer = socket_peercred(stream)?;
         let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());
-        if uid != own && uid != 0 {
+        let guest = uid != own && uid != 0;
+        if guest && door == Door::Public {
+            stream.set_write_timeout(Some(SILENCE_MAX))?;
+        } else if guest {
             let refusal = Refusal::new(
                 Code::PeerDenied,
                 format!("this daemon belongs to user {own}; you are user {uid}"),
@@ -122,10 +174,12 @@ impl Server {
                 Ok(Question { id, command, call, .. }) => {
                     ends = matches!(call, Request::DaemonStop(_));
                     let (gid, pid) = (peer.gid.as_raw(), peer.pid.as_raw_nonzero().get().unsigned_abs());
-                    let asked = call.wants_descriptor().then(|| Descriptor::ask(stream, id, &self.breaking));
-                    let descriptor = asked.transpose()?;
-                    let caller = Caller { uid, gid, pid, command, descriptor };
-                    match self.answer(&caller, call) {
+                    let mut caller = Caller { uid, gid, guest, pid, command, descriptor: None };
+                    let permitted = if guest { self.permit(&caller, &call) } else { Ok(()) };
+                    if permitted.is_ok() && call.wants_descriptor() {
+                        caller.descriptor = Some(Descriptor::ask(stream, id, &self.breaking)?);
+                    }
+                    match permitted.and_then(|()| self.answer(&caller, call)) {
                         Ok(ok) => {
                             Answer { version: API_VERSION, id, progress: None, ok: Some(ok), refused: None }
                         }
@@ -144,6 +198,12 @@ impl Server {
             told?;
         }
         Ok(())
+    }
+
+    /// Refuses a guest. A bug there is no permission.
+    fn permit(&self, caller: &Caller, call: &Request) -> Result<(), Refusal> {
+        catch_unwind(AssertUnwindSafe(|| self.service.permit(caller, call)))
+            .unwrap_or_else(|_| Err(rights::denied(caller)))
     }
 
     fn answer(&self, caller: &Caller, call: Request) -> Result<serde_json::Value, Refusal> {

@@ -3,6 +3,7 @@
 use crate::api::Request;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
+use crate::rights;
 
 /// Answers requests: the engine does; tests of the command line fix some of its figures. Methods
 /// run on several threads at once.
@@ -12,6 +13,14 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// The refusal to send.
     fn answer(&self, caller: &Caller, request: Request) -> Result<serde_json::Value, Refusal>;
+
+    /// Refuses a request that a guest may not make.
+    ///
+    /// # Errors
+    /// [`crate::Code::PeerRights`].
+    fn permit(&self, caller: &Caller, request: &Request) -> Result<(), Refusal> {
+        if rights::is_look(request) { Ok(()) } else { Err(rights::denied(caller)) }
+    }
 
     /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next
     /// start. Without `force` it refuses while files are open, and everything stays as it was.

@@ -180,6 +180,7 @@ mod tests {
             surroundings,
             uid: 0,
             connect: &mut |_, _| Err(Refusal::new(Code::DaemonAbsent, "no daemon is needed here")),
+            guest: &mut |_, _| Ok(None),
             sleep: &mut |_| unreachable!("nothing repeats here"),
         };
         let arguments = ["steadfast", "inspect"].iter().chain(words).map(|word| (*word).to_owned());

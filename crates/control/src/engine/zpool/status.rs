@@ -9,13 +9,14 @@ use crate::engine::reports::{dedup, labels};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
+use crate::rights::without_paths;
 use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence, ScanKind};
 
 impl Verb for PoolStatus {
     const IN_TURN: bool = false;
 
-    fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<PoolReport>, Refusal> {
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Vec<PoolReport>, Refusal> {
         let lost = engine.missing_pools(&self.names);
         let here: Vec<String> =
             self.names.iter().filter(|n| !lost.iter().any(|(l, _)| l.name == **n)).cloned().collect();
@@ -26,6 +27,9 @@ impl Verb for PoolStatus {
             }
         }
         reports.sort_by(|a, b| a.name.cmp(&b.name));
+        if caller.guest {
+            reports.iter_mut().for_each(|report| without_paths(&mut report.errors));
+        }
         Ok(reports)
     }
 }
