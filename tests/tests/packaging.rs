@@ -34,20 +34,96 @@ fn each_shell_reads_its_completion_script() {
 }
 
 #[test]
-fn the_service_manager_reads_the_unit() {
+fn the_service_manager_reads_the_units() {
     let host = Host::new();
     if !there(&host, "systemd-analyze") {
         return;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/steadfast.service");
-    let text = std::fs::read_to_string(source).expect("the unit");
     let program = steadfast_bin().display().to_string();
-    assert!(text.contains("ExecStart=/usr/bin/steadfast daemon run"), "{text}");
-    let unit = host.at("steadfast.service");
-    std::fs::write(&unit, text.replace("/usr/bin/steadfast", &program)).expect("written");
-    let verified =
-        host.exec("systemd-analyze", &["verify", "--man=no", &unit.display().to_string()], b"").ok();
-    assert_eq!(format!("{}{}", verified.out, verified.err), "", "nothing to say of it");
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    // The user's daemon has the same name as the system's, in another folder.
+    for (folder, is_user) in [("system", false), ("user", true)] {
+        std::fs::create_dir(host.at(folder)).expect("a folder");
+        let mut units = Vec::new();
+        for entry in std::fs::read_dir(&packaging).expect("a folder").flatten() {
+            let name = entry.file_name().into_string().expect("a name");
+            let is_unit = name.ends_with(".service") || name.ends_with(".timer");
+            let left_out = if is_user { "steadfast.service" } else { "steadfast-user.service" };
+            if !is_unit || name == left_out {
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).expect("a unit");
+            assert!(!text.contains("ExecStart=") || text.contains("/usr/bin/steadfast "), "{name}: {text}");
+            let name = name.replace("steadfast-user", "steadfast");
+            let unit = host.at(folder).join(name.replace("@.", "@tank."));
+            // systemd-analyze reads a template by its own name, and checks the instance.
+            std::fs::write(host.at(folder).join(&name), text.replace("/usr/bin/steadfast", &program))
+                .expect("written");
+            units.push(unit.display().to_string());
+        }
+        assert_eq!(units.len(), 7, "{units:?}");
+        let verify = format!(
+            "XDG_RUNTIME_DIR=$PWD SYSTEMD_UNIT_PATH={}: systemd-analyze {} --man=no verify {}",
+            host.at(folder).display(),
+            if is_user { "--user" } else { "" },
+            units.join(" ")
+        );
+        let verified = host.shell(&verify).ok();
+        assert_eq!(format!("{}{}", verified.out, verified.err), "", "nothing to say of them");
+        let broken = host.at(folder).join("steadfast.service");
+        std::fs::write(&broken, "[Service]\nExecStart=nowhere\n").expect("written");
+        assert_ne!(host.shell(&verify).status, 0, "it accepts anything");
+    }
+}
+
+/// The package as a machine gets it, unpacked in a folder.
+#[test]
+fn the_packages_have_what_their_links_and_pages_name() {
+    let host = Host::new();
+    let xtask = steadfast_bin().with_file_name("xtask");
+    if !xtask.exists() || !there(&host, "dpkg-deb") || !there(&host, "strip") {
+        return skip("the packages", "xtask is not built here, or dpkg-deb or strip is not installed");
+    }
+    let made = format!(
+        "{} deb --fast --program {} --out {}",
+        xtask.display(),
+        steadfast_bin().display(),
+        host.at("out").display()
+    );
+    host.shell(&made).ok().says("steadfast-zfs_");
+    host.shell("for deb in out/*.deb; do dpkg-deb -x $deb root; dpkg-deb -e $deb control-$(dpkg-deb -f $deb Package); done").ok();
+    let root = host.at("root");
+    for link in ["sbin/zpool", "sbin/zfs", "sbin/mount.steadfast", "sbin/mount.fuse.steadfast", "bin/vdbench"]
+    {
+        let reached = std::fs::canonicalize(root.join("usr").join(link)).expect(link);
+        assert!(reached.ends_with("usr/bin/steadfast"), "{link}");
+    }
+    // Each command answers by its own name, stripped.
+    host.shell("root/usr/sbin/zpool version && root/usr/sbin/zfs version").ok().says("steadfast");
+    host.shell("nm root/usr/bin/steadfast 2>&1").says("no symbols");
+    for (folder, files) in [
+        ("bash-completion/completions", ["steadfast", "zpool", "zfs"]),
+        ("zsh/vendor-completions", ["_steadfast", "_zpool", "_zfs"]),
+        ("fish/vendor_completions.d", ["steadfast.fish", "zpool.fish", "zfs.fish"]),
+    ] {
+        for file in files {
+            let path = root.join("usr/share").join(folder).join(file);
+            assert!(std::fs::read_to_string(&path).is_ok_and(|text| text.contains("zpool")), "{file}");
+        }
+    }
+    // Every page that only names another one names one that is there.
+    let broken = host.shell(
+        "cd root/usr/share/man; for page in man8/*.gz; do \
+         to=$(zcat $page | sed -n 's/^\\.so //p'); test -z \"$to\" -o -e \"$to.gz\" || echo $page; done; \
+         test -e man8/zpool-create.8.gz -a -e man8/zfs-send.8.gz -a -e man8/zpool.8.gz",
+    );
+    assert_eq!(broken.ok().out, "");
+    host.shell("for script in control-steadfast/p*; do sh -n $script; test -x $script; done").ok();
+    host.shell("cat control-steadfast/conffiles").ok().says("/etc/steadfast/events.conf");
+    host.shell("grep -x 'Conflicts: zfsutils, zfsutils-linux, zfs-fuse' control-steadfast-zfs/control").ok();
+    host.shell("grep -E 'Depends: libc6 \\(>= 2\\.[0-9]+\\)' control-steadfast/control").ok();
+    host.shell("test -x root/usr/share/steadfast/events.d/all-mail -a -d root/etc/steadfast/events.d").ok();
+    host.shell("test -e root/usr/lib/systemd/user/steadfast.service").ok();
 }
 
 #[test]

@@ -41,7 +41,6 @@ const ARM_SETTINGS: [(&str, &str); 2] = [
 
 /// Programs from crates.io: (name, version).
 pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
-pub const CARGO_DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 
 /// The steps by their short names, in order.
 const STEPS: &[&str] = &[

@@ -5,6 +5,7 @@ mod book;
 mod check;
 mod circles;
 mod deb;
+mod demo;
 mod fuzz;
 mod labels;
 mod licences;
@@ -53,13 +54,21 @@ fn main() -> ExitCode {
             ExitCode::from(u8::from(!fuzz::run(&root, &words)))
         }
         Some("book") => ExitCode::from(u8::from(!book::run(&root))),
-        Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
+        Some("demo") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!demo::run(&root, &words)))
+        }
+        Some("deb") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!deb::run(&root, &words)))
+        }
         _ => {
             for line in [
                 "usage: cargo xtask test [--quick] [--aarch64] [--only STEP]...   everything the server runs, or some steps of it; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
-                "       cargo xtask deb              a Debian package of the program and what belongs to it",
+                "       cargo xtask demo [--quick]   looks whether this machine can mount, builds the program, and runs its demo",
+                "       cargo xtask deb              two Debian packages in target/debian: the program, and the words zpool and zfs",
                 "       cargo xtask book             README and docs/ as one site in target/book/html; installs mdbook",
                 "       cargo xtask licences         licences, versions and sources of all packages, by deny.toml",
                 "       cargo xtask circles          files of each crate that import one another in a loop",
