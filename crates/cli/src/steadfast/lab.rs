@@ -22,8 +22,8 @@ pub(crate) const LAB: Door = Door {
 /// `steadfast demo`.
 pub(crate) const DEMO: Door = Door {
     name: "demo",
-    usage: "[--out folder] [--elapsed seconds] [--work folder]",
-    doc: "Creates pools, measures them, damages one and shows that the damage is detected. Takes two minutes.",
+    usage: "[--quick] [--out folder] [--elapsed seconds] [--work folder]",
+    doc: "Creates pools, measures them, damages one and shows that it heals. Takes two minutes, with --quick 20 seconds.",
     run: |world, words| with_context(world, |context| super::demo::main(words, context)),
 };
 

@@ -71,6 +71,44 @@ impl Pools {
         &mut self.commands
     }
 
+    /// Makes a pool of several images, one group of `kind`. Gives its mountpoint and the images.
+    pub fn prepare_group(
+        &mut self,
+        pool: &'static str,
+        kind: &str,
+        members: usize,
+        set: &[&str],
+    ) -> Result<(PathBuf, Vec<PathBuf>), Error> {
+        let mount = self.mounts.join(pool);
+        let images: Vec<PathBuf> = (1..=members).map(|at| self.image(&format!("{pool}{at}"))).collect();
+        for image in &images {
+            self.make_image(image)?;
+        }
+        let mountpoint = mount.display().to_string();
+        let mut words = vec!["pool".to_owned(), "create".to_owned(), "-m".to_owned(), mountpoint];
+        for setting in set {
+            words.extend(["-O".to_owned(), (*setting).to_owned()]);
+        }
+        words.extend([pool.to_owned(), kind.to_owned()]);
+        words.extend(images.iter().map(|image| image.display().to_string()));
+        self.made.push(pool);
+        self.commands.run(&words.iter().map(String::as_str).collect::<Vec<_>>(), None)?;
+        self.daemon = self.daemon_pid();
+        Ok((mount, images))
+    }
+
+    /// Makes a sparse image.
+    pub fn make_image(&mut self, image: &Path) -> Result<(), Error> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(image)
+            .map_err(Error::io("create", image))?;
+        file.set_len(self.image_bytes).map_err(Error::io("lengthen", image))?;
+        self.commands.note(format!("truncate -s {} {}", self.image_bytes, image.display()));
+        Ok(())
+    }
+
     /// Where a volume's files are.
     fn place(&self, volume: &Volume) -> PathBuf {
         match &volume.dataset {
@@ -119,14 +157,8 @@ impl Target for Pools {
             self.commands.note(format!("export STEADFAST_RUNTIME_DIR={}", self.runtime.display()));
         }
         let image = self.image(volume.pool);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&image)
-            .map_err(Error::io("create", &image))?;
-        file.set_len(self.image_bytes).map_err(Error::io("lengthen", &image))?;
+        self.make_image(&image)?;
         let (image, mount) = (image.display().to_string(), self.mounts.join(volume.pool));
-        self.commands.note(format!("truncate -s {} {image}", self.image_bytes));
         let mountpoint = mount.display().to_string();
         self.made.push(volume.pool);
         self.commands.run(&["pool", "create", "-m", &mountpoint, volume.pool, &image], None)?;
