@@ -4,11 +4,22 @@
 //! such store something that the rooms above can call as they call a disk: a call that blocks,
 //! retries what may be retried, and fails with a sentence.
 //!
-//! Reading order: [`location`], [`credentials`].
+//! Reading order: [`location`], [`credentials`], [`client`] (promises `bucket.1` to `bucket.3`),
+//! [`pace`], [`error`]. The async runtime is in `runtime`, and nothing above this room sees it.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod credentials;
+pub mod error;
 pub mod location;
+pub mod meter;
+pub mod pace;
+mod provider;
+mod runtime;
 
-pub use credentials::{Credentials, CredentialsError};
+pub use client::{Client, Fetch, Head, Store, Tag};
+pub use credentials::{Credentials, CredentialsError, Surroundings};
+pub use error::{Class, Error, Operation, Result};
 pub use location::{Location, LocationError, Scheme, Style};
+pub use meter::{Counts, Meter};
+pub use pace::Tuning;

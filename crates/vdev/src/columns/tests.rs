@@ -371,7 +371,7 @@ fn what_was_read_wrong_once_is_read_again_when_nothing_else_is_left() {
 
 #[test]
 fn subsets_come_smallest_first_and_once() {
-    assert_eq!(subsets(&[0, 2, 5], 0), [vec![]]);
+    assert_eq!(subsets(&[0, 2, 5], 0), [Vec::<usize>::new()]);
     let all = subsets(&[0, 2, 5], 2);
     assert_eq!(all, [vec![], vec![0], vec![2], vec![5], vec![0, 2], vec![0, 5], vec![2, 5]]);
     assert_eq!(subsets(&(0..34).collect::<Vec<_>>(), 3).len(), 1 + 34 + 561 + 5984);
