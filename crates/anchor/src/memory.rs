@@ -23,6 +23,7 @@ pub struct MemoryRegister {
     record: Mutex<Option<Box<RecordBytes>>>,
     faults: Mutex<Vec<Fault>>,
     swaps: AtomicU64,
+    failures: AtomicU64,
 }
 
 impl MemoryRegister {
@@ -61,6 +62,12 @@ impl MemoryRegister {
         self.swaps.load(Ordering::Relaxed)
     }
 
+    /// Swaps that went wrong.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     fn unreachable(&self, reason: &str) -> RegisterError {
         RegisterError::Unreachable { register: self.identity(), reason: reason.to_owned() }
     }
@@ -90,6 +97,7 @@ impl Register for MemoryRegister {
 
     fn swap(&self, expected: &RecordBytes, next: &RecordBytes) -> Result<(), SwapError> {
         let fault = self.faults.lock().pop();
+        self.failures.fetch_add(u64::from(fault.is_some()), Ordering::Relaxed);
         if fault == Some(Fault::Before) {
             return Err(self.unreachable("no answer").into());
         }

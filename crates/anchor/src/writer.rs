@@ -207,6 +207,8 @@ pub enum Start {
     New {
         /// Over what may be there.
         replace: bool,
+        /// Epoch of the first record, from 1.
+        epoch: u64,
     },
 }
 
@@ -238,6 +240,8 @@ pub struct Status {
 struct State {
     held: Option<Holding>,
     replace: bool,
+    /// Epoch of a first record.
+    first_epoch: u64,
     fenced: Option<Error>,
     swaps: u64,
     failures: u64,
@@ -266,11 +270,12 @@ impl Anchor {
         key: Option<Key>,
         start: Start,
     ) -> Anchor {
-        let (held, replace) = match start {
-            Start::TakeOver(holding) => (Some(holding), false),
-            Start::New { replace } => (None, replace),
+        let (held, replace, first_epoch) = match start {
+            Start::TakeOver(holding) => (Some(holding), false, 1),
+            Start::New { replace, epoch } => (None, replace, epoch),
         };
-        let state = State { held, replace, fenced: None, swaps: 0, failures: 0, witness_trouble: None };
+        let state =
+            State { held, replace, first_epoch, fenced: None, swaps: 0, failures: 0, witness_trouble: None };
         Anchor {
             register,
             witness,
@@ -288,17 +293,17 @@ impl Anchor {
         self.register.identity()
     }
 
-    /// Becomes the register's writer: one epoch more, the same root, or with `root` another one
-    /// that the operator decided to accept, with how far its log is believed. The former writer is
-    /// fenced. Of two that take over from one record, one does.
-    pub fn take_over(&self, accepted: Option<(Root, LogHead)>) -> Result<(), Error> {
+    /// Becomes the register's writer: one epoch more, or `least_epoch` if that is greater; the same
+    /// root, or another one that the operator decided to accept, with how far its log is believed.
+    /// The former writer is fenced. Of two that take over from one record, one does.
+    pub fn take_over(&self, accepted: Option<(Root, LogHead)>, least_epoch: u64) -> Result<(), Error> {
         let mut state = self.state.lock();
         let held = state.held.as_ref().expect("there is a record to take over");
         let is_accepted = accepted.is_some();
         let (root, log) = accepted.unwrap_or_else(|| (held.root(), held.record.log));
         let record = AnchorRecord {
             seq: held.record.seq + 1,
-            epoch: held.record.epoch + 1,
+            epoch: (held.record.epoch + 1).max(least_epoch),
             ..self.record_of(held, root, log)
         };
         if is_accepted && let Some(witness) = &self.witness {
@@ -334,7 +339,7 @@ impl Anchor {
                 retired,
                 pool: self.pool,
                 seq: 1,
-                epoch: 1,
+                epoch: state.first_epoch,
                 writer: self.writer,
                 time_ns: self.now_ns(),
                 log: log.unwrap_or_default(),

@@ -70,7 +70,7 @@ fn key() -> Key {
 }
 
 fn begin(env: &Env, register: &Arc<dyn Register>) -> Anchor {
-    let new = Start::New { replace: false };
+    let new = Start::New { replace: false, epoch: 1 };
     let anchor = Anchor::new(env, POOL, Arc::clone(register), None, Some(key()), new);
     advance(&anchor).expect("the first record");
     anchor
@@ -80,7 +80,7 @@ fn take_over(env: &Env, register: &Arc<dyn Register>) -> Result<Anchor, Error> {
     let holding = Holding::read(&**register, POOL, Some(&key()))?;
     let start = Start::TakeOver(holding);
     let anchor = Anchor::new(env, POOL, Arc::clone(register), None, Some(key()), start);
-    anchor.take_over(None).map(|()| anchor)
+    anchor.take_over(None, 0).map(|()| anchor)
 }
 
 fn file(path: &Path) -> Arc<dyn Register> {
@@ -130,7 +130,7 @@ fn of_two_who_take_over_one_record_exactly_one_does() {
                 std::thread::spawn(move || {
                     let start = Start::TakeOver(holding);
                     let anchor = Anchor::new(&env, POOL, register, None, Some(key()), start);
-                    let won = anchor.take_over(None);
+                    let won = anchor.take_over(None, 0);
                     (won, anchor)
                 })
             })
@@ -328,7 +328,7 @@ fn a_host_that_saw_more_is_a_witness() {
     let seen = |path: &Path| -> Arc<dyn Witness> { Arc::new(FileWitness::new(path)) };
     for witness in [seen(&folder.path().join("deep/7.seen")), Arc::new(MemoryWitness::default())] {
         let (env, (raw, register)) = (Env::seeded(1), memory());
-        let new = Start::New { replace: false };
+        let new = Start::New { replace: false, epoch: 1 };
         let anchor =
             Anchor::new(&env, POOL, Arc::clone(&register), Some(Arc::clone(&witness)), Some(key()), new);
         advance(&anchor).unwrap();

@@ -7,7 +7,7 @@ use steadfast_blockio::{
     WriteContext,
 };
 use steadfast_crypto::{BlockKeys, Key};
-use steadfast_device::objects::ObjectDevice;
+use steadfast_device::objects::{Folder, ObjectDevice};
 use steadfast_device::{MemoryDevice, SharedDevice};
 use steadfast_env::Env;
 use steadfast_format::medium::slot_offset;
@@ -178,7 +178,9 @@ fn everything_comes_back_from_whole_objects() {
 #[test]
 fn everything_comes_back_from_a_directory_of_objects() {
     let directory = tempfile::tempdir().unwrap();
-    let device = ObjectDevice::open(directory.path(), Some(64 << 20)).unwrap();
+    let device =
+        ObjectDevice::open(Arc::new(Folder::open(directory.path()).unwrap()), Some(64 << 20), [1; 16])
+            .unwrap();
     let (space, io) = over(vec![Arc::new(device)], Env::real());
     everything_comes_back(&space, &io);
 }

@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast_env::Clock;
+use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Operation, Presence, Result, SegmentPlace, SharedDevice};
+use crate::{Character, Device, Error, Objects, Operation, Presence, Result, SegmentPlace, SharedDevice};
 
 /// A gap ahead that a hard disk passes over without a seek.
 pub const SKIP_BYTES: u64 = 1 << 20;
@@ -354,8 +354,8 @@ impl Device for Injected {
         self.device.can_discard()
     }
 
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        self.device.stored_segments()
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.device.objects()
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
@@ -404,6 +404,8 @@ impl Device for Injected {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
+
+    use steadfast_format::SegmentId;
 
     use super::*;
     use crate::MemoryDevice;

@@ -30,7 +30,6 @@ mod medium;
 pub mod memory;
 pub mod metered;
 mod missing;
-#[cfg(feature = "objects")]
 pub mod objects;
 pub mod pages;
 mod room;
@@ -47,8 +46,7 @@ pub use medium::{Medium, is_below_another};
 pub use memory::MemoryDevice;
 pub use metered::{Meter, Metered};
 pub use missing::MissingDevice;
-#[cfg(feature = "objects")]
-pub use objects::ObjectDevice;
+pub use objects::{ObjectDevice, Objects};
 pub use room::HostRoom;
 
 /// Kind of a device.
@@ -165,10 +163,9 @@ pub trait Device: Send + Sync {
         true
     }
 
-    /// Segments the device holds by name, if it holds them by name (whole objects): what a crash
-    /// left behind of a txg that was never committed is found so. `None` on devices of slots.
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        Ok(None)
+    /// Abilities of a device of whole objects, if it is one.
+    fn objects(&self) -> Option<&dyn Objects> {
+        None
     }
 
     /// Writes the configuration area of label `copy` (0 to 3), at most 56 KiB. A store of objects

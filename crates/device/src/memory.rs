@@ -14,17 +14,17 @@
 //! device that lies about flushes; writes that go to a wrong place (a test can do both with an
 //! image).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_format::Txg;
 use steadfast_format::medium::{
     CONFIG_OFFSET, CONFIG_SIZE, DEVICE_SIZE_MIN, RING_OFFSET, RING_SLOTS, UBERBLOCK_SIZE, label_offset,
     slot_count, slot_offset,
 };
+use steadfast_format::{SegmentId, Txg, Uberblock};
 
-use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
+use crate::{Character, Device, Error, Kind, Objects, Operation, Result, SegmentPlace};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
@@ -122,6 +122,9 @@ struct State {
     faults: Vec<Fault>,
     powered: bool,
     counts: Counts,
+    /// Of a device of whole segments: the segment in each slot, and the epochs that are claimed.
+    names: HashMap<u32, SegmentId>,
+    claimed: BTreeSet<u64>,
 }
 
 impl MemoryDevice {
@@ -131,7 +134,9 @@ impl MemoryDevice {
         MemoryDevice::from_image(identity, Image { size_bytes, pages: Pages::new() })
     }
 
-    /// A blank device that takes whole segments only, like a store of objects.
+    /// A blank device that takes whole segments only, like a store of objects, and keeps each in
+    /// its slot: the segment that was there is gone. [`crate::objects::MemoryStore`] keeps objects
+    /// by their names.
     #[must_use]
     pub fn whole_segments(identity: &str, size_bytes: u64) -> MemoryDevice {
         MemoryDevice { appendable: false, ..MemoryDevice::new(identity, size_bytes) }
@@ -149,6 +154,8 @@ impl MemoryDevice {
             faults: Vec::new(),
             powered: true,
             counts: Counts::default(),
+            names: HashMap::new(),
+            claimed: BTreeSet::new(),
         };
         MemoryDevice { identity: identity.to_owned(), appendable: true, state: Mutex::new(state) }
     }
@@ -333,7 +340,11 @@ impl Device for MemoryDevice {
     }
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
-        self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes)
+        self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes)?;
+        if !self.appendable {
+            self.lock().names.insert(place.slot, place.segment);
+        }
+        Ok(())
     }
 
     fn append_segment(&self, place: SegmentPlace, offset: u32, bytes: &[u8]) -> Result<()> {
@@ -358,6 +369,10 @@ impl Device for MemoryDevice {
         }
         state.unflushed.retain(|(start, _)| *start < at || *start >= end);
         Ok(())
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        (!self.appendable).then_some(self as &dyn Objects)
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
@@ -388,6 +403,36 @@ impl Device for MemoryDevice {
             write_pages(&mut state.durable, at, &bytes);
         }
         Ok(())
+    }
+}
+
+impl Objects for MemoryDevice {
+    fn stored_segments(&self) -> Result<Vec<SegmentId>> {
+        Ok(self.lock().names.values().copied().collect())
+    }
+
+    fn delete_segments(&self, segments: &[SegmentId]) -> Result<()> {
+        let mut state = self.lock();
+        state.names.retain(|_, segment| !segments.contains(segment));
+        Ok(())
+    }
+
+    fn claim_epoch(&self, epoch: u64) -> Result<bool> {
+        Ok(self.lock().claimed.insert(epoch))
+    }
+
+    fn is_claimed(&self, epoch: u64) -> Result<bool> {
+        Ok(self.lock().claimed.contains(&epoch))
+    }
+
+    fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool> {
+        let ring = self.read_uberblocks(0)?;
+        let mut roots = ring.iter().filter_map(|bytes| Uberblock::decode(bytes).ok());
+        Ok(roots.any(|root| root.age() == (epoch, txg)))
+    }
+
+    fn newest_epoch(&self) -> Result<u64> {
+        Ok(self.lock().claimed.last().copied().unwrap_or(0))
     }
 }
 

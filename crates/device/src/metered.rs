@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast_env::Clock;
+use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, HostRoom, Presence, Result, SegmentPlace, SharedDevice};
+use crate::{Character, Device, Error, HostRoom, Objects, Presence, Result, SegmentPlace, SharedDevice};
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
 pub const BUCKETS: usize = 40;
@@ -246,8 +246,8 @@ impl Device for Metered {
         self.device.can_discard()
     }
 
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        self.device.stored_segments()
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.device.objects()
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
@@ -295,6 +295,8 @@ mod tests {
     use steadfast_env::Env;
 
     use super::*;
+    use steadfast_format::SegmentId;
+
     use crate::memory::{Effect, Fault};
     use crate::{MemoryDevice, Operation};
 

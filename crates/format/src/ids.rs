@@ -19,7 +19,8 @@ id!(
     Txg
 );
 id!(
-    /// Name of a segment, unique in a pool for ever. 0 is never used.
+    /// Name of a segment, unique in a pool for ever. 0 is never used. Where devices hold whole
+    /// objects, it carries the epoch of its writer.
     SegmentId
 );
 id!(
@@ -43,6 +44,31 @@ id!(
 impl SegmentId {
     /// Numbers are below this.
     pub const END: u64 = 1 << 62;
+    /// Bits of the counter; the epoch stands above them.
+    pub const COUNTER_BITS: u32 = 38;
+    /// Counters are below this. A pool that fills segments of 1 MiB reaches it after 128 PiB.
+    pub const COUNTER_END: u64 = 1 << (Self::COUNTER_BITS - 1);
+    /// Epochs are below this: so often may a pool on stores of whole objects be imported.
+    pub const EPOCH_END: u64 = 1 << (62 - Self::COUNTER_BITS);
+
+    /// The segment of this number that the writer of an epoch opens.
+    #[must_use]
+    pub fn new(epoch: u64, counter: u64) -> SegmentId {
+        assert!(epoch < Self::EPOCH_END && counter < Self::COUNTER_END, "{epoch} and {counter} make an id");
+        SegmentId(epoch << Self::COUNTER_BITS | counter)
+    }
+
+    /// Epoch of its writer; 0 where no device of the pool holds whole objects.
+    #[must_use]
+    pub fn epoch(self) -> u64 {
+        self.0 >> Self::COUNTER_BITS
+    }
+
+    /// Its number without the epoch: it grows over all epochs of a pool.
+    #[must_use]
+    pub fn counter(self) -> u64 {
+        self.0 & ((1 << Self::COUNTER_BITS) - 1)
+    }
 }
 
 impl InodeId {

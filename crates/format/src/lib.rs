@@ -29,6 +29,7 @@ mod manifest;
 pub mod medium;
 pub mod meta_keys;
 pub mod node;
+pub mod object_names;
 pub mod overlay;
 mod owner;
 pub mod raw;

@@ -147,6 +147,13 @@ impl StoredPlace<'_> {
 }
 
 impl Uberblock {
+    /// Order of roots: by the epoch of the writer, which is that of the segment of the tail, then
+    /// by txg. A host that lost a pool on stores of whole objects may have gone on for a moment.
+    #[must_use]
+    pub fn age(&self) -> (u64, Txg) {
+        (self.tail.copies[0].segment.epoch(), self.txg)
+    }
+
     /// Offsets and lengths.
     pub const LAYOUT: Layout = Layout::new(
         "uberblock",

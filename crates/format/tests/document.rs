@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use steadfast_format::layout::Layout;
+use steadfast_format::object_names::{self, OfEpoch};
 use steadfast_format::structures::ALL;
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg, medium, node};
 
@@ -161,6 +162,24 @@ fn the_medium_is_as_described() {
 }
 
 /// The pointer's code has its offsets in line; here each field is found by its table.
+#[test]
+fn names_of_objects_are_as_described() {
+    let text = fs::read_to_string(root().join("docs/FORMAT.md")).unwrap();
+    let of = |number| OfEpoch { epoch: 3, number };
+    let names = [
+        object_names::segment(SegmentId::new(3, 0x2a)),
+        object_names::of_epoch(object_names::ROOTS, of(255)),
+        object_names::of_epoch(object_names::LABELS, of(7)),
+        object_names::numbered(object_names::EPOCHS, 3),
+        object_names::numbered(object_names::CAPACITIES, 256 << 20),
+    ];
+    for name in names {
+        let folder = name.split_once('/').unwrap().0;
+        assert!(text.contains(&format!("| `{folder}/` ")), "a row of {folder}");
+        assert!(text.contains(&format!("| `{name}` |")), "{name} is the example of its row");
+    }
+}
+
 #[test]
 fn a_pointer_is_written_as_its_table_says() {
     let pointer = BlockPointer {

@@ -28,15 +28,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steadfast_device::Device;
 use steadfast_format::extent::{Extent, decode_cut};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
-use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, OwnerRow, Txg};
+use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, OwnerRow, Txg, Uberblock};
 use steadfast_segment::Class;
 
 use crate::clones::{self, Border, Shared};
 use crate::finding::{At, Bookmark, Severity};
 use crate::items;
-use crate::leaf::{COPIES, RingSlot, Tag};
+use crate::leaf::{RingSlot, Tag, copies_of};
 use crate::meta::Meta;
 use crate::namespace;
 use crate::snapshots;
@@ -200,8 +201,8 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
 
 /// Rings: torn slots, missing copies, forks, and the chain of parents.
 fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
-    let mut chain: BTreeMap<Txg, ([u8; 32], [u8; 32])> = BTreeMap::new();
-    let newest = front.uberblock().map(|uberblock| uberblock.txg);
+    let mut chain: BTreeMap<(u64, Txg), ([u8; 32], [u8; 32])> = BTreeMap::new();
+    let newest = front.uberblock().map(Uberblock::age);
     let mut copies = 0;
     for seen in &front.seen {
         let path = || request.leaves[seen.leaf].path.clone();
@@ -227,23 +228,27 @@ fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
                 if front.anchored.is_some_and(|anchored| uberblock.txg > anchored) {
                     continue; // of a commit that did not come to its register
                 }
-                copies += usize::from(Some(uberblock.txg) == newest);
-                let known = chain.entry(uberblock.txg).or_insert((*tag, uberblock.parent));
+                copies += usize::from(Some(uberblock.age()) == newest);
+                let known = chain.entry(uberblock.age()).or_insert((*tag, uberblock.parent));
                 if known.0 != *tag {
                     found(Finding::UberblockFork { path: path(), copy: seen.copy, txg: uberblock.txg });
                 }
             }
         }
     }
-    let rings = front.devices.iter().flatten().count() * COPIES;
-    if let Some(txg) = newest
+    // A store has a copy of the anchored root when the commit is over, or of one before.
+    let is_asked = |device: &dyn Device| front.anchored.is_none() || device.objects().is_none();
+    let present = request.leaves.iter().zip(&front.devices).filter(|(_, at)| at.is_some());
+    let asked = present.map(|(leaf, _)| &*leaf.device).filter(|device| is_asked(*device));
+    let rings = asked.map(copies_of).sum::<usize>();
+    if let Some((_, txg)) = newest
         && copies < rings
     {
         found(Finding::UberblockFew { txg, found: copies, rings });
     }
-    for ((before, (tag, _)), (txg, (_, parent))) in chain.iter().zip(chain.iter().skip(1)) {
-        if before.next() == *txg && parent != tag {
-            found(Finding::UberblockParent { txg: *txg, before: *before });
+    for ((before, (tag, _)), (root, (_, parent))) in chain.iter().zip(chain.iter().skip(1)) {
+        if (before.0, before.1.next()) == *root && parent != tag {
+            found(Finding::UberblockParent { txg: root.1, before: before.1 });
         }
     }
 }

@@ -31,7 +31,12 @@ impl Leaf {
 }
 
 /// Copies of the label, and rings, that a device has.
-pub(crate) const COPIES: usize = steadfast_format::medium::LABELS;
+const COPIES: usize = steadfast_format::medium::LABELS;
+
+/// Labels and rings of a device: a store of whole objects has one.
+pub(crate) fn copies_of(device: &dyn Device) -> usize {
+    if device.objects().is_some() { 1 } else { COPIES }
+}
 
 /// Why a copy of a label does not count.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +63,7 @@ pub fn label_copies(device: &dyn Device) -> Vec<Result<LabelConfig, LabelFault>>
         }
         Ok(LabelConfig::decode(&area, steadfast_crypto::hash)?)
     };
-    (0..COPIES).map(copy).collect()
+    (0..copies_of(device)).map(copy).collect()
 }
 
 /// The copy that counts: the valid one with the greatest txg, the first of equals.

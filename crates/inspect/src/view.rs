@@ -16,7 +16,7 @@ use steadfast_segment::{Geometry, ReadError, Space, groups_of};
 use crate::columns;
 use crate::finding::{At, Bookmark};
 use crate::keys::{self, Secret};
-use crate::leaf::{self, COPIES, Leaf, RingSlot, Tag};
+use crate::leaf::{self, Leaf, RingSlot, Tag};
 use crate::table::Table;
 use crate::{Finding, Found};
 
@@ -56,6 +56,10 @@ pub(crate) struct Front {
     pub seen: Vec<Seen>,
     /// Index in `seen` of the uberblock that counts.
     pub newest: Option<usize>,
+    /// The anchored root, where the devices do not have it.
+    pub recorded: Option<Uberblock>,
+    /// A device holds whole objects.
+    pub is_on_stores: bool,
     /// Txg of the anchored root, if one was named and found.
     pub anchored: Option<Txg>,
     /// How far its record vouches for the intent log behind it.
@@ -141,6 +145,8 @@ impl Front {
             newest: None,
             anchored: None,
             promised: None,
+            recorded: None,
+            is_on_stores: request.leaves.iter().any(|leaf| leaf.device.objects().is_some()),
         };
         front.read_rings(request.leaves, tag_key.as_ref(), found);
         front.choose_anchored(request.anchor);
@@ -155,6 +161,10 @@ impl Front {
         if let Some(at) = self.seen.iter().rposition(is_it) {
             (self.newest, self.anchored) = (Some(at), Some(record.txg()));
             self.promised = Some(record.log);
+        } else if self.is_on_stores {
+            // The anchor alone has it: what stores have is a copy of some root before.
+            (self.recorded, self.anchored) = (Some(record.root.clone()), Some(record.txg()));
+            self.promised = Some(record.log);
         }
     }
 
@@ -163,7 +173,7 @@ impl Front {
             if self.devices[at].is_none() {
                 continue;
             }
-            for copy in 0..COPIES {
+            for copy in 0..leaf::copies_of(&*leaf.device) {
                 match leaf::ring(&*leaf.device, copy, tag_key) {
                     Err(error) => {
                         let reason = error.to_string();
@@ -179,22 +189,25 @@ impl Front {
         }
         // Without the key of a sealed pool, tags prove nothing; what looks newest is shown as such.
         let sealed = self.config.key.is_some();
-        let txg = |seen: &Seen| match &seen.content {
+        let age = |seen: &Seen| match &seen.content {
             RingSlot::Uberblock { uberblock, validity, .. }
                 if *validity != Tag::Wrong
                     && uberblock.pool == self.config.pool
                     && uberblock.keyed == sealed =>
             {
-                Some(uberblock.txg)
+                Some(uberblock.age())
             }
             _ => None,
         };
-        let counted = self.seen.iter().enumerate().rev().filter_map(|(at, seen)| Some((txg(seen)?, at)));
-        self.newest = counted.max_by_key(|(txg, _)| *txg).map(|(_, at)| at);
+        let counted = self.seen.iter().enumerate().rev().filter_map(|(at, seen)| Some((age(seen)?, at)));
+        self.newest = counted.max_by_key(|(age, _)| *age).map(|(_, at)| at);
     }
 
     /// The uberblock that counts.
     pub fn uberblock(&self) -> Option<&Uberblock> {
+        if let Some(recorded) = &self.recorded {
+            return Some(recorded);
+        }
         match &self.seen[self.newest?].content {
             RingSlot::Uberblock { uberblock, .. } => Some(uberblock),
             _ => None,

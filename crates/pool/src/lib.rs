@@ -553,6 +553,7 @@ impl Pool {
             self.syncer.commit()?;
         }
         self.core.space.discard_all();
+        self.syncer.leave_stores();
         match state {
             Some(state) => self.devices.write_labels(state, self.core.txgs.commits.committed()),
             None => Ok(()),

@@ -6,10 +6,23 @@ use crate::common::{
     ME, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
 };
 use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::objects::Folder;
 use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions, Operation};
 use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::Errno;
+
+/// A folder of objects as a device.
+fn object_folder(path: &std::path::Path) -> ObjectDevice {
+    let folder = Arc::new(Folder::open(path).expect("a folder"));
+    ObjectDevice::open(folder, Some(256 * MIB), rand_bytes()).expect("a store")
+}
+
+fn rand_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    Env::real().random.fill(&mut bytes);
+    bytes
+}
 
 /// A life that every kind of device has to carry; `open` gives the devices as a new process would
 /// open them.
@@ -71,7 +84,7 @@ fn a_pool_on_devices_of_whole_segments_lives() {
 #[test]
 fn a_pool_on_a_store_of_objects_lives() {
     let dir = tempfile::tempdir().expect("a directory");
-    let device = || ObjectDevice::open(dir.path(), Some(256 * MIB)).expect("a store");
+    let device = || object_folder(dir.path());
     life(|| vec![handle(&Arc::new(device()))]);
 }
 

@@ -12,6 +12,7 @@ mod destroyed_unread;
 mod diagnosis;
 mod estimates;
 mod faults;
+mod fencing;
 mod full;
 mod full_log;
 mod golden;

@@ -10,7 +10,7 @@ use steadfast_device::memory::Fate;
 use steadfast_device::{Character, Device, MemoryDevice, Presence, Result as DeviceResult, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{GroupClass, LeafState, SegmentId, Txg};
+use steadfast_format::{GroupClass, LeafState, Txg};
 use steadfast_pool::inject::{Calls, Injection, When};
 use steadfast_pool::{
     CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
@@ -67,8 +67,8 @@ impl Device for Wired {
     fn discard_segment(&self, place: SegmentPlace) -> DeviceResult<()> {
         self.0.discard_segment(place)
     }
-    fn stored_segments(&self) -> DeviceResult<Option<Vec<SegmentId>>> {
-        self.0.stored_segments()
+    fn objects(&self) -> Option<&dyn steadfast_device::Objects> {
+        self.0.objects()
     }
     fn write_label(&self, copy: usize, bytes: &[u8]) -> DeviceResult<()> {
         self.1.pull();

@@ -313,7 +313,7 @@ impl Space {
     fn candidates(&self, side: Side, urgent: bool) -> BinaryHeap<Candidate> {
         let state = self.read_state();
         let table = &state.table;
-        let next = table.next_id.0;
+        let next = table.next_id.counter();
         let mut known = SlotUnits::new();
         let closed = || {
             let rows = table.rows.iter();
@@ -340,7 +340,8 @@ impl Space {
                 return None;
             }
             let used = f64::from(row.live) / f64::from(worth);
-            let age = (next - id.0) as f64;
+            // The counter goes on over all epochs.
+            let age = (next - id.counter()) as f64;
             // Cost-benefit. The root of the age, not the age: by simulation the better compromise
             // between data that is overwritten evenly (1 % dearer than without age) and a hot tenth
             // (a quarter cheaper).

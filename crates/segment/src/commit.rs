@@ -149,22 +149,16 @@ impl Space {
     pub fn committed(&self) -> usize {
         let (count, freed) = self.write_state().table.release_committed();
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut at_once = Vec::new();
-        {
-            let mut discards = lock(&self.discards);
-            for FreedSlot { segment, column: Column { device, slot }, slot_size } in freed {
-                let place = SegmentPlace { segment, slot, slot_size };
-                if !self.devices[&device].appendable {
-                    // A whole object has a name of its own: the next segment in its slot does not
-                    // replace it.
-                    at_once.push((device, place));
-                } else if self.discarding.load(Ordering::Relaxed) {
-                    discards.push_back(Discard { device, place, commit });
-                }
+        let (mut discards, mut dead) = (lock(&self.discards), lock(&self.dead_objects));
+        for FreedSlot { segment, column: Column { device, slot }, slot_size } in freed {
+            let place = SegmentPlace { segment, slot, slot_size };
+            if !self.devices[&device].appendable {
+                // A whole object has a name of its own: the next segment in its slot does not
+                // replace it.
+                dead.push(device, segment, commit);
+            } else if self.discarding.load(Ordering::Relaxed) {
+                discards.push_back(Discard { device, place, commit });
             }
-        }
-        for (device, place) in at_once {
-            self.discard_place(device, place);
         }
         count
     }

@@ -35,6 +35,14 @@ pub enum Error {
         /// The device's error.
         source: DeviceError,
     },
+    /// No epoch could be claimed on the devices of whole objects.
+    #[error("{tries} epochs from {first} on are claimed by other hosts")]
+    Epochs {
+        /// The first that was tried.
+        first: u64,
+        /// How many were tried.
+        tries: u64,
+    },
     /// A stored table contradicts itself or the pool's devices.
     #[error(transparent)]
     Table(#[from] TableError),

@@ -100,41 +100,16 @@ impl Space {
     }
 
     /// Ends the loading: the table is whole, every segment is closed, and ids go on beyond any that
-    /// an uncommitted txg can have used.
+    /// an uncommitted txg can have used. On stores of whole objects an epoch sees to that
+    /// ([`Space::claim_epoch`]).
     pub fn finish_load(&self) -> Result<(), TableError> {
+        let skip_ids = !self.has_objects();
         let mut state = self.write_state();
         let state = &mut *state;
         let loading = state.loading.take().expect("the tail is loaded first");
         for (from, run) in &loading.waiting {
             state.table.load_run(*from, run)?;
         }
-        state.table.finish_load(&loading.rows, &loading.runs)
-    }
-
-    /// Removes segments that devices of whole objects hold and the table does not know: what a
-    /// crash left of a txg that was never committed. For an import that may write, after
-    /// [`Space::finish_load`] and before the first append. Gives how many there were.
-    pub fn discard_leftovers(&self) -> Result<usize, crate::Error> {
-        let mut count = 0;
-        for (&device, handle) in self.devices.iter() {
-            let Some(in_use) = handle.in_use() else { continue };
-            let stored = in_use.stored_segments();
-            let stored = stored.map_err(|source| crate::Error::Device { device, source })?;
-            for segment in stored.unwrap_or_default() {
-                let known = {
-                    let table = &self.read_state().table;
-                    table.rows.contains_key(&segment) || table.emptied.contains_key(&segment)
-                };
-                if !known {
-                    let slot_size = self.geometry.slot_size;
-                    self.discard_place(
-                        device,
-                        steadfast_device::SegmentPlace { segment, slot: 0, slot_size },
-                    );
-                    count += 1;
-                }
-            }
-        }
-        Ok(count)
+        state.table.finish_load(&loading.rows, &loading.runs, skip_ids)
     }
 }

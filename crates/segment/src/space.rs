@@ -13,6 +13,7 @@ use steadfast_format::{Address, DatasetId, DeviceId, GroupClass, Placement, Segm
 
 use crate::Class;
 use crate::accounting::{DeviceCounts, Wrong};
+use crate::dead_objects::DeadObjects;
 use crate::devices::{Devices, GivenUp};
 use crate::error::Error;
 use crate::geometry::Geometry;
@@ -36,6 +37,8 @@ pub struct Space {
     pub(crate) sync: Mutex<()>,
     /// Free slots that still hold old bytes on their device, oldest first.
     pub(crate) discards: Mutex<VecDeque<Discard>>,
+    /// Objects that no root from the last one on needs.
+    pub(crate) dead_objects: Mutex<DeadObjects>,
     /// Commits so far, and whether the devices hear of the slots they free.
     pub(crate) commits: AtomicU64,
     pub(crate) discarding: AtomicBool,
@@ -129,6 +132,7 @@ impl Space {
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
+            dead_objects: Mutex::default(),
             commits: AtomicU64::new(0),
             discarding: AtomicBool::new(true),
             block_units_max: AtomicU32::new(geometry.slot_units()),

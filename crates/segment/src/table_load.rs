@@ -155,13 +155,14 @@ impl Table {
     }
 
     /// All is loaded. The tail's `rows` and `runs` are not in the meta tree yet and counts as
-    /// changed; rows without life are retired; ids skip what an uncommitted txg can have used,
-    /// which is no more than there are slots: of a narrow group no more than those of all its
-    /// devices, as a segment may leave what it has on each of them.
+    /// changed; rows without life are retired; with `skip_ids`, ids skip what an uncommitted txg
+    /// can have used, which is no more than there are slots: of a narrow group no more than those
+    /// of all its devices, as a segment may leave what it has on each of them.
     pub fn finish_load(
         &mut self,
         rows: &BTreeSet<SegmentId>,
         runs: &BTreeSet<(SegmentId, u32)>,
+        skip_ids: bool,
     ) -> Result<(), TableError> {
         self.loading = false;
         self.recount_all();
@@ -179,6 +180,9 @@ impl Table {
             self.retire(id);
         }
         (0..self.groups.len()).for_each(|index| self.settle_owed(index));
+        if !skip_ids {
+            return Ok(());
+        }
         let used = |group: &Group| match group.counts.narrow || group.narrow_rows > 0 {
             true => group.devices.iter().map(|id| u64::from(self.devices[id].slots.total())).sum::<u64>(),
             false => u64::from(group.counts.total),

@@ -1,14 +1,17 @@
 //! Single claims about space: reuse, refusal of contradictory tables, readers that race the
 //! cleaner.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{self, MiniPool, content, read};
 use steadfast_device::memory::{Effect, Fate, Fault};
-use steadfast_device::objects::ObjectDevice;
+use steadfast_device::objects::{MemoryStore, ObjectDevice};
 use steadfast_device::{Operation, SharedDevice};
 use steadfast_env::Env;
-use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, Placement, SegmentId, SegmentRow};
+use steadfast_format::{
+    Address, Column, CommitTail, DatasetId, DeviceId, Placement, SegmentId, SegmentRow, object_names,
+};
 use steadfast_segment::{Class, Error, Geometry, ReadError, Space, TableError};
 
 const SMALL: Geometry = Geometry { slot_size: 16 << 10, unit: 512 };
@@ -217,26 +220,56 @@ fn ids_that_a_crash_burned_do_not_come_again() {
     assert!(pool.blocks[&2].address.segment > burned);
 }
 
-#[test]
-fn what_a_crash_left_on_a_store_of_objects_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        let device = ObjectDevice::open(directory.path(), Some(64 << 20)).unwrap();
-        let device: SharedDevice = std::sync::Arc::new(device);
-        let devices = vec![(DeviceId(1), 40, std::sync::Arc::clone(&device))];
-        (Space::new(SMALL, devices, Env::seeded(1)), device)
-    };
-    let (space, device) = open();
-    space.append(OWNER, Class::Data, &[1; 5000]).unwrap();
+/// Spaces of two hosts on one store.
+fn on_store(store: &MemoryStore, writer: u8) -> Space {
+    let device = ObjectDevice::open(Arc::new(store.handle(|_| None)), Some(64 << 20), [writer; 16]);
+    Space::new(SMALL, vec![(DeviceId(1), 40, Arc::new(device.unwrap()) as SharedDevice)], Env::seeded(1))
+}
+
+fn segments(store: &MemoryStore) -> Vec<String> {
+    store.names().into_iter().filter(|name| name.starts_with("seg/")).collect()
+}
+
+fn put_one(space: &Space, byte: u8) {
+    space.append(OWNER, Class::Data, &[byte; 5000]).unwrap();
     space.flush_open().unwrap();
-    assert_eq!(device.stored_segments().unwrap().map(|stored| stored.len()), Some(1));
-    drop((space, device));
-    // Nothing was committed, so the table is still empty.
-    let (space, device) = open();
-    assert_eq!(space.discard_leftovers().unwrap(), 1);
-    assert_eq!(device.stored_segments().unwrap(), Some(vec![]));
-    space.append(OWNER, Class::Data, &[2; 5000]).unwrap();
-    space.flush_open().expect("the same id is free to be created");
+}
+
+#[test]
+fn two_imports_of_one_root_share_no_names() {
+    let store = MemoryStore::new("objects");
+    let (first, second) = (on_store(&store, 1), on_store(&store, 2));
+    assert_eq!(first.claim_epoch(0).unwrap(), Some(1));
+    assert!(!first.is_overtaken().unwrap());
+    // A list that is late misleads nobody.
+    store.settle();
+    assert_eq!(second.claim_epoch(0).unwrap(), Some(2), "1 is claimed");
+    assert!(first.is_overtaken().unwrap() && !second.is_overtaken().unwrap());
+    put_one(&first, 1);
+    put_one(&second, 2);
+    put_one(&first, 3);
+    assert_eq!(segments(&store).len(), 3, "each has names of its own: {:?}", store.names());
+    // A new pool in the same place shares none with the former ones either.
+    store.list_at_once();
+    assert_eq!(on_store(&store, 3).claim_epoch_anew(&[]).unwrap(), Some(3));
+}
+
+#[test]
+fn what_a_crash_left_on_a_store_of_objects_is_removed_and_nothing_of_a_later_host() {
+    let store = MemoryStore::new("objects");
+    let crashed = on_store(&store, 1);
+    crashed.claim_epoch(0).unwrap();
+    put_one(&crashed, 1);
+    // Nothing was committed, so the tables of the next ones are empty too.
+    let (slow, next) = (on_store(&store, 2), on_store(&store, 3));
+    assert_eq!(slow.claim_epoch(0).unwrap(), Some(2));
+    assert_eq!(next.claim_epoch(0).unwrap(), Some(3));
+    put_one(&next, 2);
+    assert_eq!(segments(&store).len(), 2);
+    assert_eq!(slow.find_leftovers().unwrap(), 1, "what the next host wrote is not ours to judge");
+    assert_eq!(slow.delete_objects(), 1);
+    assert_eq!(segments(&store), [object_names::segment(SegmentId::new(3, 1))]);
+    assert_eq!(next.find_leftovers().unwrap(), 0, "its own epoch is no leftover");
 }
 
 /// A committed pool with some relocations, and a change to what is stored of it.

@@ -1,19 +1,20 @@
 //! The false device: one of slots that are appended to, or one that takes whole objects.
 //!
-//! A device of whole objects keeps each in a slot of its own, behind a page that tells its name and
-//! length. A put is there or not, never in part, and durable when it returns; so are labels and
-//! uberblocks, of which it keeps one copy.
+//! A device of whole objects keeps each in a place of its own, behind a page that tells its name
+//! and length. A put is there or not, never in part, and durable when it returns; so are labels and
+//! uberblocks, of which it keeps one copy, and claimed epochs. A segment, a root and an epoch are
+//! created once.
 
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_device::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
+use steadfast_device::{Character, Device, Error, Kind, Objects, Operation, Result, SegmentPlace};
 use steadfast_format::medium::{
     CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, SLOT_SIZE_MIN, UBERBLOCK_SIZE, label_offset,
     slot_count, slot_offset,
 };
-use steadfast_format::{SegmentId, Txg};
+use steadfast_format::{SegmentId, Txg, Uberblock};
 
 use crate::log::{Area, EventKind, Log};
 use crate::pages::{Image, PAGE, pieces};
@@ -302,24 +303,48 @@ impl Disk {
         Ok((word(0), word(8)))
     }
 
-    fn objects(&self, slot_size: u32) -> impl Iterator<Item = Result<(u32, u64)>> + '_ {
+    fn places(&self, slot_size: u32) -> impl Iterator<Item = Result<(u32, u64)>> + '_ {
         let slots = 0..slot_count(self.lock().image.size_bytes(), slot_size);
         slots
             .map(move |slot| Ok((slot, self.object(slot, slot_size)?.0)))
             .filter(|object| object.as_ref().map_or(true, |(_, name)| *name != 0))
     }
 
-    fn put_object(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
-        let at = Self::object_at(place.slot, place.slot_size);
-        let (name, length) = self.object(place.slot, place.slot_size)?;
-        if name == place.segment.0 {
-            let mut there = vec![0; usize::try_from(length).expect("small")];
-            self.read(at + PAGE as u64, &mut there)?;
-            if there != bytes {
-                let object = format!("segment {name}");
-                return Err(Error::Exists { device: self.identity.clone(), object });
-            }
+    /// Where an object is, by its name.
+    fn find_object(&self, place: SegmentPlace) -> Result<Option<u32>> {
+        // It is in its slot, unless an object that nobody has deleted yet was there.
+        if self.object(place.slot, place.slot_size)?.0 == place.segment.0 {
+            return Ok(Some(place.slot));
         }
+        let found = self.places(place.slot_size).find(|object| match object {
+            Ok((_, name)) => *name == place.segment.0,
+            Err(_) => true,
+        });
+        Ok(found.transpose()?.map(|(slot, _)| slot))
+    }
+
+    fn put_object(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
+        if let Some(slot) = self.find_object(place)? {
+            let (_, length) = self.object(slot, place.slot_size)?;
+            let mut there = vec![0; usize::try_from(length).expect("small")];
+            self.read(Self::object_at(slot, place.slot_size) + PAGE as u64, &mut there)?;
+            if there == bytes {
+                return Ok(());
+            }
+            let object = format!("segment {}", place.segment);
+            return Err(Error::Exists { device: self.identity.clone(), object });
+        }
+        let slots = slot_count(self.lock().image.size_bytes(), place.slot_size);
+        let mut free = std::iter::once(place.slot).chain(0..slots);
+        let free = free.find_map(|slot| match self.object(slot, place.slot_size) {
+            Ok((0, _)) => Some(Ok(slot)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        });
+        let Some(slot) = free.transpose()? else {
+            return Err(self.io_error(Operation::Write, 0, 28));
+        };
+        let at = Self::object_at(slot, place.slot_size);
         let mut whole = vec![0; PAGE];
         whole[..8].copy_from_slice(&place.segment.0.to_le_bytes());
         whole[8..16].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
@@ -328,27 +353,78 @@ impl Disk {
     }
 
     fn read_object(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
-        let (name, length) = self.object(place.slot, place.slot_size)?;
         let (device, object) = (self.identity.clone(), format!("segment {}", place.segment));
-        if name != place.segment.0 {
+        let Some(slot) = self.find_object(place)? else {
             return Err(Error::Missing { device, object });
-        }
+        };
+        let (_, length) = self.object(slot, place.slot_size)?;
         let needed = u64::from(offset) + out.len() as u64;
         if needed > length {
             return Err(Error::CutShort { device, object, length, needed });
         }
-        self.read(Self::object_at(place.slot, place.slot_size) + PAGE as u64 + u64::from(offset), out)
+        self.read(Self::object_at(slot, place.slot_size) + PAGE as u64 + u64::from(offset), out)
     }
 
     fn delete_object(&self, place: SegmentPlace) -> Result<()> {
-        for object in self.objects(place.slot_size) {
-            let (slot, name) = object?;
-            if name == place.segment.0 {
-                let at = Self::object_at(slot, place.slot_size);
-                self.write(at, &[0; PAGE], Area::Object)?;
-            }
+        let Some(slot) = self.find_object(place)? else { return Ok(()) };
+        self.write(Self::object_at(slot, place.slot_size), &[0; PAGE], Area::Object)
+    }
+
+    /// Where a claimed epoch is noted: in the second label, which a store does not have.
+    fn claim_at(&self, epoch: u64) -> u64 {
+        self.label(1) + RING_OFFSET + epoch % RING_SLOTS * UBERBLOCK_SIZE as u64
+    }
+
+    fn claim_in(&self, at: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn root_at(&self, txg: Txg) -> u64 {
+        self.label(0) + RING_OFFSET + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64
+    }
+}
+
+/// Epoch of an uberblock's writer.
+fn epoch_of(uberblock: &[u8]) -> u64 {
+    let uberblock = Uberblock::decode(uberblock);
+    uberblock.map_or(0, |uberblock| uberblock.age().0)
+}
+
+impl Objects for Disk {
+    fn stored_segments(&self) -> Result<Vec<SegmentId>> {
+        self.places(SLOT_SIZE_MIN).map(|object| Ok(SegmentId(object?.1))).collect()
+    }
+
+    fn delete_segments(&self, segments: &[SegmentId]) -> Result<()> {
+        segments.iter().try_for_each(|&segment| {
+            self.delete_object(SegmentPlace { segment, slot: 0, slot_size: SLOT_SIZE_MIN })
+        })
+    }
+
+    fn claim_epoch(&self, epoch: u64) -> Result<bool> {
+        if self.is_claimed(epoch)? {
+            return Ok(false);
         }
-        Ok(())
+        self.write(self.claim_at(epoch), &epoch.to_le_bytes(), Area::Object)?;
+        Ok(true)
+    }
+
+    fn is_claimed(&self, epoch: u64) -> Result<bool> {
+        Ok(self.claim_in(self.claim_at(epoch))? == epoch)
+    }
+
+    fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool> {
+        let mut bytes = vec![0; UBERBLOCK_SIZE];
+        self.read(self.root_at(txg), &mut bytes)?;
+        let root = Uberblock::decode(&bytes);
+        Ok(root.is_ok_and(|root| root.age() == (epoch, txg)))
+    }
+
+    fn newest_epoch(&self) -> Result<u64> {
+        let claims = (0..RING_SLOTS).map(|at| self.claim_in(self.claim_at(at)));
+        claims.collect::<Result<Vec<_>>>().map(|claims| claims.into_iter().max().unwrap_or(0))
     }
 }
 
@@ -399,12 +475,8 @@ impl Device for Disk {
         Ok(())
     }
 
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        if self.appendable {
-            return Ok(None);
-        }
-        let names = self.objects(SLOT_SIZE_MIN).map(|object| Ok(SegmentId(object?.1)));
-        Ok(Some(names.collect::<Result<_>>()?))
+    fn objects(&self) -> Option<&dyn Objects> {
+        (!self.appendable).then_some(self as &dyn Objects)
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
@@ -427,6 +499,14 @@ impl Device for Disk {
     fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
         if copy > 0 && !self.appendable {
             return Ok(());
+        }
+        if !self.appendable && self.has_root(epoch_of(bytes), txg)? {
+            let mut there = vec![0; UBERBLOCK_SIZE];
+            self.read(self.root_at(txg), &mut there)?;
+            if there == bytes {
+                return Ok(());
+            }
+            return Err(Error::Exists { device: self.identity.clone(), object: format!("root {txg}") });
         }
         let ring = self.label(copy) + RING_OFFSET;
         self.write(ring + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64, bytes, self.area(Area::Root))

@@ -45,6 +45,7 @@ pub mod disk;
 pub mod draw;
 pub mod explore;
 pub mod histories;
+pub mod hosts;
 pub mod log;
 pub mod mirror_faults;
 pub mod op;

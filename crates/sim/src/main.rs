@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast_device::Operation;
 use steadfast_sim::histories;
+use steadfast_sim::hosts;
 use steadfast_sim::mirror_faults;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::second_faults::{self, SECOND_FAULTS, STALE_GROUPS};
@@ -28,6 +29,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
                  devices, cut at any write, second faults, and devices that return with old content
   --spoil N      nothing of that, but pools with N changes of items and streams, all hashes right, --from a seed on: --spoil 1
                  --from SEED makes one of them again
+  --hosts N      nothing of that, but hosts that share one store of whole objects, until N states are judged, --from a seed on:
+                 --hosts 1 --from SEED makes one world again
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -198,8 +201,43 @@ fn spoil(_: &[String]) -> Result<ExitCode, String> {
     Err("--spoil needs a build with debug assertions".into())
 }
 
+/// Lets hosts share a store, and tells what does not hold.
+fn share(words: &[String]) -> Result<ExitCode, String> {
+    let number = |at: usize| {
+        let text = words.get(at).ok_or_else(|| format!("a number is missing\n{USAGE}"))?;
+        parse(text).map(|number| number.0).ok_or_else(|| format!("'{text}' is no number"))
+    };
+    let from = match words.get(1).map(String::as_str) {
+        Some("--from") => number(2)?,
+        None => 0,
+        Some(word) => return Err(format!("'{word}' means nothing here\n{USAGE}")),
+    };
+    let tell = |counts: &hosts::Counts| {
+        format!(
+            "{} states judged in {} worlds; {} hosts slept, {} were stopped, {} faults",
+            commas(counts.states),
+            commas(counts.worlds),
+            commas(counts.slept),
+            commas(counts.fenced),
+            commas(counts.faults)
+        )
+    };
+    let (counts, finding) = hosts::run(from, number(0)?, |counts| eprintln!("{}", tell(counts)));
+    println!("{}", tell(&counts));
+    if let Some(finding) = &finding {
+        println!("\nseed {}: {}", finding.seed, finding.what);
+    }
+    Ok(ExitCode::from(u8::from(finding.is_some())))
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--hosts") {
+        return share(&words[1..]).unwrap_or_else(|error| {
+            eprintln!("steadfast-sim: {error}");
+            ExitCode::from(2)
+        });
+    }
     if words.first().is_some_and(|word| word == "--spoil") {
         return spoil(&words[1..]).unwrap_or_else(|error| {
             eprintln!("steadfast-sim: {error}");

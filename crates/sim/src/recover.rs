@@ -294,12 +294,10 @@ fn inspect(
         .map(|handle| Leaf { path: handle.path, device: Arc::clone(&handle.device) })
         .collect();
     let mut worst: Option<String> = None;
-    // A store of objects keeps one copy of each label and uberblock.
-    let single: &[&str] = if setting.objects { &["label-copy", "uberblock-few"] } else { &[] };
     let spared = struck.findings(setting);
     let mut found = |finding: Finding| {
         let (code, severity) = finding.class();
-        let is_allowed = [allowed, single, spared].iter().any(|codes| codes.contains(&code));
+        let is_allowed = [allowed, spared].iter().any(|codes| codes.contains(&code));
         if severity > Severity::Note && !is_allowed && worst.is_none() {
             worst = Some(finding.to_string());
         }

@@ -23,7 +23,7 @@ use crate::pages::Image;
 /// Bytes of each device: the smallest there may be.
 pub const DISK_BYTES: u64 = 64 << 20;
 
-const MEMORY: Memory =
+pub(crate) const MEMORY: Memory =
     Memory { node_cache_bytes: 8 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 64 << 20 };
 
 /// Layout and properties of a pool.
@@ -234,6 +234,15 @@ pub const SETTINGS: &[Setting] = &[
         disks: 4,
         redundancy: Redundancy::Raidz(2),
         sampled: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "whole objects, anchor, encrypted, log device",
+        objects: true,
+        anchored: true,
+        sealed: true,
+        logs: 1,
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },

@@ -2,6 +2,7 @@
 
 mod explorer;
 mod histories;
+mod hosts;
 mod log_mirror;
 #[cfg(debug_assertions)]
 mod spoil;

@@ -14,7 +14,7 @@ use crate::core::state::Watch;
 /// Slots discarded in one commit, and in one step with nothing to commit.
 pub(crate) const DISCARDS_PER_COMMIT: usize = 32;
 /// Pause between steps of a job that has more to do and is in no hurry.
-const IDLE_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A job of the sync task.
 pub(crate) struct Job {
@@ -43,6 +43,7 @@ pub(crate) const BEFORE_COMMIT: &[Job] = &[
 pub(crate) const IDLE: &[Job] = &[
     Job::writes("early writing", |syncer| Ok(syncer.write_early().then_some(NOW))),
     Job::writes("discard", Syncer::discard),
+    STORES,
     TRIM,
     SCAN,
     Job::writes("index of the reference table", |syncer| {
@@ -52,8 +53,11 @@ pub(crate) const IDLE: &[Job] = &[
 ];
 
 /// After each commit.
-pub(crate) const AFTER_COMMIT: &[Job] = &[Job::writes("resilver", Syncer::begin_resilver), SCAN, TRIM];
+pub(crate) const AFTER_COMMIT: &[Job] =
+    &[STORES, Job::writes("resilver", Syncer::begin_resilver), SCAN, TRIM];
 
+/// Copies of the root, and objects that nobody needs.
+const STORES: Job = Job::writes("stores of objects", Syncer::look_after_stores);
 /// Trim and initialize.
 const TRIM: Job = Job::writes("trim", |syncer| syncer.devices.trim_step());
 /// Removal, expansion and rebalance; scrub and resilver.
@@ -107,7 +111,7 @@ impl Syncer {
         let before = self.core.space.discard(0, 0);
         if before > 0 {
             // A slot that is free for us may be another daemon's, if it has taken over.
-            self.core.check_anchor()?;
+            self.core.check_ours()?;
         }
         match self.core.space.discard(DISCARDS_PER_COMMIT, 0) {
             0 => Ok(None),

@@ -2,4 +2,5 @@
 
 pub(crate) mod anchor;
 pub(crate) mod jobs;
+pub(crate) mod stores;
 pub(crate) mod sync;

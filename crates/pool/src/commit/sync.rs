@@ -39,6 +39,8 @@
 //!      `write_uberblocks`
 //!
 //! ## What a crash does
+//! A store of whole objects gets no uberblock in 7 if the pool has an anchor (`stores.rs`).
+//!
 //! Before 7: the last uberblock still names txg T-1; the writes of T are in slots that no row of
 //! T-1 names, or behind the fill marks of T-1. During 7: a slot of the ring is torn, fails its tag,
 //! and import takes another copy, or T-1. After the first flush of 7: T. With an anchor: T once the
@@ -52,6 +54,7 @@
 //! and the pool is suspended meanwhile.
 
 use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};
+use crate::commit::stores::StoreDuties;
 use crate::core::state::Core;
 use crate::core::state::Watch;
 use crate::datasets::state::Datasets;
@@ -127,6 +130,7 @@ pub(crate) struct Syncer {
     pub devices: Arc<Devices>,
     pub zil: Arc<Zil>,
     pub datasets: Arc<Datasets>,
+    pub stores: StoreDuties,
 }
 
 /// A txg that was closed.
@@ -375,7 +379,7 @@ impl Syncer {
     fn write_txg(&self, txg: Txg, log: LogStart, heads: &[Arc<Dataset>]) -> Result<()> {
         // Nothing is written for a pool that another daemon has taken over, not even where it seems
         // free.
-        self.core.check_anchor()?;
+        self.core.check_ours()?;
         let begun_ns = self.core.env.clock.monotonic_ns();
         self.core.syncing.store(txg.0, Ordering::Release);
         let mut state = self.core.commit_state.lock();
@@ -600,13 +604,22 @@ impl Syncer {
         };
         let bytes = uberblock.encode(|bound| self.tag(bound));
         let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");
+        // [stores.1] The root of an anchored pool is in the anchor; stores get a copy afterwards.
+        let is_anchored = self.core.anchor().is_some() && !state.retiring;
         for copies in [[0, 2], [1, 3]] {
             self.devices.on_leaves(|leaf| {
+                if is_anchored && leaf.device.objects().is_some() {
+                    return Ok(());
+                }
                 copies.iter().try_for_each(|&copy| leaf.device.write_uberblock(copy, txg, &bytes))
             })?;
             if !self.core.env.has_bug(Bug::NoFlushAfterRoot) && !self.core.env.has_bug(Bug::AnchorEarly) {
                 self.flush_devices()?;
             }
+        }
+        if !is_anchored {
+            // [stores.3] Before anybody hears that the commit is durable.
+            self.core.check_ours()?;
         }
         let retiring = std::mem::take(&mut state.retiring);
         self.move_anchor(Root { uberblock: uberblock.clone(), tag }, retiring)?;

@@ -215,6 +215,12 @@ errors! {
     } =>
         "the whole pool '{pool}' was put back to an earlier copy: its devices are at txg {found}, its \
          anchor is at txg {anchored}, {older_seconds} s later";
+    /// Another host has claimed the next epoch on a store of whole objects.
+    Overtaken "POOL-OVERTAKEN" { pool: String as pool } =>
+        "another host has imported pool '{pool}' from the same store";
+    /// Somebody committed while this import was under way.
+    RootMoved "POOL-OVERTAKEN" { pool: String as pool, txg: Txg as txg } =>
+        "another host went on from txg {txg} of pool '{pool}' while it was imported here";
     /// The devices hold a newer root than the anchor, and no interrupted commit explains it.
     AnchorBehind "ANCHOR-OLD" {
         pool: String as pool, register: String as register, anchored: Txg, found: Txg

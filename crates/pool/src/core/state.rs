@@ -15,7 +15,7 @@ use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::InodeRoom;
 use steadfast_env::Env;
-use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Uberblock, WrappedKey};
+use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Txg, Uberblock, WrappedKey};
 use steadfast_property::Local;
 use steadfast_segment::{CommitRoom, Space};
 use steadfast_tree::{NodeCache, Tree};
@@ -53,6 +53,8 @@ pub(crate) struct CommitState {
     pub retiring: bool,
     pub tail: Option<BlockPointer>,
     pub state: PoolState,
+    /// Txg of the root of which stores of whole objects have a copy, in a pool with an anchor.
+    pub copied: Option<Txg>,
 }
 
 /// A pool's name and numbers, and sizes that never change.
@@ -297,10 +299,12 @@ impl Core {
         self.anchor.read().clone()
     }
 
-    /// Refuses to go on if another daemon has taken over.
-    pub(crate) fn check_anchor(&self) -> Result<()> {
+    /// Refuses to go on if another daemon has taken over, as far as the anchor or a store of whole
+    /// objects tells.
+    pub(crate) fn check_ours(&self) -> Result<()> {
         match self.anchor() {
             Some(anchor) => Ok(anchor.check()?),
+            None if self.space.is_overtaken()? => Err(Error::Overtaken { pool: self.name() }),
             None => Ok(()),
         }
     }

@@ -76,6 +76,11 @@ impl Devices {
             for leaf in &added {
                 leaf.erase_rings()?;
             }
+            let stores = added.iter().filter(|leaf| leaf.device.objects().is_some());
+            let stores: Vec<_> = stores.map(|leaf| (leaf.id(), Arc::clone(&leaf.device))).collect();
+            if !stores.is_empty() {
+                self.core.space.claim_epoch_anew(&stores)?;
+            }
             let old = (self.leaves(), self.topology.groups.read().clone(), self.core.features.read().clone());
             self.topology.leaves.write().extend(added.iter().cloned());
             (*self.topology.groups.write()).clone_from(&listed);

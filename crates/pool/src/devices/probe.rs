@@ -194,8 +194,8 @@ pub(crate) struct FoundUberblock {
 }
 
 /// The uberblock that counts: of all rings of all devices the valid one of this pool with the
-/// greatest txg. And why a ring could not be read, if one could not: the others have the same
-/// uberblocks, but for one of a commit that nobody was told of.
+/// greatest age ([`Uberblock::age`]). And why a ring could not be read, if one could not: the
+/// others have the same uberblocks, but for one of a commit that nobody was told of.
 pub(crate) fn newest_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
@@ -214,7 +214,7 @@ pub(crate) fn newest_uberblock(
             for bytes in ring {
                 let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
                 let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
-                let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg)
+                let newer = best.as_ref().is_none_or(|best| uberblock.age() > best.uberblock.age())
                     && as_of.is_none_or(|as_of| uberblock.txg <= as_of);
                 let whole = steadfast_crypto::tags_equal(&tag_of(bound), &tag) || careless;
                 if uberblock.pool == pool && newer && whole {

@@ -347,7 +347,7 @@ impl Devices {
             return Ok(None);
         }
         let _turn = self.core.sync_turn.lock();
-        self.core.check_anchor()?;
+        self.core.check_ours()?;
         let began_ns = self.core.env.clock.monotonic_ns();
         let root = self.meta_root();
         let mut moving = self.moves.job.lock();

@@ -246,7 +246,7 @@ impl Devices {
             return Ok(Some(rest));
         }
         let _turn = self.core.sync_turn.lock();
-        self.core.check_anchor()?;
+        self.core.check_ours()?;
         let root = self.meta_root();
         // A command that stops the scan waits for one look.
         let mut under_way = self.scans.scan.lock();

@@ -206,7 +206,7 @@ impl Devices {
         }
         let _turn = self.core.sync_turn.lock();
         // A slot that is free for us may be another daemon's, if it has taken over.
-        self.core.check_anchor()?;
+        self.core.check_ours()?;
         let began_ns = self.core.env.clock.monotonic_ns();
         let leaves = self.leaves();
         // One that has left is looked at no more, and would be under way for ever.

@@ -68,6 +68,13 @@ pub struct AnchorWish {
     pub as_of: Option<Txg>,
 }
 
+impl AnchorWish {
+    /// True if a new pool gets an anchor.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.path.is_some() && self.registers.is_some()
+    }
+}
+
 /// Root that import opens, with the anchor to go on with.
 pub(crate) struct Choice {
     pub root: FoundUberblock,
@@ -217,18 +224,19 @@ pub(crate) fn choose(
     Ok(Choice { root, anchor: Some(anchor), path, accepted, notice })
 }
 
-/// The register of a pool that is being made.
+/// The register of a pool that is being made, or of one that has none: over what is there, or not,
+/// and the epoch of its first record.
 pub(crate) fn begin(
     env: &Env,
     pool: PoolGuid,
     wish: &AnchorWish,
     key: Option<Key>,
-    replace: bool,
+    (replace, epoch): (bool, u64),
 ) -> Result<Option<(Anchor, AuxConfig)>> {
     let (Some(path), Some(registers)) = (&wish.path, &wish.registers) else { return Ok(None) };
     let register = registers.register(path);
     register.check_vacant(replace).map_err(steadfast_anchor::Error::from)?;
-    let new = Start::New { replace };
+    let new = Start::New { replace, epoch };
     let anchor = Anchor::new(env, pool, register, registers.witness(pool), key, new);
     Ok(Some((anchor, aux(env, path))))
 }
@@ -265,7 +273,8 @@ impl Pool {
             return Err(Error::AnchorThere { pool: self.core.name(), register: anchor.identity() });
         }
         let key = self.core.sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
-        let begun = begin(&self.core.env, self.core.identity.guid, wish, key, force)?;
+        let first = (force, self.core.space.epoch().max(1));
+        let begun = begin(&self.core.env, self.core.identity.guid, wish, key, first)?;
         let (anchor, aux) = begun.expect("a path and a place for registers are given");
         if dry_run {
             return Ok(());

@@ -252,6 +252,7 @@ impl Plan {
             devices: Arc::clone(&devices),
             zil: Arc::clone(&zil),
             datasets: Arc::clone(&datasets),
+            stores: crate::commit::stores::StoreDuties::default(),
         };
         Pool {
             streams: Streams {
@@ -336,11 +337,9 @@ impl Pool {
         });
         let features = Feature::KNOWN.iter().map(|(name, ..)| *name);
         let mac_key = sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
-        let anchor = crate::import::anchor::begin(env, guid, &spec.anchor, mac_key, spec.force)?;
-        let (anchor, aux) = anchor.unzip();
         let wanted = |name: &&str| match *name {
             "sealed_metadata" => sealing.is_some(),
-            crate::commit::anchor::FEATURE => anchor.is_some(),
+            crate::commit::anchor::FEATURE => spec.anchor.is_wanted(),
             crate::devices::groups::FEATURE => !groups.is_empty(),
             crate::devices::groups::SPECIAL => groups.iter().any(|group| group.class == GroupClass::Special),
             name => !Feature::STRUCTURAL.contains(&name) && !left_out.contains(&name),
@@ -349,6 +348,9 @@ impl Pool {
         let features: Vec<Feature> = features.filter_map(Feature::known).collect();
         let uneven = features.iter().any(|feature| feature.name == crate::devices::groups::UNEVEN);
         let (space, blockio) = Plan::space_for(env, guid, geometry, uneven, &groups, &leaves, spec.memory);
+        let epoch = space.claim_epoch_anew(&[])?.unwrap_or(1);
+        let anchor = crate::import::anchor::begin(env, guid, &spec.anchor, mac_key, (spec.force, epoch))?;
+        let (anchor, aux) = anchor.unzip();
         let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);
         let table = Table::new(&spec.name, DatasetId(1));
         let plan = Plan {
@@ -372,8 +374,14 @@ impl Pool {
             space,
             blockio,
         };
-        let state =
-            CommitState { tag: [0; 32], last: None, retiring: false, tail: None, state: PoolState::Active };
+        let state = CommitState {
+            tag: [0; 32],
+            last: None,
+            retiring: false,
+            tail: None,
+            state: PoolState::Active,
+            copied: None,
+        };
         let pool = plan.build(None, Txg(0), state, table, Local::new(), 0);
         pool.core.update_limits();
         {

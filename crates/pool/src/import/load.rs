@@ -111,6 +111,7 @@ impl<'a> Rooted<'a> {
             retiring: false,
             tail: Some(uberblock.tail),
             state: PoolState::Active,
+            copied: None,
         };
         let table = Table::new(&name, tail.next_dataset);
         let pool =
@@ -183,9 +184,32 @@ struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
+    /// Claims the epoch of what this import will write to stores of whole objects; 0 where there is
+    /// none. Without an anchor, this fences the former writer: it looks for our claim before it
+    /// calls a commit durable. Commits of others since we read the root begin with the txg
+    /// behind it, in an epoch from its own on; and if many came, the root itself is gone.
+    fn claim_epoch(&self) -> Result<u64> {
+        let (core, root) = (&self.pool.core, &self.root.uberblock);
+        let before = core.space.epoch();
+        let anchor = core.anchor();
+        let epoch = core.space.claim_epoch(anchor.as_ref().map_or(0, |anchor| anchor.status().epoch))?;
+        let Some(epoch) = epoch else { return Ok(0) };
+        if anchor.is_none() {
+            let mut moved = !core.space.has_root(before, root.txg)?;
+            for other in before..epoch {
+                moved |= core.space.has_root(other, root.txg.next())?;
+            }
+            if moved {
+                return Err(Error::RootMoved { pool: core.name(), txg: root.txg });
+            }
+        }
+        Ok(epoch)
+    }
+
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
     /// begin.
     fn go_live(self) -> Result<Pool> {
+        let epoch = if self.spec.read_only { 0 } else { self.claim_epoch()? };
         let pool = self.pool;
         // The labels say what is so from now on: where the register is, or that there is none.
         let listed = pool.devices.aux.listed.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();
@@ -198,7 +222,7 @@ impl Loaded<'_> {
             if !self.spec.read_only {
                 // Before the first write: the former holder of the pool is fenced.
                 let log = |_: &Root| pool.zil.log_found(self.root.uberblock.log);
-                anchor.take_over(accepted.clone().map(|root| (root.clone(), log(&root))))?;
+                anchor.take_over(accepted.clone().map(|root| (root.clone(), log(&root))), epoch)?;
             }
             let held = anchor.held().map(|(root, _)| root);
             let is_anchored = held.as_ref() == Some(&self.root);
@@ -210,7 +234,7 @@ impl Loaded<'_> {
         if !self.spec.read_only {
             pool.zil.mend_logs();
             self.notices.iter().for_each(|notice| pool.note_log_given_up(notice));
-            pool.core.space.discard_leftovers()?;
+            pool.syncer.leftovers_due();
             pool.devices.labels_due.mark();
             pool.core.health.changed.store(true, Ordering::Release);
             pool.syncer.commit()?;

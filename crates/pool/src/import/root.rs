@@ -17,7 +17,7 @@ use steadfast_blockio::{BlockIo, ReadContext};
 use steadfast_device::MissingDevice;
 use steadfast_env::Env;
 use steadfast_format::{
-    CommitTail, DatasetId, LabelConfig, LeafConfig, LeafState, Need, PoolState, Uberblock,
+    CommitTail, DatasetId, LabelConfig, LeafConfig, LeafState, Need, PoolState, SegmentId, Uberblock,
 };
 use steadfast_segment::Space;
 
@@ -171,12 +171,14 @@ pub(crate) struct Rooted<'a> {
 fn exhausted(tail: &CommitTail) -> Option<String> {
     const END: u64 = 1 << 62;
     let counters = [
-        ("txg", tail.txg.0),
-        ("segment id", tail.next_segment.0),
-        ("dataset id", tail.next_dataset.0),
-        ("history number", tail.next_history),
+        ("txg", tail.txg.0, END),
+        ("segment id", tail.next_segment.0, SegmentId::END),
+        ("segment number", tail.next_segment.counter(), SegmentId::COUNTER_END),
+        ("dataset id", tail.next_dataset.0, END),
+        ("history number", tail.next_history, END),
     ];
-    counters.iter().find(|(_, value)| *value >= END).map(|(what, value)| format!("its {what} is {value}"))
+    let found = counters.iter().find(|(_, value, end)| value >= end);
+    found.map(|(what, value, _)| format!("its {what} is {value}"))
 }
 
 fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
@@ -256,7 +258,6 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
 
 #[cfg(test)]
 mod tests {
-    use steadfast_format::SegmentId;
     use steadfast_format::Txg;
 
     use super::*;
@@ -275,6 +276,7 @@ mod tests {
         for tail in [
             CommitTail { txg: Txg(u64::MAX), ..tail.clone() },
             CommitTail { next_segment: SegmentId(u64::MAX), ..tail.clone() },
+            CommitTail { next_segment: SegmentId(3 << 38 | 1 << 37), ..tail.clone() },
             CommitTail { next_dataset: DatasetId(1 << 63), ..tail.clone() },
             CommitTail { next_history: u64::MAX, ..tail.clone() },
         ] {

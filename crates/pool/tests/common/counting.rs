@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_device::{Character, Device, Result, SegmentPlace};
+use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{SegmentId, Txg};
 
 /// Counts at a device: bytes written, of all kinds, and reads of segments.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,8 +85,8 @@ impl Device for CountingDevice {
         self.device.discard_segment(place)
     }
 
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        self.device.stored_segments()
+    fn objects(&self) -> Option<&dyn steadfast_device::Objects> {
+        self.device.objects()
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {

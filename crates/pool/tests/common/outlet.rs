@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_device::memory::Fate;
 use steadfast_device::{Character, Device, MemoryDevice, Result, SegmentPlace};
+use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{SegmentId, Txg};
 use steadfast_pool::DeviceHandle;
 
 /// Devices that lose their power together, before one of their writes or flushes.
@@ -76,8 +76,8 @@ impl Device for Plugged {
         self.device.discard_segment(place)
     }
 
-    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
-        self.device.stored_segments()
+    fn objects(&self) -> Option<&dyn steadfast_device::Objects> {
+        self.device.objects()
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {

@@ -322,7 +322,7 @@ fn what_rows_lack_finds_room_after_an_import() {
                 for (id, row) in &table.rows {
                     again.load_row(*id, &table.store_row(row)).unwrap();
                 }
-                again.finish_load(&BTreeSet::new(), &BTreeSet::new()).unwrap();
+                again.finish_load(&BTreeSet::new(), &BTreeSet::new(), true).unwrap();
                 again.check().unwrap();
                 gone.iter().for_each(|gone| again.set_in_use(*gone, true));
                 fill_all(&mut again);

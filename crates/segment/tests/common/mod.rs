@@ -343,7 +343,8 @@ impl MiniPool {
         space.load_rows(durable.rows)?;
         space.load_runs(durable.runs)?;
         space.finish_load()?;
-        space.discard_leftovers().expect("the device lists");
+        space.claim_epoch(0).expect("nobody else claims it");
+        space.find_leftovers().expect("the device lists");
         self.space = space;
         self.blocks = durable.blocks;
         self.pool_blocks = durable.pool_blocks;

@@ -1,0 +1,374 @@
+//! A device of whole objects: what a bucket can do, and nothing else.
+//!
+//! Nothing is ever changed here, only created and deleted, which is all that the weakest object
+//! stores agree on ([`steadfast_format::object_names`] has the names):
+//!
+//! | object             | created                      | deleted |
+//! |--------------------|------------------------------|---|
+//! | `seg/EPOCH/ID`     | once, whole                  | when no root needs it |
+//! | `root/EPOCH-TXG`   | once                         | when 48 newer ones exist |
+//! | `label/EPOCH-N`    | once, N counts up            | when 4 newer ones exist |
+//! | `epoch/N`          | once, by the writer of epoch N | never |
+//! | `capacity/BYTES`   | when the store is made       | never; the greatest counts |
+//!
+//! A put has reached stable storage when it returns, so `flush` has nothing to do. A put whose
+//! object exists is a success if the bytes are the same (the answer to an earlier try was lost),
+//! else [`Error::Exists`].
+//!
+//! [objects.1] A list is a hint: it may lack what was created of late, and name what is gone. No
+//!      object is taken to be there, or to be missing, because a list says so.
+//! [objects.2] An epoch is claimed by creating an object that nobody else creates with the same
+//!      bytes: of two that claim one number, one does.
+
+#[cfg(feature = "objects")]
+mod folder;
+mod memory;
+mod store;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, RING_SLOTS, UBERBLOCK_SIZE, slot_count};
+use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, ROOTS, SEGMENTS};
+use steadfast_format::{SegmentId, Txg};
+
+use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
+
+#[cfg(feature = "objects")]
+pub use folder::Folder;
+pub use memory::{MemoryStore, Request, StoreFault};
+pub use store::Store;
+
+/// Labels kept: as many as a disk has copies, so that one botched label is not the end.
+const LABELS_KEPT: usize = 4;
+/// Roots beyond those that are kept, before the oldest are deleted, all at once.
+const ROOTS_SPARE: usize = 8;
+
+/// Abilities that only a device of whole objects has.
+pub trait Objects: Send + Sync {
+    /// Segments that the store lists. A hint [objects.1].
+    fn stored_segments(&self) -> Result<Vec<SegmentId>>;
+
+    /// Deletes segments; those that are gone already count as deleted.
+    fn delete_segments(&self, segments: &[SegmentId]) -> Result<()>;
+
+    /// Claims an epoch. False if it was claimed before.
+    fn claim_epoch(&self, epoch: u64) -> Result<bool>;
+
+    /// True if somebody has claimed this epoch. No hint: the object is looked for by its name.
+    fn is_claimed(&self, epoch: u64) -> Result<bool>;
+
+    /// True if the root of a txg, written in an epoch, is there. No hint.
+    fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool>;
+
+    /// The greatest epoch that the store lists as claimed; 0 if none. A hint [objects.1].
+    fn newest_epoch(&self) -> Result<u64>;
+}
+
+/// A store of whole objects as a device.
+pub struct ObjectDevice {
+    store: Arc<dyn Store>,
+    capacity_bytes: u64,
+    /// Tells this handle's claims from those of others.
+    writer: [u8; 16],
+    /// The greatest epoch that this handle has claimed: its labels and roots are of it.
+    epoch: AtomicU64,
+    /// Labels that exist, as far as is known, ascending.
+    labels: Mutex<Vec<OfEpoch>>,
+    /// The same of the roots.
+    roots: Mutex<Vec<OfEpoch>>,
+    released: AtomicBool,
+}
+
+impl ObjectDevice {
+    /// Opens a store. An empty one is made a store of `capacity_bytes`, which is also how an
+    /// existing one grows; with `None` it has the capacity it had. `writer` is random.
+    pub fn open(
+        store: Arc<dyn Store>,
+        capacity_bytes: Option<u64>,
+        writer: [u8; 16],
+    ) -> Result<ObjectDevice> {
+        let mut device = ObjectDevice {
+            store,
+            capacity_bytes: 0,
+            writer,
+            epoch: AtomicU64::new(0),
+            labels: Mutex::default(),
+            roots: Mutex::default(),
+            released: AtomicBool::new(false),
+        };
+        let stored = device.numbers(CAPACITIES)?.pop();
+        if let Some(wanted) = capacity_bytes.filter(|&wanted| stored.is_none_or(|stored| wanted > stored)) {
+            if wanted < DEVICE_SIZE_MIN {
+                let device = device.store.identity();
+                return Err(Error::TooSmall { device, size_bytes: wanted, min_bytes: DEVICE_SIZE_MIN });
+            }
+            device.create(&object_names::numbered(CAPACITIES, wanted), &[])?;
+            device.capacity_bytes = wanted;
+        } else if let Some(stored) = stored {
+            device.capacity_bytes = stored;
+        } else {
+            let device = device.store.identity();
+            return Err(Error::Missing { device, object: CAPACITIES.to_owned() });
+        }
+        device.labels = Mutex::new(device.of_epochs(LABELS)?);
+        device.roots = Mutex::new(device.of_epochs(ROOTS)?);
+        Ok(device)
+    }
+
+    /// An empty store in memory as a device, for tests.
+    #[must_use]
+    pub fn in_memory(identity: &str, capacity_bytes: u64) -> ObjectDevice {
+        let store = Arc::new(MemoryStore::new(identity));
+        ObjectDevice::open(store, Some(capacity_bytes), [0; 16]).expect("memory takes it")
+    }
+
+    /// Numbers of the objects in a folder, ascending. Names that are none are not ours.
+    fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
+        let listed = self.store.list(folder)?;
+        let number = |name: &String| object_names::parse_numbered(folder, name);
+        let mut numbers: Vec<u64> = listed.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Labels or roots, ascending.
+    fn of_epochs(&self, folder: &str) -> Result<Vec<OfEpoch>> {
+        let listed = self.store.list(folder)?;
+        let mut found: Vec<OfEpoch> =
+            listed.iter().filter_map(|name| object_names::parse_of_epoch(folder, name)).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Deletes all but the newest `keep` of a folder.
+    fn keep_newest(&self, folder: &str, numbers: &mut Vec<OfEpoch>, keep: usize) -> Result<()> {
+        let spare = numbers.len().saturating_sub(keep);
+        if spare == 0 {
+            return Ok(());
+        }
+        let names: Vec<String> =
+            numbers[..spare].iter().map(|&number| object_names::of_epoch(folder, number)).collect();
+        self.store.delete(&names)?;
+        numbers.drain(..spare);
+        Ok(())
+    }
+
+    /// Adds roots that the list lacked [objects.1]: the one behind the newest has the next number,
+    /// and is of the same epoch or of one that was claimed since.
+    fn look_for_later_roots(&self) -> Result<()> {
+        let Some(mut newest) = lock(&self.roots).last().copied() else { return Ok(()) };
+        let mut claimed = newest.epoch;
+        loop {
+            while self.is_claimed(claimed + 1)? {
+                claimed += 1;
+            }
+            let number = newest.number + 1;
+            let mut next = (newest.epoch..=claimed).rev().map(|epoch| OfEpoch { epoch, number });
+            let found = next.find_map(|root| match self.is_there(&object_names::of_epoch(ROOTS, root)) {
+                Ok(false) => None,
+                Ok(true) => Some(Ok(root)),
+                Err(error) => Some(Err(error)),
+            });
+            let Some(found) = found.transpose()? else { return Ok(()) };
+            newest = found;
+            lock(&self.roots).push(newest);
+        }
+    }
+
+    fn check_held(&self) -> Result<()> {
+        if self.released.load(Ordering::Acquire) {
+            return Err(Error::Released { device: self.store.identity() });
+        }
+        Ok(())
+    }
+
+    /// Creates an object, or finds it with the same bytes. False if it has others.
+    fn create_or_find(&self, object: &str, bytes: &[u8]) -> Result<bool> {
+        self.check_held()?;
+        Ok(self.store.create(object, bytes)? || self.store.read(object, None)? == bytes)
+    }
+
+    fn is_there(&self, object: &str) -> Result<bool> {
+        match self.store.read(object, None) {
+            Ok(_) => Ok(true),
+            Err(Error::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
+        if self.create_or_find(object, bytes)? {
+            return Ok(());
+        }
+        Err(Error::Exists { device: self.store.identity(), object: object.to_owned() })
+    }
+
+    fn check(&self, operation: Operation, place: SegmentPlace, end: u64) -> Result<()> {
+        let slots = slot_count(self.capacity_bytes, place.slot_size);
+        if place.slot < slots && end <= u64::from(place.slot_size) {
+            return Ok(());
+        }
+        let (device, size_bytes) = (self.store.identity(), self.capacity_bytes);
+        let offset = steadfast_format::medium::slot_offset(place.slot, place.slot_size);
+        Err(Error::Outside { device, operation, offset, length: end, size_bytes })
+    }
+}
+
+impl Objects for ObjectDevice {
+    fn stored_segments(&self) -> Result<Vec<SegmentId>> {
+        let listed = self.store.list(SEGMENTS)?;
+        Ok(listed.iter().filter_map(|name| object_names::parse_segment(name)).collect())
+    }
+
+    fn delete_segments(&self, segments: &[SegmentId]) -> Result<()> {
+        self.check_held()?;
+        let names: Vec<String> = segments.iter().map(|&id| object_names::segment(id)).collect();
+        self.store.delete(&names)
+    }
+
+    fn claim_epoch(&self, epoch: u64) -> Result<bool> {
+        let claimed = self.create_or_find(&object_names::numbered(EPOCHS, epoch), &self.writer)?;
+        if claimed {
+            self.epoch.fetch_max(epoch, Ordering::AcqRel);
+        }
+        Ok(claimed)
+    }
+
+    fn is_claimed(&self, epoch: u64) -> Result<bool> {
+        self.is_there(&object_names::numbered(EPOCHS, epoch))
+    }
+
+    fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool> {
+        self.is_there(&object_names::of_epoch(ROOTS, OfEpoch { epoch, number: txg.0 }))
+    }
+
+    fn newest_epoch(&self) -> Result<u64> {
+        Ok(self.numbers(EPOCHS)?.pop().unwrap_or(0))
+    }
+}
+
+impl Device for ObjectDevice {
+    fn character(&self) -> Character {
+        Character {
+            kind: Kind::Objects,
+            size_bytes: self.capacity_bytes,
+            appendable: false,
+            writable: true,
+            identity: self.store.identity(),
+            medium: None,
+        }
+    }
+
+    fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
+        self.check(Operation::Write, place, bytes.len() as u64)?;
+        self.create(&object_names::segment(place.segment), bytes)
+    }
+
+    fn append_segment(&self, place: SegmentPlace, _offset: u32, _bytes: &[u8]) -> Result<()> {
+        Err(Error::NotAppendable { device: self.store.identity(), segment: place.segment.0 })
+    }
+
+    fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
+        let end = u64::from(offset) + out.len() as u64;
+        self.check(Operation::Read, place, end)?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        let object = object_names::segment(place.segment);
+        let bytes = self.store.read(&object, Some(u64::from(offset)..end))?;
+        if bytes.len() != out.len() {
+            let (device, length) = (self.store.identity(), u64::from(offset) + bytes.len() as u64);
+            return Err(Error::CutShort { device, object, length, needed: end });
+        }
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
+        self.delete_segments(&[place.segment])
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= CONFIG_SIZE, "a configuration fits in its area");
+        if copy != 0 {
+            return Ok(());
+        }
+        let mut labels = lock(&self.labels);
+        let (own, newest) = (self.epoch.load(Ordering::Acquire), labels.last().copied());
+        // A device is erased by a hand that has claimed nothing, and its label counts all the same.
+        let is_erased = bytes.iter().all(|byte| *byte == 0);
+        let epoch = if is_erased { newest.map_or(own, |label| label.epoch.max(own)) } else { own };
+        let mut next = labels.iter().filter(|label| label.epoch == epoch).map(|label| label.number).max();
+        let label = loop {
+            let label = OfEpoch { epoch, number: next.map_or(1, |newest| newest + 1) };
+            // The list may have lacked some [objects.1].
+            if self.create_or_find(&object_names::of_epoch(LABELS, label), bytes)? {
+                break label;
+            }
+            next = Some(label.number);
+        };
+        if let Err(at) = labels.binary_search(&label) {
+            labels.insert(at, label);
+        }
+        self.keep_newest(LABELS, &mut labels, if is_erased { 1 } else { LABELS_KEPT })
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        let newest = lock(&self.labels).last().copied();
+        match newest {
+            Some(newest) if copy == 0 => self.store.read(&object_names::of_epoch(LABELS, newest), None),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        if copy != 0 {
+            return Ok(());
+        }
+        let root = OfEpoch { epoch: self.epoch.load(Ordering::Acquire), number: txg.0 };
+        self.create(&object_names::of_epoch(ROOTS, root), bytes)?;
+        let mut roots = lock(&self.roots);
+        if let Err(at) = roots.binary_search(&root) {
+            roots.insert(at, root);
+        }
+        if roots.len() <= RING_SLOTS as usize + ROOTS_SPARE {
+            return Ok(());
+        }
+        self.keep_newest(ROOTS, &mut roots, RING_SLOTS as usize)
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        if copy != 0 {
+            return Ok(Vec::new());
+        }
+        self.look_for_later_roots()?;
+        let roots = lock(&self.roots).clone();
+        let newest = roots.into_iter().rev().take(RING_SLOTS as usize);
+        let read = newest.map(|root| match self.store.read(&object_names::of_epoch(ROOTS, root), None) {
+            Err(Error::Missing { .. }) => Ok(None),
+            read => read.map(Some),
+        });
+        read.filter_map(Result::transpose).collect()
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        self.store.release();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use super::*;
+
+const PLACE: SegmentPlace = SegmentPlace { segment: SegmentId(0x2a), slot: 0, slot_size: 1 << 20 };
+
+fn open(store: MemoryStore, writer: u8) -> ObjectDevice {
+    ObjectDevice::open(Arc::new(store), Some(64 << 20), [writer; 16]).unwrap()
+}
+
+fn quiet(store: &MemoryStore) -> MemoryStore {
+    store.handle(|_| None)
+}
+
+#[cfg(feature = "objects")]
+fn in_folder(path: &std::path::Path, capacity_bytes: Option<u64>) -> Result<ObjectDevice> {
+    ObjectDevice::open(Arc::new(Folder::open(path)?), capacity_bytes, [1; 16])
+}
+
+/// Promises of the interface, of any store.
+fn an_object_is_created_once_on(device: &ObjectDevice) {
+    device.put_segment(PLACE, b"whole segment").unwrap();
+    device.put_segment(PLACE, b"whole segment").unwrap();
+    assert!(matches!(device.put_segment(PLACE, b"other"), Err(Error::Exists { .. })));
+    assert!(matches!(device.append_segment(PLACE, 5, b"x"), Err(Error::NotAppendable { .. })));
+    let mut out = [0; 7];
+    device.read_segment(PLACE, 6, &mut out).unwrap();
+    assert_eq!(&out, b"segment");
+    assert_eq!(device.stored_segments().unwrap(), [PLACE.segment]);
+    let error = device.read_segment(PLACE, 6, &mut [0; 8]).unwrap_err();
+    assert!(matches!(error, Error::CutShort { length: 13, needed: 14, .. }), "{error}");
+    let error = device.read_segment(PLACE, 14, &mut [0; 8]).unwrap_err();
+    assert!(matches!(error, Error::CutShort { length: 13, needed: 22, .. }), "{error}");
+
+    device.discard_segment(PLACE).unwrap();
+    device.discard_segment(PLACE).unwrap();
+    assert!(matches!(device.read_segment(PLACE, 0, &mut out), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn an_object_is_created_once() {
+    an_object_is_created_once_on(&ObjectDevice::in_memory("objects", 64 << 20));
+    #[cfg(feature = "objects")]
+    {
+        let scratch = tempfile::tempdir().unwrap();
+        an_object_is_created_once_on(&in_folder(scratch.path(), Some(64 << 20)).unwrap());
+    }
+}
+
+#[test]
+fn labels_and_roots_are_new_objects_and_old_ones_go() {
+    let store = MemoryStore::new("objects");
+    let device = open(quiet(&store), 1);
+    assert_eq!(device.read_label(0).unwrap(), b"");
+    assert_eq!(device.read_uberblocks(0).unwrap(), Vec::<Vec<u8>>::new());
+    assert!(device.claim_epoch(1).unwrap());
+    for txg in 1..=57_u8 {
+        for copy in 0..4 {
+            device.write_label(copy, &[txg]).unwrap();
+            device.write_uberblock(copy, Txg(txg.into()), &[txg; UBERBLOCK_SIZE]).unwrap();
+        }
+    }
+    drop(device);
+    let device = ObjectDevice::open(Arc::new(quiet(&store)), None, [1; 16]).unwrap();
+    assert_eq!(device.character().size_bytes, 64 << 20);
+    assert_eq!(device.read_label(0).unwrap(), [57]);
+    assert_eq!(device.read_label(1).unwrap(), b"");
+    let ring = device.read_uberblocks(0).unwrap();
+    assert_eq!((ring.len(), ring[0][0], ring[47][0]), (48, 57, 10), "newest first");
+    let count = |folder: &str| store.names().iter().filter(|name| name.starts_with(folder)).count();
+    assert_eq!((count("label/"), count("root/")), (LABELS_KEPT, 48));
+    device.claim_epoch(1).unwrap();
+    let error = device.write_uberblock(0, Txg(57), &[0; UBERBLOCK_SIZE]).unwrap_err();
+    assert!(matches!(error, Error::Exists { .. }), "a committed root cannot be replaced: {error}");
+}
+
+/// The label of a host that lost the pool never counts, however late it comes, and that of an
+/// operator who erases the device does.
+#[test]
+fn the_newest_label_is_that_of_the_newest_epoch() {
+    let store = MemoryStore::new("objects");
+    let (first, second) = (open(quiet(&store), 1), open(quiet(&store), 2));
+    assert!(first.claim_epoch(1).unwrap() && second.claim_epoch(2).unwrap());
+    second.write_label(0, b"second").unwrap();
+    (0..9).for_each(|_| first.write_label(0, b"first").unwrap());
+    let newest = || ObjectDevice::open(Arc::new(quiet(&store)), None, [3; 16]).unwrap();
+    assert_eq!(newest().read_label(0).unwrap(), b"second");
+    newest().write_label(0, &[0; 512]).unwrap();
+    assert_eq!(newest().read_label(0).unwrap(), [0; 512]);
+}
+
+#[test]
+fn an_epoch_is_claimed_once_whoever_asks_and_whatever_is_lost() {
+    let store = MemoryStore::new("objects");
+    let (first, second) = (open(quiet(&store), 1), open(quiet(&store), 2));
+    assert_eq!(first.newest_epoch().unwrap(), 0);
+    assert!(!first.is_claimed(1).unwrap());
+    assert!(first.claim_epoch(1).unwrap() && first.claim_epoch(1).unwrap(), "its own claim stands");
+    assert!(!second.claim_epoch(1).unwrap());
+    assert!(second.is_claimed(1).unwrap());
+    // The list is late, and nobody is misled.
+    store.settle();
+    assert!(second.claim_epoch(2).unwrap());
+    assert_eq!(first.newest_epoch().unwrap(), 1);
+    assert!(!first.claim_epoch(2).unwrap() && first.is_claimed(2).unwrap());
+    // The answer is lost, and the claim is found to be one's own.
+    let lost = std::sync::atomic::AtomicBool::new(true);
+    let third = open(store.handle(|_| None), 3);
+    drop(third);
+    let hook = move |request: &Request| {
+        let strikes = request.name.starts_with("epoch/") && request.operation == Operation::Write;
+        (strikes && lost.swap(false, Ordering::Relaxed)).then_some(StoreFault::AnswerLost)
+    };
+    let third = open(store.handle(hook), 3);
+    assert!(third.claim_epoch(3).is_err());
+    assert!(third.claim_epoch(3).unwrap());
+}
+
+#[test]
+fn roots_that_the_list_lacks_are_found_by_their_names() {
+    let store = MemoryStore::new("objects");
+    let (first, second) = (open(quiet(&store), 1), open(quiet(&store), 2));
+    assert!(first.claim_epoch(1).unwrap());
+    first.write_uberblock(0, Txg(4), &[4; UBERBLOCK_SIZE]).unwrap();
+    store.settle();
+    first.write_uberblock(0, Txg(5), &[5; UBERBLOCK_SIZE]).unwrap();
+    assert!(second.claim_epoch(2).unwrap());
+    second.write_uberblock(0, Txg(6), &[6; UBERBLOCK_SIZE]).unwrap();
+    second.write_uberblock(0, Txg(7), &[7; UBERBLOCK_SIZE]).unwrap();
+    let later = open(quiet(&store), 3).read_uberblocks(0).unwrap();
+    assert_eq!(later.iter().map(|root| root[0]).collect::<Vec<_>>(), [7, 6, 5, 4]);
+}
+
+#[cfg(feature = "objects")]
+#[test]
+fn a_folder_is_used_by_one_and_only_where_there_is_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path();
+    assert!(matches!(in_folder(path, None), Err(Error::Missing { .. })));
+    assert!(matches!(in_folder(path, Some(1000)), Err(Error::TooSmall { .. })));
+    let device = in_folder(path, Some(64 << 20)).unwrap();
+    assert!(matches!(in_folder(path, None), Err(Error::Busy { .. })));
+    let outside = SegmentPlace { slot: 1000, ..PLACE };
+    assert!(matches!(device.put_segment(outside, b"x"), Err(Error::Outside { .. })));
+    drop(device);
+    let larger = in_folder(path, Some(128 << 20)).unwrap();
+    assert_eq!(larger.character().size_bytes, 128 << 20);
+    let missing = path.join("nowhere");
+    assert!(matches!(in_folder(&missing, None), Err(Error::NotFound { .. })));
+}
+
+#[cfg(feature = "objects")]
+#[test]
+fn many_threads_use_one_folder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let device = in_folder(scratch.path(), Some(64 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u32 {
+            let device = &device;
+            scope.spawn(move || {
+                for n in 0..8 {
+                    let id = u64::from(thread * 100 + n + 1);
+                    let place = SegmentPlace { segment: SegmentId(id), slot: n, slot_size: 1 << 20 };
+                    device.put_segment(place, &id.to_le_bytes()).unwrap();
+                    let mut out = [0; 8];
+                    device.read_segment(place, 0, &mut out).unwrap();
+                    assert_eq!(out, id.to_le_bytes());
+                }
+            });
+        }
+    });
+    assert_eq!(device.stored_segments().unwrap().len(), 32);
+}

@@ -1,0 +1,10 @@
+//! Hosts that share one store of whole objects: a bounded part of `steadfast-sim --hosts 1000000`.
+
+use steadfast_sim::hosts::run;
+
+#[test]
+fn hosts_on_one_store_lose_nothing_that_they_were_told() {
+    let (counts, finding) = run(0, 3_000, |_| ());
+    assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
+    assert!(counts.slept > 300 && counts.fenced > 100 && counts.faults > 100, "{counts:?}");
+}
