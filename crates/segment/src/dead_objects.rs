@@ -86,8 +86,8 @@ impl Space {
     }
 
     /// Deletes objects, at most one request's on each device [dead_objects.1]. The caller has seen
-    /// that the pool is still ours. An object that could not be deleted is forgotten: a later import finds it
-    /// left over. Gives how many were taken.
+    /// that the pool is still ours. An object that could not be deleted is forgotten: a later
+    /// import finds it left over. Gives how many were taken.
     pub fn delete_objects(&self) -> usize {
         self.delete_before(self.commits.load(Ordering::Relaxed))
     }
