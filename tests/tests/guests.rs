@@ -89,3 +89,128 @@ fn a_guest_looks_and_changes_nothing() {
     host.run("daemon stop").ok();
     assert!(!host.at("run.public").exists());
 }
+
+#[test]
+fn a_guest_does_what_was_allowed_and_no_more() {
+    if !is_root() {
+        return skip("allowed", "it needs root, and another user");
+    }
+    let Some(host) = Host::with_tank("allowed") else { return };
+    fs::set_permissions(host.at(""), fs::Permissions::from_mode(0o755)).expect("opened to others");
+    host.shell("zfs create tank/home && zfs create tank/home/ann && zfs create tank/g && zfs create tank/d")
+        .ok();
+    host.shell("zfs create tank/d/e && touch t/home/ann/file && zfs snapshot tank/home/ann@root").ok();
+    host.shell("zfs allow 4711 mount,send,snapshot,create,destroy,hold,release,rollback,atime,userprop tank/home/ann")
+        .ok();
+    host.shell("zfs allow -u 4711 -l diff tank/home/ann; zfs allow -g 4711 hold tank/g").ok();
+    host.shell("zfs allow -d everyone snapshot tank/d; zfs allow -ld -e send tank").ok();
+    let all = "atime,create,destroy,hold,mount,release,rollback,send,snapshot,userprop";
+    let line = |name: &str| format!("{:-<70}\n", format!("---- Permissions on {name} "));
+    let of_tank = format!("{}Local+Descendent permissions:\n\teveryone send\n", line("tank"));
+    assert_eq!(
+        host.shell("zfs allow tank/home/ann").ok().out,
+        format!(
+            "{}Local permissions:\n\tuser (unknown: 4711) diff\nLocal+Descendent permissions:\n\tuser (unknown: 4711) {all}\n{of_tank}",
+            line("tank/home/ann")
+        )
+    );
+    let told = as_guest(&host, "zfs allow tank/d/e").ok().out;
+    assert_eq!(told, format!("{}Descendent permissions:\n\teveryone snapshot\n{of_tank}", line("tank/d")));
+
+    for words in [
+        "zfs snapshot tank/home/ann@mine",
+        "zfs hold keep tank/home/ann@mine",
+        "zfs release keep tank/home/ann@mine",
+        "zfs diff tank/home/ann@mine",
+        "zfs rollback tank/home/ann@mine",
+        "zfs rollback -r tank/home/ann@root",
+        "zfs set atime=off org:x=1 tank/home/ann",
+        "zfs inherit org:x tank/home/ann",
+        "zfs unmount tank/home/ann",
+        "zfs mount tank/home/ann",
+        "zfs create tank/home/ann/work",
+        "zfs snapshot -r tank/home/ann@again",
+        "zfs destroy tank/home/ann@again",
+        "zfs destroy -r tank/home/ann/work",
+        "zfs snapshot tank/d/e@x",
+    ] {
+        as_guest(&host, words).ok();
+    }
+    let sent = as_guest(&host, "zfs send tank/d/e@x >sent").fails(1).err;
+    assert!(sent.contains("sent: Permission denied"), "the guest writes what it sends: {sent}");
+    host.shell("mkdir -m 777 out").ok();
+    as_guest(&host, "zfs send -R tank/d/e@x >out/sent").ok();
+    host.shell("zfs receive tank/copy <out/sent && zfs list tank/copy@x && zpool history -l tank")
+        .ok()
+        .says("4711");
+
+    host.shell("zfs snapshot tank/home@s && zfs snapshot tank/g@s && zfs clone tank/g@s tank/clone").ok();
+    for words in [
+        "zfs snapshot tank/d@x",
+        "zfs snapshot tank/home@x",
+        "zfs snapshot -r tank/home@x",
+        "zfs set compression=off tank/home/ann",
+        "zfs set mountpoint=/etc tank/home/ann",
+        "zfs set setuid=on tank/home/ann",
+        "zfs inherit mountpoint tank/home/ann",
+        "zfs create -o compression=off tank/home/ann/x",
+        "zfs create -o mountpoint=/etc tank/home/ann/x",
+        "zfs create -V 1M tank/home/ann/x",
+        "zfs create -p tank/home/ann/x/y",
+        "zfs create tank/home/x",
+        "zfs mount -O tank/home/ann",
+        "zfs mount -o suid tank/home/ann",
+        "zfs rename tank/home/ann tank/home/x",
+        "zfs destroy tank/home/ann@root tank/x",
+        "zfs destroy -R tank/g@s",
+        "zfs release keep tank/g@s",
+        "zfs promote tank/clone",
+        "zfs allow 4711 destroy tank/home",
+        "zfs unallow -e tank",
+        "zfs inherit steadfast:allow:e tank/home/ann",
+        "zfs receive tank/home/ann/x <out/sent",
+    ] {
+        let words = words.replace("tank/home/ann@root tank/x", "tank/home@s");
+        let ran = as_guest(&host, &words).fails(1);
+        assert!(ran.err.contains("permission denied") || ran.err.contains("PROP-"), "{words}: {}", ran.err);
+    }
+    as_guest(&host, "zfs hold keep tank/g@s").ok();
+
+    // A folder of the user's own could be a link when the daemon mounts there.
+    host.shell("chown 4711 t/home/ann").ok();
+    as_guest(&host, "zfs create tank/home/ann/y")
+        .fails(1)
+        .says("filesystem successfully created, but it may only be mounted by root\n");
+    as_guest(&host, "zfs mount tank/home/ann/y").fails(1).says("permission denied");
+    host.shell("zfs get -Ho value mounted tank/home/ann/y").ok().says("no");
+
+    // Root's own mounts go through no link of a user either, and through root's as before.
+    host.shell("mkdir target; setpriv --reuid 4711 --clear-groups ln -s $PWD/target t/home/ann/z").ok();
+    host.shell("zfs create tank/home/ann/z").fails(1).says("symbolic link");
+    host.shell("zfs mount tank/home/ann/z").fails(1).says("belongs to user 4711");
+    host.shell("rm t/home/ann/z; ln -s $PWD/target t/home/ann/z; zfs mount tank/home/ann/z").ok();
+    host.shell("mountpoint -q target; zfs destroy tank/home/ann/z").ok();
+
+    // They are stored, neither shown nor set as properties, and go with no stream.
+    host.shell("zpool export tank && zpool import -d $PWD tank").ok();
+    as_guest(&host, "zfs snapshot tank/home/ann@later").ok();
+    assert!(!host.shell("zfs get -r all tank").ok().out.contains("steadfast:allow"));
+    host.shell("zfs set steadfast:allow:e=send/send tank").fails(1).says("PROP-");
+    host.shell("zfs inherit steadfast:allow:e tank").fails(1).says("PROP-");
+    host.shell("zfs send -p tank/home/ann@later | zfs receive -u tank/there").ok();
+    assert_eq!(host.shell("zfs allow tank/there").ok().out, of_tank);
+    // Others are refused, and taken permissions end at once.
+    for words in
+        ["zfs allow 4711 mountpoint tank", "zfs allow 4711 receive tank", "zfs allow 4711 nonsense tank"]
+    {
+        host.shell(words).fails(1).says("cannot be given");
+    }
+    host.shell("zfs allow no-such-user send tank").fails(2);
+    host.shell("zfs unallow 4711 snapshot tank/home/ann; zfs unallow -r -e tank; zfs unallow -g 4711 tank/g")
+        .ok();
+    as_guest(&host, "zfs snapshot tank/home/ann@no").fails(1).says("permission denied");
+    as_guest(&host, "zfs snapshot tank/d/e@no").fails(1).says("permission denied");
+    as_guest(&host, "zfs hold other tank/g@s").fails(1).says("permission denied");
+    as_guest(&host, "zfs set atime=on tank/home/ann").ok();
+    assert_eq!(host.shell("zfs unallow 4711 tank/home/ann; zfs allow tank/home/ann").ok().out, "");
+}

@@ -44,7 +44,7 @@ const ZPOOL: &[(&str, &str)] = &[
 ];
 
 const ZFS: &[(&str, &str)] = &[
-    ("allow", ""),
+    ("allow", "cdeglsu"),
     ("bookmark", ""),
     ("change-key", "ilo"),
     ("clone", "opu"),
@@ -74,7 +74,7 @@ const ZFS: &[(&str, &str)] = &[
     ("set", "u"),
     ("share", ""),
     ("snapshot", "or"),
-    ("unallow", ""),
+    ("unallow", "cdeglrsu"),
     ("unjail", ""),
     ("unload-key", "ar"),
     ("unmount", "afu"),

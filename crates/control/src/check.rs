@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_format::{Feature, Placement};
 use steadfast_property::{
-    Change, NameError, PropertyError, Scope, applies, check_snapshot_name, is_user_property, lookup,
-    parse_assignment,
+    ALLOW_PREFIX, Change, NameError, PropertyError, Scope, applies, check_snapshot_name, is_user_property,
+    lookup, parse_assignment,
 };
 
 /// Prefix of the properties that stand for features.
@@ -86,7 +86,7 @@ pub(crate) fn exact(scope: Scope, given: &Properties, allowed: &[Change]) -> Res
 }
 
 pub(crate) fn inheritable(name: &str, received: bool) -> Result<String, Refusal> {
-    if is_user_property(name) {
+    if is_user_property(name) && !name.starts_with(ALLOW_PREFIX) {
         return Ok(name.to_owned());
     }
     let Some(property) = lookup(Scope::Dataset, name) else {

@@ -3,7 +3,7 @@
 //! The files are read, not the name service: a user of a directory server is shown, and named, by
 //! number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_property::OwnerProperty;
 
@@ -33,6 +33,23 @@ pub fn names(group: bool) -> Names {
     names_in(&std::fs::read_to_string(path).unwrap_or_default())
 }
 
+/// Numbers of the groups that list a user as a member.
+#[must_use]
+pub fn groups_of(uid: u32) -> BTreeSet<u32> {
+    let Some(user) = names(false).remove(&uid) else { return BTreeSet::new() };
+    members_in(&std::fs::read_to_string("/etc/group").unwrap_or_default(), &user)
+}
+
+/// Numbers of the groups in a table that list a user.
+fn members_in(table: &str, user: &str) -> BTreeSet<u32> {
+    let group = |line: &str| {
+        let mut fields = line.split(':').skip(2);
+        let (id, members) = (fields.next()?.parse().ok()?, fields.next()?);
+        members.split(',').any(|member| !user.is_empty() && member == user).then_some(id)
+    };
+    table.lines().filter_map(group).collect()
+}
+
 /// A property of an owner by number, if its owner was named: `userquota@joe` as `userquota@1000`.
 #[must_use]
 pub fn by_number(name: &str) -> Option<String> {
@@ -54,6 +71,14 @@ mod tests {
             "root:x:0:0:root:/root:/bin/sh\n# remark\nann:x:1000:1000::/:\nsecond:x:1000:1::\nbad:x:y\n:x:5:\n",
         );
         assert_eq!(names, Names::from([(0, "root".to_owned()), (1000, "ann".to_owned())]));
+    }
+
+    #[test]
+    fn members_are_found_in_their_groups() {
+        let table = "root:x:0:\nstaff:x:50:ann,bob\nusers:x:100:bob\nbad:x:y:ann\nshort:x:7\nann:x:1000:\n";
+        assert_eq!(members_in(table, "ann"), BTreeSet::from([50]));
+        assert_eq!(members_in(table, "bob"), BTreeSet::from([50, 100]));
+        assert_eq!(members_in(table, ""), BTreeSet::new());
     }
 
     #[test]

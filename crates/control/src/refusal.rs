@@ -49,7 +49,7 @@ codes! {
     PeerDenied "PEER-DENIED" "Only the user who owns the daemon, and root, may use it."
         "Run the command as that user, or as yourself with your own daemon.";
     PeerRights "PEER-RIGHTS" "Root's daemon lets other users look. Changes need root, or a permission on the file system."
-        "Run the command as root.";
+        "Run the command as root. Root gives permissions with `zfs allow USER PERMISSION FILESYSTEM`.";
     DaemonStart "DAEMON-START" "No daemon runs, and starting one failed."
         "Read {log}, fix the problem, and try again; `steadfast daemon run` shows the same messages in the foreground.";
     DaemonRunning "DAEMON-RUNNING" "One daemon per user and host holds all pools, because only one process may write to a device."

@@ -49,6 +49,21 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A symbolic link of an ordinary user leads to the mountpoint.
+    #[error(
+        "the mountpoint {} is not used: the symbolic link {} on the way belongs to user {uid}, who could lead the mount anywhere. \
+         Remove the link, or mount where only root changes the path.",
+        path.display(),
+        link.display()
+    )]
+    MountpointLink {
+        /// The path.
+        path: PathBuf,
+        /// The link.
+        link: PathBuf,
+        /// Owner of the link.
+        uid: u32,
+    },
     /// The mountpoint is no directory.
     #[error("the mountpoint {} is not a directory", path.display())]
     MountpointNotDirectory {

@@ -6,9 +6,10 @@ use crate::options::{MountOptions, MountVia};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,12 +81,61 @@ fn resolve(path: &Path, root_is_file: bool) -> Result<PathBuf, Error> {
         Some(libc::ENOTCONN) => Error::MountpointStale { path: path.to_owned() },
         _ => Error::MountpointUnreachable { path: path.to_owned(), source },
     };
+    if rustix::process::geteuid().is_root()
+        && let Some((link, uid)) = foreign_link(path).map_err(unreachable)?
+    {
+        return Err(Error::MountpointLink { path: path.to_owned(), link, uid });
+    }
     let resolved = std::fs::canonicalize(path).map_err(unreachable)?;
     let metadata = std::fs::metadata(&resolved).map_err(unreachable)?;
     match (root_is_file, metadata.is_dir(), metadata.is_file()) {
         (false, true, _) | (true, _, true) => Ok(resolved),
         (false, ..) => Err(Error::MountpointNotDirectory { path: resolved }),
         (true, ..) => Err(Error::MountpointNotFile { path: resolved }),
+    }
+}
+
+/// A symbolic link on the way to a path that neither root nor we own, and its owner.
+fn foreign_link(path: &Path) -> io::Result<Option<(PathBuf, u32)>> {
+    /// As many as the kernel follows.
+    const LINKS_MAX: usize = 40;
+    let own = rustix::process::geteuid().as_raw();
+    let mut links = 0;
+    let mut left: Vec<OsString> = path.iter().rev().map(OsStr::to_owned).collect();
+    let mut at = PathBuf::new();
+    while let Some(part) = left.pop() {
+        // `..` of a folder that was reached without links is its parent.
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        at.push(&part);
+        let found = std::fs::symlink_metadata(&at)?;
+        if !found.is_symlink() {
+            continue;
+        }
+        if found.uid() != 0 && found.uid() != own {
+            return Ok(Some((at, found.uid())));
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        let to = std::fs::read_link(&at)?;
+        at.pop();
+        left.extend(to.iter().rev().map(OsStr::to_owned));
+    }
+    Ok(None)
+}
+
+/// The mountpoint as a path that nobody can change: a descriptor, opened without following a link.
+fn fixed(mountpoint: &Path) -> io::Result<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(CWD, mountpoint, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Before Linux 5.6, or a filter of system calls.
+        Err(OsErrno::NOSYS | OsErrno::PERM) => Ok(rustix::fs::open(mountpoint, flags, Mode::empty())?),
+        opened => Ok(opened?),
     }
 }
 
@@ -117,7 +167,10 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     flags.set(MountFlags::STRICTATIME, options.flags.strictatime);
     let refused = |source: io::Error| Error::MountRefused { path: mountpoint.to_owned(), source };
     let data = CString::new(data).expect("made of numbers and words");
-    rustix::mount::mount(options.fs_name.as_str(), mountpoint, kind.as_str(), flags, data.as_c_str())
+    // A user may exchange a folder on the way for a link since the path was resolved.
+    let place = fixed(mountpoint).map_err(refused)?;
+    let at = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::mount::mount(options.fs_name.as_str(), at.as_str(), kind.as_str(), flags, data.as_c_str())
         .map_err(|errno| match errno {
             OsErrno::NODEV => Error::DeviceMissing,
             _ => refused(errno.into()),

@@ -6,6 +6,7 @@ use crate::options::{Parsed, Syntax, flag, valued};
 use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
+use steadfast_control::Code;
 use steadfast_control::api::{FsCreate, NewVolume, Properties};
 use steadfast_property::{Scope, parse_assignment, parse_size};
 
@@ -76,7 +77,9 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     if !outcome.warnings.is_empty() {
         // The words of ZFS, which programs look for.
         let kind = if bytes.is_some() { "volume" } else { "filesystem" };
-        session.tell(&format!("{kind} successfully created, but not mounted\n"));
+        let is_roots = outcome.warnings.iter().any(|warning| warning.code == Code::PeerRights);
+        let but = if is_roots { "it may only be mounted by root" } else { "not mounted" };
+        session.tell(&format!("{kind} successfully created, but {but}\n"));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `zfs`, which is `steadfast fs`: a file for each verb, and the table of them.
 
+mod allow;
 mod bookmark;
 mod change_key;
 mod clone;
@@ -37,11 +38,6 @@ pub const FAMILY: Family = Family {
     doors: &[],
     not_built: &[
         NotBuilt {
-            name: "allow",
-            reason: "the daemon serves only the user who owns it, and root",
-            instead: "To let others run single commands, use sudo or doas.",
-        },
-        NotBuilt {
             name: "jail",
             reason: "jails exist only on FreeBSD",
             instead: "To use a file system in a container, bind-mount its mountpoint, as in `docker run -v /tank/home:/home`.",
@@ -75,11 +71,6 @@ pub const FAMILY: Family = Family {
             name: "share",
             reason: "Steadfast does not configure file servers",
             instead: "Export the mountpoint with the tools of your NFS or SMB server.",
-        },
-        NotBuilt {
-            name: "unallow",
-            reason: "the daemon serves only the user who owns it, and root",
-            instead: "To let others run single commands, use sudo or doas.",
         },
         NotBuilt {
             name: "unjail",
@@ -123,6 +114,8 @@ pub const FAMILY: Family = Family {
         hold::HOLDS,
         send::COMMAND,
         bookmark::COMMAND,
+        allow::ALLOW,
+        allow::UNALLOW,
         diff::COMMAND,
         receive::COMMAND,
         destroy::COMMAND,

@@ -3,6 +3,7 @@
 //! Values are exact (bytes, seconds, words); the command line makes them readable. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
+mod allow;
 mod daemon;
 mod dedup;
 mod devices;
@@ -15,6 +16,7 @@ mod snapshots;
 mod streams;
 mod values;
 
+pub use allow::*;
 pub use daemon::*;
 pub use dedup::*;
 pub use devices::*;

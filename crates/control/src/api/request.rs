@@ -1,5 +1,6 @@
 //! The request as it travels: one variant a verb.
 
+use super::allow::{Allowed, FsAllow, FsAllowed};
 use super::daemon::{DaemonInfo, DaemonMemory, DaemonPing, DaemonReport, DaemonStop, MemoryReport};
 use super::dedup::{PoolDdtPrune, PoolPrefetch, Pruned};
 use super::devices::{
@@ -82,6 +83,8 @@ macro_rules! for_each_verb {
             FsDestroy -> Outcome;
             FsList -> Vec<FsInfo>;
             FsUserspace -> Vec<OwnerEntry>;
+            FsAllow -> Outcome;
+            FsAllowed -> Vec<Allowed>;
             FsSet -> Outcome;
             FsSnapshot -> Outcome;
             FsSnapshotDestroy -> Reclaimed;

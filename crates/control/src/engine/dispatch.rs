@@ -31,6 +31,10 @@ macro_rules! dispatch {
                 }
             }
 
+            fn permit(&self, caller: &Caller, request: &Request) -> Result<(), Refusal> {
+                self.permit_guest(caller, request)
+            }
+
             fn shutdown(&self, force: bool) -> Result<(), Refusal> {
                 Engine::shutdown(self, force)
             }

@@ -1,6 +1,7 @@
 //! Folders and files that something is mounted at.
 
 use crate::refusal::{Code, Refusal};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 use steadfast_pool::DatasetInfo;
@@ -67,6 +68,34 @@ pub(super) fn unmake(made: &[PathBuf]) {
             return;
         }
     }
+}
+
+/// Refuses a mountpoint that a user could lead elsewhere: a link in its path, or a folder that
+/// others than root may change.
+pub(super) fn check_for_guest(at: &Path) -> Result<(), Refusal> {
+    let refuse = |why: String| {
+        let what = format!("the mountpoint {} is not for users: {why}", at.display());
+        Err(Refusal::new(Code::PeerRights, what).with("mountpoint", at.display()))
+    };
+    // Others do not exchange a folder that root made in one like /tmp.
+    let mut inner_is_roots = false;
+    for folder in at.ancestors() {
+        let found = match fs::symlink_metadata(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return refuse(format!("{}: {error}", folder.display())),
+            Ok(found) => found,
+        };
+        let is_shared = found.mode() & 0o022 != 0 && !(found.mode() & 0o1000 != 0 && inner_is_roots);
+        if !found.is_dir() {
+            return refuse(format!("{} is no folder", folder.display()));
+        }
+        // The mountpoint itself may be anybody's: only its folder decides what it is.
+        if folder != at && (found.uid() != 0 || is_shared) {
+            return refuse(format!("others than root may change {}", folder.display()));
+        }
+        inner_is_roots = found.uid() == 0;
+    }
+    Ok(())
 }
 
 /// Checks a mountpoint; makes nothing.

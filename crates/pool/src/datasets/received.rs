@@ -20,7 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::node::VALUE_BYTES_MAX;
 use steadfast_format::{DatasetId, ReceivedProperty};
-use steadfast_property::{Change, Local, Scope, USER_VALUE_BYTES_MAX, applies, is_user_property, lookup};
+use steadfast_property::{
+    ALLOW_PREFIX, Change, Local, Scope, USER_VALUE_BYTES_MAX, applies, is_user_property, lookup,
+};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::dataset::NewKey;
@@ -34,10 +36,11 @@ const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= 
 /// Say how a dataset is encrypted, which is its receiver's to say.
 pub(crate) const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
-/// True if a stream can say it. Other values were set before they were refused, or forged: they do
-/// not stop the sender of the rest.
+/// True if a stream can say it. Permissions stay here: they are of this machine's users. Other
+/// values were set before they were refused, or forged: they do not stop the sender of the rest.
 pub(crate) fn goes_along(name: &str, value: &str) -> bool {
-    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+    let is_permission = name.starts_with(ALLOW_PREFIX);
+    !is_permission && !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }
 
 impl Entry {

@@ -3,12 +3,12 @@
 use crate::api::{FsCreate, Outcome};
 use crate::caller::Caller;
 use crate::check::{check_key, check_kind, exact, name_refusal};
-use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::key_rules;
 use crate::engine::zfs::parents::{give, with_parents};
 use crate::engine::zfs::volumes;
+use crate::engine::{mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
 use steadfast_property::{Change, Scope, check_dataset_name};
 
@@ -76,7 +76,11 @@ impl Verb for FsCreate {
         if !self.no_mount {
             // Only new ones: an unmounted sibling stays unmounted.
             for name in &created {
-                warnings.extend(engine.mount_below(&held, name));
+                let at = if caller.guest { engine.mountpoint(&held, name)? } else { None };
+                match at.map_or(Ok(()), |at| mountpoints::check_for_guest(&at)) {
+                    Ok(()) => warnings.extend(engine.mount_below(&held, name)),
+                    Err(refusal) => warnings.push(refusal),
+                }
             }
         }
         Ok(Outcome { touched: created, warnings })

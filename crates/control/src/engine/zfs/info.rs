@@ -7,7 +7,7 @@ use crate::engine::{mountpoints, refuse};
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 use steadfast_pool::{BookmarkInfo, SnapshotInfo};
-use steadfast_property::{DATASET, applies, is_user_property};
+use steadfast_property::{ALLOW_PREFIX, DATASET, applies, is_user_property};
 
 impl Engine {
     pub(in crate::engine) fn fs_info(&self, held: &ImportedPool, name: &str) -> Result<FsInfo, Refusal> {
@@ -158,7 +158,9 @@ impl Engine {
         let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
         for end in ends {
             let local = held.pool.datasets().local_props(&name[..end]).map_err(refuse::pool)?;
-            names.extend(local.into_keys().filter(|key| is_user_property(key)));
+            names.extend(
+                local.into_keys().filter(|key| is_user_property(key) && !key.starts_with(ALLOW_PREFIX)),
+            );
         }
         names.sort();
         names.dedup();

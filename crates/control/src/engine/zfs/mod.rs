@@ -1,5 +1,6 @@
 //! Verbs of file systems, volumes, snapshots and streams, under ZFS's names.
 
+mod allow;
 mod bookmark;
 mod clone;
 mod create;

@@ -3,9 +3,9 @@
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::caller::Caller;
 use crate::check::{check_paths, name_refusal};
-use crate::engine::refuse;
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
+use crate::engine::{mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
 use steadfast_property::check_dataset_name;
 
@@ -15,8 +15,13 @@ impl Verb for FsMount {
         check_paths(self.at.as_slice())
     }
 
-    fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
+        if caller.guest
+            && let Some(at) = engine.mountpoint(&held, &self.name)?
+        {
+            mountpoints::check_for_guest(&at)?;
+        }
         engine.mount(&held, &self)?;
         Ok(touched(&self.name))
     }
