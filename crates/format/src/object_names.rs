@@ -8,14 +8,16 @@ use crate::SegmentId;
 
 /// Folder of the segments.
 pub const SEGMENTS: &str = "seg";
+/// Folder of all that is no segment: one list finds a pool.
+pub const POOL: &str = "pool";
 /// Folder of the roots.
-pub const ROOTS: &str = "root";
+pub const ROOTS: &str = "pool/root";
 /// Folder of the labels.
-pub const LABELS: &str = "label";
+pub const LABELS: &str = "pool/label";
 /// Folder of the claimed epochs.
-pub const EPOCHS: &str = "epoch";
+pub const EPOCHS: &str = "pool/epoch";
 /// Folder of what the pool may use.
-pub const CAPACITIES: &str = "capacity";
+pub const CAPACITIES: &str = "pool/capacity";
 
 /// Number of a root (its txg) or of a label (it counts up), with the epoch of its writer: the
 /// greatest counts.
@@ -80,12 +82,13 @@ mod tests {
         assert_eq!((id.epoch(), id.counter()), (3, 0x2a));
         assert_eq!(parse_segment(&segment(id)), Some(id));
         let of = OfEpoch { epoch: 3, number: 255 };
-        assert_eq!(of_epoch(ROOTS, of), "root/00000003-00000000000000ff");
+        assert_eq!(of_epoch(ROOTS, of), "pool/root/00000003-00000000000000ff");
         assert_eq!(parse_of_epoch(ROOTS, &of_epoch(ROOTS, of)), Some(of));
         assert_eq!(parse_of_epoch(LABELS, &of_epoch(ROOTS, of)), None);
-        assert_eq!(numbered(EPOCHS, 7), "epoch/00000000000000000007");
+        assert_eq!(numbered(EPOCHS, 7), "pool/epoch/00000000000000000007");
         assert_eq!(parse_numbered(EPOCHS, &numbered(EPOCHS, 7)), Some(7));
-        let foreign = ["", "seg", "seg/1", "seg/00000001/000000c00000002a", "root/1-2", "epoch/7", "x/+7"];
+        let foreign =
+            ["", "seg", "seg/1", "seg/00000001/000000c00000002a", "pool/root/1-2", "pool/epoch/7", "x/+7"];
         for foreign in foreign {
             assert_eq!(parse_segment(foreign), None, "{foreign}");
             assert_eq!(parse_of_epoch(ROOTS, foreign), None, "{foreign}");

@@ -151,7 +151,7 @@ fn an_anchored_root_is_in_the_anchor_and_a_copy_follows_it() {
         world.create().export().expect("exported");
         let (register, seen) = (Arc::clone(world.register.as_ref().expect("one")), Arc::clone(&seen));
         let hook = move |request: &Request| {
-            if request.operation == Operation::Write && request.name.starts_with("root/") {
+            if request.operation == Operation::Write && request.name.starts_with("pool/root/") {
                 let record = register.peek().expect("a record");
                 let record = steadfast_anchor::AnchorRecord::decode(&record[..]).expect("a record");
                 assert!(request.name.ends_with(&format!("{:016x}", record.txg().0)), "{request:?}");
@@ -284,7 +284,7 @@ fn objects_that_nobody_needs_are_deleted() {
         assert!(!world.store.names().contains(&orphan), "when the grace has passed");
         pool.export().expect("exported");
         assert_eq!(world.files(3), ["one", "two"]);
-        assert!(world.count("root/") <= 56 && world.count("label/") <= 4);
+        assert!(world.count("pool/root/") <= 8 && world.count("pool/label/") <= 4);
     }
 }
 

@@ -46,6 +46,7 @@ mod received_trees;
 mod redundancy;
 mod refused_labels;
 mod repeats;
+mod requests;
 mod rewind;
 mod sealed_receives;
 mod single;

@@ -24,7 +24,12 @@ impl Space {
         let jobs = streams.iter().zip(&results).map(|(stream, result)| -> Job<'_> {
             Box::new(move || *lock(result) = self.flush_stream(&mut lock(stream)))
         });
-        self.env.tasks.run_all(jobs.collect());
+        if self.has_objects() {
+            // Each waits for an answer from far away.
+            self.env.tasks.run_waiting(jobs.collect());
+        } else {
+            self.env.tasks.run_all(jobs.collect());
+        }
         results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
     }
 

@@ -182,7 +182,7 @@ impl World {
             let held = pool.state().anchor.map(|anchor| anchor.epoch);
             return record.map(|record| record.epoch) == held;
         }
-        let claims = self.store.names().into_iter().filter(|name| name.starts_with("epoch/"));
+        let claims = self.store.names().into_iter().filter(|name| name.starts_with("pool/epoch/"));
         let newest = claims.max().and_then(|name| self.store.read(&name, None).ok());
         newest.is_some_and(|writer| writer == [host; 16])
     }

@@ -3,13 +3,13 @@
 //! Nothing is ever changed here, only created and deleted, which is all that the weakest object
 //! stores agree on ([`steadfast_format::object_names`] has the names):
 //!
-//! | object             | created                      | deleted |
-//! |--------------------|------------------------------|---|
-//! | `seg/EPOCH/ID`     | once, whole                  | when no root needs it |
-//! | `root/EPOCH-TXG`   | once                         | when 48 newer ones exist |
-//! | `label/EPOCH-N`    | once, N counts up            | when 4 newer ones exist |
-//! | `epoch/N`          | once, by the writer of epoch N | never |
-//! | `capacity/BYTES`   | when the store is made       | never; the greatest counts |
+//! | object                | created                        | deleted |
+//! |-----------------------|--------------------------------|---|
+//! | `seg/EPOCH/ID`        | once, whole                    | when no root needs it |
+//! | `pool/root/EPOCH-TXG` | once                           | when 4 newer ones exist |
+//! | `pool/label/EPOCH-N`  | once, N counts up              | when 4 newer ones exist |
+//! | `pool/epoch/N`        | once, by the writer of epoch N | never |
+//! | `pool/capacity/BYTES` | when the store is made         | never; the greatest counts |
 //!
 //! A put has reached stable storage when it returns, so `flush` has nothing to do. A put whose
 //! object exists is a success if the bytes are the same (the answer to an earlier try was lost),
@@ -28,8 +28,8 @@ mod store;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, RING_SLOTS, UBERBLOCK_SIZE, slot_count};
-use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, ROOTS, SEGMENTS};
+use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, UBERBLOCK_SIZE, slot_count};
+use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, POOL, ROOTS, SEGMENTS};
 use steadfast_format::{SegmentId, Txg};
 
 use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
@@ -41,8 +41,10 @@ pub use store::Store;
 
 /// Labels kept: as many as a disk has copies, so that one botched label is not the end.
 const LABELS_KEPT: usize = 4;
+/// Roots kept: objects that only an older one needs are deleted.
+const ROOTS_KEPT: usize = 4;
 /// Roots beyond those that are kept, before the oldest are deleted, all at once.
-const ROOTS_SPARE: usize = 8;
+const ROOTS_SPARE: usize = 4;
 
 /// Abilities that only a device of whole objects has.
 pub trait Objects: Send + Sync {
@@ -97,7 +99,8 @@ impl ObjectDevice {
             roots: Mutex::default(),
             released: AtomicBool::new(false),
         };
-        let stored = device.numbers(CAPACITIES)?.pop();
+        let listed = device.store.list(POOL)?;
+        let stored = numbers(CAPACITIES, &listed).pop();
         if let Some(wanted) = capacity_bytes.filter(|&wanted| stored.is_none_or(|stored| wanted > stored)) {
             if wanted < DEVICE_SIZE_MIN {
                 let device = device.store.identity();
@@ -111,8 +114,8 @@ impl ObjectDevice {
             let device = device.store.identity();
             return Err(Error::Missing { device, object: CAPACITIES.to_owned() });
         }
-        device.labels = Mutex::new(device.of_epochs(LABELS)?);
-        device.roots = Mutex::new(device.of_epochs(ROOTS)?);
+        device.labels = Mutex::new(of_epochs(LABELS, &listed));
+        device.roots = Mutex::new(of_epochs(ROOTS, &listed));
         Ok(device)
     }
 
@@ -121,24 +124,6 @@ impl ObjectDevice {
     pub fn in_memory(identity: &str, capacity_bytes: u64) -> ObjectDevice {
         let store = Arc::new(MemoryStore::new(identity));
         ObjectDevice::open(store, Some(capacity_bytes), [0; 16]).expect("memory takes it")
-    }
-
-    /// Numbers of the objects in a folder, ascending. Names that are none are not ours.
-    fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
-        let listed = self.store.list(folder)?;
-        let number = |name: &String| object_names::parse_numbered(folder, name);
-        let mut numbers: Vec<u64> = listed.iter().filter_map(number).collect();
-        numbers.sort_unstable();
-        Ok(numbers)
-    }
-
-    /// Labels or roots, ascending.
-    fn of_epochs(&self, folder: &str) -> Result<Vec<OfEpoch>> {
-        let listed = self.store.list(folder)?;
-        let mut found: Vec<OfEpoch> =
-            listed.iter().filter_map(|name| object_names::parse_of_epoch(folder, name)).collect();
-        found.sort_unstable();
-        Ok(found)
     }
 
     /// Deletes all but the newest `keep` of a folder.
@@ -244,7 +229,7 @@ impl Objects for ObjectDevice {
     }
 
     fn newest_epoch(&self) -> Result<u64> {
-        Ok(self.numbers(EPOCHS)?.pop().unwrap_or(0))
+        Ok(numbers(EPOCHS, &self.store.list(EPOCHS)?).pop().unwrap_or(0))
     }
 }
 
@@ -336,10 +321,10 @@ impl Device for ObjectDevice {
         if let Err(at) = roots.binary_search(&root) {
             roots.insert(at, root);
         }
-        if roots.len() <= RING_SLOTS as usize + ROOTS_SPARE {
+        if roots.len() <= ROOTS_KEPT + ROOTS_SPARE {
             return Ok(());
         }
-        self.keep_newest(ROOTS, &mut roots, RING_SLOTS as usize)
+        self.keep_newest(ROOTS, &mut roots, ROOTS_KEPT)
     }
 
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
@@ -348,7 +333,7 @@ impl Device for ObjectDevice {
         }
         self.look_for_later_roots()?;
         let roots = lock(&self.roots).clone();
-        let newest = roots.into_iter().rev().take(RING_SLOTS as usize);
+        let newest = roots.into_iter().rev().take(ROOTS_KEPT);
         let read = newest.map(|root| match self.store.read(&object_names::of_epoch(ROOTS, root), None) {
             Err(Error::Missing { .. }) => Ok(None),
             read => read.map(Some),
@@ -364,6 +349,22 @@ impl Device for ObjectDevice {
         self.released.store(true, Ordering::Release);
         self.store.release();
     }
+}
+
+/// Numbers of the objects in a folder, ascending. Names that are none are not ours.
+fn numbers(folder: &str, listed: &[String]) -> Vec<u64> {
+    let mut numbers: Vec<u64> =
+        listed.iter().filter_map(|name| object_names::parse_numbered(folder, name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Labels or roots, ascending.
+fn of_epochs(folder: &str, listed: &[String]) -> Vec<OfEpoch> {
+    let mut found: Vec<OfEpoch> =
+        listed.iter().filter_map(|name| object_names::parse_of_epoch(folder, name)).collect();
+    found.sort_unstable();
+    found
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -64,9 +64,9 @@ fn labels_and_roots_are_new_objects_and_old_ones_go() {
     assert_eq!(device.read_label(0).unwrap(), [57]);
     assert_eq!(device.read_label(1).unwrap(), b"");
     let ring = device.read_uberblocks(0).unwrap();
-    assert_eq!((ring.len(), ring[0][0], ring[47][0]), (48, 57, 10), "newest first");
+    assert_eq!((ring.len(), ring[0][0], ring[3][0]), (4, 57, 54), "newest first");
     let count = |folder: &str| store.names().iter().filter(|name| name.starts_with(folder)).count();
-    assert_eq!((count("label/"), count("root/")), (LABELS_KEPT, 48));
+    assert_eq!((count(LABELS), count(ROOTS)), (LABELS_KEPT, 7), "old roots go together");
     device.claim_epoch(1).unwrap();
     let error = device.write_uberblock(0, Txg(57), &[0; UBERBLOCK_SIZE]).unwrap_err();
     assert!(matches!(error, Error::Exists { .. }), "a committed root cannot be replaced: {error}");
@@ -106,7 +106,7 @@ fn an_epoch_is_claimed_once_whoever_asks_and_whatever_is_lost() {
     let third = open(store.handle(|_| None), 3);
     drop(third);
     let hook = move |request: &Request| {
-        let strikes = request.name.starts_with("epoch/") && request.operation == Operation::Write;
+        let strikes = request.name.starts_with(EPOCHS) && request.operation == Operation::Write;
         (strikes && lost.swap(false, Ordering::Relaxed)).then_some(StoreFault::AnswerLost)
     };
     let third = open(store.handle(hook), 3);
