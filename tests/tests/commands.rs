@@ -263,17 +263,45 @@ fn a_service_manager_is_told_when_the_pools_are_there() {
 
 /// Completions that bash offers after `line`.
 fn offered(host: &Host, script: &Path, line: &str) -> Vec<String> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let program = steadfast_bin();
     let ask = format!(
-        "set +eu; PATH=$PATH:'{}'; source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _steadfast; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "set +eu; PATH=$PATH:'{}'; COMP_WORDBREAKS=$' \\t\\n\"\\'@><=;|&(:'; source '{}'; COMP_LINE='{line}'; \
+         COMP_POINT=${{#COMP_LINE}}; _steadfast; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         program.parent().expect("a program lies in a folder").display(),
         script.display(),
-        quoted.join(" "),
-        words.len() - 1
     );
     host.shell(&ask).ok().out.lines().filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_snapshots_values_devices_and_pools_to_import() {
+    let Some(host) = Host::with_images("completion of names", 4, 64 << 20) else { return };
+    host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img; zfs create tank/home").ok();
+    host.shell("zfs snapshot tank/home@monday tank@other; zfs snapshot tank/home@sunday").ok();
+    host.shell("zpool create -m $PWD/p pond $PWD/d3.img; zpool export pond").ok();
+    let script = host.at("completion.bash");
+    std::fs::write(&script, host.run("completions bash").ok().out).expect("a script");
+    let offered = |line: &str| offered(&host, &script, line);
+    let at = |name: &str| host.at(name).display().to_string();
+    assert_eq!(offered("zfs destroy tank/home@"), ["tank/home@monday", "tank/home@sunday"]);
+    assert_eq!(offered("zfs rollback -r tank/home@m"), ["tank/home@monday"]);
+    assert_eq!(offered("steadfast fs hold mine tank/home@s"), ["tank/home@sunday"]);
+    assert_eq!(offered("zfs send tank/h"), ["tank/home"]);
+    // Behind `=` bash replaces the value alone.
+    assert_eq!(offered("zfs set compression=l"), ["lz4"]);
+    assert_eq!(offered("zfs set compression=lz4 tank/"), ["tank/home"]);
+    assert_eq!(offered("zfs set recordsi"), ["recordsize="]);
+    assert_eq!(offered("zfs create -o atime="), ["on", "off"]);
+    assert_eq!(offered("zpool create -O atime=of"), ["off"]);
+    assert_eq!(offered("zpool set autotrim=of"), ["off"]);
+    // The devices of this pool, and files elsewhere.
+    assert_eq!(offered("zpool offline ta"), ["tank"]);
+    assert_eq!(offered(&format!("zpool offline tank {}", at("d"))), [at("d1.img"), at("d2.img")]);
+    assert_eq!(offered("zpool replace tank mir"), ["mirror-0"]);
+    assert_eq!(offered("zpool add tank mir"), ["mirror"]);
+    assert_eq!(offered("zpool add tank mirror d4"), ["d4.img"]);
+    assert_eq!(offered(&format!("zpool import -d {} ", host.path().display())), ["pond"]);
+    host.shell("zpool export tank").ok();
 }
 
 #[test]
