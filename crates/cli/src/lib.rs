@@ -30,6 +30,7 @@ pub mod manual;
 pub mod message;
 pub mod options;
 pub mod program;
+mod progress;
 mod properties;
 mod repeat;
 pub mod session;

@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::options::{EXACT, Parsed, SCRIPTED, Syntax, valued};
+use crate::progress::Bar;
 use crate::repeat::{Stamp, TIME, interval};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
@@ -87,7 +88,8 @@ fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
 }
 
 /// Waits until none of these activities is running: it has finished, was stopped, or its pool was
-/// exported. With an interval, reports at the start, after each interval, and at the end.
+/// exported. With an interval, reports at the start, after each interval, and at the end. Without
+/// one, a terminal gets a bar.
 ///
 /// # Errors
 /// The daemon's refusal.
@@ -98,7 +100,11 @@ pub(super) fn wait_for(
     interval: Option<Duration>,
     mut report: impl FnMut(&mut Session<'_, '_>, Activities),
 ) -> Result<(), Failure> {
-    let mut step = Duration::ZERO;
+    let mut bar = match interval {
+        None => Bar::on_terminal(session, &tame(name)),
+        Some(_) => None,
+    };
+    let (begin, mut step) = (Instant::now(), Duration::ZERO);
     let mut known = false;
     let mut quiet = Duration::ZERO;
     loop {
@@ -107,10 +113,19 @@ pub(super) fn wait_for(
         let asked = Instant::now();
         let now = match session.ask(PoolActivities { name: name.to_owned(), until_over, patience_ms }) {
             Ok(now) => now,
-            Err(refusal) if known && refusal.code == Code::PoolAbsent => return Ok(()),
-            Err(refusal) => return Err(refusal).doing(|| format!("cannot wait for '{}'", tame(name))),
+            Err(refusal) => {
+                bar.into_iter().for_each(|bar| bar.end(session));
+                if known && refusal.code == Code::PoolAbsent {
+                    return Ok(());
+                }
+                return Err(refusal).doing(|| format!("cannot wait for '{}'", tame(name)));
+            }
         };
         let over = wanted.iter().all(|wanted| now.left(wanted) == 0);
+        let running = wanted.iter().map(|wanted| (*wanted, now.left(wanted))).find(|(_, left)| *left > 0);
+        if let (Some(bar), Some((activity, left))) = (&mut bar, running) {
+            bar.draw(session, activity, left, begin.elapsed());
+        }
         if !over {
             // The daemon waits. If it answered early, wait here before asking again.
             (session.world.sleep)(step.saturating_sub(asked.elapsed()));
@@ -126,6 +141,7 @@ pub(super) fn wait_for(
             }
         }
         if over {
+            bar.into_iter().for_each(|bar| bar.end(session));
             return Ok(());
         }
         known = true;
