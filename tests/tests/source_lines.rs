@@ -265,3 +265,30 @@ fn the_five_minutes_of_the_readme_can_be_typed() {
     let said = host.shell(&format!("export HOME='{home}' PATH='{bin}':\"$PATH\"\n{lines}")).ok();
     assert!(said.out.contains("state: ONLINE") && said.out.contains("private"), "{}", said.out);
 }
+
+#[test]
+fn each_cell_of_ours_in_the_readme_shows_it() {
+    if !mountable("the comparison of README") {
+        return;
+    }
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("\n## Beside others\n").expect("README has that section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let (before, table) = section.split_once("\n|").expect("a table");
+    let preparation = before.rsplit('`').nth(1).expect("a command makes the folder");
+    let cells: Vec<&str> = table.lines().skip(2).filter_map(|row| row.split(" | ").nth(1)).collect();
+    let commands: Vec<&str> =
+        cells.iter().filter_map(|cell| cell.strip_prefix('`')?.strip_suffix('`')).collect();
+    assert!(cells.len() == 10 && commands.len() == 8, "{cells:?}");
+    let host = Host::new();
+    host.shell(preparation).ok();
+    let bin = steadfast_bin().parent().expect("a folder").display().to_string();
+    for command in &commands {
+        let said = host.shell(&format!("export PATH='{bin}':\"$PATH\"; {command}")).ok();
+        if command.contains("status") {
+            said.says("state: ONLINE").says("anchor").says("raidz1-0").says("d.img");
+        }
+    }
+    assert!(std::fs::metadata(host.at("backup")).expect("a stream").len() > 1000);
+    host.shell("zpool destroy tank").ok();
+}
