@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path;
+use object_store::signer::SignedUrlOptions;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
     UpdateVersion,
@@ -28,6 +29,12 @@ use crate::pace::{Ending, Hedge, Tuning, Window};
 use crate::provider::{FLIGHT, Flight, Provider, connect};
 use crate::runtime::block_on;
 use crate::{Class, Credentials, Error, Location, Operation, Result};
+
+/// Stands for the bucket itself where an object is named: no object's name is a slash.
+const BUCKET: &str = "/";
+
+/// A signed address is good for so long.
+const SIGNED: Duration = Duration::from_secs(60);
 
 /// Version of an object, as the store names it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -220,6 +227,69 @@ impl Client {
         self.list("label").map(drop)
     }
 
+    /// Time, randomness and tasks of this client.
+    pub(crate) fn env(&self) -> &Env {
+        &self.inner.env
+    }
+
+    /// Makes one request that the library does not know: status, body and `Date` of the answer.
+    /// `None` if this kind of store has none of them.
+    pub(crate) fn ask(
+        &self,
+        method: http::Method,
+        object: &str,
+        query: &[(&str, &str)],
+        headers: &[(&'static str, String)],
+        body: &[u8],
+    ) -> Option<Result<(u16, String, Option<String>)>> {
+        let inner = Arc::clone(&self.inner);
+        inner.provider.signer.as_ref()?;
+        let mut options = SignedUrlOptions::new()
+            .with_query(query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        for (name, value) in headers {
+            let value = object_store::HeaderValue::from_str(value).ok()?;
+            options = options.with_signed_header(http::HeaderName::from_static(name), value);
+        }
+        let (name, bytes) = (object.to_owned(), Bytes::copy_from_slice(body));
+        let flight = Flight::new(Operation::Probe);
+        let answer = block_on(FLIGHT.scope(Arc::clone(&flight), async move {
+            inner.ask_signed(method, &name, options, bytes).await
+        }));
+        Some(match answer {
+            Ok(outcome) => outcome.map(|(status, text)| (status, text, flight.take().date)),
+            Err(sentence) => Err(self.inner.internal(Operation::Probe, object, sentence)),
+        })
+    }
+
+    /// Asks for a setting of the whole bucket.
+    pub(crate) fn ask_bucket(&self, setting: &str) -> Option<Result<(u16, String)>> {
+        let answer = self.ask(http::Method::GET, BUCKET, &[(setting, "")], &[], &[])?;
+        Some(answer.map(|(status, text, _)| (status, text)))
+    }
+
+    /// Writes an object in parts.
+    pub(crate) fn put_in_parts(&self, object: &str, parts: &[Vec<u8>]) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let (name, parts) = (object.to_owned(), parts.to_vec());
+        let flight = Flight::new(Operation::Probe);
+        let outcome = block_on(FLIGHT.scope(Arc::clone(&flight), async move {
+            let mut upload = inner.provider.store.put_multipart(&inner.path(&name)).await?;
+            for part in parts {
+                upload.put_part(PutPayload::from(part)).await?;
+            }
+            upload.complete().await
+        }));
+        match outcome {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                let seen = flight.take();
+                let failure = Failure::of(&error, Operation::Probe, seen.status);
+                Err(self.inner.error(Operation::Probe, object, failure, (seen.status, seen.request_id), 1))
+            }
+            Err(sentence) => Err(self.inner.internal(Operation::Probe, object, sentence)),
+        }
+    }
+
     fn run(&self, object: &str, request: Request) -> Result<Answer> {
         let inner = Arc::clone(&self.inner);
         let (name, operation) = (object.to_owned(), request.operation());
@@ -350,6 +420,42 @@ impl Inner {
         }
     }
 
+    async fn ask_signed(
+        &self,
+        method: http::Method,
+        object: &str,
+        options: SignedUrlOptions,
+        body: Bytes,
+    ) -> Result<(u16, String)> {
+        let failed = |failure| self.error(Operation::Probe, object, failure, (None, None), 1);
+        let (Some(signer), Some(http)) = (&self.provider.signer, &self.provider.http) else {
+            return Err(failed(Failure::new(Class::Unsupported, "")));
+        };
+        let path = if object == BUCKET { Path::default() } else { self.path(object) };
+        // The address that is signed holds a signature: it is never told.
+        let url = signer
+            .signed_url_opts(method.clone(), &path, SIGNED, &options)
+            .await
+            .map_err(|error| failed(Failure::of(&error, Operation::Probe, None)))?;
+        let mut request = http::Request::builder().method(method).uri(url.as_str());
+        for (name, value) in &options.signed_headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(body.into())
+            .map_err(|_| failed(Failure::new(Class::Internal, "the request is malformed")))?;
+        let work = async {
+            let answer = http.execute(request).await?;
+            let status = answer.status().as_u16();
+            let body = answer.into_body().bytes().await?;
+            Ok::<_, object_store::client::HttpError>((status, String::from_utf8_lossy(&body).into_owned()))
+        };
+        match tokio::time::timeout(self.tuning.deadline_for(1 << 20), work).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(failed(Failure::new(Class::Away, ""))),
+        }
+    }
+
     fn head_of(&self, meta: ObjectMeta) -> Head {
         let name = meta.location.to_string();
         let prefix = self.location.prefix();
@@ -364,6 +470,16 @@ impl Inner {
     async fn pause(&self, duration: Duration) {
         if self.tuning.steps_clock {
             self.env.clock.sleep(duration);
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(duration).await;
+        }
+    }
+
+    /// Time until a read is slow. On a clock that steps none passes: the read is still under way,
+    /// and would seem to have taken it.
+    async fn pass(&self, duration: Duration) {
+        if self.tuning.steps_clock {
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(duration).await;
@@ -579,7 +695,7 @@ impl Inner {
                 let is_done = tokio::select! {
                     biased;
                     outcome = &mut first => Some(outcome),
-                    () = self.pause(slow_after) => None,
+                    () = self.pass(slow_after) => None,
                 };
                 match is_done {
                     Some(outcome) => outcome,

@@ -5,7 +5,8 @@
 //! retries what may be retried, and fails with a sentence.
 //!
 //! Reading order: [`location`], [`credentials`], [`client`] (promises `bucket.1` to `bucket.3`),
-//! [`pace`], [`error`]. The async runtime is in `runtime`, and nothing above this room sees it.
+//! [`pace`], [`error`], [`probe`]. The async runtime is in `runtime`; nothing above this room
+//! sees it.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -14,6 +15,7 @@ pub mod error;
 pub mod location;
 pub mod meter;
 pub mod pace;
+pub mod probe;
 mod provider;
 mod runtime;
 

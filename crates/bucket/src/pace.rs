@@ -212,7 +212,7 @@ impl Hedge {
         let mut sorted: Vec<u64> = known.iter().copied().collect();
         let at = sorted.len() * 95 / 100;
         let (_, p95, _) = sorted.select_nth_unstable(at);
-        Some(Duration::from_nanos(*p95 + *p95 / 2))
+        Some(Duration::from_nanos(p95.saturating_add(*p95 / 2)))
     }
 
     /// True if a slow read may be asked for again; it is counted then.

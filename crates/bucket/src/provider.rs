@@ -35,7 +35,6 @@ pub(crate) struct Seen {
     pub status: Option<u16>,
     pub request_id: Option<String>,
     /// Its `Date`, as it was written.
-    #[expect(dead_code, reason = "the probe compares clocks")]
     pub date: Option<String>,
 }
 
@@ -114,10 +113,8 @@ impl HttpConnector for Connector {
 pub(crate) struct Provider {
     pub store: Arc<dyn ObjectStore>,
     /// Signs requests that the library does not know. Only S3.
-    #[expect(dead_code, reason = "the probe asks with it")]
     pub signer: Option<Arc<dyn Signer>>,
     /// Makes them.
-    #[expect(dead_code, reason = "the probe asks with it")]
     pub http: Option<HttpClient>,
     /// True if requests pass the wire, and are counted there.
     pub is_wired: bool,

@@ -1,6 +1,7 @@
 //! The client against a store that lies, loses, delays and fails.
 
 mod client;
+mod probe;
 mod refusals;
 
 use steadfast_bucket::credentials::Secret;

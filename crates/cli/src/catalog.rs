@@ -5,7 +5,7 @@ use crate::command::{Catalog, Command, Family, NotBuilt};
 use crate::completions::{Shell, script};
 use crate::options::{Parsed, Syntax};
 use crate::session::{Doing, Failure, Session};
-use crate::steadfast::{bench, compat, daemon, inspect, lab, mount};
+use crate::steadfast::{bench, compat, daemon, inspect, lab, mount, store};
 use crate::table::tame;
 use crate::{manual, zfs, zpool};
 use std::io;
@@ -31,7 +31,7 @@ pub const FAMILY: Family = Family {
         reason: "audits of remote storage are planned and not started",
         instead: "",
     }],
-    commands: &[daemon::COMMAND, compat::COMMAND, inspect::COMMAND, COMPLETIONS, MAN],
+    commands: &[daemon::COMMAND, compat::COMMAND, inspect::COMMAND, store::COMMAND, COMPLETIONS, MAN],
 };
 
 const COMPLETIONS: Command = Command {

@@ -43,6 +43,7 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod service;
+pub mod stores;
 mod syslog;
 pub mod wire;
 

@@ -362,6 +362,15 @@ codes! {
         "Unmount it first: `zfs unmount {fs}`.";
     KeyRules "KEY-RULES" "The properties encryption, keyformat and keylocation belong together."
         "For a new key give encryption=on and keyformat=; to use the parent's key give none of the three.";
+    "Stores of objects":
+    StoreAddress "STORE-ADDRESS" "This is not the address of a store of objects, or it holds a secret."
+        "Write s3://bucket/prefix?endpoint=http://host:port, gs://bucket/prefix, az://container/prefix or file:///folder."
+        "Keys are never part of an address: they come from the environment, from `~/.aws`, or from a file of mode 0600 that ?credentials= names.";
+    StoreKeys "STORE-KEYS" "The keys of a store could not be read."
+        "Check the file or the variables that the message names.";
+    StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."
+        "Do what the message advises, then try again."
+        "The message names the operation, the object, and the store's status, code and number of the request.";
     "Damaged data":
     BlkAuthAll "BLK-AUTH-ALL" "The stored bytes are not the bytes that were written. Decay and tampering look the same."
         "Restore the files that `zpool status -v {pool}` names from a backup, or delete them.";

@@ -9,4 +9,5 @@ pub(crate) mod inspect;
 pub(crate) mod lab;
 mod memory;
 pub(crate) mod mount;
+pub(crate) mod store;
 mod supervisor;

@@ -1,0 +1,82 @@
+//! Stores of whole objects as commands and the daemon open them: an address, the credentials of
+//! this process, and a client. Their failures as refusals.
+
+use std::path::PathBuf;
+
+use steadfast_bucket::{
+    Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
+};
+use steadfast_env::Env;
+
+use crate::refusal::{Code, Refusal};
+
+/// Reads an address.
+///
+/// # Errors
+/// [`Code::StoreAddress`].
+pub fn location(address: &str) -> Result<Location, Refusal> {
+    // The address is not repeated: it may hold a secret.
+    address.parse().map_err(|error: LocationError| {
+        Refusal::new(Code::StoreAddress, error.to_string().trim_end_matches('.').to_owned())
+    })
+}
+
+/// Opens the store at an address. No request is made.
+///
+/// # Errors
+/// [`Code::StoreKeys`], [`Code::StoreFailed`].
+pub fn open(location: Location, tuning: Tuning) -> Result<Client, Refusal> {
+    let found = keys(&location)?;
+    Client::open(location, &found, Env::real(), tuning).map_err(|error| refusal(&error))
+}
+
+fn keys(location: &Location) -> Result<Credentials, Refusal> {
+    let around = Surroundings {
+        variable: &|name| std::env::var(name).ok(),
+        home: std::env::var_os("HOME").map(PathBuf::from),
+        user: rustix::process::getuid().as_raw(),
+    };
+    credentials::find(location, &around).map_err(|error| {
+        Refusal::new(Code::StoreKeys, error.to_string().trim_end_matches('.').to_owned())
+            .with("store", location.to_string())
+    })
+}
+
+/// A failure of a store as a refusal, with the store's own answer as fields.
+#[must_use]
+pub fn refusal(error: &Error) -> Refusal {
+    let whole = error.to_string();
+    let what = whole.strip_suffix(error.class.action()).unwrap_or(&whole).trim_end_matches(['.', ' ']);
+    let mut refusal = Refusal::new(Code::StoreFailed, what)
+        .advising(error.class.action())
+        .with("store", &error.device)
+        .with("class", error.class.word());
+    if let Some(status) = error.status {
+        refusal = refusal.with("status", status);
+    }
+    if let Some(id) = &error.request_id {
+        refusal = refusal.with("request", id);
+    }
+    refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_with_a_secret_is_refused_without_it() {
+        let refusal = location("s3://AKIA:hunter2@bucket").unwrap_err();
+        assert_eq!(refusal.code, Code::StoreAddress);
+        assert!(!format!("{refusal:?}").contains("hunter2"), "{refusal:?}");
+        assert!(location("s3://bucket/tank?endpoint=http://127.0.0.1:1").is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told_with_its_way_out() {
+        let refusal = open(location("file:///no/such/folder").unwrap(), Tuning::impatient()).err().unwrap();
+        assert_eq!((refusal.code, refusal.fields["class"].as_str()), (Code::StoreFailed, "no-bucket"));
+        assert!(refusal.what.contains("/no/such/folder"), "{}", refusal.what);
+        assert!(refusal.action.starts_with("Create the bucket"), "{}", refusal.action);
+    }
+}
