@@ -20,6 +20,17 @@ pub(crate) fn open() -> Result<OwnedFd, Error> {
     }
 }
 
+/// Writes one message: a reply or a notification.
+pub(crate) fn send(fd: &OwnedFd, message: &[u8]) -> rustix::io::Result<()> {
+    loop {
+        match rustix::io::write(fd, message) {
+            Err(OsErrno::INTR | OsErrno::AGAIN) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
 /// A further descriptor of the connection that `of` belongs to. Requests come to whichever
 /// descriptor is read first; a reply must be written to the one that the request was read from.
 pub(crate) fn clone(of: &OwnedFd) -> rustix::io::Result<OwnedFd> {

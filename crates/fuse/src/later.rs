@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::session::send;
+use crate::device::send;
 use crate::types::Errno;
 use crate::wire::OUT_HEADER_SIZE;
 use crate::wire::reply::{encode_error, encode_out_header};

@@ -41,6 +41,7 @@ pub mod dispatch;
 mod error;
 mod forgets;
 mod handler;
+mod handshake;
 mod idle_poll;
 mod later;
 mod mount;

@@ -33,11 +33,12 @@
 //!      it is open anywhere (`open_handles`): nothing is lost, since the kernel has handed over
 //!      what was written to a file before it lets go of the last handle.
 
-use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
+use crate::device::{self, Received, ReplyBuffer, RequestBuffer, send};
 use crate::dispatch::{self, Outcome, Served, panic_message};
 use crate::error::Error;
 use crate::forgets::{Forgets, LARGE_BYTES};
 use crate::handler::Handler;
+use crate::handshake::handshake;
 use crate::idle_poll::IdlePolling;
 use crate::later::Later;
 use crate::mount::{self, Mounted, UnmountMode};
@@ -46,10 +47,10 @@ use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{SessionThreads, ThreadSeat};
 use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
-use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
+use crate::wire::init::{InitOut, flag};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
 use crate::wire::request::{Dialect, Operation, decode, decode_parts};
-use crate::wire::{InHeader, MAJOR, MINOR, OUT_HEADER_SIZE, Parts, opcode};
+use crate::wire::{InHeader, OUT_HEADER_SIZE, Parts, opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno as OsErrno;
@@ -61,8 +62,6 @@ use std::time::{Duration, Instant};
 
 /// The least payload of an entry: extended attributes of 64 KiB fit whatever `max_write` is.
 const PAYLOAD_MIN: usize = 128 << 10;
-/// How long the kernel may take for its part of the handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `unmount` waits for files that are open in other mount namespaces.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits for the session to end by itself, as it does unless a copy of the mount is
@@ -399,65 +398,6 @@ impl Drop for Session {
 /// it was for ever. The write-back cache wants its pages.
 fn direct_writes_are_coherent(out: &InitOut) -> bool {
     out.minor >= 45 && out.flags & flag::DIRECT_IO_ALLOW_MMAP != 0 && out.flags & flag::WRITEBACK_CACHE == 0
-}
-
-/// Reads the kernel's offer and answers it.
-fn handshake(fd: &OwnedFd, options: &MountOptions) -> Result<InitOut, Error> {
-    let failed = |message: String| Error::Handshake { message };
-    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut buffer = RequestBuffer::new(0);
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(failed("the kernel did not begin it".into())),
-            Ok(_) | Err(OsErrno::INTR) => {}
-            Err(errno) => return Err(failed(errno.to_string())),
-        }
-        let len = match device::receive(fd, &mut buffer) {
-            Received::Message(len) => len,
-            Received::Again | Received::Rest => continue,
-            Received::Unmounted | Received::Aborted => return Err(failed("the mount was taken away".into())),
-            Received::Failed(errno) => return Err(failed(errno.to_string())),
-        };
-        let incoming = decode(buffer.message(len), Dialect::default()).map_err(|e| failed(e.to_string()))?;
-        let unique = incoming.header.unique;
-        let Operation::Init(offer) = incoming.operation else {
-            return Err(failed(format!("it began with opcode {}", incoming.header.opcode)));
-        };
-        match negotiate(&offer, options) {
-            Ok(out) => {
-                reply(fd, unique, &out.encode()).map_err(|e| failed(e.to_string()))?;
-                return Ok(out);
-            }
-            Err(Mismatch::MajorNewer) => {
-                let mut out = [0; InitOut::ENCODED_SIZE];
-                out[..4].copy_from_slice(&MAJOR.to_ne_bytes());
-                out[4..8].copy_from_slice(&MINOR.to_ne_bytes());
-                reply(fd, unique, &out).map_err(|e| failed(e.to_string()))?;
-            }
-            Err(Mismatch::TooOld) => {
-                let InitIn { major, minor, .. } = offer;
-                let _ = send(fd, &encode_error(Errno(libc::EPROTO), unique));
-                return Err(Error::ProtocolTooOld { major, minor });
-            }
-        }
-    }
-}
-
-fn reply(fd: &OwnedFd, unique: u64, payload: &[u8]) -> rustix::io::Result<()> {
-    let header = encode_out_header(OUT_HEADER_SIZE + payload.len(), 0, unique);
-    send(fd, &[&header[..], payload].concat())
-}
-
-pub(crate) fn send(fd: &OwnedFd, message: &[u8]) -> rustix::io::Result<()> {
-    loop {
-        match rustix::io::write(fd, message) {
-            Err(OsErrno::INTR | OsErrno::AGAIN) => {}
-            Err(errno) => return Err(errno),
-            Ok(_) => return Ok(()),
-        }
-    }
 }
 
 impl Shared {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use steadfast_env::Bug;
 
+use crate::base::{Base, Failure, Trace};
 use crate::cut::{Cutter, Depth, Fate, Moment, print};
 use crate::oracle::judge;
 use crate::outcomes::OutcomeCache;
 use crate::pages::Image;
 use crate::recover::{Checks, FaultsSeen, Recovered, recover, recover_lied_to, recover_without};
 use crate::tree::{Shape, Tree};
-use crate::workload::{Base, Failure, Number, Trace};
+use crate::workload::Number;
 use crate::world::{Journal, SETTINGS, Setting};
 
 /// Counters of the exploration.

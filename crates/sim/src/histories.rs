@@ -18,6 +18,7 @@ use steadfast_model::Id;
 use steadfast_model::forest::{Forest, Refused};
 use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec, VolumeSpec};
 
+use crate::base::Failure;
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::draw::Draw;
 use crate::log::EventKind;
@@ -26,7 +27,6 @@ use crate::pages::Image;
 use crate::tree::Tree;
 use crate::verbs::{Counts, Machine, State, state_of};
 use crate::verbs_streams::{into, of, receive, send};
-use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, Setting};
 
 /// Steps that are not cut, and those that are.

@@ -35,11 +35,13 @@
 //! keys.
 //!
 //! [`disk`] and [`log`], [`pages`] (why a state costs little), [`op`] and [`workload`] (what is
-//! done), [`cut`] (which states there are), [`recover()`], [`oracle`], [`outcomes`] (which of them
-//! need not be opened), [`explore`].
+//! done), [`base`] (how), [`cut`] (which states there are), [`recover()`], [`oracle`],
+//! [`outcomes`] (which of them need not be opened), [`explore`]. [`hosts`] stands alone: several
+//! hosts that share a store.
 #![forbid(unsafe_code)]
 
 pub mod anchor_disks;
+pub mod base;
 pub mod cut;
 pub mod disk;
 pub mod draw;
@@ -67,8 +69,9 @@ pub mod verbs_streams;
 pub mod workload;
 pub mod world;
 
+pub use base::Base;
 pub use explore::{Broken, Counts, Explorer};
 pub use recover::recover;
 pub use steadfast_env::Bug;
-pub use workload::{Base, Number, Set};
+pub use workload::{Number, Set};
 pub use world::{SETTINGS, SHORT_SLOTS, Setting};

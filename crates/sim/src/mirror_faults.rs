@@ -24,6 +24,7 @@ use steadfast_model::Model;
 use steadfast_pool::{DeviceHandle, Error, FoundPool, GroupHandles, Pool, Redundancy, scan};
 use steadfast_posix::{Caller, Errno, FileSystem};
 
+use crate::base::Failure;
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
@@ -31,7 +32,6 @@ use crate::log::EventKind;
 use crate::pages::{Image, PAGE};
 use crate::tree::{Shape, Tree};
 use crate::verbs::{Counts, Machine, said};
-use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, Setting};
 
 /// Devices that may be of the log: disks 1 to 4. Disk 0 holds segments.

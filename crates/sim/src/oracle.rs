@@ -13,10 +13,10 @@
 //!      asked of everything but content; each byte of content is one that the file had there in
 //!      some H(j) that [oracle.2] allows, or zero if these differ.
 
+use crate::base::{Failure, Trace};
 use crate::cut::Moment;
 use crate::op::Promise;
 use crate::tree::{Node, Shape, Tree};
-use crate::workload::{Failure, Trace};
 use crate::world::Journal;
 
 /// A node as a promise speaks of it.

@@ -12,13 +12,13 @@ use steadfast_model::Model;
 use steadfast_pool::{Redundancy, ScrubCommand};
 use steadfast_posix::{Caller, Errno};
 
+use crate::base::{Failure, close};
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
 use crate::log::Event;
 use crate::pages::Image;
 use crate::tree::Tree;
 use crate::verbs;
-use crate::workload::{Failure, close};
 use crate::world::{self, Disks, Mounted, Setting};
 
 /// Every recovery runs in the same world, so that it follows from what lies on the devices.

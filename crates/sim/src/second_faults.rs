@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use steadfast_device::Operation;
 use steadfast_pool::{Pool, Redundancy, ScrubCommand};
 
+use crate::base::Failure;
 use crate::cut::{Cutter, Depth, print};
 use crate::disk::{Effect, Fault};
 use crate::pages::Image;
 use crate::verbs::{Machine, State, Verb, finish, nothing, said, state_of, whole};
-use crate::workload::Failure;
 use crate::world::{self, Disks, SHORT_SLOTS, Setting};
 
 /// A group of which the first device is replaced because it failed, and which fail meanwhile: with

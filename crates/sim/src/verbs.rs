@@ -5,12 +5,12 @@
 //! a crash may not leave, and what was begun comes to its end or was never begun: then the check
 //! finds nothing at all, and files are still what they were.
 
+use crate::base::Failure;
 use crate::cut::{Cutter, Depth, print};
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
 use crate::pages::{Image, PAGE};
 use crate::tree::Tree;
-use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, Setting};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

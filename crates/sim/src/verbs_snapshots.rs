@@ -3,8 +3,8 @@
 use steadfast_model::Model;
 use steadfast_pool::{Pool, Redundancy};
 
+use crate::base::Failure;
 use crate::verbs::{Machine, Verb, nothing, said, take};
-use crate::workload::Failure;
 use crate::world::{self};
 
 /// Verbs of snapshots, which are cut too: a commit or a few, so there are few states.

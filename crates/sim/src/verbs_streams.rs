@@ -12,10 +12,10 @@ use steadfast_pool::{
 };
 use steadfast_posix::Caller;
 
+use crate::base::Failure;
 use crate::draw::Draw;
 use crate::verbs::{KEY, Machine, Verb, nothing, said, take};
 use crate::verbs_snapshots::with_clone;
-use crate::workload::Failure;
 use crate::world;
 
 /// Inode of a volume's only file.

@@ -1,8 +1,8 @@
 //! The explorer finds nothing in the stack, and everything that is planted.
 
+use steadfast_sim::base::Base;
 use steadfast_sim::cut::Depth;
 use steadfast_sim::run::{Caught, hunt, kept, replay};
-use steadfast_sim::workload::Base;
 use steadfast_sim::{Bug, Explorer, Number, SETTINGS, Set};
 
 /// Workloads with faults on each setting with groups, and states of each, about.
