@@ -12,7 +12,8 @@ use steadfast_format::{InodeId, LogRecord, Txg};
 use crate::dataset::Dataset;
 use crate::inode::{Inode, InodeState};
 use crate::journal::{Answer, Durable, Journal, JournalMode};
-use crate::layer::{Layer, index};
+use crate::layer::Layer;
+use crate::record::index;
 
 use crate::{RangeSet, Result, SyncMode};
 

@@ -39,7 +39,7 @@
 use crate::dataset::Dataset;
 use crate::early_list::Listed;
 use crate::inode::Inode;
-use crate::layer::Packed;
+use crate::record::Packed;
 use crate::{Error, Result};
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -15,9 +15,9 @@
 use crate::dataset::Dataset;
 use crate::extents::extent_key;
 use crate::inode::Inode;
-use crate::layer::{index, record_space};
 use crate::overlaid::{self, ROOMY};
 use crate::plan::{Content, Plan, Planned};
+use crate::record::{index, record_space};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Bound;

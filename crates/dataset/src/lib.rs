@@ -91,6 +91,7 @@ mod owners;
 mod plan;
 mod problem;
 mod ranges;
+mod record;
 mod replay;
 mod share;
 mod state;

@@ -12,8 +12,8 @@ use steadfast_format::{Address, BlockKind, BlockPointer, Compression, InodeId, S
 use crate::dataset::Dataset;
 use crate::extents::extent_key;
 use crate::inode::{Frozen, Inode};
-use crate::layer::{Packed, Record, Reserve, index, len};
 use crate::overlaid::{self, RANGES_MAX};
+use crate::record::{Packed, Record, Reserve, index, len};
 use crate::{Error, RangeSet, Result};
 
 /// The plan for a record.

@@ -18,8 +18,8 @@ use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::Dataset;
 use crate::inode::Inode;
-use crate::layer::{Packed, len, record_space};
 use crate::owners::owned_by;
+use crate::record::{Packed, len, record_space};
 use crate::{Error, Result};
 
 /// Whether the room that records need was promised before, or is asked for like anybody's.

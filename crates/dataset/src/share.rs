@@ -37,7 +37,8 @@ use crate::Result;
 use crate::cost::{ITEM_SPACE, METADATA_SPACE};
 use crate::dataset::Dataset;
 use crate::inode::Inode;
-use crate::layer::{Shared, index};
+use crate::layer::Shared;
+use crate::record::index;
 
 /// Records that one operation shares at most. An operation of many would need more room for
 /// metadata at once than a small pool ever has.

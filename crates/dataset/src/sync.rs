@@ -6,8 +6,8 @@ use crate::dataset::{Counters, Dataset};
 use crate::extents::extent_key;
 use crate::growth::Growth;
 use crate::inode::{Frozen, Inode};
-use crate::layer::Packed;
 use crate::plan::{NewOverlay, Plan, Planned};
+use crate::record::Packed;
 use crate::{Error, Result};
 use std::borrow::Cow;
 
