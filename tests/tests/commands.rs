@@ -337,7 +337,6 @@ fn bash_completes_verbs_options_and_names() {
             "-s",
             "-t",
             "-T",
-            "--rewind-to-checkpoint",
             "-X",
             "-m",
             "--accept-lost-log",

@@ -3,6 +3,7 @@
 //! A script asks the running daemon for names of pools and file systems; it never starts a daemon.
 
 use crate::command::{Catalog, Command};
+use crate::manual::is_refused;
 use crate::options::Flag;
 use std::fmt::Write as _;
 use steadfast_property::{DATASET, Kind, POOL, Property};
@@ -259,7 +260,8 @@ fn bash(catalog: &Catalog) -> String {
     );
     text.push_str("    case \"$family ${words[at]}\" in\n");
     for (word, name, command) in catalog.commands() {
-        let flags: Vec<String> = command.syntax.flags.iter().flat_map(spellings).collect();
+        let flags: Vec<String> =
+            command.syntax.flags.iter().filter(|flag| !is_refused(flag)).flat_map(spellings).collect();
         let valued: Vec<String> = command
             .syntax
             .flags
@@ -374,6 +376,7 @@ fn zsh(catalog: &Catalog) -> String {
             .syntax
             .flags
             .iter()
+            .filter(|flag| !is_refused(flag))
             .flat_map(|flag| spellings(flag).into_iter().map(|spelling| entry(&spelling, flag.doc)))
             .collect();
         let mut words = choices(command.syntax.operands);
@@ -451,7 +454,7 @@ fn fish(catalog: &Catalog) -> String {
                 } else {
                     format!("__fish_seen_subcommand_from {before}; and __fish_seen_subcommand_from {names}")
                 };
-                for flag in command.syntax.flags {
+                for flag in command.syntax.flags.iter().filter(|flag| !is_refused(flag)) {
                     let mut line = format!("complete -c {caller} -n '{inside}'");
                     if flag.letter != '\0' {
                         let _ = write!(line, " -s {}", flag.letter);

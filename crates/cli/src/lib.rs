@@ -21,6 +21,7 @@ pub mod catalog;
 pub mod command;
 pub mod completions;
 pub mod date;
+mod examples;
 mod fuzz;
 pub mod json;
 pub mod key;

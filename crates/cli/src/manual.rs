@@ -3,6 +3,7 @@
 //! The pages are in the language of man(7), which every Unix formats.
 
 use crate::command::{Catalog, Command, Door, Family, NotBuilt};
+use crate::examples;
 use crate::message::capital;
 use crate::options::{Flag, Syntax};
 use std::fmt::Write as _;
@@ -104,10 +105,16 @@ fn options(syntax: &Syntax) -> String {
         return String::new();
     }
     let mut text = ".SH OPTIONS\n".to_owned();
-    for flag in syntax.flags {
+    // An option that is refused says so when it is typed.
+    for flag in syntax.flags.iter().filter(|flag| !is_refused(flag)) {
         let _ = writeln!(text, ".TP\n{}\n{}.", flag_name(flag), plain(&capital(flag.doc)));
     }
     text
+}
+
+/// True for an option of ZFS that is understood in order to be refused.
+pub(crate) fn is_refused(flag: &Flag) -> bool {
+    flag.doc.starts_with("refused")
 }
 
 const EXIT: &str =
@@ -121,7 +128,8 @@ fn of_command(command: &Command, family: &Family, word: &str, name: &str) -> Pag
             word => forms.extend([format!("steadfast {word} {verb}"), format!("{} {verb}", family.name)]),
         }
     }
-    of_syntax(command, &forms, word, name, "")
+    let found = examples::of(family.name, word, command.names);
+    of_syntax(command, &forms, word, name, &examples::section(&found, plain))
 }
 
 fn of_mount_helper(command: &Command, name: &str) -> Page {

@@ -592,7 +592,7 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
     let scripts: Vec<(&str, String)> = ["bash", "zsh", "fish"]
         .map(|shell| (shell, machine.ok(&format!("steadfast completions {shell}"))))
         .into();
-    let mut options = 0;
+    let (mut options, mut examples) = (0, 0);
     for (family, word) in CATALOG.families {
         let title = if word.is_empty() { "steadfast".to_owned() } else { format!("steadfast-{word}") };
         let overview = read(&format!("{title}.8"));
@@ -603,6 +603,7 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
             let help = machine.ok(&format!("{shown} {name} --help"));
             assert!(overview.contains(&format!("\\fB{}\\fR", name.replace('-', "\\-"))), "{title}: {name}");
             assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH DESCRIPTION"), "{title}-{name}");
+            examples += usize::from(page.contains(".SH EXAMPLES"));
             for (shell, script) in &scripts {
                 assert!(command.names.iter().all(|name| script.contains(name)), "{shell}: {name}");
             }
@@ -612,6 +613,11 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
                 let spelling = if flag.letter == '\0' { &long } else { &dash };
                 assert!(help.contains(&format!("    {spelling}")), "help of {name}: {spelling}\n{help}");
                 let in_page = format!("\\fB{}\\fR", spelling.replace('-', "\\-"));
+                if flag.doc.starts_with("refused") {
+                    // It answers when it is typed; nobody is led to it.
+                    assert!(!page.contains(&format!(".TP\n{in_page}")), "page of {name}: {spelling}");
+                    continue;
+                }
                 assert!(page.contains(&in_page), "page of {name}: {spelling}\n{page}");
                 let doc = flag.doc.replace('\'', "'\\''");
                 let zsh = format!("'{spelling}:{}'", doc.replace(':', "\\:"));
@@ -637,6 +643,7 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
         }
     }
     assert!(options > 100, "{options} options");
+    assert!(examples > 50, "{examples} pages with examples");
     let mount = read("mount.steadfast.8");
     assert!(mount.contains("remount") && mount.contains("\\fBmount.steadfast\\fR"), "{mount}");
     assert_eq!(read("mount.fuse.steadfast.8"), ".so man8/mount.steadfast.8\n");
