@@ -228,13 +228,11 @@ pub struct Error {
     pub detail: String,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.device, self.operation)?;
-        if !self.object.is_empty() {
-            write!(f, " of {}", self.object)?;
-        }
-        write!(f, " failed: {}", self.class.problem())?;
+impl Error {
+    /// The problem with its facts and its way out, for a message that names the rest itself.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let mut text = self.class.problem().to_owned();
         let mut facts = Vec::new();
         facts.extend(self.status.map(|status| format!("status {status}")));
         facts.extend(self.code.clone());
@@ -243,12 +241,22 @@ impl fmt::Display for Error {
             facts.push(format!("{} tries", self.tries));
         }
         if !facts.is_empty() {
-            write!(f, " ({})", facts.join(", "))?;
+            text.push_str(&format!(" ({})", facts.join(", ")));
         }
         if !self.detail.is_empty() {
-            write!(f, "; {}", self.detail)?;
+            text.push_str(&format!("; {}", self.detail));
         }
-        write!(f, ". {}", self.class.action())
+        text + ". " + self.class.action()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.device, self.operation)?;
+        if !self.object.is_empty() {
+            write!(f, " of {}", self.object)?;
+        }
+        write!(f, " failed: {}", self.reason())
     }
 }
 

@@ -5,12 +5,14 @@
 //! retries what may be retried, and fails with a sentence.
 //!
 //! Reading order: [`location`], [`credentials`], [`client`] (promises `bucket.1` to `bucket.3`),
-//! [`pace`], [`error`], [`probe`]. The async runtime is in `runtime`; nothing above this room
+//! [`pace`], [`error`], [`probe`],
+//! [`device`]. The async runtime is in `runtime`; nothing above this room
 //! sees it.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod credentials;
+pub mod device;
 pub mod error;
 pub mod location;
 pub mod meter;

@@ -1,6 +1,7 @@
 //! The client against a store that lies, loses, delays and fails.
 
 mod client;
+mod device;
 mod probe;
 mod refusals;
 

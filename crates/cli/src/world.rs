@@ -58,6 +58,10 @@ impl World<'_> {
     /// The absolute path of a typed path.
     #[must_use]
     pub fn absolute(&self, path: &str) -> PathBuf {
+        // The address of a store is whole as it is.
+        if steadfast_bucket::Location::is_meant(path) {
+            return PathBuf::from(path);
+        }
         absolute(&self.cwd, Path::new(path))
     }
 }

@@ -114,10 +114,15 @@ pub(crate) fn inheritable(name: &str, received: bool) -> Result<String, Refusal>
 }
 
 pub(crate) fn check_paths(paths: &[PathBuf]) -> Result<(), Refusal> {
-    match paths.iter().find(|path| !path.is_absolute()) {
+    match paths.iter().find(|path| !is_whole(path)) {
         None => Ok(()),
         Some(path) => Err(relative(path)),
     }
+}
+
+/// True if a device is named wholly: by an absolute path or by the address of a store.
+fn is_whole(path: &Path) -> bool {
+    path.is_absolute() || crate::stores::is_address(path)
 }
 
 fn relative(path: &Path) -> Refusal {
@@ -158,7 +163,7 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
             return Err(refusal.advising(instead).with("word", word));
         }
         for device in &vdev.devices {
-            if !device.is_absolute() {
+            if !is_whole(device) {
                 return Err(relative(device));
             }
             if !seen.insert(device) {

@@ -368,6 +368,8 @@ codes! {
         "Keys are never part of an address: they come from the environment, from `~/.aws`, or from a file of mode 0600 that ?credentials= names.";
     StoreKeys "STORE-KEYS" "The keys of a store could not be read."
         "Check the file or the variables that the message names.";
+    StoreClear "STORE-CLEAR" "File systems without encryption are stored as they are, and a provider can read and change them."
+        "Add -O encryption=on -O keyformat=passphrase, or -f to store them unencrypted.";
     StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."
         "Do what the message advises, then try again."
         "The message names the operation, the object, and the store's status, code and number of the request.";

@@ -1,7 +1,7 @@
 //! Stores of whole objects as commands and the daemon open them: an address, the credentials of
 //! this process, and a client. Their failures as refusals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use steadfast_bucket::{
     Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
@@ -30,7 +30,8 @@ pub fn open(location: Location, tuning: Tuning) -> Result<Client, Refusal> {
     Client::open(location, &found, Env::real(), tuning).map_err(|error| refusal(&error))
 }
 
-fn keys(location: &Location) -> Result<Credentials, Refusal> {
+/// Finds the keys of a store beside its address.
+pub(crate) fn keys(location: &Location) -> Result<Credentials, Refusal> {
     let around = Surroundings {
         variable: &|name| std::env::var(name).ok(),
         home: std::env::var_os("HOME").map(PathBuf::from),
@@ -40,6 +41,19 @@ fn keys(location: &Location) -> Result<Credentials, Refusal> {
         Refusal::new(Code::StoreKeys, error.to_string().trim_end_matches('.').to_owned())
             .with("store", location.to_string())
     })
+}
+
+/// True if a device's name is the address of a store rather than a path.
+#[must_use]
+pub fn is_address(device: &Path) -> bool {
+    device.to_str().is_some_and(Location::is_meant)
+}
+
+/// True if a device's bytes leave this machine.
+#[must_use]
+pub fn is_remote(device: &Path) -> bool {
+    is_address(device)
+        && device.to_str().and_then(|text| text.parse().ok()).is_some_and(|found: Location| found.is_remote())
 }
 
 /// A failure of a store as a refusal, with the store's own answer as fields.

@@ -5,9 +5,10 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::{Path, PathBuf};
+use steadfast_bucket::Location;
 use steadfast_control::api::{PoolList, VdevClass, VdevKind, VdevSpec};
 use steadfast_control::check::{property_refusal, vdev_word};
-use steadfast_control::{Code, Refusal};
+use steadfast_control::{Code, Refusal, stores};
 use steadfast_property::{Scope, nearest, parse_assignment};
 
 /// `-f` of verbs that take new devices.
@@ -69,7 +70,11 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
         } else if let Some(refusal) = not_built(word) {
             return Err(refusal);
         } else {
-            let device = device_path(session, word);
+            let device = match Location::is_meant(word) {
+                // Written the one way, so that a store has one name; and never with a secret.
+                true => PathBuf::from(stores::location(word)?.to_string()),
+                false => device_path(session, word),
+            };
             if !word.contains('/')
                 && !device.exists()
                 && let Some(meant) = nearest(word, GROUP_WORDS.iter().copied())
@@ -116,11 +121,6 @@ fn not_built(word: &str) -> Option<Refusal> {
         )
     } else if word.starts_with("draid") {
         (format!("'{}' groups are not built", tame(word)), "Use raidz1, raidz2 or raidz3, with spares.")
-    } else if word.contains("://") {
-        (
-            format!("pools on object storage ('{}') are not built", tame(word)),
-            "Use image files or block devices.",
-        )
     } else {
         return None;
     };

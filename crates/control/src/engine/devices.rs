@@ -2,17 +2,71 @@
 
 use super::refuse;
 use crate::refusal::{Code, Refusal};
+use crate::stores;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::{FileDevice, OpenOptions, is_below_another};
+use steadfast_bucket::device::DeviceStore;
+use steadfast_bucket::{Client, Tuning};
+use steadfast_device::{
+    Access, Device, Error as DeviceError, FileDevice, ObjectDevice, OpenOptions, is_below_another,
+};
+use steadfast_env::Env;
 use steadfast_pool::{DeviceHandle, FoundPool, scan};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
+    open_as(path, options, false)
+}
+
+/// Opens a device that becomes part of a pool.
+pub(super) fn open_new(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
+    open_as(path, options, true)
+}
+
+fn open_as(path: &Path, options: &OpenOptions, is_new: bool) -> Result<DeviceHandle, Refusal> {
+    if stores::is_address(path) {
+        let device = open_store(path, options.access, is_new)?;
+        return Ok(DeviceHandle { path: path.display().to_string(), device });
+    }
     let device = FileDevice::open(path, options).map_err(|error| refuse::device(&error))?;
     Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
+}
+
+/// Bytes that a pool may use of a new store. Nothing is reserved: it is a bound for the table of
+/// segments, and the provider's quota is another.
+const CAPACITY_BYTES: u64 = 1 << 40;
+
+/// Opens the store at an address as a device. An empty store becomes one if `is_new`.
+///
+/// # Errors
+/// [`Code::StoreAddress`], [`Code::StoreKeys`], [`Code::StoreFailed`], and those of a device.
+fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn Device>, Refusal> {
+    let location = stores::location(address.to_str().unwrap_or_default())?;
+    let found = stores::keys(&location)?;
+    let open = |tuning| {
+        Client::open(location.clone(), &found, Env::real(), tuning).map_err(|error| stores::refusal(&error))
+    };
+    // Most first failures are mistakes in the address: they are told soon.
+    open(Tuning::impatient())?.check().map_err(|error| stores::refusal(&error))?;
+    let client = open(Tuning::default())?;
+    let store = match access {
+        Access::Write | Access::Read => DeviceStore::exclusive(client),
+        Access::Peek => Ok(DeviceStore::shared(client)),
+    };
+    let mut writer = [0; 16];
+    Env::real().random.fill(&mut writer);
+    let capacity = is_new.then_some(CAPACITY_BYTES);
+    let device = store.and_then(|store| ObjectDevice::open(Arc::new(store), capacity, writer));
+    match device {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(DeviceError::Missing { .. }) => {
+            let what = format!("no pool is stored at {location}");
+            Err(Refusal::new(Code::PoolNotFound, what).with("place", location.to_string()))
+        }
+        Err(error) => Err(refuse::device(&error)),
+    }
 }
 
 /// Signatures of foreign contents: (offset, bytes, name). From each format's own description.
@@ -58,6 +112,11 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
     let mut refused = Vec::new();
     let mut named = Vec::new();
     for place in places {
+        if stores::is_address(place) {
+            handles.push(open(place, &OpenOptions::PEEK)?);
+            named.push(place.display().to_string());
+            continue;
+        }
         let trouble = |error: std::io::Error| {
             Refusal::new(Code::VdevIo, format!("{} cannot be searched: {error}", place.display()))
                 .with("device", place.display())

@@ -1,11 +1,13 @@
 //! Devices of a pool, found by the name that the operator typed.
 
+use crate::engine::devices;
 use crate::engine::reports::groups::{group_name, log_mirrors};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::Refusal;
+use crate::stores;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::{Device, FileDevice, Medium, OpenOptions};
+use steadfast_device::{Device, FileDevice, Medium, OpenOptions, Operation};
 use steadfast_pool::PoolStatus;
 
 impl Engine {
@@ -86,5 +88,15 @@ pub(super) fn log_named(state: &PoolStatus, device: &Path) -> Option<String> {
 
 /// Opens the device at a path.
 pub(super) fn opener(path: &str) -> impl Fn() -> steadfast_pool::Result<Arc<dyn Device>> {
-    move || Ok(Arc::new(FileDevice::open(Path::new(path), &OpenOptions::WRITE)?) as Arc<dyn Device>)
+    move || {
+        let path = Path::new(path);
+        if !stores::is_address(path) {
+            return Ok(Arc::new(FileDevice::open(path, &OpenOptions::WRITE)?) as Arc<dyn Device>);
+        }
+        devices::open(path, &OpenOptions::WRITE).map(|handle| handle.device).map_err(|refusal| {
+            let (device, operation) = (path.display().to_string(), Operation::Open);
+            let reason = format!("{}. {}", refusal.what, refusal.action);
+            steadfast_device::Error::Store { device, operation, object: String::new(), reason }.into()
+        })
+    }
 }

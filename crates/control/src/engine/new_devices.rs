@@ -30,7 +30,8 @@ impl Engine {
         let mut handles = Vec::new();
         for path in &paths {
             handles.push(
-                devices::open(path, &OpenOptions::WRITE).map_err(|refusal| self.name_user(path, refusal))?,
+                devices::open_new(path, &OpenOptions::WRITE)
+                    .map_err(|refusal| self.name_user(path, refusal))?,
             );
             if let Some(contents) = devices::contents(path).filter(|_| !force) {
                 let what = format!("the device {} holds {contents}", path.display());
