@@ -179,7 +179,8 @@ pub trait Device: Send + Sync {
     /// Writes the uberblock of `txg` into the ring of label `copy`.
     fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()>;
 
-    /// Reads the ring of label `copy`: up to 48 times 4,096 bytes, in no order, valid or not.
+    /// Reads the ring of label `copy`: up to 48 times 4,096 bytes, in no order, valid or not. A
+    /// store of objects has its newest root in ring 0, the one before in ring 1, and so on.
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>>;
 
     /// Makes durable all that was written before the call.

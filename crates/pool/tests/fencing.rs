@@ -284,7 +284,7 @@ fn objects_that_nobody_needs_are_deleted() {
         assert!(!world.store.names().contains(&orphan), "when the grace has passed");
         pool.export().expect("exported");
         assert_eq!(world.files(3), ["one", "two"]);
-        assert!(world.count("pool/root/") <= 8 && world.count("pool/label/") <= 4);
+        assert!(world.count("pool/root/") <= 64 && world.count("pool/label/") <= 4);
     }
 }
 

@@ -6,7 +6,7 @@
 //! | object                | created                        | deleted |
 //! |-----------------------|--------------------------------|---|
 //! | `seg/EPOCH/ID`        | once, whole                    | when no root needs it |
-//! | `pool/root/EPOCH-TXG` | once                           | when 4 newer ones exist |
+//! | `pool/root/EPOCH-TXG` | once                           | when 48 newer ones exist |
 //! | `pool/label/EPOCH-N`  | once, N counts up              | when 4 newer ones exist |
 //! | `pool/epoch/N`        | once, by the writer of epoch N | never |
 //! | `pool/capacity/BYTES` | when the store is made         | never; the greatest counts |
@@ -41,10 +41,10 @@ pub use store::Store;
 
 /// Labels kept: as many as a disk has copies, so that one botched label is not the end.
 const LABELS_KEPT: usize = 4;
-/// Roots kept: objects that only an older one needs are deleted.
-const ROOTS_KEPT: usize = 4;
+/// Roots kept: a list may be so many commits late, and the newest root is found all the same.
+const ROOTS_KEPT: usize = 48;
 /// Roots beyond those that are kept, before the oldest are deleted, all at once.
-const ROOTS_SPARE: usize = 4;
+const ROOTS_SPARE: usize = 16;
 
 /// Abilities that only a device of whole objects has.
 pub trait Objects: Send + Sync {
@@ -327,18 +327,18 @@ impl Device for ObjectDevice {
         self.keep_newest(ROOTS, &mut roots, ROOTS_KEPT)
     }
 
+    /// Ring 0 holds the newest root, ring 1 the one before, and so on: a reader for whom the newest
+    /// is good reads no other.
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
-        if copy != 0 {
-            return Ok(Vec::new());
+        if copy == 0 {
+            self.look_for_later_roots()?;
         }
-        self.look_for_later_roots()?;
-        let roots = lock(&self.roots).clone();
-        let newest = roots.into_iter().rev().take(ROOTS_KEPT);
-        let read = newest.map(|root| match self.store.read(&object_names::of_epoch(ROOTS, root), None) {
-            Err(Error::Missing { .. }) => Ok(None),
-            read => read.map(Some),
-        });
-        read.filter_map(Result::transpose).collect()
+        let root = lock(&self.roots).iter().rev().nth(copy).copied();
+        let Some(root) = root else { return Ok(Vec::new()) };
+        match self.store.read(&object_names::of_epoch(ROOTS, root), None) {
+            Err(Error::Missing { .. }) => Ok(Vec::new()),
+            read => Ok(vec![read?]),
+        }
     }
 
     fn flush(&self) -> Result<()> {

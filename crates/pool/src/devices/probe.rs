@@ -221,6 +221,10 @@ pub(crate) fn newest_uberblock(
                     best = Some(FoundUberblock { uberblock, tag });
                 }
             }
+            // The other rings of a store hold older roots.
+            if best.is_some() && device.objects().is_some() {
+                break;
+            }
         }
     }
     (best, unread)
