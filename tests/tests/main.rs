@@ -2,6 +2,7 @@
 
 mod anchor;
 mod bad_input;
+mod bucket;
 mod by_itself;
 mod cache_device;
 mod clones;
