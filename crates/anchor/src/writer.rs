@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_crypto::Key;
+use steadfast_env::brief::check_none_held;
 use steadfast_env::{Clock, Env};
 use steadfast_format::anchor::RecordBytes;
 use steadfast_format::{AnchorRecord, DecodeError, LogHead, PoolGuid, Txg, Uberblock};
@@ -130,6 +131,7 @@ pub struct Holding {
 impl Holding {
     /// Reads a register and judges what it holds. `key` is the mac's, if the pool is sealed.
     pub fn read(register: &dyn Register, pool: PoolGuid, key: Option<&Key>) -> Result<Holding, Error> {
+        check_none_held("a register");
         Holding::judge(register.read()?, register, pool, key)
     }
 
@@ -350,6 +352,7 @@ impl Anchor {
                 root: root.uberblock,
             };
             let bytes = Box::new(first.encode(|bound| mac_of(self.key.as_ref(), bound)));
+            check_none_held("a register");
             self.register.create(&bytes, state.replace)?;
             if let Some(witness) = &self.witness {
                 // The remembered record belongs to a register that no longer exists.
@@ -389,6 +392,7 @@ impl Anchor {
         let Some(held) = &state.held else { return Ok(()) };
         let mut pauses = RETRY_PAUSES.iter();
         let now = loop {
+            check_none_held("a register");
             match self.register.read() {
                 Ok(now) if now == held.bytes => return Ok(()),
                 Ok(now) => break now,
@@ -470,6 +474,7 @@ impl Anchor {
         let bytes = Box::new(next.encode(|bound| mac_of(self.key.as_ref(), bound)));
         let mut pauses = RETRY_PAUSES.iter();
         loop {
+            check_none_held("a register");
             match self.register.swap(&held.bytes, &bytes) {
                 Ok(()) => {
                     state.swaps += 1;

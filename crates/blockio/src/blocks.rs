@@ -99,6 +99,12 @@ pub trait Blocks: Send + Sync {
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, Error>;
 
+    /// The same of several blocks, side by side where anything is gained; answers in the same
+    /// order.
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<BlockBytes, Error>> {
+        pointers.iter().map(|pointer| self.read(pointer)).collect()
+    }
+
     /// Blocks' verified and opened bytes as they were compressed; `None` for what cannot be read
     /// so, of which [`Blocks::read`] says more.
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {

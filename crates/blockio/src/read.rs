@@ -20,6 +20,9 @@ use crate::stats::add;
 /// Blocks that are read as they were compressed, in one transfer.
 const PACKED_RUN_BYTES: u32 = 1 << 20;
 
+/// Transfers of one caller that are under way at once, at most: each has a thread.
+const READS_AT_ONCE_MAX: usize = 32;
+
 /// Compressed bytes, how they were made, and how many bytes they are to become.
 pub type PackedPart<'a> = (Compression, &'a [u8], u32);
 
@@ -189,6 +192,67 @@ impl BlockIo {
                 add(&self.counters.blocks_read_ahead, 1);
                 lead.land(pointer, &block, true);
             }
+        }
+    }
+
+    /// Reads blocks of metadata: all at once, those that lie side by side in one transfer. Answers
+    /// in the same order; an error is what [`BlockIo::read`] gives of the same block.
+    pub fn read_many(
+        &self,
+        pointers: &[BlockPointer],
+        context: &ReadContext<'_>,
+    ) -> Vec<Result<Block, Error>> {
+        let mut order: Vec<usize> = (0..pointers.len()).collect();
+        order.sort_by_key(|&index| pointers[index].copies[0]);
+        let sorted: Vec<BlockPointer> = order.iter().map(|&index| pointers[index]).collect();
+        let mut read: Vec<Option<Result<Block, Error>>> = Vec::new();
+        read.resize_with(sorted.len(), || None);
+        let mut jobs: Vec<Job<'_>> = Vec::new();
+        let (mut rest, mut places) = (&sorted[..], &mut read[..]);
+        while !rest.is_empty() {
+            let (run, behind) = rest.split_at(self.run_length(rest));
+            let (now, later) = std::mem::take(&mut places).split_at_mut(run.len());
+            (rest, places) = (behind, later);
+            jobs.push(Box::new(move || self.read_run(run, context, now)));
+        }
+        while !jobs.is_empty() {
+            let later = jobs.split_off(jobs.len().min(READS_AT_ONCE_MAX));
+            self.env.tasks.run_waiting(std::mem::replace(&mut jobs, later));
+        }
+        drop(jobs);
+        let mut answers: Vec<Option<Result<Block, Error>>> = Vec::new();
+        answers.resize_with(pointers.len(), || None);
+        for (index, answer) in order.into_iter().zip(read) {
+            answers[index] = answer;
+        }
+        answers.into_iter().map(|answer| answer.expect("every block was asked for")).collect()
+    }
+
+    fn read_run(
+        &self,
+        run: &[BlockPointer],
+        context: &ReadContext<'_>,
+        answers: &mut [Option<Result<Block, Error>>],
+    ) {
+        let places: Vec<_> = run.iter().map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
+        let readable = |pointer: &BlockPointer| !pointer.is_sealed() || context.keys.is_some();
+        let together = places.len() > 1 && run.iter().all(readable);
+        let read = if together { self.space.read_run(&places) } else { None };
+        let mut buffers = read.into_iter().flatten();
+        for (pointer, answer) in run.iter().zip(answers) {
+            let checked = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
+            let opened =
+                checked.and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, context).ok());
+            *answer = Some(match opened {
+                Some(bytes) => {
+                    add(&self.counters.blocks_read, 1);
+                    add(&self.counters.logical_bytes_read, bytes.len() as u64);
+                    Ok(Block::new(bytes))
+                }
+                // By itself, which reports what is wrong with it, and from another copy if there is
+                // one.
+                None => self.read(pointer, context),
+            });
         }
     }
 

@@ -288,7 +288,8 @@ impl Dataset {
     }
 
     /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is
-    /// done). Gives the offset written at.
+    /// done). Gives the offset written at. Fails only in an operation that reads nothing
+    /// ([`Dataset::operate`]), before it has changed anything.
     pub fn write(
         &self,
         op: &mut Operation<'_>,
@@ -297,7 +298,7 @@ impl Dataset {
         data: &[u8],
         append: bool,
         also: impl FnOnce(&mut InodeRecord),
-    ) -> u64 {
+    ) -> Result<u64> {
         self.write_as(op, inode, (offset, data), append, None, also)
     }
 
@@ -310,8 +311,8 @@ impl Dataset {
         append: bool,
         packed: Option<Packed>,
         also: impl FnOnce(&mut InodeRecord),
-    ) -> u64 {
-        let overlays = self.overlays_of(inode, offset, len(data), append);
+    ) -> Result<u64> {
+        let overlays = self.overlays_of(inode, offset, len(data), append)?;
         let mut state = inode.state.lock();
         let offset = if append { state.record.size } else { offset };
         self.choose_record_size(&mut state);
@@ -335,7 +336,7 @@ impl Dataset {
         // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the
         // layer it takes.
         self.list_early(inode, record_size, &complete);
-        offset
+        Ok(offset)
     }
 
     /// How blocks lie on devices.
@@ -346,7 +347,7 @@ impl Dataset {
     /// Records that a write covers in part and whose extents have room for an overlay. Looked up
     /// without the inode's lock, once a record and txg; what others do meanwhile makes a
     /// reservation larger than needed at worst.
-    fn overlays_of(&self, inode: &Inode, offset: u64, count: u64, append: bool) -> Vec<u64> {
+    fn overlays_of(&self, inode: &Inode, offset: u64, count: u64, append: bool) -> Result<Vec<u64>> {
         let mut asked = Vec::new();
         {
             let state = inode.state.lock();
@@ -356,7 +357,7 @@ impl Dataset {
                 self.settings.read().recordsize.into()
             };
             if !self.takes_overlays(record_size) || self.is_tight() {
-                return asked;
+                return Ok(asked);
             }
             let offset = if append { state.record.size } else { offset };
             // Only the first and the last can be covered in part.
@@ -371,12 +372,19 @@ impl Dataset {
                 }
             }
         }
-        // An extent that cannot be read is the sync's to report.
+        let mut unread = Ok(());
         asked.retain(|&start| match self.extents.get(&extent_key(inode.id, start)) {
             Ok(value) => value.is_none_or(|value| overlaid::has_room(&value)),
+            // Both are looked up before the operation begins again.
+            Err(error @ steadfast_tree::Error::Unread) => {
+                unread = Err(error);
+                false
+            }
+            // An extent that cannot be read is the sync's to report.
             Err(_) => false,
         });
-        asked
+        unread?;
+        Ok(asked)
     }
 
     /// A file gets its record size with its first content, and keeps it.

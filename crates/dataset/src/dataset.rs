@@ -16,7 +16,7 @@ use steadfast_env::{Bug, Env};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId};
-use steadfast_tree::{Change, NodeCache, Options, Tree};
+use steadfast_tree::{Attempts, Change, NodeCache, Options, Tree};
 use steadfast_txg::{Account, AdmitKind, Cost, Operation, Txgs};
 
 /// Bytes of items that fill a leaf at least: half of one, as the largest items leave them.
@@ -312,6 +312,26 @@ impl Dataset {
     #[must_use]
     pub fn has_bug(&self, bug: Bug) -> bool {
         self.env.has_bug(bug)
+    }
+
+    /// Runs an operation that reads nothing while it is inside the gate. `act` looks, and then
+    /// changes, under what locks it takes itself. If it misses a node of a tree it has changed
+    /// nothing; the node is read outside, and the operation begins again.
+    pub fn operate<'d, R, E>(
+        &self,
+        begin: impl Fn() -> Result<Operation<'d>, E>,
+        mut act: impl FnMut(&mut Operation<'d>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut attempts = Attempts::new();
+        loop {
+            let mut op = begin()?;
+            if let Some(result) = attempts.attempt(|| act(&mut op)) {
+                return result;
+            }
+            op.settle(Cost::default());
+            drop(op);
+            attempts.read();
+        }
     }
 
     /// Begins an operation that changes metadata only.

@@ -61,8 +61,10 @@ impl Dataset {
     pub fn remove_dead_records(&self) -> Result<u64> {
         let dead = self.dead_records()?;
         for some in dead.chunks(BATCH) {
-            let _op = self.begin(AdmitKind::Remove)?;
-            self.batch(some.iter().map(|inode| (NamesKey::Inode(*inode).encode(), None)).collect())?;
+            self.operate(
+                || self.begin(AdmitKind::Remove),
+                |_| self.batch(some.iter().map(|inode| (NamesKey::Inode(*inode).encode(), None)).collect()),
+            )?;
         }
         if !dead.is_empty() {
             let mut state = self.owners.state.lock();

@@ -10,6 +10,7 @@ use steadfast_format::extent::{self, Extent};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_tree::Change;
 
+use crate::cuts::Cuts;
 use crate::dataset::Dataset;
 use crate::extents::extent_key;
 use crate::growth::Growth;
@@ -22,7 +23,7 @@ const FREE_BATCH: usize = 4_096;
 impl Dataset {
     /// Reads the list of cuts.
     pub(crate) fn load_cuts(&self) -> Result<()> {
-        let mut cuts = self.freeing.cuts.write();
+        let mut cuts = Cuts::default();
         let decode = |source| Error::Item { dataset: self.id, source };
         for item in self.extents.range(ExtentsKey::cuts()..NamesKey::all_of(InodeId(1))) {
             let (key, value) = item?;
@@ -31,6 +32,7 @@ impl Dataset {
             }
         }
         cuts.listed = cuts.items();
+        *self.freeing.cuts.write() = cuts;
         Ok(())
     }
 
@@ -132,12 +134,15 @@ impl Dataset {
 
     /// Makes the extents tree list exactly the cuts that are left.
     pub(crate) fn list_cuts(&self) -> Result<()> {
-        let mut cuts = self.freeing.cuts.write();
-        let items = cuts.items();
+        // Readers want the cuts, and the batch may have to read; only a sync changes them.
+        let (items, listed) = {
+            let cuts = self.freeing.cuts.read();
+            (cuts.items(), cuts.listed.clone())
+        };
         let key = |inode, start| ExtentsKey::Cut { inode, start }.encode();
         let mut changes: BTreeMap<Vec<u8>, Option<[u8; extent::CUT_SIZE]>> = BTreeMap::new();
-        changes.extend(cuts.listed.difference(&items).map(|&(inode, start, _)| (key(inode, start), None)));
-        let new = items.difference(&cuts.listed);
+        changes.extend(listed.difference(&items).map(|&(inode, start, _)| (key(inode, start), None)));
+        let new = items.difference(&listed);
         changes.extend(new.map(|&(inode, start, end)| (key(inode, start), Some(extent::encode_cut(end)))));
         let changes: Vec<Change<'_>> = changes
             .iter()
@@ -147,7 +152,7 @@ impl Dataset {
             })
             .collect();
         self.extents.batch(&changes)?;
-        cuts.listed = items;
+        self.freeing.cuts.write().listed = items;
         Ok(())
     }
 

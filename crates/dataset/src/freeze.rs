@@ -7,6 +7,8 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
 
+use steadfast_tree::without_reading;
+
 use crate::Result;
 use crate::dataset::Dataset;
 use crate::frozen::FrozenSet;
@@ -25,29 +27,67 @@ impl Dataset {
         let mut dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().values().cloned().collect();
         dirty.sort_unstable_by_key(|inode| inode.id);
         for some in dirty.chunks(FLUSH_AT_ONCE) {
-            let _hold = self.txgs.gate.enter();
-            for inode in some {
-                // Under the inode's lock, so that a reclaim does not remove the item before it is
-                // written.
-                let mut state = inode.state.lock();
-                if state.record_dirty && !state.gone {
-                    let key = NamesKey::Inode(inode.id).encode();
-                    self.names.insert(&key, &self.stored_record(inode.id, &mut state).encode())?;
-                    state.record_dirty = false;
+            without_reading(|| {
+                let _hold = self.txgs.gate.enter();
+                let mut unread: Result<()> = Ok(());
+                for inode in some {
+                    // Under the inode's lock, so that a reclaim does not remove the item before it
+                    // is written.
+                    let mut state = inode.state.lock();
+                    if state.record_dirty && !state.gone {
+                        let key = NamesKey::Inode(inode.id).encode();
+                        match self.names.insert(&key, &self.stored_record(inode.id, &mut state).encode()) {
+                            Ok(_) => state.record_dirty = false,
+                            // The nodes that all of them miss are read side by side.
+                            Err(error @ steadfast_tree::Error::Unread) => unread = Err(error.into()),
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
                 }
-            }
+                unread
+            })?;
         }
         Ok(())
+    }
+
+    /// The rest of that in the exclusive moment, before any dataset is frozen. In an operation
+    /// that reads nothing: where it fails for a missing node the txg stays open, and the moment is
+    /// sought again.
+    pub fn flush_rest(&self) -> Result<()> {
+        let dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().values().cloned().collect();
+        let (mut changes, mut flushed) = (Vec::new(), Vec::new());
+        for inode in dirty {
+            let mut state = inode.state.lock();
+            if state.record_dirty && !state.gone {
+                let record = self.stored_record(inode.id, &mut state);
+                changes.push((NamesKey::Inode(inode.id).encode(), Some(record.encode().to_vec())));
+                state.record_dirty = false;
+                drop(state);
+                flushed.push(inode);
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.apply(&mut changes).inspect_err(|_| {
+            flushed.iter().for_each(|inode| inode.state.lock().record_dirty = true);
+        })
     }
 
     /// The exclusive moment at which `txg` closes: flushes attributes, hands content over,
     /// snapshots the names tree.
     pub fn freeze(&self, txg: Txg) -> Result<()> {
+        self.flush_rest()?;
+        self.freeze_flushed(txg);
+        Ok(())
+    }
+
+    /// The same behind [`Dataset::flush_rest`], in the same moment. Reads nothing.
+    pub fn freeze_flushed(&self, txg: Txg) {
         self.overlay.early.lock().clear();
         let dirty: Vec<Arc<Inode>> = self.changes.dirty.lock().drain().map(|(_, inode)| inode).collect();
         let mut frozen = self.changes.frozen.lock();
         assert!(frozen.is_none(), "[dataset.2] the txg before was synced");
-        let mut changes = Vec::new();
         let mut with_content = Vec::new();
         let mut moved = Vec::new();
         self.owners.freeze();
@@ -59,9 +99,13 @@ impl Dataset {
                 journal.freeze(txg);
             }
             let has_content = !state.open.is_empty();
-            if std::mem::take(&mut state.record_dirty) && !state.gone {
-                let record = self.stored_record(inode.id, &mut state);
-                changes.push((NamesKey::Inode(inode.id).encode(), Some(record.encode().to_vec())));
+            if state.record_dirty && !state.gone {
+                // Somebody read it since it was flushed, which takes no gate: its access time goes
+                // with the next txg.
+                state.dirty = true;
+                self.changes.dirty.lock().insert(inode.id, Arc::clone(&inode));
+            } else {
+                state.record_dirty = false;
             }
             if has_content {
                 let layer = std::mem::take(&mut state.open);
@@ -70,9 +114,6 @@ impl Dataset {
             }
             drop(state);
             with_content.push(inode);
-        }
-        if !changes.is_empty() {
-            self.apply(&mut changes)?;
         }
         self.freeze_pending(txg);
         if self.has_changes() {
@@ -90,7 +131,6 @@ impl Dataset {
             next_inode: self.next_inode.load(Ordering::Relaxed),
             shares_counted: false,
         });
-        Ok(())
     }
 
     /// Attributes as the names tree gets them: while content is on its way, or cuts are worked off

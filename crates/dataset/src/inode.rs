@@ -4,11 +4,11 @@ use crate::ahead::Reading;
 use crate::layer::Layer;
 use crate::owners::{OwnedBy, owned_by};
 use crate::unlogged::InodeJournal;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use steadfast_env::brief::BriefMutex;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
 
@@ -41,11 +41,11 @@ impl Hasher for InodeHasher {
 pub struct Inode {
     /// Number.
     pub id: InodeId,
-    pub(crate) state: Mutex<InodeState>,
+    pub(crate) state: BriefMutex<InodeState>,
     /// Changes of the content by the txg being synced.
-    pub(crate) frozen: Mutex<Option<Arc<Frozen>>>,
+    pub(crate) frozen: BriefMutex<Option<Arc<Frozen>>>,
     /// How it is being read.
-    pub(crate) reading: Mutex<Reading>,
+    pub(crate) reading: BriefMutex<Reading>,
     /// Where it stands in the clock of its shard, under whose lock this is read and written.
     place: AtomicU32,
     /// Somebody asked for it since the hand of that clock came by.
@@ -122,9 +122,9 @@ impl Inode {
         };
         Arc::new(Inode {
             id,
-            state: Mutex::new(state),
-            frozen: Mutex::new(None),
-            reading: Mutex::default(),
+            state: BriefMutex::new(state),
+            frozen: BriefMutex::new(None),
+            reading: BriefMutex::default(),
             place: AtomicU32::new(0),
             used: AtomicBool::new(false),
         })

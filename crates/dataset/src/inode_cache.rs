@@ -54,11 +54,12 @@
 //! A shard, then an inode's lock, then `dirty`.
 
 use crate::inode::{Inode, InodeHasher, InodeMap, InodeState};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use steadfast_env::brief::{BriefGuard, BriefMutex};
 use steadfast_format::{InodeId, Txg};
 
 pub(crate) const SHARDS: usize = 16;
@@ -327,22 +328,22 @@ impl Drop for Shard {
 
 /// The inodes in memory of one dataset.
 pub(crate) struct Inodes {
-    pub(crate) shards: Vec<Mutex<Shard>>,
+    pub(crate) shards: Vec<BriefMutex<Shard>>,
     pub(crate) room: Arc<InodeRoom>,
 }
 
 impl Inodes {
     pub(crate) fn new(room: Arc<InodeRoom>) -> Inodes {
         room.datasets.fetch_add(1, Ordering::Relaxed);
-        Inodes { shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(&room))).collect(), room }
+        Inodes { shards: (0..SHARDS).map(|_| BriefMutex::new(Shard::new(&room))).collect(), room }
     }
 
-    pub(crate) fn shard(&self, id: InodeId) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shard(&self, id: InodeId) -> BriefGuard<MutexGuard<'_, Shard>> {
         self.shards[usize::try_from(id.0 % SHARDS as u64).expect("small")].lock()
     }
 
-    pub(crate) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(Mutex::lock)
+    pub(crate) fn shards(&self) -> impl Iterator<Item = BriefGuard<MutexGuard<'_, Shard>>> {
+        self.shards.iter().map(BriefMutex::lock)
     }
 
     /// Every live inode.

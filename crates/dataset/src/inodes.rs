@@ -26,6 +26,12 @@ impl Dataset {
         self.inodes.shard(id).get(id).map(Arc::clone)
     }
 
+    /// True if an inode is in memory.
+    #[must_use]
+    pub fn is_live(&self, id: InodeId) -> bool {
+        self.inodes.shard(id).is_live(id)
+    }
+
     /// An inode by number: from memory, or read.
     pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
         self.find(id, 0)
@@ -102,6 +108,16 @@ impl Dataset {
         self.owners.add_object(owned_by(&record), 1);
         self.changes.changed.store(true, Ordering::Release);
         Ok((inode, record))
+    }
+
+    /// In an operation that reads nothing and misses a node already: what it will need for a new
+    /// inode is read at the same time.
+    pub fn want_next_inode(&self) {
+        if steadfast_tree::is_unread() {
+            let next = InodeId(self.next_inode.load(Ordering::Relaxed));
+            // Where it is missing, that is noted.
+            _ = self.names.get(&NamesKey::Inode(next).encode());
+        }
     }
 
     /// The reason why the number of the next inode cannot be right, if there is one: it is above
@@ -298,30 +314,34 @@ impl Dataset {
         // The caller removed the last name, and its work is done. This waits on its own behalf, as
         // nobody would do it later.
         let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
-        let op = Patience::Endless.during(|| self.txgs.begin_for(self.account(), AdmitKind::Remove, cost))?;
-        let id = inode.id;
-        {
-            let mut state = inode.state.lock();
-            if state.gone || state.refs > 0 || state.record.nlink > 0 {
-                return Ok(());
+        let begin = || {
+            let begin = || self.txgs.begin_for(self.account(), AdmitKind::Remove, cost);
+            Ok(Patience::Endless.during(begin)?)
+        };
+        self.operate(begin, |op| {
+            {
+                let mut state = inode.state.lock();
+                if state.gone || state.refs > 0 || state.record.nlink > 0 {
+                    return Ok(());
+                }
+                state.gone = true;
             }
-            state.gone = true;
-        }
-        if let Err(error) = self.remove_items(id) {
-            // Nothing was removed: it is an orphan as before, until somebody tries again.
-            inode.state.lock().gone = false;
-            return Err(error);
-        }
-        let mut state = inode.state.lock();
-        state.record.size = 0;
-        let record_size = state.record_size();
-        if state.record.record_shift != 0 {
-            state.open.cut(record_size, 0..u64::MAX);
-        }
-        self.mark(op.txg(), inode, &mut state);
-        self.note_gone(op.txg(), &mut state);
-        self.files.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
+            if let Err(error) = self.remove_items(inode.id) {
+                // Nothing was removed: it is an orphan as before, until somebody tries again.
+                inode.state.lock().gone = false;
+                return Err(error);
+            }
+            let mut state = inode.state.lock();
+            state.record.size = 0;
+            let record_size = state.record_size();
+            if state.record.record_shift != 0 {
+                state.open.cut(record_size, 0..u64::MAX);
+            }
+            self.mark(op.txg(), inode, &mut state);
+            self.note_gone(op.txg(), &mut state);
+            self.files.fetch_sub(1, Ordering::Relaxed);
+            Ok(())
+        })
     }
 
     /// Removes all that the names tree holds of an inode without links.

@@ -118,9 +118,9 @@ pub use replay::{ReceivedContent, Removal};
 pub use share::{ShareRange, Sharing, Unshared};
 pub use steadfast_blockio::{BlockBytes, BlockWrite, Blocks};
 pub use steadfast_format::inode::{InodeRecord, Time};
-pub use steadfast_tree::NodeCache;
+pub use steadfast_tree::{Attempts, NodeCache, without_reading};
 pub use sync::SyncResult;
 pub use sync_mode::SyncMode;
 
 /// Result of a call of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,7 +1,7 @@
 //! Owners in the extents tree: counting, charging in sync, quotas (ZFS: `zfs userspace`,
 //! `dmu_objset_userquota`). Theory: [`crate::owners`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -114,12 +114,12 @@ impl Dataset {
 
     /// Reads what the extents tree says of owners.
     pub(crate) fn load_owners(&self) -> Result<()> {
-        let mut state = self.owners.state.lock();
+        let (mut stage, mut entries) = (None, Vec::new());
         for item in self.extents.range(ExtentsKey::cuts()..NamesKey::all_of(InodeId(1))) {
             let (key, value) = item?;
             let bad = |source| Error::Item { dataset: self.id, source };
             match ExtentsKey::decode(&key).map_err(bad)? {
-                ExtentsKey::Owners => state.stage = Stage::Counted,
+                ExtentsKey::Owners => stage = Some(Stage::Counted),
                 ExtentsKey::Owner(owner) => {
                     let row = OwnerRow::decode(&value).map_err(bad)?;
                     // A count that goes on from a forged row stays a number.
@@ -127,11 +127,14 @@ impl Dataset {
                     let objects = i64::try_from(objects).expect("below 2^63");
                     let entry =
                         Entry { bytes: row.bytes, objects, objects_frozen: objects, ..Entry::default() };
-                    state.entries.insert(owner, entry);
+                    entries.push((owner, entry));
                 }
                 _ => {}
             }
         }
+        let mut state = self.owners.state.lock();
+        state.stage = stage.unwrap_or(state.stage);
+        state.entries.extend(entries);
         Ok(())
     }
 
@@ -196,8 +199,9 @@ impl Dataset {
             }
         }
         let owing = !self.freeing.cuts.read().is_empty();
-        let mut state = self.owners.state.lock();
-        let state = &mut *state;
+        let mut changes_of_rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+        let mut guard = self.owners.state.lock();
+        let state = &mut *guard;
         state.owing = owing;
         for entry in state.entries.values_mut() {
             entry.promised_in[slot(txg)] = 0;
@@ -214,14 +218,16 @@ impl Dataset {
         }
         if state.stage == Stage::Unwritten {
             rows.extend(state.entries.keys());
-            self.extents.insert(&ExtentsKey::Owners.encode(), &[])?;
+            changes_of_rows.insert(ExtentsKey::Owners.encode(), Some(Vec::new()));
             state.stage = Stage::Counted;
             self.owners.wanting.store(false, Ordering::Release);
         }
-        let row_of = |owner: Owner| state.entries.get(&owner).and_then(Entry::row).map(|row| row.encode());
-        let items: Vec<(Vec<u8>, Option<[u8; OwnerRow::ENCODED_SIZE]>)> =
-            rows.into_iter().map(|owner| (owner.key(), row_of(owner))).collect();
-        let changes: Vec<Change<'_>> = items
+        let row_of =
+            |owner: Owner| state.entries.get(&owner).and_then(Entry::row).map(|row| row.encode().to_vec());
+        changes_of_rows.extend(rows.into_iter().map(|owner| (owner.key(), row_of(owner))));
+        // Operations want the lock, and the batch may have to read.
+        drop(guard);
+        let changes: Vec<Change<'_>> = changes_of_rows
             .iter()
             .map(|(key, row)| match row {
                 Some(row) => Change::Insert(key, row),
@@ -230,7 +236,7 @@ impl Dataset {
             .collect();
         self.extents.batch(&changes)?;
         // An owner without usage and promises is forgotten.
-        state.entries.retain(|_, entry| {
+        self.owners.state.lock().entries.retain(|_, entry| {
             let waits = entry.all_promised() > 0 || entry.freed_in.contains(&true);
             entry.row().is_some() || entry.objects != 0 || waits
         });

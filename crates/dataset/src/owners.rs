@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use steadfast_env::brief::BriefMutex;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{Owner, OwnerRow, Txg};
 use steadfast_txg::{Account, AdmitKind, Verdict};
@@ -121,7 +121,7 @@ pub(crate) struct State {
 /// Usage of a dataset by owner.
 #[derive(Default)]
 pub(crate) struct Owners {
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: BriefMutex<State>,
     pub(crate) limited: AtomicBool,
     /// A txg is wanted, for counting or for writing what was counted.
     pub(crate) wanting: AtomicBool,

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{Compression, DecodeError, InodeId, LogRecord, Txg};
+use steadfast_tree::Change;
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::Dataset;
@@ -139,38 +140,30 @@ impl Dataset {
         let applies = |until: Txg| until.0 == 0 || base < until;
         let count = records.len() as u64;
         let cost = Cost { memory: 4096 * count, space: RECORD_SPACE * count, blocks: count };
-        {
-            let op = self.enter(room, cost)?;
-            for record in records {
-                match record {
-                    LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
-                    LogRecord::Inode { inode, record } => {
-                        self.replay_inode(op.txg(), *inode, record)?;
-                        // Numbers that are in use are not given again, whatever the record says.
-                        self.next_inode.fetch_max(inode.0.saturating_add(1), Ordering::Relaxed);
+        self.operate(
+            || self.enter(room, cost),
+            |op| {
+                let items = items_of(records);
+                let _held = self.look(records, &items)?;
+                for record in records {
+                    match record {
+                        LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
+                        LogRecord::Inode { inode, record } => {
+                            self.replay_inode(op.txg(), *inode, record)?;
+                            // Numbers that are in use are not given again, whatever the record
+                            // says.
+                            self.next_inode.fetch_max(inode.0.saturating_add(1), Ordering::Relaxed);
+                        }
+                        LogRecord::Counters { files, next_inode } => {
+                            self.files.store(*files, Ordering::Relaxed);
+                            self.next_inode.fetch_max(*next_inode, Ordering::Relaxed);
+                        }
+                        _ => {}
                     }
-                    LogRecord::Counters { files, next_inode } => {
-                        self.files.store(*files, Ordering::Relaxed);
-                        self.next_inode.fetch_max(*next_inode, Ordering::Relaxed);
-                    }
-                    _ => {}
                 }
-            }
-            let items = records.iter().filter_map(|record| match record {
-                LogRecord::Set { key, value } => Some((key.to_vec(), Some(value.to_vec()))),
-                LogRecord::Removed { key } => Some((key.to_vec(), None)),
-                _ => None,
-            });
-            let mut items: Vec<_> = items.collect();
-            // Of an inode that goes the log has the key as well; a span of a stream has not.
-            let told: BTreeSet<Vec<u8>> = items.iter().map(|(key, _)| key.clone()).collect();
-            let gone = records.iter().filter_map(|record| match record {
-                LogRecord::Gone { inode } => Some(NamesKey::Inode(*inode).encode()),
-                _ => None,
-            });
-            items.extend(gone.filter(|key| !told.contains(key)).map(|key| (key, None)));
-            self.batch(items)?;
-        }
+                self.batch(items)
+            },
+        )?;
         for record in records {
             match record {
                 LogRecord::Cut { inode, start, end, until } if applies(*until) => {
@@ -188,6 +181,34 @@ impl Dataset {
             }
         }
         Ok(())
+    }
+
+    /// Looks at all that the records change, so that nothing is missing once something is changed.
+    /// Gives the inodes, which stay in memory as long as they are held.
+    fn look(&self, records: &[LogRecord<'_>], items: &Items) -> Result<Vec<Arc<Inode>>> {
+        let mut held = Vec::new();
+        let mut unread = Ok(());
+        for record in records {
+            let (LogRecord::Gone { inode } | LogRecord::Inode { inode, .. }) = record else { continue };
+            match self.inode(*inode) {
+                Ok(inode) => held.push(inode),
+                Err(Error::NoInode(_)) => {}
+                // The nodes that all of them miss are read side by side.
+                Err(error @ Error::Tree(steadfast_tree::Error::Unread)) => unread = Err(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut keys: Vec<Vec<u8>> = items.iter().map(|(key, _)| key.clone()).collect();
+        keys.extend(records.iter().filter_map(|record| match record {
+            LogRecord::Inode { inode, .. } => Some(NamesKey::Inode(*inode).encode()),
+            _ => None,
+        }));
+        keys.sort_unstable();
+        keys.dedup();
+        let changes: Vec<Change<'_>> = keys.iter().map(|key| Change::Remove(key)).collect();
+        self.names.look(&changes)?;
+        unread?;
+        Ok(held)
     }
 
     fn replay_gone(&self, txg: Txg, id: InodeId) -> Result<()> {
@@ -250,13 +271,38 @@ impl Dataset {
         let space = records * record_space(self.grain(), record_size) + (16 << 10);
         let memory = count + packed.map_or(0, |(_, bytes)| len(bytes)) + 4096;
         let cost = Cost { memory, space, blocks: records + 1 };
-        let mut op = self.enter(room, cost)?;
-        let packed = packed.map(|(compression, packed)| Packed {
-            compression,
-            bytes: packed.to_vec(),
-            length: bytes.len(),
-        });
-        self.write_as(&mut op, inode, (offset, bytes), false, packed, |_| {});
-        Ok(())
+        self.operate(
+            || self.enter(room, cost),
+            |op| {
+                let packed = packed.map(|(compression, packed)| Packed {
+                    compression,
+                    bytes: packed.to_vec(),
+                    length: bytes.len(),
+                });
+                self.write_as(op, inode, (offset, bytes), false, packed, |_| {})?;
+                Ok(())
+            },
+        )
     }
+}
+
+/// Changes of the names tree.
+type Items = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Items that records set or remove.
+fn items_of(records: &[LogRecord<'_>]) -> Items {
+    let items = records.iter().filter_map(|record| match record {
+        LogRecord::Set { key, value } => Some((key.to_vec(), Some(value.to_vec()))),
+        LogRecord::Removed { key } => Some((key.to_vec(), None)),
+        _ => None,
+    });
+    let mut items: Items = items.collect();
+    // Of an inode that goes the log has the key as well; a span of a stream has not.
+    let told: BTreeSet<Vec<u8>> = items.iter().map(|(key, _)| key.clone()).collect();
+    let gone = records.iter().filter_map(|record| match record {
+        LogRecord::Gone { inode } => Some(NamesKey::Inode(*inode).encode()),
+        _ => None,
+    });
+    items.extend(gone.filter(|key| !told.contains(key)).map(|key| (key, None)));
+    items
 }

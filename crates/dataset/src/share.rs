@@ -111,7 +111,7 @@ impl Dataset {
         source: &Inode,
         target: &Arc<Inode>,
         range: ShareRange,
-        also: impl FnOnce(&mut InodeRecord),
+        also: impl Fn(&mut InodeRecord),
     ) -> Result<Sharing> {
         self.share_from(self, source, target, range, also)
     }
@@ -124,7 +124,7 @@ impl Dataset {
         source: &Inode,
         target: &Arc<Inode>,
         range: ShareRange,
-        also: impl FnOnce(&mut InodeRecord),
+        also: impl Fn(&mut InodeRecord),
     ) -> Result<Sharing> {
         let never = Ok(Sharing::Not(Unshared::Never));
         let is_possible = self.blocks.shares() && from.blocks.shares();
@@ -154,14 +154,16 @@ impl Dataset {
             space: content + METADATA_SPACE + records * ITEM_SPACE,
             blocks: records + 1,
         };
-        let op = self.txgs.begin_for(account, AdmitKind::Write, cost)?;
-        let wanted = range.source..range.source + length;
-        let found = from.stored_records(source, record_size, wanted)?;
-        if found.reached == range.source {
-            return Ok(Sharing::Not(found.why));
-        }
-        let shared = self.share_records(&op, target, record_size, range, &found, also);
-        Ok(if shared == 0 { Sharing::Not(Unshared::Never) } else { Sharing::Done(shared) })
+        let begin = || Ok(self.txgs.begin_for(account.clone(), AdmitKind::Write, cost)?);
+        self.operate(begin, |op| {
+            let wanted = range.source..range.source + length;
+            let found = from.stored_records(source, record_size, wanted)?;
+            if found.reached == range.source {
+                return Ok(Sharing::Not(found.why));
+            }
+            let shared = self.share_records(op, target, record_size, range, &found, &also);
+            Ok(if shared == 0 { Sharing::Not(Unshared::Never) } else { Sharing::Done(shared) })
+        })
     }
 
     /// Blocks of whole records from `range.start` on that are stored and that nothing changes, by
@@ -215,7 +217,7 @@ impl Dataset {
         record_size: u64,
         range: ShareRange,
         found: &Found,
-        also: impl FnOnce(&mut InodeRecord),
+        also: impl Fn(&mut InodeRecord),
     ) -> u64 {
         let mut state = target.state.lock();
         if !state.record_is_final() {

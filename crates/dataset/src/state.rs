@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
-use parking_lot::{Mutex, RwLock};
+use steadfast_env::brief::{BriefMutex, BriefRwLock};
 
 use crate::cuts::Cuts;
 use crate::early_list::EarlyList;
@@ -23,12 +23,12 @@ const FREES_PER_SYNC: usize = 65_536;
 #[derive(Default)]
 pub(crate) struct Changes {
     /// Inodes changed in the open txg.
-    pub dirty: Mutex<InodeMap<Arc<Inode>>>,
+    pub dirty: BriefMutex<InodeMap<Arc<Inode>>>,
     /// Changes of the txg that a sync writes.
-    pub frozen: Mutex<Option<FrozenSet>>,
+    pub frozen: BriefMutex<Option<FrozenSet>>,
     /// Inodes without a holder that are kept until their last change is committed: until then
     /// `fsync` must find it.
-    pub retired: Mutex<InodeMap<Arc<Inode>>>,
+    pub retired: BriefMutex<InodeMap<Arc<Inode>>>,
     /// The open txg has changes.
     pub changed: AtomicBool,
     /// Last txg that was frozen with changes.
@@ -37,7 +37,7 @@ pub(crate) struct Changes {
 
 /// Ranges that were cut, and how many of their extents a sync frees.
 pub(crate) struct Freeing {
-    pub cuts: RwLock<Cuts>,
+    pub cuts: BriefRwLock<Cuts>,
     /// Most extents that one sync frees.
     pub per_sync: AtomicUsize,
     /// The same, as the pool's room says now.
@@ -47,7 +47,7 @@ pub(crate) struct Freeing {
 impl Default for Freeing {
     fn default() -> Freeing {
         Freeing {
-            cuts: RwLock::default(),
+            cuts: BriefRwLock::default(),
             per_sync: AtomicUsize::new(FREES_PER_SYNC),
             room: AtomicUsize::new(usize::MAX),
         }
@@ -58,8 +58,8 @@ impl Default for Freeing {
 pub(crate) struct OverlayState {
     /// The pool's format allows overlays.
     pub allowed: AtomicBool,
-    pub folding: Mutex<FoldQueue>,
-    pub early: Mutex<EarlyList>,
+    pub folding: BriefMutex<FoldQueue>,
+    pub early: BriefMutex<EarlyList>,
     /// Overlays written since the dataset was opened.
     pub written: AtomicU64,
     /// Records folded since the dataset was opened.
@@ -70,8 +70,8 @@ impl Default for OverlayState {
     fn default() -> OverlayState {
         OverlayState {
             allowed: AtomicBool::new(true),
-            folding: Mutex::default(),
-            early: Mutex::default(),
+            folding: BriefMutex::default(),
+            early: BriefMutex::default(),
             written: AtomicU64::new(0),
             folded: AtomicU64::new(0),
         }
@@ -80,13 +80,13 @@ impl Default for OverlayState {
 
 /// The dataset's part of the intent log (ZFS: ZIL).
 pub(crate) struct LogState {
-    pub journal: RwLock<Option<Arc<dyn Journal>>>,
+    pub journal: BriefRwLock<Option<Arc<dyn Journal>>>,
     /// Value of the property `journal`.
     pub mode: AtomicU8,
     /// First txg of which all changes were noted for the log.
     pub tracked_from: AtomicU64,
     /// Changes that the log does not hold yet.
-    pub pending: Mutex<Pending>,
+    pub pending: BriefMutex<Pending>,
     /// Value of the property `sync`.
     pub sync_mode: AtomicU8,
 }
@@ -94,10 +94,10 @@ pub(crate) struct LogState {
 impl Default for LogState {
     fn default() -> LogState {
         LogState {
-            journal: RwLock::new(None),
+            journal: BriefRwLock::new(None),
             mode: AtomicU8::new(0),
             tracked_from: AtomicU64::new(0),
-            pending: Mutex::default(),
+            pending: BriefMutex::default(),
             sync_mode: AtomicU8::new(SyncMode::Standard as u8),
         }
     }

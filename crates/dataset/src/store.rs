@@ -50,6 +50,11 @@ impl NodeStore for TreeStore {
         self.blocks.read(pointer).map(|bytes| bytes.to_vec()).map_err(StoreError::new)
     }
 
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
+        let read = self.blocks.read_many(pointers).into_iter();
+        read.map(|bytes| bytes.map(|bytes| bytes.to_vec()).map_err(StoreError::new)).collect()
+    }
+
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = self.state.lock().txg;
         let block = |(level, data)| BlockWrite::new(self.kind, level, data);

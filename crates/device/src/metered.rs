@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast_env::Clock;
+use steadfast_env::brief::check_none_held;
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
@@ -148,6 +149,7 @@ impl Meter {
     }
 
     fn measure<T>(&self, call: Call, bytes: usize, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        check_none_held("a device");
         let begin = self.clock.monotonic_ns();
         let result = act();
         self.account(call, bytes, begin, result)
@@ -192,6 +194,7 @@ impl Metered {
 
     /// Writes. Of a write that waits only the last attempt is counted.
     fn write(&self, bytes: usize, act: impl Fn() -> Result<()>) -> Result<()> {
+        check_none_held("a device");
         let begin = Cell::new(0);
         let attempt = || {
             begin.set(self.meter.clock.monotonic_ns());

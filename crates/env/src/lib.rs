@@ -143,6 +143,7 @@ impl Tasks for NoTasks {
     }
 }
 
+pub mod brief;
 mod bug;
 pub use bug::Bug;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_crypto::{BlockKeys, SEAL_OVERHEAD};
-use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode};
+use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode, without_reading};
 use steadfast_env::Bug;
 use steadfast_format::{LogHead, LogHeader, LogStart, PoolGuid, Stamp, Txg};
 use steadfast_txg::Txgs;
@@ -247,7 +247,8 @@ impl Log {
     /// Writes pending changes of a dataset if that is of use to the callers in `asked`; `None` is
     /// all of them.
     fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: Option<&[Arc<Inode>]>) -> Written {
-        let group = match self.prepare(dataset, keys, asked) {
+        // Under the circle's lock and the gate nothing is read.
+        let group = match without_reading(|| self.prepare(dataset, keys, asked)) {
             Ok(group) => group,
             Err((Written::Yes, Some((medium, goal)))) => {
                 // It stands in groups before, which may be under way.

@@ -376,25 +376,16 @@ impl Handler for HeadHandler {
         offset: u64,
         out: &mut DirPlusSink<'_>,
     ) -> Reply<()> {
-        let take = |found: steadfast_posix::DirEntry| {
+        let take = |found: steadfast_posix::DirEntry, known: Option<steadfast_posix::Result<_>>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
-            if matches!(&found.name[..], b"." | b"..") {
-                return out.add_bare(found.ino, found.cookie, kind, &found.name);
-            }
-            match self.fs.entry_by_ino(found.ino) {
-                Ok(known) => {
-                    let taken = out.add(found.cookie, &found.name, &entry(&known));
-                    if !taken {
-                        self.fs.forget(found.ino, 1);
-                    }
-                    taken
-                }
+            match known {
+                Some(Ok(known)) => out.add(found.cookie, &found.name, &entry(&known)),
                 // Removed since it was listed, or unreadable: the kernel gets the name, and asks
-                // for attributes later.
-                Err(_) => out.add_bare(found.ino, found.cookie, kind, &found.name),
+                // for attributes later. Of `.` and `..` it wants none.
+                Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, &found.name),
             }
         };
-        self.fs.readdir(ino, offset, take).map_err(errno)
+        self.fs.readdir_plus(ino, offset, take).map_err(errno)
     }
 
     fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {

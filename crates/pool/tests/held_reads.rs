@@ -10,6 +10,7 @@ use crate::common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Character, Device, MemoryDevice, Operation, Result, SegmentPlace};
 use steadfast_env::Env;
+use steadfast_format::dirent::first_cookie;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, InodeId, Txg};
 use steadfast_pool::{
@@ -195,27 +196,33 @@ fn a_held_lookup_stops_nobody_else() {
     let (fs, _handle) = mount(&pool, "tank");
     let many = fs.lookup(ROOT, b"many").expect("found").ino;
     assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20));
+    // In the order in which they lie in the leaves. A look-up that wants the leaf that is held
+    // waits with its reader; the names of the second half lie in others.
+    let place = |name: &[u8]| first_cookie(fs.dataset().hash_seed(), name);
+    let mut names: Vec<String> =
+        (0..2_000).map(|number| format!("a name of some length, number {number}")).collect();
+    names.sort_by_key(|name| place(name.as_bytes()));
+    let middle = place(names[1_000].as_bytes());
+    let new = (0..).map(|number| format!("new {number}")).find(|new| place(new.as_bytes()) > middle);
+    let new = new.expect("one of two lies there");
+    // The way down is read.
+    fs.lookup(many, names[1_999].as_bytes()).expect("found");
     let (arrived, release) = device.hold(1);
     std::thread::scope(|scope| {
-        // One of these names lies in a leaf that nobody has read yet.
-        let reader = scope.spawn(|| {
-            for number in 0..2_000 {
-                let name = format!("a name of some length, number {number}");
-                fs.lookup(many, name.as_bytes()).expect("found");
-            }
-        });
+        // The first leaf has more than names, and is read.
+        let reader = scope.spawn(|| fs.lookup(many, names[500].as_bytes()).expect("found"));
         arrived.recv().expect("a node was wanted from the device");
         ends("a cached read", || assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20)));
         ends("lookups in the same folder", || {
-            for number in (0..2_000).rev().take(500) {
-                let name = format!("a name of some length, number {number}");
+            for name in names.iter().rev().take(500) {
                 fs.lookup(many, name.as_bytes()).expect("found");
             }
         });
-        ends("a listing", || fs.readdir(many, 0, |_| true).expect("listed"));
-        ends("a create in the same folder", || _ = write_file(&fs, many, b"new", b"some bytes"));
-        ends("a removal", || fs.unlink(many, b"a name of some length, number 7").expect("removed"));
-        fs.mknod(ME, many, b"a name of some length, number 7", 0o100_644, 0).expect("made");
+        ends("a listing", || fs.readdir(many, middle, |_| true).expect("listed"));
+        ends("a create in the same folder", || _ = write_file(&fs, many, new.as_bytes(), b"some bytes"));
+        let old = names[1_990].as_bytes();
+        ends("a removal", || fs.unlink(many, old).expect("removed"));
+        fs.mknod(ME, many, old, 0o100_644, 0).expect("made");
         ends("a commit", || pool.sync().expect("durable"));
         release.send(()).expect("the lookup waits");
         reader.join().expect("it ends");

@@ -2,6 +2,7 @@
 
 mod anchored;
 mod at_once;
+mod cold;
 mod common;
 mod copies;
 mod crash;
@@ -61,6 +62,8 @@ mod wide;
 
 #[path = "common/counting.rs"]
 mod counting;
+#[path = "common/far.rs"]
+mod far;
 #[path = "common/forge.rs"]
 mod forge;
 #[path = "common/forge_stream.rs"]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use steadfast_dataset::{Inode, InodeRecord, Time};
+use steadfast_env::brief::BriefGuard;
 use steadfast_format::InodeId;
 use steadfast_txg::AdmitKind;
 
@@ -205,13 +206,17 @@ impl FileSystem {
                 return Err(Errno::EINVAL);
             }
             let kind = if size < record.size { AdmitKind::Remove } else { AdmitKind::Write };
-            let op = self.dataset.begin(kind)?;
-            let _names = self.acl_follows(&inode, set.mode)?;
-            self.dataset.set_size(&op, &inode, size, apply);
+            self.operate(kind, |op| {
+                let _names = self.acl_follows(&inode, set.mode)?;
+                self.dataset.set_size(op, &inode, size, apply);
+                Ok(())
+            })?;
         } else {
-            let op = self.dataset.begin(AdmitKind::Remove)?;
-            let _names = self.acl_follows(&inode, set.mode)?;
-            self.dataset.change(&op, &inode, apply);
+            self.operate(AdmitKind::Remove, |op| {
+                let _names = self.acl_follows(&inode, set.mode)?;
+                self.dataset.change(op, &inode, apply);
+                Ok(())
+            })?;
         }
         if drops_capability && has_capability {
             self.drop_capability(&inode)?;
@@ -222,7 +227,11 @@ impl FileSystem {
 
     /// Brings an access list into step with a mode that is about to be set [acl.1]. The mode is to
     /// be set while what this returns is held.
-    fn acl_follows(&self, inode: &Inode, mode: Option<u32>) -> Result<Option<MutexGuard<'_, ()>>> {
+    fn acl_follows(
+        &self,
+        inode: &Inode,
+        mode: Option<u32>,
+    ) -> Result<Option<BriefGuard<MutexGuard<'_, ()>>>> {
         let Some(mode) = mode else { return Ok(None) };
         let names = self.names.lock();
         let changes = self.acl_with_mode(inode, mode)?;

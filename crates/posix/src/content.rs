@@ -133,15 +133,15 @@ impl FileSystem {
             self.drop_capability(&inode)?;
         }
         let now = self.now();
-        {
-            let mut op = self.dataset.begin_write(&inode, offset, data.len() as u64)?;
-            self.dataset.write(&mut op, &inode, offset, data, false, |record| {
+        let begin = || self.dataset.begin_write(&inode, offset, data.len() as u64);
+        self.dataset.operate(begin, |op| {
+            self.dataset.write(op, &inode, offset, data, false, |record| {
                 if sets_times {
                     (record.mtime, record.ctime) = (now, now);
                 }
                 set_ids.apply(record);
-            });
-        }
+            })
+        })?;
         self.settle(ino)?;
         Ok(has_capability || inode.record().mode != before.mode)
     }

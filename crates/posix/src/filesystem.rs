@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use steadfast_dataset::{Dataset, Inode, InodeRecord, SyncMode};
+use steadfast_env::brief::BriefMutex;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::NamesKey;
-use steadfast_txg::Patience;
+use steadfast_txg::{AdmitKind, Operation, Patience};
 
 use crate::attributes::{Attr, attr_of};
+use crate::walk::Walks;
 use crate::{Errno, Result, S_IFDIR, S_IFMT, S_IFREG};
 
 /// The top.
@@ -110,7 +112,8 @@ pub(crate) enum Probe {
 pub struct FileSystem {
     pub(crate) dataset: Arc<Dataset>,
     /// [posix.3]
-    pub(crate) names: Mutex<()>,
+    pub(crate) names: BriefMutex<()>,
+    pub(crate) walks: Walks,
     /// Read by every call, so shared.
     pub(crate) options: RwLock<Options>,
     pub(crate) acls: AtomicBool,
@@ -141,7 +144,8 @@ impl FileSystem {
     fn bare(dataset: Arc<Dataset>, options: Options) -> FileSystem {
         FileSystem {
             dataset,
-            names: Mutex::new(()),
+            names: BriefMutex::new(()),
+            walks: Walks::default(),
             options: RwLock::new(options),
             acls: AtomicBool::new(false),
             user_attributes: AtomicBool::new(true),
@@ -190,6 +194,15 @@ impl FileSystem {
 
     pub(crate) fn has_acls(&self) -> bool {
         self.acls.load(Ordering::Relaxed)
+    }
+
+    /// Runs an operation that changes metadata only ([`Dataset::operate`]).
+    pub(crate) fn operate<'d, R>(
+        &'d self,
+        kind: AdmitKind,
+        act: impl FnMut(&mut Operation<'d>) -> Result<R>,
+    ) -> Result<R> {
+        self.dataset.operate(|| Ok(self.dataset.begin(kind)?), act)
     }
 
     pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {

@@ -31,6 +31,7 @@ mod content;
 mod errno;
 mod filesystem;
 mod namespace;
+mod walk;
 mod xattr;
 
 pub use acl::AclKind;
@@ -43,7 +44,7 @@ pub use steadfast_dataset::Time;
 pub use steadfast_txg::Patience;
 
 /// Result of a call of this crate.
-pub type Result<T> = std::result::Result<T, Errno>;
+pub type Result<T, E = Errno> = std::result::Result<T, E>;
 
 /// Type bits of a mode.
 pub const S_IFMT: u32 = 0o170_000;

@@ -11,6 +11,7 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation};
 
 use crate::filesystem::{Probe, is_directory};
+use crate::walk::bring_records;
 use crate::xattr::attribute_items;
 use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
 
@@ -27,6 +28,10 @@ const ACL_SPACE: u64 = 10 << 10;
 const TARGET_MAX: usize = 4_095;
 /// Bytes of a target in one item.
 const TARGET_CHUNK: usize = 2_048;
+
+/// Entries that a listing with attributes looks at together: at first, and at most.
+const LIST_FIRST: usize = 32;
+const LIST_MAX: usize = 256;
 
 /// One entry of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -146,34 +151,38 @@ impl FileSystem {
         self.check_new_name(name)?;
         let handed_down =
             if directory.record().flags & InodeRecord::FLAG_DEFAULT_ACL != 0 { ACL_SPACE } else { 0 };
-        let op = self.dataset.begin_with_items(AdmitKind::Write, target.len() as u64 + handed_down)?;
-        let _names = self.names.lock();
-        if directory.record().nlink == 0 {
-            return Err(Errno::ENOENT);
-        }
-        let cookie = self.new_cookie(directory.id, name)?;
-        let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
-        let inherited = self.inherit(&directory, mode, umask)?;
-        let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
-        self.dataset.check_object_quota(record.uid, record.gid)?;
-        record.flags = inherited.flags;
-        record.size = target.len() as u64;
-        let (inode, record) = self.dataset.new_inode(&op, record)?;
-        let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
-        let mut changes: Changes =
-            vec![inode_item(inode.id, &record), entry_item(directory.id, cookie, &entry)];
-        for (chunk, bytes) in (0..).zip(target.chunks(TARGET_CHUNK)) {
-            changes.push((NamesKey::Target { inode: inode.id, chunk }.encode(), Some(bytes.to_vec())));
-        }
-        for (kind, list) in &inherited.lists {
-            changes.extend(attribute_items(inode.id, kind.name(), list));
-        }
-        if let Err(error) = self.dataset.batch(changes) {
-            self.dataset.drop_new_inode(&inode);
-            return Err(error.into());
-        }
-        self.touch_directory(&op, &directory, 1, i32::from(is_directory(&record)));
-        Ok(self.entry_of(&inode))
+        let items = target.len() as u64 + handed_down;
+        let begin = || Ok(self.dataset.begin_with_items(AdmitKind::Write, items)?);
+        self.dataset.operate(begin, |op| {
+            let _names = self.names.lock();
+            if directory.record().nlink == 0 {
+                return Err(Errno::ENOENT);
+            }
+            let cookie =
+                self.new_cookie(directory.id, name).inspect_err(|_| self.dataset.want_next_inode())?;
+            let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
+            let inherited = self.inherit(&directory, mode, umask)?;
+            let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
+            self.dataset.check_object_quota(record.uid, record.gid)?;
+            record.flags = inherited.flags;
+            record.size = target.len() as u64;
+            let (inode, record) = self.dataset.new_inode(op, record)?;
+            let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
+            let mut changes: Changes =
+                vec![inode_item(inode.id, &record), entry_item(directory.id, cookie, &entry)];
+            for (chunk, bytes) in (0..).zip(target.chunks(TARGET_CHUNK)) {
+                changes.push((NamesKey::Target { inode: inode.id, chunk }.encode(), Some(bytes.to_vec())));
+            }
+            for (kind, list) in &inherited.lists {
+                changes.extend(attribute_items(inode.id, kind.name(), list));
+            }
+            if let Err(error) = self.dataset.batch(changes) {
+                self.dataset.drop_new_inode(&inode);
+                return Err(error.into());
+            }
+            self.touch_directory(op, &directory, 1, i32::from(is_directory(&record)));
+            Ok(self.entry_of(&inode))
+        })
     }
 
     /// Makes a file, fifo, socket or device node (`mode` with its type bits), with one reference.
@@ -208,25 +217,25 @@ impl FileSystem {
     /// back, unless it was linked.
     pub fn tmpfile(&self, caller: Caller, parent: u64, mode: u32) -> Result<Entry> {
         let directory = self.directory(parent)?;
-        let op = self.dataset.begin(AdmitKind::Write)?;
-        let names = self.names.lock();
-        let inherited = self.inherit(&directory, mode & 0o7777 | crate::S_IFREG, caller.umask)?;
-        let mut record = self.new_record(caller, &directory, inherited.mode, 0);
-        self.dataset.check_object_quota(record.uid, record.gid)?;
-        record.flags = inherited.flags;
-        record.nlink = 0;
-        let (inode, record) = self.dataset.new_inode(&op, record)?;
-        let mut changes =
-            vec![inode_item(inode.id, &record), (NamesKey::Orphan(inode.id).encode(), Some(Vec::new()))];
-        for (kind, list) in &inherited.lists {
-            changes.extend(attribute_items(inode.id, kind.name(), list));
-        }
-        if let Err(error) = self.dataset.batch(changes) {
-            self.dataset.drop_new_inode(&inode);
-            return Err(error.into());
-        }
-        let made = self.entry_of(&inode);
-        drop((names, op));
+        let made = self.operate(AdmitKind::Write, |op| {
+            let _names = self.names.lock();
+            let inherited = self.inherit(&directory, mode & 0o7777 | crate::S_IFREG, caller.umask)?;
+            let mut record = self.new_record(caller, &directory, inherited.mode, 0);
+            self.dataset.check_object_quota(record.uid, record.gid)?;
+            record.flags = inherited.flags;
+            record.nlink = 0;
+            let (inode, record) = self.dataset.new_inode(op, record)?;
+            let mut changes =
+                vec![inode_item(inode.id, &record), (NamesKey::Orphan(inode.id).encode(), Some(Vec::new()))];
+            for (kind, list) in &inherited.lists {
+                changes.extend(attribute_items(inode.id, kind.name(), list));
+            }
+            if let Err(error) = self.dataset.batch(changes) {
+                self.dataset.drop_new_inode(&inode);
+                return Err(error.into());
+            }
+            Ok(self.entry_of(&inode))
+        })?;
         self.settle_entry(made.ino, made)
     }
 
@@ -253,35 +262,36 @@ impl FileSystem {
     pub fn link(&self, ino: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
         let directory = self.directory(new_parent)?;
         self.check_new_name(new_name)?;
-        let op = self.dataset.begin(AdmitKind::Write)?;
-        let names = self.names.lock();
-        let inode = self.inode(ino)?;
-        let record = inode.record();
-        if is_directory(&record) {
-            return Err(Errno::EPERM);
-        }
-        if directory.record().nlink == 0 {
-            return Err(Errno::ENOENT);
-        }
-        if record.nlink >= LINKS_MAX {
-            return Err(Errno::EMLINK);
-        }
-        let cookie = self.new_cookie(directory.id, new_name)?;
-        let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: new_name.to_vec() };
-        let mut changes: Changes = vec![entry_item(directory.id, cookie, &entry)];
-        if record.nlink == 0 {
-            changes.push((NamesKey::Orphan(inode.id).encode(), None));
-        }
-        self.dataset.batch(changes)?;
-        let now = self.now();
-        self.dataset.change(&op, &inode, |record| {
-            record.nlink += 1;
-            record.parent = directory.id;
-            record.ctime = now;
-        });
-        self.touch_directory(&op, &directory, 1, 0);
-        let entry = self.entry(inode.id)?;
-        drop((names, op));
+        let entry = self.operate(AdmitKind::Write, |op| {
+            let _names = self.names.lock();
+            let inode = self.inode(ino)?;
+            let record = inode.record();
+            if is_directory(&record) {
+                return Err(Errno::EPERM);
+            }
+            if directory.record().nlink == 0 {
+                return Err(Errno::ENOENT);
+            }
+            if record.nlink >= LINKS_MAX {
+                return Err(Errno::EMLINK);
+            }
+            let cookie = self.new_cookie(directory.id, new_name)?;
+            let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: new_name.to_vec() };
+            let mut changes: Changes = vec![entry_item(directory.id, cookie, &entry)];
+            if record.nlink == 0 {
+                changes.push((NamesKey::Orphan(inode.id).encode(), None));
+            }
+            self.dataset.batch(changes)?;
+            let now = self.now();
+            self.dataset.change(op, &inode, |record| {
+                record.nlink += 1;
+                record.parent = directory.id;
+                record.ctime = now;
+            });
+            self.touch_directory(op, &directory, 1, 0);
+            // It is in memory, as somebody holds it here.
+            self.entry(inode.id)
+        })?;
         self.settle_entry(new_parent, entry)
     }
 
@@ -322,24 +332,24 @@ impl FileSystem {
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let op = self.dataset.begin(AdmitKind::Remove)?;
-        let names = self.names.lock();
-        let (cookie, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
-        let inode = self.dataset.inode(entry.inode)?;
-        let record = inode.record();
-        match (is_directory(&record), want_directory) {
-            (true, false) => return Err(Errno::EISDIR),
-            (false, true) => return Err(Errno::ENOTDIR),
-            (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
-            _ => {}
-        }
-        let mut changes = vec![(NamesKey::Entry { directory: directory.id, cookie }.encode(), None)];
-        Self::unlink_changes(&inode, &mut changes);
-        self.dataset.batch(changes)?;
-        self.unlinked(&op, &inode);
-        self.touch_directory(&op, &directory, -1, -i32::from(want_directory));
-        drop(names);
-        drop(op);
+        let inode = self.operate(AdmitKind::Remove, |op| {
+            let _names = self.names.lock();
+            let (cookie, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
+            let inode = self.dataset.inode(entry.inode)?;
+            let record = inode.record();
+            match (is_directory(&record), want_directory) {
+                (true, false) => return Err(Errno::EISDIR),
+                (false, true) => return Err(Errno::ENOTDIR),
+                (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
+                _ => {}
+            }
+            let mut changes = vec![(NamesKey::Entry { directory: directory.id, cookie }.encode(), None)];
+            Self::unlink_changes(&inode, &mut changes);
+            self.dataset.batch(changes)?;
+            self.unlinked(op, &inode);
+            self.touch_directory(op, &directory, -1, -i32::from(want_directory));
+            Ok(inode)
+        })?;
         if self.dataset.forget(&inode, 0) {
             self.reclaim(&inode);
         }
@@ -395,27 +405,50 @@ impl FileSystem {
         if new_name.len() > NAME_MAX || name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let op = self.dataset.begin(AdmitKind::Write).or_else(|error| match Errno::from(error) {
-            // On a full pool, or at a quota, a rename still works: it frees as much as it takes.
-            Errno::ENOSPC | Errno::EDQUOT => Ok(self.dataset.begin(AdmitKind::Remove)?),
-            other => Err(other),
-        })?;
-        let names = self.names.lock();
+        let begin = || {
+            self.dataset.begin(AdmitKind::Write).or_else(|error| match Errno::from(error) {
+                // On a full pool, or at a quota, a rename still works: it frees as much as it
+                // takes.
+                Errno::ENOSPC | Errno::EDQUOT => Ok(self.dataset.begin(AdmitKind::Remove)?),
+                other => Err(other),
+            })
+        };
+        let replaced = self
+            .dataset
+            .operate(begin, |op| self.rename_in(op, (&source_dir, name), (&target_dir, new_name), flags))?;
+        if let Some(target) = replaced
+            && self.dataset.forget(&target, 0)
+        {
+            self.reclaim(&target);
+        }
+        self.settle(parent)
+    }
+
+    /// The operation of a rename. Gives what was replaced.
+    fn rename_in(
+        &self,
+        op: &Operation<'_>,
+        (source_dir, name): (&Arc<Inode>, &[u8]),
+        (target_dir, new_name): (&Arc<Inode>, &[u8]),
+        flags: u32,
+    ) -> Result<Option<Arc<Inode>>> {
+        let _names = self.names.lock();
         if target_dir.record().nlink == 0 {
             return Err(Errno::ENOENT);
         }
-        let (source_cookie, source_entry) = self.find(source_dir.id, name)?.ok_or(Errno::ENOENT)?;
+        // Both looked up before either is judged: what they miss is read side by side.
+        let (source, found) = (self.find(source_dir.id, name), self.probe(target_dir.id, new_name));
+        let (source_cookie, source_entry) = source?.ok_or(Errno::ENOENT)?;
         let source = self.dataset.inode(source_entry.inode)?;
-        let found = self.probe(target_dir.id, new_name)?;
+        let found = found?;
         if flags == RENAME_EXCHANGE {
             let Probe::Found(target_cookie, target_entry) = found else { return Err(Errno::ENOENT) };
             self.exchange(
-                &op,
-                (&source_dir, source_cookie, source_entry),
-                (&target_dir, target_cookie, target_entry),
+                op,
+                (source_dir, source_cookie, source_entry),
+                (target_dir, target_cookie, target_entry),
             )?;
-            drop((names, op));
-            return self.settle(parent);
+            return Ok(None);
         }
         self.check_new_name(new_name)?;
         let moved_directory = is_directory(&source.record());
@@ -428,7 +461,7 @@ impl FileSystem {
                 return Err(Errno::EEXIST);
             }
             if entry.inode == source.id {
-                return Ok(()); // two names of one file: POSIX says nothing happens
+                return Ok(None); // two names of one file: POSIX says nothing happens
             }
             let target = self.dataset.inode(entry.inode)?;
             let record = target.record();
@@ -455,26 +488,19 @@ impl FileSystem {
         self.dataset.batch(changes)?;
 
         let now = self.now();
-        self.dataset.change(&op, &source, |record| {
+        self.dataset.change(op, &source, |record| {
             record.parent = target_dir.id;
             record.ctime = now;
         });
         let replaced_directory = replaced.as_ref().is_some_and(|(_, target)| is_directory(&target.record()));
         if let Some((_, target)) = &replaced {
-            self.unlinked(&op, target);
+            self.unlinked(op, target);
         }
         let directories = i32::from(moved_directory);
-        self.touch_directory(&op, &source_dir, -1, -directories);
+        self.touch_directory(op, source_dir, -1, -directories);
         let came = i64::from(replaced.is_none());
-        self.touch_directory(&op, &target_dir, came, directories - i32::from(replaced_directory));
-        drop(names);
-        drop(op);
-        if let Some((_, target)) = replaced
-            && self.dataset.forget(&target, 0)
-        {
-            self.reclaim(&target);
-        }
-        self.settle(parent)
+        self.touch_directory(op, target_dir, came, directories - i32::from(replaced_directory));
+        Ok(replaced.map(|(_, target)| target))
     }
 
     fn exchange(
@@ -513,6 +539,45 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Lists a directory with attributes, as [`FileSystem::readdir`] lists it without: `take` gets
+    /// each entry and a look at its inode, which takes a reference that is given back where `take`
+    /// says no. `.` and `..` come without one.
+    pub fn readdir_plus(
+        &self,
+        ino: u64,
+        cookie: u64,
+        mut take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+    ) -> Result<()> {
+        let (mut behind, mut count) = (cookie, LIST_FIRST);
+        loop {
+            let mut found = Vec::with_capacity(count);
+            self.readdir(ino, behind, |entry| {
+                found.push(entry);
+                found.len() < count
+            })?;
+            let is_last = found.len() < count;
+            let Some(last) = found.last() else { return Ok(()) };
+            behind = last.cookie;
+            let own = |entry: &DirEntry| !matches!(&entry.name[..], b"." | b"..");
+            let inodes = found.iter().filter(|entry| own(entry)).map(|entry| InodeId(entry.ino));
+            bring_records(&self.dataset, inodes.collect());
+            for entry in found {
+                let known = own(&entry).then(|| self.entry_by_ino(entry.ino));
+                let (id, is_held) = (entry.ino, matches!(known, Some(Ok(_))));
+                if !take(entry, known) {
+                    if is_held {
+                        self.forget(id, 1);
+                    }
+                    return Ok(());
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+            count = (2 * count).min(LIST_MAX);
+        }
+    }
+
     /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until
     /// it says no. Cookies stay true while entries come and go.
     pub fn readdir(&self, ino: u64, cookie: u64, mut take: impl FnMut(DirEntry) -> bool) -> Result<()> {
@@ -527,6 +592,9 @@ impl FileSystem {
         if record.nlink == 0 {
             return Ok(());
         }
+        if cookie <= COOKIE_RESERVED {
+            self.walks.bring(&self.dataset, record.parent, directory.id);
+        }
         // From the start on nothing is left out: an entry whose cookie is one of the two above is
         // damage.
         let from = match cookie.max(COOKIE_RESERVED) {
@@ -534,6 +602,7 @@ impl FileSystem {
             cookie => NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode(),
         };
         let mut result = Ok(());
+        let mut subdirectories = Vec::new();
         self.dataset.names().scan(&from, &NamesKey::xattrs(directory.id), |key, value| {
             let (Ok(NamesKey::Entry { cookie, .. }), Ok(entry)) =
                 (NamesKey::decode(key), Dirent::decode(value))
@@ -541,8 +610,12 @@ impl FileSystem {
                 result = Err(Errno::EIO);
                 return false;
             };
+            if u32::from(entry.kind) << 12 == S_IFDIR {
+                subdirectories.push(entry.inode);
+            }
             take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name })
         })?;
+        self.walks.listed(directory.id, &subdirectories);
         result
     }
 }

@@ -121,33 +121,35 @@ impl FileSystem {
         if value.len() > VALUE_MAX {
             return Err(Errno::E2BIG);
         }
-        let op = self.dataset.begin_with_items(AdmitKind::Write, value.len() as u64)?;
-        let names = self.names.lock();
-        let inode = self.inode(ino)?;
-        let old = self.chunks(inode.id, name)?;
-        match flags {
-            XATTR_CREATE if !old.is_empty() => return Err(Errno::EEXIST),
-            XATTR_REPLACE if old.is_empty() => return Err(Errno::ENODATA),
-            0 | XATTR_CREATE | XATTR_REPLACE => {}
-            _ => return Err(Errno::EINVAL),
-        }
-        if old.is_empty() {
-            let listed: usize =
-                self.names_of_attributes(Caller::ROOT, ino)?.iter().map(|name| name.len() + 1).sum();
-            if listed + name.len() + 1 > LIST_MAX {
-                return Err(Errno::ENOSPC);
+        let begin = || Ok(self.dataset.begin_with_items(AdmitKind::Write, value.len() as u64)?);
+        self.dataset.operate(begin, |op| {
+            let _names = self.names.lock();
+            let inode = self.inode(ino)?;
+            let old = self.chunks(inode.id, name)?;
+            match flags {
+                XATTR_CREATE if !old.is_empty() => return Err(Errno::EEXIST),
+                XATTR_REPLACE if old.is_empty() => return Err(Errno::ENODATA),
+                0 | XATTR_CREATE | XATTR_REPLACE => {}
+                _ => return Err(Errno::EINVAL),
             }
-        }
-        self.dataset.batch(replace(&inode, name, old, Some(value)))?;
-        let now = self.now();
-        self.dataset.change(&op, &inode, |record| {
-            record.flags |= InodeRecord::FLAG_XATTRS;
-            if name == b"security.capability" {
-                record.flags |= InodeRecord::FLAG_CAPABILITY;
+            if old.is_empty() {
+                let listed: usize =
+                    self.names_of_attributes(Caller::ROOT, ino)?.iter().map(|name| name.len() + 1).sum();
+                if listed + name.len() + 1 > LIST_MAX {
+                    return Err(Errno::ENOSPC);
+                }
             }
-            record.ctime = now;
-        });
-        drop((names, op));
+            self.dataset.batch(replace(&inode, name, old, Some(value)))?;
+            let now = self.now();
+            self.dataset.change(op, &inode, |record| {
+                record.flags |= InodeRecord::FLAG_XATTRS;
+                if name == b"security.capability" {
+                    record.flags |= InodeRecord::FLAG_CAPABILITY;
+                }
+                record.ctime = now;
+            });
+            Ok(())
+        })?;
         self.settle(ino)
     }
 
@@ -157,22 +159,23 @@ impl FileSystem {
         if let Some(kind) = AclKind::of(name) {
             return self.set_acl(ino, kind, &[], false);
         }
-        let op = self.dataset.begin(AdmitKind::Remove)?;
-        let names = self.names.lock();
-        let inode = self.inode(ino)?;
-        let old = self.chunks(inode.id, name)?;
-        if old.is_empty() {
-            return Err(Errno::ENODATA);
-        }
-        self.dataset.batch(old.into_iter().map(|key| (key, None)).collect())?;
-        let now = self.now();
-        self.dataset.change(&op, &inode, |record| {
-            if name == b"security.capability" {
-                record.flags &= !InodeRecord::FLAG_CAPABILITY;
+        self.operate(AdmitKind::Remove, |op| {
+            let _names = self.names.lock();
+            let inode = self.inode(ino)?;
+            let old = self.chunks(inode.id, name)?;
+            if old.is_empty() {
+                return Err(Errno::ENODATA);
             }
-            record.ctime = now;
-        });
-        drop((names, op));
+            self.dataset.batch(old.into_iter().map(|key| (key, None)).collect())?;
+            let now = self.now();
+            self.dataset.change(op, &inode, |record| {
+                if name == b"security.capability" {
+                    record.flags &= !InodeRecord::FLAG_CAPABILITY;
+                }
+                record.ctime = now;
+            });
+            Ok(())
+        })?;
         self.settle(ino)
     }
 
@@ -186,36 +189,38 @@ impl FileSystem {
         }
         let acl = if value.is_empty() { None } else { Acl::decode(value)? };
         let admit = if acl.is_some() { AdmitKind::Write } else { AdmitKind::Remove };
-        let op = self.dataset.begin_with_items(admit, value.len() as u64)?;
-        let names = self.names.lock();
-        let inode = self.inode(ino)?;
-        let record = inode.record();
-        if record.mode & S_IFMT == S_IFLNK {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        if kind == AclKind::Default && !is_directory(&record) {
-            return if acl.is_some() { Err(Errno::EACCES) } else { Ok(()) };
-        }
-        let stored = acl.as_ref().filter(|acl| kind == AclKind::Default || !acl.is_minimal());
-        let bytes = stored.map(Acl::encode);
-        let old = self.chunks(inode.id, kind.name())?;
-        self.dataset.batch(replace(&inode, kind.name(), old, bytes.as_deref()))?;
-        let now = self.now();
-        self.dataset.change(&op, &inode, |record| {
-            record.flags &= !flag_of(kind);
-            if bytes.is_some() {
-                record.flags |= InodeRecord::FLAG_XATTRS | flag_of(kind);
+        let begin = || Ok(self.dataset.begin_with_items(admit, value.len() as u64)?);
+        let is_set = self.dataset.operate(begin, |op| {
+            let _names = self.names.lock();
+            let inode = self.inode(ino)?;
+            let record = inode.record();
+            if record.mode & S_IFMT == S_IFLNK {
+                return Err(Errno::EOPNOTSUPP);
             }
-            if let (AclKind::Access, Some(acl)) = (kind, &acl) {
-                record.mode = acl.mode(record.mode);
-                if kill_sgid {
-                    record.mode &= !S_ISGID;
+            if kind == AclKind::Default && !is_directory(&record) {
+                return if acl.is_some() { Err(Errno::EACCES) } else { Ok(false) };
+            }
+            let stored = acl.as_ref().filter(|acl| kind == AclKind::Default || !acl.is_minimal());
+            let bytes = stored.map(Acl::encode);
+            let old = self.chunks(inode.id, kind.name())?;
+            self.dataset.batch(replace(&inode, kind.name(), old, bytes.as_deref()))?;
+            let now = self.now();
+            self.dataset.change(op, &inode, |record| {
+                record.flags &= !flag_of(kind);
+                if bytes.is_some() {
+                    record.flags |= InodeRecord::FLAG_XATTRS | flag_of(kind);
                 }
-            }
-            record.ctime = now;
-        });
-        drop((names, op));
-        self.settle(ino)
+                if let (AclKind::Access, Some(acl)) = (kind, &acl) {
+                    record.mode = acl.mode(record.mode);
+                    if kill_sgid {
+                        record.mode &= !S_ISGID;
+                    }
+                }
+                record.ctime = now;
+            });
+            Ok(true)
+        })?;
+        if is_set { self.settle(ino) } else { Ok(()) }
     }
 
     fn stored_acl(&self, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {

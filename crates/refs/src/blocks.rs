@@ -43,6 +43,17 @@ impl NodeStore for MetaStore {
         Ok(block.to_vec())
     }
 
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
+        let context = ReadContext {
+            dataset: DatasetId(0),
+            family: DatasetId(0),
+            keys: self.keys.as_deref(),
+            cache: false,
+        };
+        let read = self.blockio.read_many(pointers, &context).into_iter();
+        read.map(|block| block.map(|block| block.to_vec()).map_err(StoreError::new)).collect()
+    }
+
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = Txg(self.syncing.load(Ordering::Acquire));
         let context = WriteContext::of_pool(txg, self.keys.as_deref());
@@ -261,6 +272,16 @@ impl Blocks for DatasetBlocks {
             return Ok(BlockBytes::new(block));
         }
         Ok(BlockBytes::new(self.blockio.read(pointer, &context)?))
+    }
+
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<BlockBytes, BlockError>> {
+        if self.raw.is_some() {
+            return pointers.iter().map(|pointer| self.read(pointer)).collect();
+        }
+        let (dataset, family) = (self.dataset, self.family);
+        let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache: false };
+        let read = self.blockio.read_many(pointers, &context).into_iter();
+        read.map(|block| Ok(BlockBytes::new(block?))).collect()
     }
 
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {

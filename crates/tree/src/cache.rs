@@ -15,6 +15,7 @@ use std::sync::{Arc, RwLock};
 use steadfast_format::{Address, BlockPointer};
 
 use crate::node::Node;
+use crate::nodes::Flights;
 
 /// Shards when the cache is large enough for each to hold a good many nodes.
 const SHARDS_MAX: usize = 16;
@@ -26,6 +27,8 @@ const SHARD_BYTES_MIN: usize = 1 << 20;
 pub struct NodeCache {
     shards: Box<[RwLock<Shard>]>,
     shard_bytes_max: AtomicUsize,
+    /// Nodes being read.
+    flights: Flights,
 }
 
 /// Counters of a cache.
@@ -49,6 +52,7 @@ impl NodeCache {
         Arc::new(NodeCache {
             shards: (0..shards).map(|_| RwLock::default()).collect(),
             shard_bytes_max: AtomicUsize::new(bytes / shards),
+            flights: Flights::default(),
         })
     }
 
@@ -86,8 +90,10 @@ impl NodeCache {
         statistics
     }
 
-    /// Forgets all nodes (benchmarks of a cold cache; export). Counters go on.
+    /// Forgets all nodes (benchmarks of a cold cache; export), also those being read: who asks for
+    /// one later reads it anew. Counters go on.
     pub fn clear(&self) {
+        self.flights.lock().expect("no panic while held").clear();
         for shard in &self.shards {
             let mut shard = shard.write().expect("no panic while held");
             let (hits, misses) = (std::mem::take(&mut shard.hits), std::mem::take(&mut shard.misses));
@@ -95,16 +101,8 @@ impl NodeCache {
         }
     }
 
-    pub(crate) fn get(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
-        let shard = self.shard(pointer).read().expect("no panic while held");
-        let found = shard.find(pointer, domain);
-        let counter = if found.is_some() { &shard.hits } else { &shard.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        found
-    }
-
-    /// As [`NodeCache::get`] for a caller that reads no missing node, but begins again another way:
-    /// that is no miss yet.
+    /// A node that is here. One that is not is a miss once somebody reads it
+    /// ([`NodeCache::count_miss`]).
     pub(crate) fn glance(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let shard = self.shard(pointer).read().expect("no panic while held");
         let found = shard.find(pointer, domain)?;
@@ -112,7 +110,12 @@ impl NodeCache {
         Some(found)
     }
 
-    /// As [`NodeCache::get`], without counting.
+    fn count_miss(&self, pointer: &BlockPointer) {
+        let shard = self.shard(pointer).read().expect("no panic while held");
+        shard.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As [`NodeCache::glance`], without counting.
     pub(crate) fn peek(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         self.shard(pointer).read().expect("no panic while held").find(pointer, domain)
     }
@@ -128,6 +131,7 @@ impl NodeCache {
 
     pub(crate) fn remove(&self, pointer: &BlockPointer) {
         self.shard(pointer).write().expect("no panic while held").remove(pointer.copies[0]);
+        self.flights.lock().expect("no panic while held").remove(&pointer.copies[0]);
     }
 
     fn shard(&self, pointer: &BlockPointer) -> &RwLock<Shard> {
@@ -150,8 +154,20 @@ impl CacheView {
         CacheView { cache, domain }
     }
 
-    pub fn get(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
-        self.cache.get(pointer, self.domain)
+    pub fn domain(&self) -> u64 {
+        self.domain
+    }
+
+    pub fn bytes_max(&self) -> usize {
+        self.cache.bytes_max()
+    }
+
+    pub fn flights(&self) -> &Flights {
+        &self.cache.flights
+    }
+
+    pub fn count_miss(&self, pointer: &BlockPointer) {
+        self.cache.count_miss(pointer);
     }
 
     pub fn glance(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
@@ -327,7 +343,7 @@ mod tests {
         let cache = NodeCache::new(50_000);
         cache.insert(pointer(0), node(), 0);
         for offset in 1..1_000 {
-            assert!(cache.get(&pointer(0), 0).is_some(), "after {offset}");
+            assert!(cache.glance(&pointer(0), 0).is_some(), "after {offset}");
             cache.insert(pointer(offset), node(), 0);
         }
         assert_eq!(cache.statistics().hits, 999);
@@ -357,7 +373,8 @@ mod tests {
     fn the_same_address_with_another_hash_is_a_miss() {
         let cache = NodeCache::new(50_000);
         cache.insert(pointer(7), node(), 0);
-        assert!(cache.get(&BlockPointer { hash: [1; 32], ..pointer(7) }, 0).is_none());
+        assert!(cache.glance(&BlockPointer { hash: [1; 32], ..pointer(7) }, 0).is_none());
+        cache.count_miss(&pointer(7));
         assert_eq!((cache.statistics().hits, cache.statistics().misses), (0, 1));
         cache.remove(&pointer(7));
         assert_eq!((cache.statistics().nodes, cache.statistics().bytes), (0, 0));
@@ -368,8 +385,8 @@ mod tests {
         let cache = NodeCache::new(50_000);
         let [one, two] = [1, 2].map(|domain| CacheView::new(Arc::clone(&cache), domain));
         one.insert(pointer(7), node());
-        assert!(one.get(&pointer(7)).is_some() && one.glance(&pointer(7)).is_some());
-        assert!(two.get(&pointer(7)).is_none() && two.glance(&pointer(7)).is_none());
+        assert!(one.glance(&pointer(7)).is_some() && one.peek(&pointer(7)).is_some());
+        assert!(two.glance(&pointer(7)).is_none() && two.peek(&pointer(7)).is_none());
         assert!(one.peek(&pointer(7)).is_some() && two.peek(&pointer(7)).is_none());
     }
 

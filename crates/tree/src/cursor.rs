@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::node::{Child, Node};
 use crate::tree::LoadError;
+use crate::unread::KeyRange;
 use crate::write::Bounds;
 use crate::{Result, Tree};
 
@@ -121,18 +122,22 @@ impl Cursor {
             };
             let node = match child {
                 Child::Dirty(dirty) => Arc::clone(&dirty.node),
-                Child::Stored(pointer) => {
-                    let bounds = self
-                        .path
-                        .iter()
-                        .fold(Bounds::default(), |bounds, (node, index)| bounds.of_child(node, *index));
-                    tree.load(pointer, bounds, Some(self.version))?
-                }
+                Child::Stored(pointer) => match self.path.split_last() {
+                    Some(((parent, index), above)) if pointer.level == 0 => {
+                        tree.load_leaf(parent, *index, within(above), self.version)?
+                    }
+                    _ => tree.load(pointer, within(&self.path), Some(self.version))?,
+                },
             };
             let index = choose(&node);
             self.path.push((node, index));
         }
     }
+}
+
+/// Bounds of the child to which a path leads.
+fn within(path: &[(Arc<Node>, usize)]) -> Bounds<'_> {
+    path.iter().fold(Bounds::default(), |bounds, (node, index)| bounds.of_child(node, *index))
 }
 
 /// A key and its value.
@@ -190,6 +195,10 @@ impl<'t> Range<'t> {
                     self.origin = Cursor::new(self.tree);
                     (self.front, self.back) = (None, None);
                 }
+                Err(LoadError::Unread(wanted)) => {
+                    self.ended = true;
+                    return Err(self.tree.miss(*wanted, self.rest()));
+                }
                 Err(LoadError::Failed(error)) => {
                     self.ended = true;
                     return Err(error);
@@ -197,6 +206,19 @@ impl<'t> Range<'t> {
             }
         }
         Ok(false)
+    }
+
+    /// Keys still to come, and perhaps one at each end.
+    fn rest(&self) -> KeyRange {
+        let from = match &self.lower {
+            Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+            Bound::Unbounded => Vec::new(),
+        };
+        let to = match &self.upper {
+            Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+            Bound::Unbounded => None,
+        };
+        KeyRange::new(from, to)
     }
 
     fn try_step(&mut self, forward: bool) -> Result<bool, LoadError> {

@@ -77,6 +77,10 @@ pub enum Error {
         /// Greatest length allowed with this key in this tree.
         max: usize,
     },
+    /// A node is not in memory, and the caller is in an operation that reads nothing
+    /// ([`without_reading`](crate::without_reading)), which begins again.
+    #[error("a node has to be read first")]
+    Unread,
     /// Changes of a batch are not in strictly ascending order of their keys.
     #[error("change {index} of a batch is not above the one before it")]
     BatchOrder {

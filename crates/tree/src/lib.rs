@@ -59,10 +59,11 @@
 //! ## Locks
 //!
 //! `ledger` (one sync at a time; held while the store writes) before `state` (the root link; never
-//! held while the store works) before the cache's shards. Readers hold `state` shared while they
-//! walk dirty nodes, and nothing while a stored node is read. Writers hold it alone while they
-//! change memory; a writer that finds a node missing lets go, reads it, and begins again with the
-//! node in hand. Callbacks run under no lock, except that of [`Tree::modify`].
+//! held while the store works) before the cache's shards and its list of reads under way. Readers
+//! hold `state` shared while they walk dirty nodes, and nothing while a stored node is read.
+//! Writers hold it alone while they change memory; a writer that finds nodes missing lets go, reads
+//! them side by side, and begins again with the nodes in hand. Callbacks run under no lock, except
+//! that of [`Tree::modify`]. A caller that holds locks of its own runs in [`without_reading`].
 //!
 //! ## Readers and freed blocks
 //!
@@ -81,7 +82,8 @@
 //! ## Reading order
 //!
 //! `page` (entries in memory), `node` (links and node versions), `write` (survey, change, split,
-//! merge), `cursor` (reading), `tree` (locks and the interface), `sync` (writing), `cache`.
+//! merge), `cursor` (reading), `tree` (locks and the interface), `sync` (writing), `cache`, `nodes`
+//! (reads under way), `unread` (operations that read nothing), `ahead` (walks).
 //!
 //! ## Not here
 //!
@@ -89,15 +91,18 @@
 //! of a sync is `txg`'s.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cache;
 mod cursor;
 mod error;
 mod node;
+mod nodes;
 mod page;
 mod store;
 mod sync;
 pub mod testing;
 mod tree;
+mod unread;
 mod write;
 
 pub use cache::{CacheStatistics, NodeCache};
@@ -106,6 +111,7 @@ pub use error::Error;
 pub use store::{NodeStore, StoreError};
 pub use sync::Snapshot;
 pub use tree::{Options, Tree};
+pub use unread::{Attempts, is_unread, without_reading};
 pub use write::Change;
 
 /// Result of the tree's operations.

@@ -12,6 +12,11 @@ pub trait NodeStore: Send + Sync {
     /// The bytes of a node, verified against the pointer's hash and opened. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError>;
 
+    /// The same of several nodes, side by side where anything is gained; answers in the same order.
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
+        pointers.iter().map(|pointer| self.read(pointer)).collect()
+    }
+
     /// Writes nodes given as (level, bytes), all of one level, and returns their pointers in the
     /// same order. Called by [`Tree::sync`](crate::Tree::sync) only, children before parents; the
     /// store may work on one call's nodes in parallel. A pointer's `level` is the given one and its

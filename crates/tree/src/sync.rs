@@ -119,7 +119,7 @@ impl Tree {
         ledger.synced = snapshot.epoch;
         ledger.root = root;
         for pointer in std::mem::take(&mut ledger.superseded) {
-            self.cache.remove(&pointer);
+            self.nodes.cache.remove(&pointer);
             self.store().free(&pointer);
         }
         Ok(root)
@@ -161,7 +161,7 @@ impl Tree {
                     .superseded
                     .extend(dirty.node_version.take_predecessor().and_then(Predecessor::into_pointer));
                 if self.store().keeps() {
-                    self.cache.insert(pointer, settled(&dirty.node));
+                    self.nodes.cache.insert(pointer, settled(&dirty.node));
                 }
             }
         }
@@ -206,6 +206,7 @@ impl Tree {
         }
         let node = self.load(pointer, bounds, None).map_err(|error| match error {
             LoadError::Failed(error) => error,
+            LoadError::Unread(_) => Error::Unread,
             LoadError::Stale => unreachable!("no version given"),
         })?;
         f(pointer);

@@ -30,6 +30,8 @@ struct Accounts {
 pub struct CountingStoreStatistics {
     /// Nodes read.
     pub nodes_read: u64,
+    /// Calls that read: of one node, or of several side by side.
+    pub reads: u64,
     /// Nodes written.
     pub nodes_written: u64,
     /// Their bytes.
@@ -139,6 +141,15 @@ impl CountingStore {
         assert!(lost.is_empty(), "live but not reachable: {lost:?}");
     }
 
+    fn read_one(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
+        self.reads_left.pass()?;
+        let mut accounts = self.accounts();
+        accounts.statistics.nodes_read += 1;
+        let address = pointer.copies[0];
+        let found = accounts.live.get(&address).map(|(_, bytes)| bytes).or(accounts.freed.get(&address));
+        found.map(|bytes| bytes.to_vec()).ok_or_else(|| StoreError::new(CountingStoreError::Absent(address)))
+    }
+
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
         self.accounts.lock().expect("the books panicked before")
     }
@@ -146,12 +157,13 @@ impl CountingStore {
 
 impl NodeStore for CountingStore {
     fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
-        self.reads_left.pass()?;
-        let mut accounts = self.accounts();
-        accounts.statistics.nodes_read += 1;
-        let address = pointer.copies[0];
-        let found = accounts.live.get(&address).map(|(_, bytes)| bytes).or(accounts.freed.get(&address));
-        found.map(|bytes| bytes.to_vec()).ok_or_else(|| StoreError::new(CountingStoreError::Absent(address)))
+        self.accounts().statistics.reads += 1;
+        self.read_one(pointer)
+    }
+
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
+        self.accounts().statistics.reads += 1;
+        pointers.iter().map(|pointer| self.read_one(pointer)).collect()
     }
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {

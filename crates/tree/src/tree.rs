@@ -5,13 +5,17 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use steadfast_env::brief::BriefGuard;
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, KEY_BYTES_MAX, NODE_BYTES_MAX, SLOT_SIZE, VALUE_BYTES_MAX};
 
+use crate::ahead::{Ahead, WINDOW_MAX};
 use crate::cache::{CacheView, NodeCache};
 use crate::cursor::{Cursor, Entry, Range};
 use crate::node::{Child, Node, Predecessor};
+use crate::nodes::{Nodes, Wanted, check_place};
 use crate::sync::{Frozen, Ledger};
+use crate::unread::{self, Attempts, KeyRange};
 use crate::write::{Bounds, Change, HeldNodes, Missing, Survey, Writer};
 use crate::{Error, NodeStore, Result};
 
@@ -46,8 +50,7 @@ impl Default for Options {
 /// A copy-on-write B+tree over a [`NodeStore`]. Any number of threads may read and change it at
 /// once. See the crate's text.
 pub struct Tree {
-    store: Arc<dyn NodeStore>,
-    pub(crate) cache: CacheView,
+    pub(crate) nodes: Nodes,
     pub(crate) options: Options,
     /// Tells this tree's snapshots from another's.
     pub(crate) token: Arc<()>,
@@ -55,6 +58,7 @@ pub struct Tree {
     /// Number of syncs that have ended; changed under `state`.
     version: AtomicU64,
     pub(crate) ledger: Mutex<Ledger>,
+    ahead: Ahead,
 }
 
 /// State that operations change.
@@ -76,6 +80,8 @@ pub(crate) struct State {
 pub(crate) enum LoadError {
     /// A sync ended since the reader took the root: begin again.
     Stale,
+    /// It is not in memory, and the caller reads nothing.
+    Unread(Box<Wanted>),
     Failed(Error),
 }
 
@@ -97,8 +103,7 @@ impl Tree {
         assert!((NODE_BYTES_MAX_MIN..=NODE_BYTES_MAX).contains(&options.node_bytes_max), "{options:?}");
         let cache = CacheView::new(cache, store.domain());
         Tree {
-            store,
-            cache,
+            nodes: Nodes { store, cache },
             options,
             token: Arc::new(()),
             state: RwLock::new(State {
@@ -111,6 +116,7 @@ impl Tree {
             }),
             version: AtomicU64::new(0),
             ledger: Mutex::new(Ledger::new(root)),
+            ahead: Ahead::default(),
         }
     }
 
@@ -122,7 +128,7 @@ impl Tree {
     /// Hands the value of a key, or `None`, to a function; no copy is made and no lock is held
     /// meanwhile.
     pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let leaf = self.leaf(key)?;
+        let leaf = self.leaf(key, key)?;
         Ok(f(leaf
             .as_ref()
             .and_then(|leaf| leaf.page.search(key).ok().map(|index| (leaf, index)))
@@ -136,7 +142,7 @@ impl Tree {
 
     /// The greatest key not above `key`, and its value.
     pub fn floor(&self, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(leaf) = self.leaf(key)? else { return Ok(None) };
+        let Some(leaf) = self.leaf(key, key)? else { return Ok(None) };
         let index = match leaf.page.search(key) {
             Ok(index) => index,
             Err(0) => {
@@ -164,7 +170,7 @@ impl Tree {
     /// [`Tree::range`] does.
     pub fn scan(&self, from: &[u8], to: &[u8], mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         // Most scans are short and end in the leaf they begin in, which is found without a cursor.
-        let Some(leaf) = self.leaf(from)? else { return Ok(()) };
+        let Some(leaf) = self.leaf(from, to)? else { return Ok(()) };
         let first = leaf.page.search(from).unwrap_or_else(|index| index);
         for index in first..leaf.page.len() {
             let key = leaf.page.key(index);
@@ -220,6 +226,35 @@ impl Tree {
             }
         }
         Ok(before)
+    }
+
+    /// Brings leaves into the cache that will be wanted soon: those of each range of keys, in
+    /// order, `leaves_max` of one at most, all side by side. Ranges whose first leaf is in memory
+    /// are left alone. True if anything was read. Errors are told to the reader that asks again.
+    pub fn bring(&self, ranges: &[(Vec<u8>, Vec<u8>)], leaves_max: usize) -> bool {
+        if unread::is_strict() || !self.nodes.store.keeps() {
+            return false;
+        }
+        let mut attempts = Attempts::new();
+        let look = || {
+            ranges.iter().for_each(|(from, to)| _ = self.leaf(from, to));
+            Err::<(), ()>(())
+        };
+        if attempts.attempt(look).is_some() {
+            return false;
+        }
+        attempts.read_most(leaves_max);
+        true
+    }
+
+    /// In an operation that reads nothing: fails if making these changes would miss a node, so that
+    /// an operation of several batches can look at all before it makes the first. In strictly
+    /// ascending order of their keys.
+    pub fn look(&self, changes: &[Change<'_>]) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.survey(changes, &mut HeldNodes::default()).map(|_| ())
     }
 
     /// Replaces the value of a key by what a function makes of it (`None`: no such key, or remove
@@ -308,10 +343,10 @@ impl Tree {
         &self,
         changes: &[Change<'_>],
         held: &mut HeldNodes,
-    ) -> Result<(RwLockWriteGuard<'_, State>, Vec<usize>)> {
+    ) -> Result<(BriefGuard<RwLockWriteGuard<'_, State>>, Vec<usize>)> {
         loop {
             let state = self.state_mut();
-            let mut survey = Survey::new(held, &self.cache, self.options.node_bytes_max);
+            let mut survey = Survey::new(held, &self.nodes, self.options.node_bytes_max);
             match &state.root {
                 Some(root) => {
                     survey.walk(root, changes, Bounds::default());
@@ -326,18 +361,39 @@ impl Tree {
             }
             let version = self.version();
             drop(state);
+            if unread::is_strict() {
+                return Err(self.put_off(missing, held));
+            }
             self.fault_in(&missing, held, version)?;
         }
     }
 
+    /// Notes what an operation that reads nothing is missing, and keeps what it has.
+    fn put_off(&self, missing: Vec<Missing>, held: &HeldNodes) -> Error {
+        held.each(|pointer, node| unread::hold(&self.nodes, pointer, Ok(Arc::clone(node))));
+        for Missing { wanted, keys, .. } in missing {
+            if let Some(Err(error)) = unread::held(&self.nodes, &wanted.pointer) {
+                return error;
+            }
+            let ranges = keys.into_iter().map(|key| KeyRange::new(key.clone(), Some(key))).collect();
+            unread::miss(&self.nodes, wanted, ranges);
+        }
+        Error::Unread
+    }
+
+    /// Reads missing nodes side by side.
     fn fault_in(&self, missing: &[Missing], held: &mut HeldNodes, version: u64) -> Result<()> {
-        for Missing { pointer, lower, upper, optional } in missing {
-            let bounds = Bounds { lower: lower.as_deref(), upper: upper.as_deref() };
-            match self.load(pointer, bounds, Some(version)) {
-                Ok(node) => held.insert(pointer, node),
-                Err(LoadError::Stale) => return Ok(()),
-                Err(LoadError::Failed(_)) if *optional => held.refuse(pointer),
-                Err(LoadError::Failed(error)) => return Err(error),
+        if version != self.version() {
+            return Ok(());
+        }
+        let wanted: Vec<Wanted> = missing.iter().map(|missing| missing.wanted.clone()).collect();
+        let read = self.nodes.read_many(&wanted);
+        for (Missing { wanted, optional, .. }, read) in missing.iter().zip(read) {
+            match read {
+                Ok(node) => held.insert(&wanted.pointer, node),
+                Err(_) if version != self.version() => return Ok(()),
+                Err(_) if *optional => held.refuse(&wanted.pointer),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -350,7 +406,7 @@ impl Tree {
             epoch: *epoch,
             node_bytes_max: self.options.node_bytes_max,
             held,
-            cache: &self.cache,
+            cache: &self.nodes.cache,
             dropped,
             dirty_bytes,
             before: Vec::with_capacity(changes.len()),
@@ -359,8 +415,8 @@ impl Tree {
         writer.before
     }
 
-    /// The leaf that holds a key if any does; `None` for an empty tree.
-    fn leaf(&self, key: &[u8]) -> Result<Option<Arc<Node>>> {
+    /// The leaf that holds a key if any does; `None` for an empty tree. The caller goes on to `to`.
+    fn leaf(&self, key: &[u8], to: &[u8]) -> Result<Option<Arc<Node>>> {
         if let Some(found) = self.leaf_in_memory(key) {
             return Ok(found);
         }
@@ -369,9 +425,18 @@ impl Tree {
             match cursor.descend_to_key(self, key) {
                 Ok(leaf) => return Ok(leaf),
                 Err(LoadError::Stale) => {}
+                Err(LoadError::Unread(wanted)) => {
+                    return Err(self.miss(*wanted, KeyRange::new(key.to_vec(), Some(to.to_vec()))));
+                }
                 Err(LoadError::Failed(error)) => return Err(error),
             }
         }
+    }
+
+    /// Notes a node that an operation that reads nothing is missing.
+    pub(crate) fn miss(&self, wanted: Wanted, range: KeyRange) -> Error {
+        unread::miss(&self.nodes, wanted, vec![range]);
+        Error::Unread
     }
 
     /// The same without reading; `None` if a node is missing. Walks dirty nodes under the lock
@@ -392,7 +457,7 @@ impl Tree {
             }
         };
         loop {
-            let node = self.cache.glance(&stored)?;
+            let node = self.nodes.cache.glance(&stored)?;
             if node.is_leaf() {
                 return Some(Some(node));
             }
@@ -403,12 +468,14 @@ impl Tree {
         }
     }
 
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().expect("a panic while the tree was being changed")
+    #[track_caller]
+    pub(crate) fn state(&self) -> BriefGuard<RwLockReadGuard<'_, State>> {
+        BriefGuard::of(self.state.read().expect("a panic while the tree was being changed"))
     }
 
-    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().expect("a panic while the tree was being changed")
+    #[track_caller]
+    pub(crate) fn state_mut(&self) -> BriefGuard<RwLockWriteGuard<'_, State>> {
+        BriefGuard::of(self.state.write().expect("a panic while the tree was being changed"))
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -421,7 +488,7 @@ impl Tree {
     }
 
     pub(crate) fn store(&self) -> &dyn NodeStore {
-        &*self.store
+        &*self.nodes.store
     }
 
     /// A stored node, from the cache or the store, checked against what its parent says. With a
@@ -433,51 +500,84 @@ impl Tree {
         bounds: Bounds<'_>,
         version: Option<u64>,
     ) -> Result<Arc<Node>, LoadError> {
-        if let Some(node) = self.cache.get(pointer) {
-            // Checked when it was read, but perhaps for another parent.
-            return check_place(&node, pointer, bounds).map_err(LoadError::Failed).map(|()| node);
+        if let Some(node) = self.load_at_hand(pointer, bounds, version)? {
+            return Ok(node);
         }
-        let stale = || version.is_some_and(|version| version != self.version());
-        if stale() {
+        self.judge(self.nodes.read(pointer, bounds), version)
+    }
+
+    /// The same for a leaf, the child `index` of its parent, whose bounds are `within`. Brings
+    /// those behind it too, where somebody goes through the tree.
+    pub(crate) fn load_leaf(
+        &self,
+        parent: &Node,
+        index: usize,
+        within: Bounds<'_>,
+        version: u64,
+    ) -> Result<Arc<Node>, LoadError> {
+        let pointer = |index: usize| match &parent.children[index] {
+            Child::Stored(pointer) => Some(pointer),
+            Child::Dirty(_) => None,
+        };
+        let first = pointer(index).expect("a leaf that is loaded is stored");
+        let bounds = within.of_child(parent, index);
+        if let Some(node) = self.load_at_hand(first, bounds, Some(version))? {
+            return Ok(node);
+        }
+        let mut wanted = vec![Wanted::new(first, bounds)];
+        let window = self.ahead.window(bounds.lower).min(self.window_max());
+        let end = (index + window).min(parent.children.len());
+        for index in index + 1..end {
+            let bounds = within.of_child(parent, index);
+            wanted.extend(
+                pointer(index)
+                    .filter(|pointer| self.nodes.cache.peek(pointer).is_none())
+                    .map(|pointer| Wanted::new(pointer, bounds)),
+            );
+        }
+        if let Some(behind) = within.of_child(parent, end - 1).upper {
+            self.ahead.note(behind, window);
+        }
+        // An error of another one is told to the reader that asks for it.
+        self.judge(self.nodes.read_many(&wanted).swap_remove(0), Some(version))
+    }
+
+    /// Leaves that may be read ahead: a share of the cache.
+    fn window_max(&self) -> usize {
+        let share = self.nodes.cache.bytes_max() / 8 / self.options.node_bytes_max;
+        if self.nodes.store.keeps() { share.clamp(1, WINDOW_MAX) } else { 1 }
+    }
+
+    /// A stored node without reading it; `None` if it has to be read.
+    fn load_at_hand(
+        &self,
+        pointer: &BlockPointer,
+        bounds: Bounds<'_>,
+        version: Option<u64>,
+    ) -> Result<Option<Arc<Node>>, LoadError> {
+        // Checked when it was read, but perhaps for another parent.
+        let checked = |node: Arc<Node>| {
+            check_place(&node, pointer, bounds).map_err(LoadError::Failed).map(|()| Some(node))
+        };
+        if let Some(node) = self.nodes.cache.glance(pointer) {
+            return checked(node);
+        }
+        if version.is_some_and(|version| version != self.version()) {
             return Err(LoadError::Stale);
         }
-        match self.read(pointer, bounds) {
-            Ok(node) => {
-                let node = Arc::new(node);
-                if self.store.keeps() {
-                    self.cache.insert(*pointer, Arc::clone(&node));
-                }
-                Ok(node)
-            }
-            Err(_) if stale() => Err(LoadError::Stale),
-            Err(error) => Err(LoadError::Failed(error)),
+        match unread::held(&self.nodes, pointer) {
+            Some(Ok(node)) => checked(node),
+            Some(Err(error)) => Err(LoadError::Failed(error)),
+            None if unread::is_strict() => Err(LoadError::Unread(Box::new(Wanted::new(pointer, bounds)))),
+            None => Ok(None),
         }
     }
 
-    fn read(&self, pointer: &BlockPointer, bounds: Bounds<'_>) -> Result<Node> {
-        let (address, level) = (pointer.copies[0], pointer.level);
-        let bytes = self.store.read(pointer).map_err(|source| Error::Read { address, level, source })?;
-        let node = Node::decode(bytes).map_err(|source| Error::Decode { address, level, source })?;
-        check_place(&node, pointer, bounds)?;
-        Ok(node)
-    }
-}
-
-/// Is this the node that the parent's pointer and separators speak of?
-fn check_place(node: &Node, pointer: &BlockPointer, bounds: Bounds<'_>) -> Result<()> {
-    let (address, level) = (pointer.copies[0], pointer.level);
-    if node.level != level {
-        return Err(Error::WrongLevel { address, expected: level, found: node.level });
-    }
-    match node.key_outside(bounds.lower, bounds.upper) {
-        None => Ok(()),
-        Some(key) => Err(Error::Misplaced {
-            address,
-            level,
-            key: key.to_vec(),
-            lower: bounds.lower.map(<[u8]>::to_vec),
-            upper: bounds.upper.map(<[u8]>::to_vec),
-        }),
+    fn judge(&self, read: Result<Arc<Node>>, version: Option<u64>) -> Result<Arc<Node>, LoadError> {
+        match read {
+            Err(_) if version.is_some_and(|version| version != self.version()) => Err(LoadError::Stale),
+            read => read.map_err(LoadError::Failed),
+        }
     }
 }
 

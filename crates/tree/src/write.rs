@@ -23,7 +23,9 @@ use steadfast_format::node::{HEADER_SIZE, LEVEL_MAX};
 
 use crate::cache::{AddressMap, CacheView};
 use crate::node::{Child, Dirty, Node, NodeVersion, Predecessor, separator};
+use crate::nodes::{Nodes, Wanted};
 use crate::page::{Page, Run};
+use crate::unread;
 
 /// Above this many changes a leaf is rebuilt rather than changed in place, where each insert moves
 /// half the slots.
@@ -55,14 +57,14 @@ impl<'a> Change<'a> {
 /// for ever.
 #[derive(Debug, Default)]
 pub(crate) struct HeldNodes {
-    nodes: AddressMap<Arc<Node>>,
+    nodes: AddressMap<(BlockPointer, Arc<Node>)>,
     /// Neighbours that could not be read; not asked for again.
     refused: AddressMap<()>,
 }
 
 impl HeldNodes {
     pub(crate) fn insert(&mut self, pointer: &BlockPointer, node: Arc<Node>) {
-        self.nodes.insert(pointer.copies[0], node);
+        self.nodes.insert(pointer.copies[0], (*pointer, node));
     }
 
     pub(crate) fn refuse(&mut self, pointer: &BlockPointer) {
@@ -70,16 +72,21 @@ impl HeldNodes {
     }
 
     pub(crate) fn get(&self, pointer: &BlockPointer) -> Option<&Arc<Node>> {
-        self.nodes.get(&pointer.copies[0])
+        self.nodes.get(&pointer.copies[0]).map(|(_, node)| node)
+    }
+
+    /// Shows all nodes.
+    pub(crate) fn each(&self, mut f: impl FnMut(&BlockPointer, &Arc<Node>)) {
+        self.nodes.values().for_each(|(pointer, node)| f(pointer, node));
     }
 }
 
-/// A node to be read before a change can be made, and what its parent says of it.
+/// A node to be read before a change can be made.
 #[derive(Debug)]
 pub(crate) struct Missing {
-    pub(crate) pointer: BlockPointer,
-    pub(crate) lower: Option<Vec<u8>>,
-    pub(crate) upper: Option<Vec<u8>>,
+    pub(crate) wanted: Wanted,
+    /// Keys below it that are to be changed, for who reads further down at once.
+    pub(crate) keys: Vec<Vec<u8>>,
     /// A neighbour for a merge: not needed if it cannot be read.
     pub(crate) optional: bool,
 }
@@ -114,7 +121,7 @@ fn group<'c, 'a>(changes: &'c [Change<'a>], upper: Option<&[u8]>) -> &'c [Change
 /// The first walk. See the module's text.
 pub(crate) struct Survey<'t> {
     pub(crate) held: &'t mut HeldNodes,
-    pub(crate) cache: &'t CacheView,
+    pub(crate) nodes: &'t Nodes,
     pub(crate) node_bytes_max: usize,
     pub(crate) missing: Vec<Missing>,
     /// Keys of removals that will find nothing, as indices of the batch; valid if nothing is
@@ -124,8 +131,8 @@ pub(crate) struct Survey<'t> {
 }
 
 impl<'t> Survey<'t> {
-    pub(crate) fn new(held: &'t mut HeldNodes, cache: &'t CacheView, node_bytes_max: usize) -> Self {
-        Survey { held, cache, node_bytes_max, missing: Vec::new(), absent: Vec::new(), seen: 0 }
+    pub(crate) fn new(held: &'t mut HeldNodes, nodes: &'t Nodes, node_bytes_max: usize) -> Self {
+        Survey { held, nodes, node_bytes_max, missing: Vec::new(), absent: Vec::new(), seen: 0 }
     }
 
     /// The stored node, from what is held or from the cache; held from now on.
@@ -133,18 +140,17 @@ impl<'t> Survey<'t> {
         if let Some(node) = self.held.get(pointer) {
             return Some(Arc::clone(node));
         }
-        let node = self.cache.glance(pointer)?;
+        let node = self.nodes.cache.glance(pointer).or_else(|| unread::held(self.nodes, pointer)?.ok())?;
         self.held.insert(pointer, Arc::clone(&node));
         Some(node)
     }
 
-    pub(crate) fn miss(&mut self, pointer: &BlockPointer, bounds: Bounds<'_>, optional: bool) {
-        self.missing.push(Missing {
-            pointer: *pointer,
-            lower: bounds.lower.map(<[u8]>::to_vec),
-            upper: bounds.upper.map(<[u8]>::to_vec),
-            optional,
-        });
+    fn miss(&mut self, pointer: &BlockPointer, bounds: Bounds<'_>, changes: &[Change<'_>], optional: bool) {
+        let keys = match unread::is_strict() {
+            true => changes.iter().map(|change| change.key().to_vec()).collect(),
+            false => Vec::new(),
+        };
+        self.missing.push(Missing { wanted: Wanted::new(pointer, bounds), keys, optional });
     }
 
     /// Walks the paths of `changes`, all of which lie in this subtree. Returns how large the node
@@ -164,7 +170,7 @@ impl<'t> Survey<'t> {
                     &*resolved
                 }
                 None => {
-                    self.miss(pointer, bounds, false);
+                    self.miss(pointer, bounds, changes, false);
                     self.seen += changes.len();
                     return None;
                 }
@@ -210,8 +216,9 @@ impl<'t> Survey<'t> {
         if let Some(Child::Stored(pointer)) = parent.children.get(neighbour)
             && !self.held.refused.contains_key(&pointer.copies[0])
             && self.resolve(pointer).is_none()
+            && !matches!(unread::held(self.nodes, pointer), Some(Err(_)))
         {
-            self.miss(pointer, bounds.of_child(parent, neighbour), true);
+            self.miss(pointer, bounds.of_child(parent, neighbour), &[], true);
         }
     }
 }

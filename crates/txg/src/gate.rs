@@ -1,23 +1,25 @@
-//! The gate: operations hold the open txg, the sync thread closes it.
+//! The gate: operations hold the open txg, the sync thread closes it. It is held briefly: nothing
+//! is read or written under it.
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
+use steadfast_env::brief::{BriefGuard, BriefRwLock};
 use steadfast_format::Txg;
 
 /// Holds the number of the open txg. Operations hold it shared, `advance` exclusively.
 pub struct Gate {
-    open: RwLock<Txg>,
+    open: BriefRwLock<Txg>,
 }
 
 /// A hold of the open txg: it cannot be frozen while this lives.
 pub struct Hold<'a> {
-    open: RwLockReadGuard<'a, Txg>,
+    open: BriefGuard<RwLockReadGuard<'a, Txg>>,
 }
 
 impl Gate {
     /// A gate whose open txg is `first`.
     #[must_use]
     pub fn new(first: Txg) -> Gate {
-        Gate { open: RwLock::new(first) }
+        Gate { open: BriefRwLock::new(first) }
     }
 
     /// Enters the open txg. Waits while a freeze runs. Never called by a thread that is inside

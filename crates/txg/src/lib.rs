@@ -37,7 +37,8 @@
 //!
 //! ## What it costs
 //! One shared lock and one short mutex per operation. The stall at freeze is the longest running
-//! operation (a copy of at most a megabyte, or a cold tree read) plus the freeze itself.
+//! operation (a copy of at most a megabyte) plus the freeze itself: nothing is read under the gate
+//! (`dataset::Dataset::operate`).
 //!
 //! ## Why writers are slowed smoothly
 //! If writers outrun the devices, reserved bytes grow. A bare limit would let writers run at memory

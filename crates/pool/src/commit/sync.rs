@@ -67,7 +67,7 @@ use std::time::Duration;
 
 use steadfast_anchor::Root;
 use steadfast_blockio::{BlockWrite, WriteContext};
-use steadfast_dataset::Dataset;
+use steadfast_dataset::{Attempts, Dataset};
 use steadfast_env::Bug;
 use steadfast_format::{
     BlockKind, BlockPointer, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg, Uberblock,
@@ -266,22 +266,32 @@ impl Syncer {
     /// of open datasets is taken in that moment, too: one that was opened during the early flush
     /// has operations of the txg that closes, and a task that waits for this txg waits for these.
     fn close_txg(&self) -> Result<Closed> {
+        let mut attempts = Attempts::new();
         loop {
             for head in self.core.heads() {
                 head.flush_ahead()?;
             }
-            let closed = self.core.txgs.gate.try_advance(|txg| -> Option<Result<Closed>> {
-                // The gate must not wait for the table: a task that holds the table may wait for
-                // the gate.
-                let heads = self.datasets.table.try_read()?.open_heads();
-                let frozen = heads.iter().try_for_each(|head| head.freeze(txg));
-                let removes = self.core.admission.removes.load(Ordering::Relaxed);
-                let closed = Closed { txg, removes, log: self.zil.log.head(), heads };
-                Some(frozen.map(|()| closed).map_err(Error::from))
+            // Nothing is read in the moment at which nobody is let in: what is missing is read
+            // outside, and the moment sought again.
+            let closed = attempts.attempt(|| {
+                let mut failed = Ok(());
+                let closed = self.core.txgs.gate.try_advance(|txg| {
+                    // The gate must not wait for the table: a task that holds the table may wait
+                    // for the gate.
+                    let heads = self.datasets.table.try_read()?.open_heads();
+                    failed = heads.iter().try_for_each(|head| head.flush_rest());
+                    failed.as_ref().ok()?;
+                    heads.iter().for_each(|head| head.freeze_flushed(txg));
+                    let removes = self.core.admission.removes.load(Ordering::Relaxed);
+                    Some(Closed { txg, removes, log: self.zil.log.head(), heads })
+                });
+                failed.map(|()| closed)
             });
             match closed {
-                Some(closed) => return closed,
-                None => drop(self.datasets.table.read()),
+                Some(Ok(Some(closed))) => return Ok(closed),
+                Some(Ok(None)) => drop(self.datasets.table.read()),
+                Some(Err(error)) => return Err(error.into()),
+                None => attempts.read(),
             }
         }
     }

@@ -20,6 +20,8 @@
 //!
 //! [lock.1] A thread waits for a lock only if all ranks that it holds are earlier.
 //!      assert: `held::check`; test: `a_lock_that_is_taken_out_of_order_panics`
+//! [lock.2] A lock that operations take is not held over a call of a device or a register.
+//!      assert: `steadfast_env::brief`
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -31,6 +33,9 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) trait Rank {
     /// Greater ranks are taken later.
     const ORDER: u8;
+    /// Operations take it: it is not held over a call of a device [lock.2].
+    #[cfg_attr(not(debug_assertions), allow(dead_code, reason = "checked with debug assertions"))]
+    const IS_BRIEF: bool;
 }
 
 macro_rules! ranks {
@@ -44,6 +49,8 @@ macro_rules! ranks {
             pub(crate) struct $name;
             impl super::Rank for $name {
                 const ORDER: u8 = Order::$name as u8;
+                const IS_BRIEF: bool = Order::$name as u8 >= Order::Room as u8
+                    || Order::$name as u8 == Order::Quotas as u8;
             }
         )*
     };
@@ -156,6 +163,7 @@ impl<T, R: Rank> RankedMutex<T, R> {
         RankedMutex { lock: Mutex::new(value), rank: PhantomData }
     }
 
+    #[track_caller]
     pub(crate) fn lock(&self) -> Guard<MutexGuard<'_, T>, R> {
         held::check(R::ORDER);
         Guard::new(self.lock.lock())
@@ -175,11 +183,13 @@ impl<T, R: Rank> RankedRwLock<T, R> {
         RankedRwLock { lock: RwLock::new(value), rank: PhantomData }
     }
 
+    #[track_caller]
     pub(crate) fn read(&self) -> Guard<RwLockReadGuard<'_, T>, R> {
         held::check(R::ORDER);
         Guard::new(self.lock.read())
     }
 
+    #[track_caller]
     pub(crate) fn write(&self) -> Guard<RwLockWriteGuard<'_, T>, R> {
         held::check(R::ORDER);
         Guard::new(self.lock.write())
@@ -210,6 +220,7 @@ pub(crate) struct Guard<G, R: Rank> {
 }
 
 impl<G, R: Rank> Guard<G, R> {
+    #[track_caller]
     fn new(guard: G) -> Self {
         Guard { guard, _held: held::Held::new() }
     }
@@ -253,12 +264,17 @@ mod held {
     }
 
     /// The thread holds a lock of this rank as long as this lives.
-    pub(super) struct Held<R: Rank>(PhantomData<R>);
+    pub(super) struct Held<R: Rank> {
+        rank: PhantomData<R>,
+        _brief: Option<steadfast_env::brief::Held>,
+    }
 
     impl<R: Rank> Held<R> {
+        #[track_caller]
         pub(super) fn new() -> Self {
             RANKS.with_borrow_mut(|ranks| ranks.push(R::ORDER));
-            Held(PhantomData)
+            let brief = if R::IS_BRIEF { Some(steadfast_env::brief::Held::new()) } else { None };
+            Held { rank: PhantomData, _brief: brief }
         }
     }
 

@@ -1,0 +1,108 @@
+//! Walks over directories: what a program that goes through all of them will want next.
+//!
+//! `ls -lR`, `find` and `tar` list a directory, then each directory in it, with the attributes of
+//! all. Each step of that alone would wait for the device once or twice. Here a listing brings the
+//! records of its inodes side by side, and the listing of a directory whose parent was listed
+//! brings its neighbours: itself alone the first time, two the next, and so on up to
+//! [`WINDOW_MAX`]. They come in any order, as `ls` sorts them. Where all is in memory this costs a
+//! look at each leaf.
+
+use parking_lot::Mutex;
+use steadfast_dataset::Dataset;
+use steadfast_format::InodeId;
+use steadfast_format::dirent::Dirent;
+use steadfast_format::file_keys::NamesKey;
+
+/// Directories brought at once, at most.
+const WINDOW_MAX: usize = 64;
+/// Leaves of one directory that are brought ahead; of a larger one the listing itself brings the
+/// rest.
+const LEAVES_MAX: usize = 4;
+/// Listed directories whose subdirectories are remembered, and how many of each.
+const PARENTS_MAX: usize = 16;
+const SUBDIRECTORIES_MAX: usize = 4_096;
+
+/// Subdirectories of listed directories that nobody has listed yet.
+#[derive(Default)]
+pub(crate) struct Walks(Mutex<Vec<Walk>>);
+
+struct Walk {
+    parent: InodeId,
+    /// Sorted.
+    pending: Vec<InodeId>,
+    window: usize,
+}
+
+impl Walks {
+    /// A listing of `parent` showed these subdirectories.
+    pub(crate) fn listed(&self, parent: InodeId, subdirectories: &[InodeId]) {
+        if subdirectories.is_empty() {
+            return;
+        }
+        let mut walks = self.0.lock();
+        let mut walk = match walks.iter().position(|walk| walk.parent == parent) {
+            Some(at) => walks.remove(at),
+            None => Walk { parent, pending: Vec::new(), window: 1 },
+        };
+        let room = SUBDIRECTORIES_MAX.saturating_sub(walk.pending.len());
+        walk.pending.extend(subdirectories.iter().take(room));
+        walk.pending.sort_unstable();
+        walk.pending.dedup();
+        if walks.len() == PARENTS_MAX {
+            walks.remove(0);
+        }
+        walks.push(walk);
+    }
+
+    /// A listing of `directory` begins. Gives the directories to bring.
+    fn begin(&self, parent: InodeId, directory: InodeId) -> Vec<InodeId> {
+        let mut walks = self.0.lock();
+        let Some(at) = walks.iter().position(|walk| walk.parent == parent) else { return Vec::new() };
+        let walk = &mut walks[at];
+        let Ok(place) = walk.pending.binary_search(&directory) else { return Vec::new() };
+        // Those behind it, then those before it.
+        let count = walk.window.min(walk.pending.len());
+        let first = place.min(walk.pending.len() - count);
+        let taken: Vec<InodeId> = walk.pending.drain(first..first + count).collect();
+        walk.window = (2 * walk.window).min(WINDOW_MAX);
+        if walk.pending.is_empty() {
+            walks.remove(at);
+        }
+        taken
+    }
+
+    /// A listing of `directory` begins: brings what a walk over it and its neighbours will want.
+    pub(crate) fn bring(&self, dataset: &Dataset, parent: InodeId, directory: InodeId) {
+        let wanted = self.begin(parent, directory);
+        if wanted.is_empty() {
+            return;
+        }
+        let entries = |id: &InodeId| (NamesKey::entries(*id), NamesKey::xattrs(*id));
+        let ranges: Vec<_> = wanted.iter().map(entries).collect();
+        if !dataset.names().bring(&ranges, LEAVES_MAX) {
+            return;
+        }
+        let mut inodes = Vec::new();
+        for (from, to) in ranges {
+            let take = |_: &[u8], value: &[u8]| {
+                inodes.extend(Dirent::decode(value).ok().map(|entry| entry.inode));
+                inodes.len() < RECORDS_MAX
+            };
+            // An error is told to the listing that meets it.
+            _ = dataset.names().scan(&from, &to, take);
+        }
+        bring_records(dataset, inodes);
+    }
+}
+
+/// Records that are brought at once, at most.
+const RECORDS_MAX: usize = 16_384;
+
+/// Brings the records of inodes, side by side.
+pub(crate) fn bring_records(dataset: &Dataset, mut inodes: Vec<InodeId>) {
+    inodes.retain(|id| !dataset.is_live(*id));
+    inodes.sort_unstable();
+    let key = |id: InodeId| NamesKey::Inode(id).encode();
+    let ranges: Vec<_> = inodes.into_iter().map(|id| (key(id), key(id))).collect();
+    dataset.names().bring(&ranges, 1);
+}

@@ -1,0 +1,130 @@
+//! Nodes are not in memory: they are read side by side, once, and not under a caller's locks.
+
+use std::sync::Arc;
+
+use steadfast_format::BlockPointer;
+use steadfast_tree::testing::CountingStore;
+use steadfast_tree::{Attempts, Change, Error, NodeCache, Options, Tree, without_reading};
+
+const SMALL: Options = Options { node_bytes_max: 1_280 };
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// A stored tree of so many keys.
+fn stored(count: u64) -> (Arc<CountingStore>, Option<BlockPointer>) {
+    let store = CountingStore::new();
+    let tree = Tree::create(store.clone(), NodeCache::new(1 << 20), SMALL);
+    (0..count).for_each(|number| assert_eq!(tree.insert(&key(number), &key(number)).unwrap(), None));
+    let root = tree.sync(&tree.snapshot()).unwrap();
+    (store, root)
+}
+
+fn cold(count: u64, cache_bytes: usize) -> (Arc<CountingStore>, Tree) {
+    let (store, root) = stored(count);
+    let tree = Tree::open(store.clone(), NodeCache::new(cache_bytes), root, SMALL);
+    (store, tree)
+}
+
+fn rounds(store: &CountingStore) -> u64 {
+    store.statistics().reads
+}
+
+#[test]
+fn an_operation_reads_between_its_attempts_and_never_in_them() {
+    let (store, tree) = cold(10_000, 1 << 20);
+    let mut attempts = Attempts::new();
+    let mut tries = 0;
+    let found = loop {
+        let before = rounds(&store);
+        let result = attempts.attempt(|| {
+            tries += 1;
+            tree.get(&key(77))
+        });
+        assert_eq!(rounds(&store), before, "an attempt reads nothing");
+        match result {
+            Some(result) => break result.unwrap(),
+            None => attempts.read(),
+        }
+    };
+    assert_eq!(found, Some(key(77)));
+    assert_eq!(tries, 2, "what is missing is read down to the leaf");
+}
+
+#[test]
+fn what_an_operation_misses_is_read_side_by_side() {
+    let (store, tree) = cold(10_000, 1 << 20);
+    let keys: Vec<_> = (0..20).map(|number| key(number * 500)).collect();
+    let changes: Vec<_> = keys.iter().map(|key| Change::Insert(key, b"new")).collect();
+    let before = rounds(&store);
+    without_reading(|| tree.batch(&changes)).unwrap();
+    let levels = rounds(&store) - before;
+    assert!((2..=4).contains(&levels), "{levels} round trips: one a level");
+    assert!(store.statistics().nodes_read > 20, "many leaves");
+    // The same without an operation.
+    let (store, tree) = cold(10_000, 1 << 20);
+    tree.batch(&changes).unwrap();
+    assert_eq!(rounds(&store), levels);
+}
+
+#[test]
+fn an_operation_ends_though_the_cache_keeps_nothing() {
+    let (store, tree) = cold(10_000, 0);
+    let mut tries = 0;
+    without_reading(|| {
+        tries += 1;
+        // One after the other, so that each attempt misses what comes next.
+        for number in [5, 2_005, 4_005, 6_005, 8_005] {
+            tree.get(&key(number))?;
+        }
+        tree.scan(&key(3_000), &key(3_100), |_, _| true)?;
+        tree.batch(&[Change::Remove(&key(9_000))])
+    })
+    .unwrap();
+    assert!(tries <= 8, "{tries} attempts");
+    assert_eq!(tree.get(&key(9_000)).unwrap(), None);
+    assert!(store.statistics().nodes_read < 60, "nothing was read again and again");
+}
+
+#[test]
+fn an_operation_is_told_what_cannot_be_read() {
+    let (store, tree) = cold(10_000, 1 << 20);
+    store.fail_reads_after(Some(1));
+    let error = without_reading(|| tree.get(&key(77))).unwrap_err();
+    assert!(matches!(error, Error::Read { .. }), "{error}");
+    store.fail_reads_after(None);
+    assert_eq!(without_reading(|| tree.get(&key(77))).unwrap(), Some(key(77)));
+    // Another operation is not told of it.
+    let mut attempts = Attempts::new();
+    assert!(attempts.attempt(|| tree.get(&key(9_077))).is_none());
+    attempts.read();
+    assert_eq!(attempts.attempt(|| tree.get(&key(9_077))).unwrap().unwrap(), Some(key(9_077)));
+}
+
+#[test]
+fn a_thin_leaf_and_its_cold_neighbour_are_merged_by_an_operation() {
+    let (store, tree) = cold(2_000, 1 << 20);
+    for number in 400..500 {
+        without_reading(|| tree.remove(&key(number))).unwrap();
+    }
+    tree.sync(&tree.snapshot()).unwrap();
+    store.audit(&tree);
+    assert_eq!(tree.range::<Vec<u8>>(..).count(), 1_900);
+}
+
+#[test]
+fn a_walk_reads_more_leaves_at_once_the_longer_it_goes() {
+    let (store, tree) = cold(10_000, 4 << 20);
+    let before = store.statistics();
+    assert_eq!(tree.range::<Vec<u8>>(..).count(), 10_000);
+    let nodes = store.statistics().nodes_read - before.nodes_read;
+    let walked = rounds(&store) - before.reads;
+    assert!(nodes > 150 && walked < nodes / 4, "{walked} round trips for {nodes} nodes");
+    // A reader that jumps about reads one at a time.
+    let (store, tree) = cold(10_000, 4 << 20);
+    for number in (0..10_000).step_by(601) {
+        tree.get(&key(number)).unwrap();
+    }
+    assert!(store.statistics().nodes_read <= rounds(&store));
+}
