@@ -15,6 +15,10 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
 
+/// Descriptors that must be left when the socket for everybody is open: a connection takes two, and
+/// a pool with a mount some ten.
+const SPARE_DESCRIPTORS: usize = 32;
+
 /// Serves until a signal or a client ends it. `start` is called once the lock is held and the
 /// socket listens; commands that come meanwhile wait. Says on stderr what it does.
 ///
@@ -68,6 +72,9 @@ pub fn run(
     if rustix::process::getuid().is_root() {
         // Other users go without, if that cannot be.
         match runtime.bind_public() {
+            Ok(_) if !has_spare_descriptors() => {
+                eprintln!("steadfast: other users cannot look: the limit of open files is too low");
+            }
             Ok(listener) => {
                 let accepting = Arc::clone(&server);
                 let listen = move || {
@@ -105,6 +112,11 @@ pub fn run(
     drop(gone);
     eprintln!("steadfast: daemon (process {}) is ending", std::process::id());
     result
+}
+
+/// True if some descriptors are left for the commands of the daemon's own user.
+fn has_spare_descriptors() -> bool {
+    (0..SPARE_DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<_>>>().is_ok()
 }
 
 /// Allows as many descriptors as the administrator does. Each thread of each mount has one, and the
