@@ -51,7 +51,11 @@ fn a_pool_on_a_bucket_survives_a_store_that_fails_by_turns() {
     let store = Store::start();
     let (host, address) = with_keys(&store, "tank");
     host.shell(&format!("zpool create -m $PWD/t tank '{address}'")).fails(1).says("STORE-CLEAR").says("-f");
-    assert_eq!(store.objects(), Vec::<String>::new(), "a refusal makes nothing");
+    host.image("plain.img", 64 << 20);
+    host.shell("zpool create -m none plain $PWD/plain.img").ok();
+    host.shell(&format!("zpool add plain '{address}'")).fails(1).says("STORE-CLEAR").says("-f");
+    host.shell(&format!("zpool add -f -n plain '{address}'; zpool destroy plain")).ok();
+    assert_eq!(store.objects(), Vec::<String>::new(), "a refusal makes nothing, and neither does -n");
     host.shell(&format!("zpool create -f -m $PWD/t tank '{address}'")).ok();
     for fault in [Fault::Lose, Fault::Answer(503, "SlowDown"), Fault::Answer(500, "InternalError")] {
         store.add(Rule { kind: Some(Kind::Put), object: "seg/".into(), after: 1, times: 2, fault });

@@ -7,7 +7,7 @@ use steadfast_blockio::{
     WriteContext,
 };
 use steadfast_crypto::{BlockKeys, Key};
-use steadfast_device::objects::{Folder, ObjectDevice};
+use steadfast_device::objects::ObjectDevice;
 use steadfast_device::{MemoryDevice, SharedDevice};
 use steadfast_env::Env;
 use steadfast_format::medium::slot_offset;
@@ -176,11 +176,8 @@ fn everything_comes_back_from_whole_objects() {
 }
 
 #[test]
-fn everything_comes_back_from_a_directory_of_objects() {
-    let directory = tempfile::tempdir().unwrap();
-    let device =
-        ObjectDevice::open(Arc::new(Folder::open(directory.path()).unwrap()), Some(64 << 20), [1; 16])
-            .unwrap();
+fn everything_comes_back_from_a_store_of_objects() {
+    let device = ObjectDevice::in_memory("objects", 64 << 20);
     let (space, io) = over(vec![Arc::new(device)], Env::real());
     everything_comes_back(&space, &io);
 }

@@ -212,6 +212,8 @@ codes! {
         "Restore the anchor file as it was last. If it is lost, `zpool import --accept-lost-anchor {pool}` imports the root on the devices; the pool has no anchor afterwards.";
     AnchorForeign "ANCHOR-FOREIGN" "The anchor belongs to another pool."
         "Name the path of the right one: `zpool import --anchor PATH {pool}`; `steadfast inspect anchor PATH` shows the pool of an anchor.";
+    StoreUnfenced "STORE-UNFENCED" "Two hosts that import the pool at once would both believe to own it, and each would lose what the other writes. An anchor decides between them; this store cannot."
+        "Give the pool an anchor on storage that you trust: `zpool create ... anchor PATH`. `steadfast store probe ADDRESS` tells what a store may be used for.";
     PoolOvertaken "POOL-OVERTAKEN" "A pool on a store of whole objects has one writer: the host that imported it last. Data that another host wrote since its last commit is not part of the pool, and that host writes no more."
         "Release the pool on the host that lost it with `zpool export -f {pool}`. To have it here, run `zpool import {pool}` again.";
     AnchorFenced "ANCHOR-FENCED" "Another daemon imported the pool and advanced its anchor. This daemon's data since its last commit is not part of the pool, and it writes no more."

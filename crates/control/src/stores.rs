@@ -8,6 +8,7 @@ use steadfast_bucket::{
 };
 use steadfast_env::Env;
 
+use crate::api::VdevSpec;
 use crate::refusal::{Code, Refusal};
 
 /// Reads an address.
@@ -54,6 +55,20 @@ pub fn is_address(device: &Path) -> bool {
 pub fn is_remote(device: &Path) -> bool {
     is_address(device)
         && device.to_str().and_then(|text| text.parse().ok()).is_some_and(|found: Location| found.is_remote())
+}
+
+/// Refuses to put a pool that is not sealed on a store: its provider reads everything that is not
+/// encrypted.
+///
+/// # Errors
+/// [`Code::StoreClear`].
+pub(crate) fn check_clear(vdevs: &[VdevSpec], is_sealed: bool, force: bool) -> Result<(), Refusal> {
+    let mut devices = vdevs.iter().flat_map(|vdev| &vdev.devices);
+    let Some(device) = devices.find(|device| is_remote(device)).filter(|_| !is_sealed && !force) else {
+        return Ok(());
+    };
+    let what = format!("the provider of {} could read everything in an unencrypted pool", device.display());
+    Err(Refusal::new(Code::StoreClear, what).with("device", device.display()))
 }
 
 /// A failure of a store as a refusal, with the store's own answer as fields.

@@ -421,6 +421,10 @@ impl Objects for MemoryDevice {
         Ok(self.lock().claimed.insert(epoch))
     }
 
+    fn creates_once(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     fn is_claimed(&self, epoch: u64) -> Result<bool> {
         Ok(self.lock().claimed.contains(&epoch))
     }

@@ -4,27 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{MIB, ROOT, handle, import_spec, mount, noise, read_file, spec, write_file};
+use crate::common::{MIB, ROOT, anchored_in, handle, import_spec, mount, noise, read_file, spec, write_file};
+use steadfast_anchor::MemoryRegister;
 use steadfast_anchor::memory::Fault as Answer;
-use steadfast_anchor::{MemoryRegister, Register, Witness};
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, StoreFault};
 use steadfast_env::Env;
-use steadfast_format::PoolGuid;
-use steadfast_pool::{AnchorWish, DeviceHandle, Error, ImportSpec, Pool, Registers, scan};
-
-/// The one register, of which no host remembers anything.
-struct Shared(Arc<MemoryRegister>);
-
-impl Registers for Shared {
-    fn register(&self, _: &str) -> Arc<dyn Register> {
-        Arc::clone(&self.0) as Arc<dyn Register>
-    }
-
-    fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
-        None
-    }
-}
+use steadfast_pool::{AnchorWish, DeviceHandle, Error, ImportSpec, Pool, scan};
 
 /// A store, and an anchor beside it, or none.
 struct World {
@@ -39,12 +25,7 @@ impl World {
     }
 
     fn wish(&self) -> AnchorWish {
-        let Some(register) = &self.register else { return AnchorWish::default() };
-        AnchorWish {
-            registers: Some(Arc::new(Shared(Arc::clone(register)))),
-            path: Some("/safe/tank.anchor".to_owned()),
-            ..AnchorWish::default()
-        }
+        self.register.as_ref().map_or_else(AnchorWish::default, anchored_in)
     }
 
     /// The store as a device of host `writer`, which asks `hook` before each request.
@@ -319,4 +300,22 @@ fn answers_that_are_lost_change_nothing() {
     // The device does not retry by itself: the pool stops, and goes on from its last root.
     assert!(pool.is_err());
     assert_eq!(world.files(3), ["one"]);
+}
+
+#[test]
+fn a_store_that_creates_a_name_twice_is_used_with_an_anchor_only() {
+    let world = World::new(false);
+    world.create().export().expect("exported");
+    world.store.forget_conditions();
+    let refused = world.import(2).err();
+    assert!(matches!(refused, Some(Error::Unfenced { .. })), "{refused:?}");
+    let mut again = spec(world.device(3, |_| None), None);
+    again.force = true;
+    let refused = Pool::create(&Env::simulated(3), again).err();
+    assert!(matches!(refused, Some(Error::Unfenced { .. })), "{refused:?}");
+
+    let world = World::new(true);
+    world.store.forget_conditions();
+    world.create().export().expect("exported");
+    assert_eq!(world.files(2), ["one"]);
 }

@@ -1,28 +1,17 @@
 //! A pool's life on all kinds of devices: made, written, committed, closed, found again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::common::{
     ME, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
 };
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::objects::Folder;
+use steadfast_device::objects::MemoryStore;
 use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions, Operation};
 use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::Errno;
-
-/// A folder of objects as a device.
-fn object_folder(path: &std::path::Path) -> ObjectDevice {
-    let folder = Arc::new(Folder::open(path).expect("a folder"));
-    ObjectDevice::open(folder, Some(256 * MIB), rand_bytes()).expect("a store")
-}
-
-fn rand_bytes() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    Env::real().random.fill(&mut bytes);
-    bytes
-}
 
 /// A life that every kind of device has to carry; `open` gives the devices as a new process would
 /// open them.
@@ -83,9 +72,13 @@ fn a_pool_on_devices_of_whole_segments_lives() {
 
 #[test]
 fn a_pool_on_a_store_of_objects_lives() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let device = || object_folder(dir.path());
-    life(|| vec![handle(&Arc::new(device()))]);
+    let store = MemoryStore::new("objects");
+    let writer = AtomicU8::new(0);
+    life(|| {
+        let own = [writer.fetch_add(1, Ordering::Relaxed); 16];
+        let device = ObjectDevice::open(Arc::new(store.handle(|_| None)), Some(256 * MIB), own);
+        vec![handle(&Arc::new(device.expect("a store")))]
+    });
 }
 
 #[test]

@@ -2,25 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::common::{ME, MIB, ROOT, handle, import_spec, mount, spec, write_file};
-use steadfast_anchor::{MemoryRegister, Register, Witness};
+use crate::common::{ME, MIB, ROOT, anchored_in, handle, import_spec, mount, spec, write_file};
+use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request};
 use steadfast_env::Env;
-use steadfast_format::PoolGuid;
-use steadfast_pool::{AnchorWish, ImportSpec, Pool, Registers, scan};
-
-struct One(Arc<MemoryRegister>);
-
-impl Registers for One {
-    fn register(&self, _: &str) -> Arc<dyn Register> {
-        Arc::clone(&self.0) as Arc<dyn Register>
-    }
-
-    fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
-        None
-    }
-}
+use steadfast_pool::{ImportSpec, Pool, scan};
 
 /// A store whose requests are noted, with an anchor beside it.
 struct Noted {
@@ -44,23 +31,15 @@ impl Noted {
         Arc::new(ObjectDevice::open(Arc::new(store), Some(256 * MIB), [1; 16]).expect("a store"))
     }
 
-    fn wish(&self) -> AnchorWish {
-        AnchorWish {
-            registers: Some(Arc::new(One(Arc::clone(&self.register)))),
-            path: Some("anchor".to_owned()),
-            ..AnchorWish::default()
-        }
-    }
-
     fn create(&self) -> Pool {
         let mut spec = spec(vec![handle(&self.device())], None);
-        spec.anchor = self.wish();
+        spec.anchor = anchored_in(&self.register);
         Pool::create(&Env::simulated(1), spec).expect("a pool")
     }
 
     fn import(&self) -> Pool {
         let (mut pools, _) = scan(vec![handle(&self.device())]);
-        let spec = ImportSpec { anchor: self.wish(), ..import_spec(None) };
+        let spec = ImportSpec { anchor: anchored_in(&self.register), ..import_spec(None) };
         Pool::import(&Env::simulated(2), pools.remove(0), &spec).expect("imported")
     }
 

@@ -96,6 +96,11 @@ impl Space {
         Ok(())
     }
 
+    /// False if a store lets two hosts create one name: a claim on it fences nobody.
+    pub fn creates_once(&self) -> Result<bool, Error> {
+        Ok(self.ask_stores(&[], |store| store.creates_once())?.into_iter().all(|once| once))
+    }
+
     /// True if another host has claimed an epoch after ours [epochs.2].
     pub fn is_overtaken(&self) -> Result<bool, Error> {
         let next = self.epoch() + 1;

@@ -411,6 +411,10 @@ impl Objects for Disk {
         Ok(true)
     }
 
+    fn creates_once(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     fn is_claimed(&self, epoch: u64) -> Result<bool> {
         Ok(self.claim_in(self.claim_at(epoch))? == epoch)
     }

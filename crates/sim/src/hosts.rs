@@ -25,13 +25,11 @@ use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, Store
 use steadfast_env::Env;
 use steadfast_format::{AnchorRecord, PoolGuid};
 use steadfast_inspect::{Leaf, Request as Check, Severity, check};
-use steadfast_pool::{
-    AnchorWish, CreateSpec, DeviceHandle, Error, GroupHandles, ImportSpec, Pool, Registers, scan,
-};
-use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
+use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, ImportSpec, Pool, Registers, scan};
+use steadfast_posix::{Caller, FileSystem};
 
 use crate::draw::Draw;
-use crate::world::MEMORY;
+use crate::world::{self, MEMORY};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller::ROOT;
@@ -200,16 +198,6 @@ impl World {
     }
 }
 
-fn open(pool: &Pool) -> Result<FileSystem, Error> {
-    let handle = pool.datasets().open_dataset("tank")?;
-    let options = Options {
-        atime: Atime::Off,
-        usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 }),
-        block_bytes: 4096,
-    };
-    Ok(FileSystem::new(Arc::clone(handle.dataset()), options).expect("a file system"))
-}
-
 /// Content of a version of a file.
 fn content(version: u64) -> Vec<u8> {
     let mut draw = Draw(version);
@@ -360,8 +348,8 @@ fn live(world: &Arc<World>, depth: usize) {
             return;
         }
     };
-    let fs = match open(&pool) {
-        Ok(fs) => fs,
+    let (fs, handle) = match world::files(&pool, "tank") {
+        Ok(opened) => opened,
         Err(error) => {
             world.tell(host, format!("cannot open the file system: {error}"));
             if !excused() {
@@ -413,7 +401,7 @@ fn live(world: &Arc<World>, depth: usize) {
         }
         (0..idle.unwrap_or(0)).for_each(|_| pool.step());
     }
-    drop(fs);
+    drop((fs, handle));
     if is_calm || world.draw(|draw| draw.percent(50)) {
         let exported = pool.export();
         world.tell(host, format!("export: {:?}", exported.map_err(|error| error.to_string())));

@@ -10,12 +10,11 @@
 //!
 //! ## Invariants
 //! [unread.1] A node that was read for an operation stays in its hands until it has ended, whatever
-//! the
-//!      cache does. So each round finds more in memory, and only changes of the tree by others can
-//!      make another round necessary.
+//!      the cache does. So each round finds more in memory, and only changes of the tree by others
+//!      can make another round necessary.
 //!      test: `an_operation_ends_though_the_cache_keeps_nothing`
 //! [unread.2] An operation that fails with [`Error::Unread`](crate::Error::Unread) has changed
-//! nothing.
+//!      nothing.
 //!      test: `posix`, `tests/cold.rs`
 //! [unread.3] After [`ROUNDS_MAX`] rounds it reads under its locks, so that it ends even where a
 //!      sync replaces what was read in each of them.

@@ -43,6 +43,8 @@ struct State {
     objects: BTreeMap<String, Vec<u8>>,
     /// Names as lists show them, where they are late.
     listed: Option<Vec<String>>,
+    /// A create replaces what is there.
+    overwrites: bool,
 }
 
 /// One host's handle of a store in memory.
@@ -76,8 +78,14 @@ impl MemoryStore {
     #[must_use]
     pub fn copy(&self) -> MemoryStore {
         let state = self.lock();
-        let copy = State { objects: state.objects.clone(), listed: state.listed.clone() };
+        let (objects, listed) = (state.objects.clone(), state.listed.clone());
+        let copy = State { objects, listed, overwrites: state.overwrites };
         MemoryStore { state: Arc::new(Mutex::new(copy)), ..MemoryStore::new(&self.identity) }
+    }
+
+    /// From now on a create replaces what is there, as in stores that know no conditions.
+    pub fn forget_conditions(&self) {
+        self.lock().overwrites = true;
     }
 
     /// From now on lists show what is there at this moment.
@@ -134,7 +142,7 @@ impl Store for MemoryStore {
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.run(Operation::Write, name, |state| {
-            let is_new = !state.objects.contains_key(name);
+            let is_new = state.overwrites || !state.objects.contains_key(name);
             if is_new {
                 state.objects.insert(name.to_owned(), bytes.to_vec());
             }

@@ -20,8 +20,6 @@
 //! [objects.2] An epoch is claimed by creating an object that nobody else creates with the same
 //!      bytes: of two that claim one number, one does.
 
-#[cfg(feature = "objects")]
-mod folder;
 mod memory;
 mod store;
 
@@ -34,8 +32,6 @@ use steadfast_format::{SegmentId, Txg};
 
 use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
 
-#[cfg(feature = "objects")]
-pub use folder::Folder;
 pub use memory::{MemoryStore, Request, StoreFault};
 pub use store::Store;
 
@@ -57,6 +53,10 @@ pub trait Objects: Send + Sync {
     /// Claims an epoch. False if it was claimed before.
     fn claim_epoch(&self, epoch: u64) -> Result<bool>;
 
+    /// False if the store overwrites what it should refuse to create: then a claim fences nobody.
+    /// Asked with the epoch that this handle has claimed last.
+    fn creates_once(&self) -> Result<bool>;
+
     /// True if somebody has claimed this epoch. No hint: the object is looked for by its name.
     fn is_claimed(&self, epoch: u64) -> Result<bool>;
 
@@ -71,6 +71,8 @@ pub trait Objects: Send + Sync {
 pub struct ObjectDevice {
     store: Arc<dyn Store>,
     capacity_bytes: u64,
+    /// The store does not say so yet: the first that is written is its capacity.
+    is_new: AtomicBool,
     /// Tells this handle's claims from those of others.
     writer: [u8; 16],
     /// The greatest epoch that this handle has claimed: its labels and roots are of it.
@@ -83,8 +85,9 @@ pub struct ObjectDevice {
 }
 
 impl ObjectDevice {
-    /// Opens a store. An empty one is made a store of `capacity_bytes`, which is also how an
-    /// existing one grows; with `None` it has the capacity it had. `writer` is random.
+    /// Opens a store. An empty one becomes a store of `capacity_bytes`, which is also how an
+    /// existing one grows; with `None` it has the capacity it had. `writer` is random. Opening
+    /// changes nothing: the first claim or label does.
     pub fn open(
         store: Arc<dyn Store>,
         capacity_bytes: Option<u64>,
@@ -93,6 +96,7 @@ impl ObjectDevice {
         let mut device = ObjectDevice {
             store,
             capacity_bytes: 0,
+            is_new: AtomicBool::new(false),
             writer,
             epoch: AtomicU64::new(0),
             labels: Mutex::default(),
@@ -106,8 +110,7 @@ impl ObjectDevice {
                 let device = device.store.identity();
                 return Err(Error::TooSmall { device, size_bytes: wanted, min_bytes: DEVICE_SIZE_MIN });
             }
-            device.create(&object_names::numbered(CAPACITIES, wanted), &[])?;
-            device.capacity_bytes = wanted;
+            (device.capacity_bytes, device.is_new) = (wanted, AtomicBool::new(true));
         } else if let Some(stored) = stored {
             device.capacity_bytes = stored;
         } else {
@@ -168,6 +171,15 @@ impl ObjectDevice {
         Ok(())
     }
 
+    /// Before the first write to a store that is new, or larger than before.
+    fn begin(&self) -> Result<()> {
+        if self.is_new.load(Ordering::Acquire) {
+            self.create(&object_names::numbered(CAPACITIES, self.capacity_bytes), &[])?;
+            self.is_new.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Creates an object, or finds it with the same bytes. False if it has others.
     fn create_or_find(&self, object: &str, bytes: &[u8]) -> Result<bool> {
         self.check_held()?;
@@ -213,11 +225,17 @@ impl Objects for ObjectDevice {
     }
 
     fn claim_epoch(&self, epoch: u64) -> Result<bool> {
+        self.begin()?;
         let claimed = self.create_or_find(&object_names::numbered(EPOCHS, epoch), &self.writer)?;
         if claimed {
             self.epoch.fetch_max(epoch, Ordering::AcqRel);
         }
         Ok(claimed)
+    }
+
+    fn creates_once(&self) -> Result<bool> {
+        let claim = object_names::numbered(EPOCHS, self.epoch.load(Ordering::Acquire));
+        Ok(!self.store.create(&claim, &[])?)
     }
 
     fn is_claimed(&self, epoch: u64) -> Result<bool> {
@@ -283,6 +301,7 @@ impl Device for ObjectDevice {
         if copy != 0 {
             return Ok(());
         }
+        self.begin()?;
         let mut labels = lock(&self.labels);
         let (own, newest) = (self.epoch.load(Ordering::Acquire), labels.last().copied());
         // A device is erased by a hand that has claimed nothing, and its label counts all the same.

@@ -10,13 +10,9 @@ fn quiet(store: &MemoryStore) -> MemoryStore {
     store.handle(|_| None)
 }
 
-#[cfg(feature = "objects")]
-fn in_folder(path: &std::path::Path, capacity_bytes: Option<u64>) -> Result<ObjectDevice> {
-    ObjectDevice::open(Arc::new(Folder::open(path)?), capacity_bytes, [1; 16])
-}
-
-/// Promises of the interface, of any store.
-fn an_object_is_created_once_on(device: &ObjectDevice) {
+#[test]
+fn an_object_is_created_once() {
+    let device = ObjectDevice::in_memory("objects", 64 << 20);
     device.put_segment(PLACE, b"whole segment").unwrap();
     device.put_segment(PLACE, b"whole segment").unwrap();
     assert!(matches!(device.put_segment(PLACE, b"other"), Err(Error::Exists { .. })));
@@ -33,16 +29,6 @@ fn an_object_is_created_once_on(device: &ObjectDevice) {
     device.discard_segment(PLACE).unwrap();
     device.discard_segment(PLACE).unwrap();
     assert!(matches!(device.read_segment(PLACE, 0, &mut out), Err(Error::Missing { .. })));
-}
-
-#[test]
-fn an_object_is_created_once() {
-    an_object_is_created_once_on(&ObjectDevice::in_memory("objects", 64 << 20));
-    #[cfg(feature = "objects")]
-    {
-        let scratch = tempfile::tempdir().unwrap();
-        an_object_is_created_once_on(&in_folder(scratch.path(), Some(64 << 20)).unwrap());
-    }
 }
 
 /// First bytes of the roots in all rings.
@@ -133,43 +119,20 @@ fn roots_that_the_list_lacks_are_found_by_their_names() {
     assert_eq!(roots(&open(quiet(&store), 3)), [7, 6, 5, 4]);
 }
 
-#[cfg(feature = "objects")]
 #[test]
-fn a_folder_is_used_by_one_and_only_where_there_is_one() {
-    let scratch = tempfile::tempdir().unwrap();
-    let path = scratch.path();
-    assert!(matches!(in_folder(path, None), Err(Error::Missing { .. })));
-    assert!(matches!(in_folder(path, Some(1000)), Err(Error::TooSmall { .. })));
-    let device = in_folder(path, Some(64 << 20)).unwrap();
-    assert!(matches!(in_folder(path, None), Err(Error::Busy { .. })));
+fn a_store_is_made_by_its_first_write() {
+    let store = MemoryStore::new("objects");
+    let of = |capacity_bytes| ObjectDevice::open(Arc::new(quiet(&store)), capacity_bytes, [1; 16]);
+    assert!(matches!(of(None), Err(Error::Missing { .. })));
+    assert!(matches!(of(Some(1000)), Err(Error::TooSmall { .. })));
+    let device = of(Some(64 << 20)).unwrap();
+    assert_eq!(store.names(), Vec::<String>::new(), "opening changes nothing");
+    assert!(device.claim_epoch(1).unwrap());
     let outside = SegmentPlace { slot: 1000, ..PLACE };
     assert!(matches!(device.put_segment(outside, b"x"), Err(Error::Outside { .. })));
-    drop(device);
-    let larger = in_folder(path, Some(128 << 20)).unwrap();
+    assert_eq!(of(None).unwrap().character().size_bytes, 64 << 20);
+    let larger = of(Some(128 << 20)).unwrap();
     assert_eq!(larger.character().size_bytes, 128 << 20);
-    let missing = path.join("nowhere");
-    assert!(matches!(in_folder(&missing, None), Err(Error::NotFound { .. })));
-}
-
-#[cfg(feature = "objects")]
-#[test]
-fn many_threads_use_one_folder() {
-    let scratch = tempfile::tempdir().unwrap();
-    let device = in_folder(scratch.path(), Some(64 << 20)).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..4_u32 {
-            let device = &device;
-            scope.spawn(move || {
-                for n in 0..8 {
-                    let id = u64::from(thread * 100 + n + 1);
-                    let place = SegmentPlace { segment: SegmentId(id), slot: n, slot_size: 1 << 20 };
-                    device.put_segment(place, &id.to_le_bytes()).unwrap();
-                    let mut out = [0; 8];
-                    device.read_segment(place, 0, &mut out).unwrap();
-                    assert_eq!(out, id.to_le_bytes());
-                }
-            });
-        }
-    });
-    assert_eq!(device.stored_segments().unwrap().len(), 32);
+    larger.write_label(0, b"label").unwrap();
+    assert_eq!(of(None).unwrap().character().size_bytes, 128 << 20);
 }

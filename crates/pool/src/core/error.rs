@@ -218,6 +218,9 @@ errors! {
     /// Another host has claimed the next epoch on a store of whole objects.
     Overtaken "POOL-OVERTAKEN" { pool: String as pool } =>
         "another host has imported pool '{pool}' from the same store";
+    /// A store overwrites what it should refuse to create, and the pool has no anchor.
+    Unfenced "STORE-UNFENCED" { pool: String as pool } =>
+        "the store of pool '{pool}' lets two hosts create one name, and the pool has no anchor";
     /// Somebody committed while this import was under way.
     RootMoved "POOL-OVERTAKEN" { pool: String as pool, txg: Txg as txg } =>
         "another host went on from txg {txg} of pool '{pool}' while it was imported here";

@@ -349,6 +349,9 @@ impl Pool {
         let uneven = features.iter().any(|feature| feature.name == crate::devices::groups::UNEVEN);
         let (space, blockio) = Plan::space_for(env, guid, geometry, uneven, &groups, &leaves, spec.memory);
         let epoch = space.claim_epoch_anew(&[])?.unwrap_or(1);
+        if !spec.anchor.is_wanted() && !space.creates_once()? {
+            return Err(Error::Unfenced { pool: spec.name });
+        }
         let anchor = crate::import::anchor::begin(env, guid, &spec.anchor, mac_key, (spec.force, epoch))?;
         let (anchor, aux) = anchor.unzip();
         let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);

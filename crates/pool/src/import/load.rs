@@ -195,6 +195,9 @@ impl Loaded<'_> {
         let epoch = core.space.claim_epoch(anchor.as_ref().map_or(0, |anchor| anchor.status().epoch))?;
         let Some(epoch) = epoch else { return Ok(0) };
         if anchor.is_none() {
+            if !core.space.creates_once()? {
+                return Err(Error::Unfenced { pool: core.name() });
+            }
             let mut moved = !core.space.has_root(before, root.txg)?;
             for other in before..epoch {
                 moved |= core.space.has_root(other, root.txg.next())?;

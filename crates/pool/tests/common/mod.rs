@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use steadfast_anchor::{MemoryRegister, Register, Witness};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
-use steadfast_format::KeyFormat;
+use steadfast_format::{KeyFormat, PoolGuid};
 use steadfast_pool::{
-    AnchorWish, CreateSpec, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool, new_user_key, scan,
+    AnchorWish, CreateSpec, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool, Registers, new_user_key,
+    scan,
 };
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
@@ -129,5 +131,27 @@ impl Dice {
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
+    }
+}
+
+/// One register for every path, of which no host remembers anything.
+pub struct OneRegister(pub Arc<MemoryRegister>);
+
+impl Registers for OneRegister {
+    fn register(&self, _: &str) -> Arc<dyn Register> {
+        Arc::clone(&self.0) as Arc<dyn Register>
+    }
+
+    fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
+        None
+    }
+}
+
+/// An anchor in that register.
+pub fn anchored_in(register: &Arc<MemoryRegister>) -> AnchorWish {
+    AnchorWish {
+        registers: Some(Arc::new(OneRegister(Arc::clone(register)))),
+        path: Some("/safe/tank.anchor".to_owned()),
+        ..AnchorWish::default()
     }
 }

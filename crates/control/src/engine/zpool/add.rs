@@ -8,6 +8,7 @@ use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::engine::{device_list, refuse};
 use crate::refusal::Refusal;
+use crate::stores;
 use steadfast_format::GroupClass;
 
 impl Verb for PoolAdd {
@@ -17,6 +18,7 @@ impl Verb for PoolAdd {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        stores::check_clear(&self.vdevs, held.pool.is_sealed(), self.force)?;
         let vdevs = device_list::slotted(&self.vdevs);
         let (paths, handles) = engine.open_new(&vdevs, self.force)?;
         let HandlesByClass { main, logs, spares, caches } = device_list::sorted(&vdevs, handles);

@@ -82,7 +82,7 @@ impl Verb for PoolCreate {
         {
             mountpoints::check(mountpoint, false, mountpoints::Shape::Folder)?;
         }
-        self.check_sealed()?;
+        stores::check_clear(&self.vdevs, self.key.is_some(), self.force)?;
         device_list::check_alike(&self.vdevs, [&[], &[]], self.force)?;
         let vdevs = device_list::slotted(&self.vdevs);
         let (paths, handles) = engine.open_new(&vdevs, self.force)?;
@@ -129,18 +129,6 @@ impl Verb for PoolCreate {
 }
 
 impl PoolCreate {
-    /// A provider reads everything that is not encrypted.
-    fn check_sealed(&self) -> Result<(), Refusal> {
-        let mut devices = self.vdevs.iter().flat_map(|vdev| &vdev.devices);
-        let Some(device) = devices.find(|device| stores::is_remote(device)) else { return Ok(()) };
-        if self.key.is_some() || self.force {
-            return Ok(());
-        }
-        let what =
-            format!("the provider of {} could read everything in an unencrypted pool", device.display());
-        Err(Refusal::new(Code::StoreClear, what).with("device", device.display()))
-    }
-
     /// The new pool, imported again by its temporary name.
     fn renamed(&self, engine: &Engine, pool: Pool, paths: &[PathBuf], name: &str) -> Result<Pool, Refusal> {
         let guid = pool.guid().0;
