@@ -56,6 +56,11 @@ pub trait Tasks: Send + Sync {
     fn run_waiting<'a>(&self, jobs: Vec<Job<'a>>) {
         self.run_all(jobs);
     }
+    /// True if jobs of `run_waiting`, and tasks that wait for devices, wait beside each other.
+    /// False in a world that repeats.
+    fn waits_beside(&self) -> bool {
+        false
+    }
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
     /// True if a spawned task runs beside its spawner. If it is false, nothing is spawned: a caller
@@ -213,6 +218,10 @@ impl Tasks for Threads {
         }
         let workers = jobs.len();
         share(jobs, workers);
+    }
+
+    fn waits_beside(&self) -> bool {
+        self.real
     }
 
     fn parallelism(&self) -> usize {

@@ -53,6 +53,12 @@ impl Memory {
         self.node_cache_bytes / 8
     }
 
+    /// Bytes of full segments that may be on their way to stores of objects, beside the changes
+    /// that wait: as many as these.
+    pub(crate) fn upload_bytes(&self) -> u64 {
+        self.dirty_bytes_max
+    }
+
     /// The share of each of `pools` pools.
     #[must_use]
     pub fn share(&self, pools: usize) -> Memory {
@@ -104,7 +110,7 @@ pub struct MemoryUse {
     pub dirty_bytes: u64,
     /// Most there may be.
     pub dirty_bytes_max: u64,
-    /// Buffers of open segments.
+    /// Buffers of open segments, and of full ones on their way to stores of objects.
     pub buffer_bytes: u64,
 }
 
@@ -116,6 +122,7 @@ impl Pool {
         self.core.caches.inodes.set_bytes_max(memory.inode_bytes());
         self.core.blockio.set_cache_bytes(memory.block_cache_bytes);
         self.core.references.set_index_bytes(memory.index_bytes());
+        self.core.space.set_upload_bytes(memory.upload_bytes());
         self.core.throttle.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
         self.core.update_limits();
     }

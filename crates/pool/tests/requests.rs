@@ -1,12 +1,17 @@
 //! Requests that a pool makes to a store of whole objects: what one pays for, and waits for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::common::{ME, MIB, ROOT, anchored_in, handle, import_spec, mount, spec, write_file};
+use crate::common::{
+    ME, MIB, ROOT, anchored_in, handle, import_spec, mount, noise, read_file, spec, write_file,
+};
 use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request};
-use steadfast_env::Env;
+use steadfast_env::{Env, Job, TaskHandle, Tasks};
 use steadfast_pool::{ImportSpec, Pool, scan};
 
 /// A store whose requests are noted, with an anchor beside it.
@@ -100,4 +105,78 @@ fn an_import_makes_few_requests() {
     assert_eq!(lists, ["pool"]);
     assert!(reads.len() <= 8, "{} {reads:?}", reads.len());
     pool.export().expect("exported");
+}
+
+/// Tasks that wait beside each other, where commits are made by whoever asks for one.
+struct Beside(Arc<dyn Tasks>);
+
+impl Tasks for Beside {
+    fn spawn(&self, name: &str, job: Job<'static>) -> Box<dyn TaskHandle> {
+        self.0.spawn(name, job)
+    }
+
+    fn run_all<'a>(&self, jobs: Vec<Job<'a>>) {
+        self.0.run_all(jobs);
+    }
+
+    fn waits_beside(&self) -> bool {
+        true
+    }
+
+    fn parallelism(&self) -> usize {
+        self.0.parallelism()
+    }
+
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+}
+
+/// Puts under way, and whether any is held.
+#[derive(Default)]
+struct Gathering {
+    puts: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gathering {
+    /// Holds a put until so many are here.
+    fn hold(&self, enough: usize) {
+        let mut puts = self.puts.lock().unwrap_or_else(PoisonError::into_inner);
+        puts.0 += 1;
+        puts.1 |= puts.0 >= enough;
+        self.changed.notify_all();
+        let patience = Duration::from_secs(60);
+        let waited = self.changed.wait_timeout_while(puts, patience, |puts| !puts.1);
+        let (mut puts, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!timeout.timed_out(), "{} puts are under way", puts.0);
+        puts.0 -= 1;
+    }
+}
+
+/// Segments of a large file are put side by side: each put is held until enough are under way.
+#[test]
+fn a_large_file_is_put_side_by_side() {
+    const PUTS: usize = 32;
+    let (store, gathering) = (MemoryStore::new("bucket"), Arc::new(Gathering::default()));
+    let held = Arc::clone(&gathering);
+    let is_large = Arc::new(AtomicBool::new(false));
+    let holds = Arc::clone(&is_large);
+    let handle_of_store = store.handle(move |request| {
+        if request.operation == Operation::Write && request.name.starts_with("seg/") && holds.load(Relaxed) {
+            held.hold(PUTS);
+        }
+        None
+    });
+    let device = ObjectDevice::open(Arc::new(handle_of_store), Some(256 * MIB), [1; 16]).expect("a store");
+    let env = Env::real();
+    let env = Env { tasks: Arc::new(Beside(Arc::clone(&env.tasks))), ..env };
+    let pool = Pool::create(&env, spec(vec![handle(&Arc::new(device))], None)).expect("a pool");
+    let (fs, _handle) = mount(&pool, "tank");
+    let content = noise(1, 48 << 20);
+    is_large.store(true, Relaxed);
+    write_file(&fs, ROOT, b"large", &content);
+    pool.sync().expect("committed");
+    assert!(gathering.puts.lock().unwrap_or_else(PoisonError::into_inner).1, "so many were under way");
+    assert!(read_file(&fs, ROOT, b"large") == content);
 }

@@ -208,14 +208,23 @@ impl Table {
         self.groups[row.group].live_units += u64::from(units);
     }
 
-    /// Ends appending to a segment.
+    /// A stream leaves its open segment, or has left it before. Nothing more is appended to it.
+    pub fn fill(&mut self, id: SegmentId) {
+        if self.full.insert(id) {
+            let row = &self.rows[&id];
+            assert_eq!(self.open.remove(&(row.owner, row.class)), Some(id));
+        }
+    }
+
+    /// A segment that was open, or full, is on its device, or nothing lives there.
     pub fn close(&mut self, id: SegmentId) {
         let row = self.rows.get_mut(&id).expect("an open segment has a row");
         assert!(row.open);
         row.open = false;
-        let stream = (row.owner, row.class);
-        let empty = row.live == 0;
-        assert_eq!(self.open.remove(&stream), Some(id));
+        let (stream, empty) = ((row.owner, row.class), row.live == 0);
+        if !self.full.remove(&id) {
+            assert_eq!(self.open.remove(&stream), Some(id));
+        }
         if empty {
             self.retire(id);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, RwLock};
 
+use steadfast_env::brief;
 use steadfast_format::{Address, DatasetId};
 
 use crate::Class;
@@ -27,14 +28,17 @@ impl Space {
         if bytes.len() > self.geometry.slot_size as usize {
             return Err(Error::TooLarge { bytes: bytes.len(), slot_size: self.geometry.slot_size });
         }
+        self.make_way()?;
         let stream = self.stream(owner, class);
-        let mut stream = lock(&stream);
+        let mut stream = stream.lock();
         let units = u32::try_from(self.geometry.units(bytes.len())).expect("checked against the slot size");
         self.make_room(&mut stream, owner, class, units, false)?;
         let filling = stream.open.as_mut().expect("room was made");
         let segment = filling.segment.id;
         let offset = filling.segment.push(bytes, self.geometry.unit);
         self.appended(&mut stream, units)?;
+        drop(stream);
+        self.start_uploads();
         Ok(Address { segment, offset })
     }
 
@@ -47,8 +51,9 @@ impl Space {
         class: Class,
         bytes: &[u8],
     ) -> Result<(Address, u32), Error> {
+        self.make_way()?;
         let stream = self.stream(owner, class);
-        let mut stream = lock(&stream);
+        let mut stream = stream.lock();
         self.make_room(&mut stream, owner, class, 1, true)?;
         let filling = stream.open.as_mut().expect("room was made");
         let room = self.cleaner_units(&self.read_state(), filling.segment.id);
@@ -61,6 +66,8 @@ impl Space {
         let part = &bytes[..units as usize * self.geometry.unit as usize];
         let offset = filling.segment.push(part, self.geometry.unit);
         self.appended(&mut stream, units)?;
+        drop(stream);
+        self.start_uploads();
         Ok((Address { segment, offset }, units))
     }
 
@@ -106,8 +113,12 @@ impl Space {
     }
 
     /// Writes what the device does not have, if it is at least `least` bytes, to a device that can
-    /// be appended to.
+    /// be appended to. Under the lock of the stream, as that is the order of its writes.
     pub(crate) fn write_out(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
+        brief::excused(|| self.write_pieces(filling, least))
+    }
+
+    fn write_pieces(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
         let Some((device, place)) = filling.segment.plain() else { return self.write_rows(filling, least) };
         let handle = &self.devices[&device];
         let bytes = filling.segment.bytes.read().expect("no append panics");
@@ -144,7 +155,7 @@ impl Space {
             .map(|(_, stream)| Arc::clone(stream))
             .collect();
         for stream in streams {
-            let mut stream = lock(&stream);
+            let mut stream = stream.lock();
             if let Some(filling) = &mut stream.open
                 && filling.segment.plain().is_none()
             {
@@ -155,30 +166,20 @@ impl Space {
         Ok(())
     }
 
-    /// Ends the stream's open segment: its device gets all of it, then memory forgets it. On
-    /// failure it stays open.
+    /// Ends the stream's open segment: a device that can be appended to gets all of it, then memory
+    /// forgets it; to others it is on its way. On failure it stays open.
     pub(crate) fn close(&self, stream: &mut Stream) -> Result<(), Error> {
         let Some(filling) = stream.open.as_mut() else { return Ok(()) };
         let segment = Arc::clone(&filling.segment);
-        if self.is_appendable(&segment) {
-            self.pad_stream(filling);
-            self.write_out(filling, 1)?;
-        } else if let Some((device, place)) = segment.plain()
-            && self.read_state().table.rows.get(&segment.id).is_some_and(|row| row.live > 0)
-        {
-            let handle = &self.devices[&device];
-            let bytes = segment.bytes.read().expect("no append panics");
-            let result = handle.device(device).and_then(|device| device.put_segment(place, &bytes));
-            handle.counters.wrote(bytes.len(), result.is_ok());
-            result.map_err(|source| Error::Device { device, source })?;
+        if !self.is_appendable(&segment) {
+            stream.open = None;
+            self.leave(segment);
+            return Ok(());
         }
+        self.pad_stream(filling);
+        self.write_out(filling, 1)?;
         stream.open = None;
-        {
-            let mut state = self.write_state();
-            state.open.remove(&segment.id);
-            state.table.close(segment.id);
-        }
-        self.spare.put(segment);
+        self.end(segment);
         Ok(())
     }
 
@@ -193,7 +194,7 @@ impl Space {
         }
     }
 
-    /// Memory that open segments and spare buffers hold, in bytes.
+    /// Memory that open segments, segments on their way and spare buffers hold, in bytes.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let open: Vec<Arc<OpenSegment>> = self.read_state().open.values().cloned().collect();

@@ -17,45 +17,36 @@ use crate::{Class, SpaceChanges, SpaceTail};
 
 impl Space {
     /// Hands all appended bytes to the devices. Segments on devices of whole objects are closed by
-    /// this, as such a device takes a segment once. Comes after the tail's block was appended.
+    /// this, as such a device takes a segment once; it returns when all of them are there. Comes
+    /// after the tail's block was appended.
     pub fn flush_open(&self) -> Result<(), Error> {
+        self.retry_uploads();
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         let results: Vec<Mutex<Result<(), Error>>> = streams.iter().map(|_| Mutex::new(Ok(()))).collect();
         let jobs = streams.iter().zip(&results).map(|(stream, result)| -> Job<'_> {
-            Box::new(move || *lock(result) = self.flush_stream(&mut lock(stream)))
+            Box::new(move || {
+                let flushed = self.flush_stream(&mut stream.lock());
+                self.start_uploads();
+                *lock(result) = flushed;
+            })
         });
-        if self.has_objects() {
-            // Each waits for an answer from far away.
-            self.env.tasks.run_waiting(jobs.collect());
-        } else {
-            self.env.tasks.run_all(jobs.collect());
-        }
-        results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
-    }
-
-    /// Closes all open segments on devices that cannot be appended to. Part of
-    /// [`Space::flush_open`].
-    pub fn close_all_unappendable(&self) -> Result<(), Error> {
-        let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
-        for stream in streams {
-            let mut stream = lock(&stream);
-            if stream.open.as_ref().is_some_and(|filling| !self.is_appendable(&filling.segment)) {
-                self.close(&mut stream)?;
-            }
-        }
-        Ok(())
+        self.env.tasks.run_all(jobs.collect());
+        let flushed =
+            results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"));
+        flushed.and(self.finish_uploads())
     }
 
     /// Ends the open segments that are chosen.
     pub(crate) fn close_streams(&self, chosen: impl Fn(&Space, SegmentId) -> bool) -> Result<(), Error> {
+        self.retry_uploads();
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         for stream in streams {
-            let mut stream = lock(&stream);
+            let mut stream = stream.lock();
             if stream.open.as_ref().is_some_and(|filling| chosen(self, filling.segment.id)) {
                 self.close(&mut stream)?;
             }
         }
-        Ok(())
+        self.finish_uploads()
     }
 
     /// Makes all devices' writes durable, in parallel. A device of a group that fails is given up
@@ -117,7 +108,7 @@ impl Space {
         let units = u32::try_from(self.geometry.units(bytes)).expect("checked against the slot size");
         for class in [Class::Pool0, Class::Pool1] {
             let stream = self.stream(owner, class);
-            let mut stream = lock(&stream);
+            let mut stream = stream.lock();
             self.make_room(&mut stream, owner, class, units, false)?;
             let id = stream.open.as_ref().expect("room was made").segment.id;
             self.write_state().table.touch(id);

@@ -4,7 +4,7 @@
 use crate::accounting::Counters;
 use std::ops::Index;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use steadfast_device::{Error as DeviceError, Result, SharedDevice};
 use steadfast_format::{DeviceId, LabelConfig};
 
@@ -31,7 +31,7 @@ pub(crate) struct Handle {
     /// Nothing while the pool does without it.
     device: RwLock<Option<SharedDevice>>,
     pub appendable: bool,
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
     /// Columns that were copied from it to another device because it leaves: those that were right,
     /// and those that were not.
     copies: [AtomicU32; 2],
@@ -92,7 +92,7 @@ impl Devices {
         }
         // An absent device cannot be asked; devices of groups can always be appended to.
         let appendable = device.as_ref().is_none_or(|device| device.character().appendable);
-        let (device, counters) = (RwLock::new(device), Counters::default());
+        let (device, counters) = (RwLock::new(device), Arc::new(Counters::default()));
         let handle = Handle { device, appendable, counters, copies: Default::default() };
         let place = self.places.iter().find(|place| place.get().is_none());
         place.is_some_and(|place| place.set(Box::new((id, handle))).is_ok())

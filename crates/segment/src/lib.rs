@@ -18,7 +18,9 @@
 //! | from    | to      | by |
 //! |---------|---------|---|
 //! | -       | open    | an append that finds no room in its stream (`Table::allocate`) |
-//! | open    | closed  | full; a commit on a device of whole objects; import; its owner dropped (`Table::close`) |
+//! | open    | full    | no room left, or a commit, on a device of whole objects (`Table::fill`, `uploads.rs`) |
+//! | open    | closed  | full; import; its owner dropped (`Table::close`) |
+//! | full    | closed  | its device has it (`Space::take_stored`) |
 //! | closed  | emptied | its last living unit dies or is moved (`Table::retire`); the row leaves the table |
 //! | emptied | gone    | the commit whose tail knew it to be empty (`Space::committed`); the slot is free |
 //!
@@ -84,8 +86,8 @@
 //! `examples/cleaner_curve`.
 //!
 //! ## Lock order
-//! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the
-//! stream only.
+//! `sync` < a stream < `state` < the queue of uploads. Devices are read without a lock. Those that
+//! can be appended to are written under the lock of the stream only, others without a lock.
 //!
 //! ## Not here
 //! Contents of blocks, whether their bytes are right (judgement comes in as a function), second
@@ -133,6 +135,7 @@ mod table;
 mod table_check;
 mod table_load;
 mod uneven;
+mod uploads;
 mod verify;
 mod widths;
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use steadfast_device::{SegmentPlace, SharedDevice};
 use steadfast_env::Env;
+use steadfast_env::brief::BriefMutex;
 use steadfast_format::{Address, DatasetId, DeviceId, GroupClass, Placement, SegmentId};
 
 use crate::Class;
@@ -23,6 +24,7 @@ use crate::headroom::CleanerRoom;
 use crate::row::Unallocated;
 use crate::stream::{OpenSegment, SpareBuffers, Stream};
 use crate::table::Table;
+use crate::uploads::Uploads;
 
 /// The space of a pool: every segment on every device. Shared by all threads; `free`, `clean`,
 /// `drop_owner` and the hooks of a commit belong to the one sync that runs at a time.
@@ -47,10 +49,11 @@ pub struct Space {
     /// Wrong bytes are rewritten where the right ones were found elsewhere.
     pub(crate) healing: AtomicBool,
     pub(crate) spare: SpareBuffers,
+    pub(crate) uploads: Uploads,
 }
 
 /// One stream per owner and class.
-type Streams = BTreeMap<(DatasetId, Class), Arc<Mutex<Stream>>>;
+type Streams = BTreeMap<(DatasetId, Class), Arc<BriefMutex<Stream>>>;
 
 pub(crate) struct State {
     pub table: Table,
@@ -138,6 +141,7 @@ impl Space {
             block_units_max: AtomicU32::new(geometry.slot_units()),
             healing: AtomicBool::new(true),
             spare: SpareBuffers::default(),
+            uploads: Uploads::default(),
         };
         for group in groups {
             assert!(space.add_group(group), "a label lists each of its at most 255 devices once");
@@ -313,9 +317,10 @@ impl Space {
     /// Gives the bytes freed.
     pub fn drop_owner(&self, owner: DatasetId) -> u64 {
         let _sync = lock(&self.sync);
+        self.forget_uploads(owner);
         for class in Class::ALL {
             let stream = self.stream(owner, class);
-            let mut stream = lock(&stream);
+            let mut stream = stream.lock();
             if let Some(filling) = stream.open.take() {
                 let mut state = self.write_state();
                 state.open.remove(&filling.segment.id);
@@ -357,7 +362,8 @@ impl Space {
         let state = self.read_state();
         state.table.check()?;
         let open: Vec<SegmentId> = state.open.keys().copied().collect();
-        let mut known: Vec<SegmentId> = state.table.open.values().copied().collect();
+        let table = &state.table;
+        let mut known: Vec<SegmentId> = table.open.values().chain(&table.full).copied().collect();
         known.sort_unstable();
         if open == known {
             Ok(())
@@ -374,7 +380,7 @@ impl Space {
         self.state.write().expect("no change of the table panics")
     }
 
-    pub(crate) fn stream(&self, owner: DatasetId, class: Class) -> Arc<Mutex<Stream>> {
+    pub(crate) fn stream(&self, owner: DatasetId, class: Class) -> Arc<BriefMutex<Stream>> {
         Arc::clone(lock(&self.streams).entry((owner, class)).or_default())
     }
 

@@ -31,6 +31,11 @@ impl OpenSegment {
         Some((device, SegmentPlace { segment: self.id, slot, slot_size: self.column }))
     }
 
+    /// Bytes that were appended.
+    pub fn len(&self) -> u64 {
+        self.bytes.read().expect("no append panics").len() as u64
+    }
+
     /// Appends `bytes`, padded with zeros to `unit`; the offset at which they begin.
     pub fn push(&self, bytes: &[u8], unit: u32) -> u32 {
         let mut buffer = self.bytes.write().expect("no append panics");

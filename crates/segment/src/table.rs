@@ -47,6 +47,8 @@ pub(crate) struct Table {
     pub emptied: BTreeMap<SegmentId, Emptied>,
     pub relocations: Relocations,
     pub open: BTreeMap<(DatasetId, Class), SegmentId>,
+    /// Open segments that their streams have left, and that devices do not have yet [uploads.1].
+    pub full: BTreeSet<SegmentId>,
     /// Owners that have appended since the table was made or loaded; owner 0 always counts.
     pub owners: BTreeSet<DatasetId>,
     pub next_id: SegmentId,
@@ -91,6 +93,7 @@ impl Table {
             emptied: BTreeMap::new(),
             relocations: Relocations::default(),
             open: BTreeMap::new(),
+            full: BTreeSet::new(),
             owners: BTreeSet::from([DatasetId(0)]),
             next_id: SegmentId(1),
             live_units: 0,

@@ -78,8 +78,9 @@ impl Table {
             if row.live == 0 && !row.open {
                 return Err(format!("[segment.4] segment {id} is empty and closed but has a row"));
             }
-            if row.open != (self.open.get(&(row.owner, row.class)) == Some(id)) {
-                return Err(format!("[segment.4] segment {id} is not its stream's"));
+            let is_of_stream = self.open.get(&(row.owner, row.class)) == Some(id);
+            if row.open != (is_of_stream || self.full.contains(id)) {
+                return Err(format!("[segment.4] [uploads.1] segment {id} is not its stream's"));
             }
         }
         let mut virtual_end: Option<(SegmentId, u32)> = None;

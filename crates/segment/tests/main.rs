@@ -7,3 +7,4 @@ mod model;
 mod redundant;
 mod space;
 mod uneven;
+mod uploads;

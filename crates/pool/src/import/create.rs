@@ -151,6 +151,7 @@ impl Plan {
     ) -> (Arc<Space>, Arc<BlockIo>) {
         let groups = group_specs(geometry.slot_size, groups, leaves);
         let space = Arc::new(Space::with_groups(geometry, groups, env.clone()));
+        space.set_upload_bytes(memory.upload_bytes());
         space.set_uneven(uneven);
         let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
         (space, blockio)
