@@ -51,14 +51,17 @@ pub struct WriteContext<'a> {
     pub keys: Option<&'a BlockKeys>,
     /// Content of at most so many stored bytes goes to special groups, as metadata does.
     pub small_bytes_max: u32,
+    /// Metadata has a second copy on stores of objects too, as it has everywhere else.
+    pub copies_on_stores: bool,
 }
 
 impl<'a> WriteContext<'a> {
-    /// The pool's own metadata.
+    /// The pool's own metadata, of which the space knows how many copies there are.
     #[must_use]
     pub fn of_pool(txg: Txg, keys: Option<&'a BlockKeys>) -> WriteContext<'a> {
         let (family, owner) = (DatasetId(0), DatasetId(0));
-        WriteContext { family, owner, txg, compression: CompressionSetting::Lz4, keys, small_bytes_max: 0 }
+        let compression = CompressionSetting::Lz4;
+        WriteContext { family, owner, txg, compression, keys, small_bytes_max: 0, copies_on_stores: true }
     }
 
     /// Compression of a block.

@@ -187,7 +187,12 @@ impl BlockIo {
             BlockKind::Names | BlockKind::Extents => (context.owner, &[Class::Meta0, Class::Meta1]),
             BlockKind::Meta | BlockKind::Tail => (DatasetId(0), &[Class::Pool0, Class::Pool1]),
         };
+        let is_pools = matches!(pointer.kind, BlockKind::Meta | BlockKind::Tail);
+        let twice = if is_pools { self.space.has_pool_copies() } else { context.copies_on_stores };
         for (copy, class) in classes.iter().enumerate() {
+            if copy > 0 && !twice && self.space.is_on_store(pointer.copies[0].segment) {
+                break;
+            }
             match self.space.append(owner, *class, &sealed.bytes) {
                 Ok(address) => pointer.copies[copy] = address,
                 Err(error) => {
@@ -198,7 +203,7 @@ impl BlockIo {
                 }
             }
         }
-        add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * classes.len() as u64);
+        add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * pointer.copy_count() as u64);
         Ok(pointer)
     }
 }

@@ -75,6 +75,7 @@ fn block(kind: BlockKind, data: Vec<u8>) -> BlockWrite<'static> {
 fn writer(keys: Option<&BlockKeys>) -> WriteContext<'_> {
     WriteContext {
         small_bytes_max: 0,
+        copies_on_stores: true,
         family: DatasetId(3),
         owner: DatasetId(0),
         txg: Txg(9),

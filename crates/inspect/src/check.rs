@@ -373,7 +373,10 @@ impl Reach {
                 "it is sealed, and no key belongs to it"
             }));
         }
-        if pointer.kind.is_metadata() && pointer.copy_count() == 1 {
+        if pointer.kind.is_metadata()
+            && pointer.copy_count() == 1
+            && !view.is_on_stores(pointer.copies[0], pointer.psize)
+        {
             found(Finding::CopyMissing { bookmark: bookmark.clone() });
         }
         if let Some(reason) = view.table.manifests.lacks(pointer, bookmark) {

@@ -285,7 +285,7 @@ pub enum Finding {
         /// The fault of each.
         detail: String,
     },
-    /// Metadata with one copy only.
+    /// Metadata with one copy only, and not on a store of whole objects.
     #[error("{bookmark}: has one copy only")]
     CopyMissing {
         /// The block.

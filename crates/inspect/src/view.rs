@@ -1,15 +1,15 @@
 //! From devices to a readable pool: label, key, ring, tail. Like import, but every obstacle is a
 //! finding, and nothing is refused that can still be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, LabelConfig, LeafConfig,
-    LeafState, LogHead, Placement, Txg, Uberblock, medium,
+    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, DeviceId, LabelConfig,
+    LeafConfig, LeafState, LogHead, Placement, Txg, Uberblock, medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space, groups_of};
 
@@ -17,7 +17,7 @@ use crate::columns;
 use crate::finding::{At, Bookmark};
 use crate::keys::{self, Secret};
 use crate::leaf::{self, Leaf, RingSlot, Tag};
-use crate::table::Table;
+use crate::table::{Piece, Table};
 use crate::{Finding, Found};
 
 /// Devices and keys that lead to a pool.
@@ -60,6 +60,8 @@ pub(crate) struct Front {
     pub recorded: Option<Uberblock>,
     /// A device holds whole objects.
     pub is_on_stores: bool,
+    /// Devices of whole objects.
+    stores: BTreeSet<DeviceId>,
     /// Txg of the anchored root, if one was named and found.
     pub anchored: Option<Txg>,
     /// How far its record vouches for the intent log behind it.
@@ -135,7 +137,13 @@ impl Front {
                 Err(_) => {}
             }
         }
+        let is_store = |(leaf, at): (&Leaf, &Option<usize>)| {
+            let at = at.filter(|_| !leaf.device.character().appendable)?;
+            config.leaves.get(at).map(|leaf| leaf.id)
+        };
+        let stores = request.leaves.iter().zip(&devices).filter_map(is_store).collect();
         let mut front = Front {
+            stores,
             config,
             devices,
             logs,
@@ -242,6 +250,16 @@ pub(crate) enum Content {
 }
 
 impl View {
+    /// True if a block lies on devices of whole objects alone: metadata may have one copy there.
+    pub fn is_on_stores(&self, address: Address, bytes: u32) -> bool {
+        let is_there = |column: &Column| self.front.stores.contains(&column.device);
+        let on_store = |piece: &Piece| {
+            let row = self.table.rows.get(&piece.segment);
+            row.is_some_and(|row| matches!(&row.place, Placement::Plain(column) if is_there(column)))
+        };
+        self.table.resolve(address, bytes).is_some_and(|pieces| pieces.iter().all(on_store))
+    }
+
     /// Reads the tail of the uberblock that counts and takes over its rows.
     pub fn open(front: Front, request: &Request<'_>, found: &mut Found<'_>) -> Option<View> {
         let Some(uberblock) = front.uberblock().cloned() else {

@@ -646,13 +646,13 @@ pub const DATASET: &[Property] = &[
         "`journal` sets the content of the intent log.",
     )
     .inherited(),
-    idle(
+    setting(
         "redundant_metadata",
         "REDUND_MD",
         "all | most | some | none",
         Kind::Words(&["all", "most", "some", "none"]),
         "all",
-        "All metadata always has two copies.",
+        "Second copies of metadata on buckets: `some` of the pool's own only, `none` of none, which saves two requests a commit and is what a new pool of one bucket has. On disks and images all metadata has two copies.",
     )
     .inherited(),
     idle(

@@ -87,6 +87,8 @@ pub struct DatasetBlocks {
     pub compression: RwLock<CompressionSetting>,
     /// Content of so many stored bytes at most goes to special groups.
     pub small_bytes_max: AtomicU32,
+    /// Metadata has a second copy on stores of objects.
+    pub copies_on_stores: AtomicBool,
     /// Allocation unit, in bytes.
     pub unit: u32,
     /// Content is kept in the block cache.
@@ -153,6 +155,7 @@ impl DatasetBlocks {
             compression: *self.compression.read(),
             keys: self.keys.as_deref(),
             small_bytes_max: self.small_bytes_max.load(Ordering::Relaxed),
+            copies_on_stores: self.copies_on_stores.load(Ordering::Relaxed),
         };
         let pointers = self.blockio.write_many(&context, blocks)?;
         self.lister.iter().for_each(|lister| lister.written(&pointers));

@@ -94,9 +94,10 @@ impl Space {
     }
 
     /// The commit tail's part of the space. Opens room for the tail's block in both of the pool's
-    /// streams: the next append of class `Pool0` and the next of `Pool1`, if they are of this tail
-    /// (compressed or not, sealed or not), go to segments whose rows are in the tail. Nothing else
-    /// may be appended to those streams or freed before [`Space::committed`].
+    /// streams, or in the first if there is one copy: the next append of class `Pool0` and the next
+    /// of `Pool1`, if they are of this tail (compressed or not, sealed or not), go to segments
+    /// whose rows are in the tail. Nothing else may be appended to those streams or freed before
+    /// [`Space::committed`].
     pub fn tail(&self) -> Result<SpaceTail, Error> {
         let owner = DatasetId(0);
         // Two more rows at most come in when segments are opened for the tail.
@@ -112,6 +113,9 @@ impl Space {
             self.make_room(&mut stream, owner, class, units, false)?;
             let id = stream.open.as_ref().expect("room was made").segment.id;
             self.write_state().table.touch(id);
+            if !self.has_pool_copies() && self.is_on_store(id) {
+                break;
+            }
         }
         let tail = self.tail_now();
         debug_assert!(tail_bytes_max(&tail) <= bytes);

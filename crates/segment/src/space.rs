@@ -48,6 +48,8 @@ pub struct Space {
     pub(crate) block_units_max: AtomicU32,
     /// Wrong bytes are rewritten where the right ones were found elsewhere.
     pub(crate) healing: AtomicBool,
+    /// The pool's own metadata has a second copy on stores of objects too.
+    pub(crate) pool_copies: AtomicBool,
     pub(crate) spare: SpareBuffers,
     pub(crate) uploads: Uploads,
 }
@@ -140,6 +142,7 @@ impl Space {
             discarding: AtomicBool::new(true),
             block_units_max: AtomicU32::new(geometry.slot_units()),
             healing: AtomicBool::new(true),
+            pool_copies: AtomicBool::new(true),
             spare: SpareBuffers::default(),
             uploads: Uploads::default(),
         };
@@ -198,6 +201,27 @@ impl Space {
     /// may have lost its devices to another daemon.
     pub fn set_healing(&self, on: bool) {
         self.healing.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the pool's own metadata has a second copy on stores of objects, as it has everywhere
+    /// else. Not within a commit.
+    pub fn set_pool_copies(&self, on: bool) {
+        self.pool_copies.store(on, Ordering::Relaxed);
+    }
+
+    /// As [`Space::set_pool_copies`] said.
+    #[must_use]
+    pub fn has_pool_copies(&self) -> bool {
+        self.pool_copies.load(Ordering::Relaxed)
+    }
+
+    /// True if a segment that lives lies on a store of objects.
+    #[must_use]
+    pub fn is_on_store(&self, segment: SegmentId) -> bool {
+        match self.read_state().table.rows.get(&segment).map(|row| &row.place) {
+            Some(Placement::Plain(column)) => !self.devices[&column.device].appendable,
+            _ => false,
+        }
     }
 
     /// Takes a device out of use: nothing is read from it or written to it, and rows written since

@@ -396,6 +396,7 @@ impl Syncer {
         let mut labels = self.devices.labels_due.look();
 
         // 2
+        self.datasets.set_pool_copies();
         self.share_frees(heads);
         self.core.count_shares(heads);
         let mut results = Vec::new();

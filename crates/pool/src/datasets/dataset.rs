@@ -30,6 +30,18 @@ const DIGEST_INFO: &str = "steadfast dedup v1";
 /// Feature of pools whose blocks may be compressed with Zstandard.
 pub(crate) const ZSTD: &str = "zstd";
 
+/// Property for second copies of metadata, where each is a request.
+pub(crate) const COPIES: &str = "redundant_metadata";
+
+/// Whether metadata of datasets, and the pool's own, has a second copy on stores of objects.
+fn copies_on_stores(value: &str) -> (bool, bool) {
+    match value {
+        "none" => (false, false),
+        "some" => (false, true),
+        _ => (true, true),
+    }
+}
+
 /// Key of a dataset that becomes an encryption root.
 #[derive(Clone)]
 pub struct NewKey {
@@ -341,6 +353,7 @@ impl Datasets {
             keys,
             compression: RwLock::new(compression),
             small_bytes_max: AtomicU32::new(0),
+            copies_on_stores: AtomicBool::new(true),
             unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(true),
             nodes_cached: AtomicBool::new(true),
@@ -381,6 +394,18 @@ impl Datasets {
         let small = table.resolve(id, "special_small_blocks", "/").map(|resolved| resolved.value);
         let small = small.and_then(|value| value.parse().ok()).unwrap_or(0);
         blocks.small_bytes_max.store(small, Ordering::Relaxed);
+        let copies =
+            table.resolve(id, COPIES, "/").is_none_or(|resolved| copies_on_stores(&resolved.value).0);
+        blocks.copies_on_stores.store(copies, Ordering::Relaxed);
+    }
+
+    /// Applies the property for second copies to the pool's own metadata, which has those of the
+    /// root file system.
+    pub(crate) fn set_pool_copies(&self) {
+        let table = self.table.read();
+        let resolved = table.resolve(ROOT, COPIES, "/");
+        let copies = resolved.is_none_or(|resolved| copies_on_stores(&resolved.value).1);
+        self.core.space.set_pool_copies(copies);
     }
 
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).

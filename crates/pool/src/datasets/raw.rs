@@ -105,6 +105,7 @@ impl Datasets {
             keys: Some(keys),
             compression: RwLock::new(CompressionSetting::Off),
             small_bytes_max: AtomicU32::new(0),
+            copies_on_stores: AtomicBool::new(true),
             unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(false),
             nodes_cached: AtomicBool::new(true),

@@ -46,7 +46,7 @@ use crate::core::error::{Error, Result};
 use crate::core::events::Events;
 use crate::core::history::History;
 use crate::core::state::{CommitState, PoolProps, Sealing};
-use crate::datasets::dataset::{NewKey, ZSTD, compression_of};
+use crate::datasets::dataset::{COPIES, NewKey, ZSTD, compression_of};
 use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
@@ -323,6 +323,9 @@ impl Pool {
             return Err(Error::LabelTooLong { pool: spec.name });
         }
 
+        let is_store = |handle: &DeviceHandle| !handle.device.character().appendable;
+        let is_one_store = spec.groups.len() == 1
+            && spec.groups.iter().all(|group| group.devices.len() == 1 && group.devices.iter().all(is_store));
         let guid = PoolGuid(env.random.nonzero_u64());
         let random = |out: &mut [u8]| env.random.fill(out);
         let sealing = spec.key.as_ref().map(|key| {
@@ -393,7 +396,13 @@ impl Pool {
             props.dirty = spec.pool_props.keys().cloned().collect();
             props.values = spec.pool_props;
         }
-        if let Err(error) = pool.make(spec.aux, spec.root_props, spec.key) {
+        let mut root_props = spec.root_props;
+        if is_one_store {
+            // A second copy on the same store protects from a lost object alone, and is two of the
+            // four requests of each commit (decision 0157).
+            root_props.entry(COPIES.to_owned()).or_insert_with(|| "none".to_owned());
+        }
+        if let Err(error) = pool.make(spec.aux, root_props, spec.key) {
             // The tasks of cache devices end with the attempt.
             pool.devices.aux.caches.read().iter().for_each(|cache| cache.release());
             return Err(error);
