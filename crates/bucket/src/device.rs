@@ -5,6 +5,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use steadfast_device::objects::ObjectRange;
 use steadfast_device::{Error as DeviceError, Operation as DeviceOperation, Result as DeviceResult};
 
 use crate::{Class, Client, Error, Fetch, Operation, Store};
@@ -50,6 +51,18 @@ impl DeviceStore {
     }
 }
 
+impl DeviceStore {
+    /// The error of a range that was not all there.
+    fn cut_short(&self, object: &str, needed: u64) -> DeviceError {
+        let (device, object) = (self.client.address(), object.to_owned());
+        match self.client.head(&object) {
+            Ok(Some(head)) => DeviceError::CutShort { device, object, length: head.size, needed },
+            Ok(None) => DeviceError::Missing { device, object },
+            Err(error) => device_error(&error),
+        }
+    }
+}
+
 fn device_error(error: &Error) -> DeviceError {
     let (device, object) = (error.device.clone(), error.object.clone());
     if error.class == Class::Missing {
@@ -87,22 +100,28 @@ impl steadfast_device::objects::Store for DeviceStore {
         };
         let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut out = vec![0; length];
-        let mut fetches = [Fetch { object: name, offset: range.start, out: &mut out, outcome: Ok(()) }];
+        let mut ranges = [ObjectRange { object: name, offset: range.start, out: &mut out, outcome: Ok(()) }];
+        self.read_ranges(&mut ranges);
+        let [ObjectRange { outcome, .. }] = ranges;
+        outcome.map(|()| out)
+    }
+
+    fn read_ranges(&self, ranges: &mut [ObjectRange<'_>]) {
+        let mut fetches: Vec<Fetch<'_>> = ranges
+            .iter_mut()
+            .map(|range| {
+                let (object, offset) = (range.object, range.offset);
+                Fetch { object, offset, out: &mut *range.out, outcome: Ok(()) }
+            })
+            .collect();
         self.client.get_ranges(&mut fetches);
-        let [Fetch { outcome, .. }] = fetches;
-        match outcome {
-            Ok(()) => Ok(out),
-            Err(error) if error.class == Class::Short => match self.client.head(name) {
-                Ok(Some(head)) => {
-                    let (device, object) = (self.client.address(), name.to_owned());
-                    Err(DeviceError::CutShort { device, object, length: head.size, needed: range.end })
-                }
-                Ok(None) => {
-                    Err(DeviceError::Missing { device: self.client.address(), object: name.to_owned() })
-                }
-                Err(error) => Err(device_error(&error)),
-            },
-            Err(error) => Err(device_error(&error)),
+        let outcomes: Vec<_> = fetches.into_iter().map(|fetch| fetch.outcome).collect();
+        for (range, outcome) in ranges.iter_mut().zip(outcomes) {
+            let end = range.offset + range.out.len() as u64;
+            range.outcome = outcome.map_err(|error| match error.class {
+                Class::Short => self.cut_short(range.object, end),
+                _ => device_error(&error),
+            });
         }
     }
 

@@ -27,7 +27,9 @@ use steadfast_env::Clock;
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
-use crate::{Character, Device, Error, Objects, Operation, Presence, Result, SegmentPlace, SharedDevice};
+use crate::{
+    Character, Device, Error, Objects, Operation, PartRead, Presence, Result, SegmentPlace, SharedDevice,
+};
 
 /// A gap ahead that a hard disk passes over without a seek.
 pub const SKIP_BYTES: u64 = 1 << 20;
@@ -194,13 +196,22 @@ impl Injector {
         if !self.active.load(Ordering::Acquire) {
             return Ok(false);
         }
+        let verdict = self.judge(passing);
+        self.wait(verdict.wait_ns);
+        verdict.fails.map_or(Ok(verdict.misdirect), Err)
+    }
+
+    fn judge(&self, passing: &Call) -> Verdict {
         let now = self.clock.monotonic_ns();
         let mut verdict = Verdict::default();
         self.lock().iter_mut().for_each(|arming| arming.judge(passing, now, &mut verdict));
-        if verdict.wait_ns > 0 {
-            self.clock.sleep(Duration::from_nanos(verdict.wait_ns));
+        verdict
+    }
+
+    fn wait(&self, nanos: u64) {
+        if nanos > 0 {
+            self.clock.sleep(Duration::from_nanos(nanos));
         }
-        verdict.fails.map_or(Ok(verdict.misdirect), Err)
     }
 }
 
@@ -281,10 +292,12 @@ impl Injected {
 
     fn pass(&self, operation: Operation, at: u64, bytes: usize, content: bool) -> Result<bool> {
         let passing = Call { operation, at, bytes: bytes as u64, content };
-        self.injector.pass(&passing).map_err(|number| {
-            let device = self.device.character().identity;
-            Error::Io { device, operation, offset: at, source: io::Error::from_raw_os_error(number) }
-        })
+        self.injector.pass(&passing).map_err(|number| self.failed(operation, at, number))
+    }
+
+    fn failed(&self, operation: Operation, at: u64, number: i32) -> Error {
+        let device = self.device.character().identity;
+        Error::Io { device, operation, offset: at, source: io::Error::from_raw_os_error(number) }
     }
 
     /// A write of a segment: gives where it really goes.
@@ -343,6 +356,29 @@ impl Device for Injected {
     fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         self.pass_read(place, offset, parts.iter().map(|part| part.len()).sum())?;
         self.device.read_segment_parts(place, offset, parts)
+    }
+
+    /// All wait together, as long as the slowest.
+    fn read_many(&self, reads: &mut [PartRead<'_>]) {
+        if !self.injector.active.load(Ordering::Acquire) {
+            return self.device.read_many(reads);
+        }
+        let mut wait_ns = 0;
+        for read in &mut *reads {
+            let at = byte_of(read.place, read.offset);
+            let bytes = read.bytes() as u64;
+            let verdict =
+                self.injector.judge(&Call { operation: Operation::Read, at, bytes, content: false });
+            wait_ns = wait_ns.max(verdict.wait_ns);
+            read.outcome =
+                verdict.fails.map_or(Ok(()), |number| Err(self.failed(Operation::Read, at, number)));
+        }
+        self.injector.wait(wait_ns);
+        for some in reads.chunk_by_mut(|one, next| one.outcome.is_ok() == next.outcome.is_ok()) {
+            if some[0].outcome.is_ok() {
+                self.device.read_many(some);
+            }
+        }
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
@@ -435,6 +471,22 @@ mod tests {
         let injector = Injector::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let memory = Arc::new(MemoryDevice::new("m", 64 << 20)) as SharedDevice;
         (Injected::new(memory, Arc::clone(&injector)), injector, clock)
+    }
+
+    #[test]
+    fn reads_side_by_side_wait_together_and_fail_alone() {
+        let (device, injector, clock) = device();
+        device.append_segment(place(0), 0, &[7; 8192]).unwrap();
+        injector.arm(Injection::Slow { latency_ns: 1_000, bytes_per_second: 0 });
+        injector.arm(Injection::Fail { calls: Calls::Reads, when: When::Once(2) });
+        let mut outs = [[0; 4096]; 3];
+        let mut reads: Vec<PartRead<'_>> =
+            outs.iter_mut().map(|out| PartRead::new(place(0), 0, vec![&mut out[..]])).collect();
+        device.read_many(&mut reads);
+        let good: Vec<bool> = reads.iter().map(|read| read.outcome.is_ok()).collect();
+        assert_eq!(good, [true, false, true]);
+        assert_eq!((outs[0], outs[1], outs[2]), ([7; 4096], [0; 4096], [7; 4096]));
+        assert_eq!(clock.0.load(Ordering::Relaxed), 1_000);
     }
 
     #[test]

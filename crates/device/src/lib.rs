@@ -108,6 +108,33 @@ pub struct SegmentPlace {
     pub slot_size: u32,
 }
 
+/// A part of a segment that is to be read.
+#[derive(Debug)]
+pub struct PartRead<'a> {
+    /// Where the segment lies.
+    pub place: SegmentPlace,
+    /// First byte.
+    pub offset: u32,
+    /// Buffers that the bytes go into, one after the other.
+    pub outs: Vec<&'a mut [u8]>,
+    /// Outcome, once it was tried.
+    pub outcome: Result<()>,
+}
+
+impl<'a> PartRead<'a> {
+    /// A part that was not tried yet.
+    #[must_use]
+    pub fn new(place: SegmentPlace, offset: u32, outs: Vec<&'a mut [u8]>) -> PartRead<'a> {
+        PartRead { place, offset, outs, outcome: Ok(()) }
+    }
+
+    /// Bytes to be read.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.outs.iter().map(|out| out.len()).sum()
+    }
+}
+
 /// One leaf of a pool. Every method may be called from many threads at once; writes to one place
 /// are the caller's to order.
 ///
@@ -151,6 +178,13 @@ pub trait Device: Send + Sync {
             at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
         }
         Ok(())
+    }
+
+    /// Reads parts of segments, side by side where the device can; each has its own outcome.
+    fn read_many(&self, reads: &mut [PartRead<'_>]) {
+        for read in reads {
+            read.outcome = self.read_segment_parts(read.place, read.offset, &mut read.outs);
+        }
     }
 
     /// The place's bytes are needed no more (nor by any root that import may choose): punches a

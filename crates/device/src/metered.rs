@@ -19,7 +19,9 @@ use steadfast_env::brief::check_none_held;
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 
-use crate::{Character, Device, Error, HostRoom, Objects, Presence, Result, SegmentPlace, SharedDevice};
+use crate::{
+    Character, Device, Error, HostRoom, Objects, PartRead, Presence, Result, SegmentPlace, SharedDevice,
+};
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
 pub const BUCKETS: usize = 40;
@@ -238,6 +240,16 @@ impl Device for Metered {
     fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.meter.measure(Call::Read, bytes, || self.device.read_segment_parts(place, offset, parts))
+    }
+
+    fn read_many(&self, reads: &mut [PartRead<'_>]) {
+        check_none_held("a device");
+        let begin = self.meter.clock.monotonic_ns();
+        self.device.read_many(reads);
+        for read in reads {
+            let outcome = std::mem::replace(&mut read.outcome, Ok(()));
+            read.outcome = self.meter.account(Call::Read, read.bytes(), begin, outcome);
+        }
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> Result<()> {

@@ -30,10 +30,10 @@ use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, UBERBLOCK_SIZE, slo
 use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, POOL, ROOTS, SEGMENTS};
 use steadfast_format::{SegmentId, Txg};
 
-use crate::{Character, Device, Error, Kind, Operation, Result, SegmentPlace};
+use crate::{Character, Device, Error, Kind, Operation, PartRead, Result, SegmentPlace};
 
 pub use memory::{MemoryStore, Request, StoreFault};
-pub use store::Store;
+pub use store::{ObjectRange, Store};
 
 /// Labels kept: as many as a disk has copies, so that one botched label is not the end.
 const LABELS_KEPT: usize = 4;
@@ -273,19 +273,54 @@ impl Device for ObjectDevice {
     }
 
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
-        let end = u64::from(offset) + out.len() as u64;
-        self.check(Operation::Read, place, end)?;
-        if out.is_empty() {
-            return Ok(());
+        self.read_segment_parts(place, offset, &mut [out])
+    }
+
+    fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        let outs = parts.iter_mut().map(|part| &mut **part).collect();
+        let mut reads = [PartRead::new(place, offset, outs)];
+        self.read_many(&mut reads);
+        let [read] = reads;
+        read.outcome
+    }
+
+    /// One request for each part.
+    fn read_many(&self, reads: &mut [PartRead<'_>]) {
+        // Bytes for several buffers come into one, and go into theirs from there.
+        let names: Vec<String> = reads.iter().map(|read| object_names::segment(read.place.segment)).collect();
+        let mut gathered: Vec<Vec<u8>> =
+            reads.iter().map(|read| vec![0; if read.outs.len() > 1 { read.bytes() } else { 0 }]).collect();
+        let mut ranges = Vec::with_capacity(reads.len());
+        let mut asked = Vec::with_capacity(reads.len());
+        for ((at, read), (object, whole)) in reads.iter_mut().enumerate().zip(names.iter().zip(&mut gathered))
+        {
+            let end = u64::from(read.offset) + read.bytes() as u64;
+            read.outcome = self.check(Operation::Read, read.place, end);
+            if read.outcome.is_err() || read.bytes() == 0 {
+                continue;
+            }
+            let offset = u64::from(read.offset);
+            let out = match &mut read.outs[..] {
+                [out] => &mut **out,
+                _ => &mut whole[..],
+            };
+            ranges.push(ObjectRange { object, offset, out, outcome: Ok(()) });
+            asked.push(at);
         }
-        let object = object_names::segment(place.segment);
-        let bytes = self.store.read(&object, Some(u64::from(offset)..end))?;
-        if bytes.len() != out.len() {
-            let (device, length) = (self.store.identity(), u64::from(offset) + bytes.len() as u64);
-            return Err(Error::CutShort { device, object, length, needed: end });
+        self.store.read_ranges(&mut ranges);
+        let outcomes: Vec<Result<()>> = ranges.into_iter().map(|range| range.outcome).collect();
+        for (at, outcome) in asked.into_iter().zip(outcomes) {
+            let read = &mut reads[at];
+            let mut rest = &gathered[at][..];
+            if outcome.is_ok() && read.outs.len() > 1 {
+                for out in &mut read.outs {
+                    let (now, later) = rest.split_at(out.len());
+                    out.copy_from_slice(now);
+                    rest = later;
+                }
+            }
+            read.outcome = outcome;
         }
-        out.copy_from_slice(&bytes);
-        Ok(())
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> Result<()> {

@@ -2,7 +2,20 @@
 
 use std::ops::Range;
 
-use crate::Result;
+use crate::{Error, Result};
+
+/// A range of an object that is to be read.
+#[derive(Debug)]
+pub struct ObjectRange<'a> {
+    /// Name.
+    pub object: &'a str,
+    /// First byte.
+    pub offset: u64,
+    /// Where the bytes go.
+    pub out: &'a mut [u8],
+    /// Outcome, once it was tried.
+    pub outcome: Result<()>,
+}
 
 /// Keeps objects by their names. Every call is synchronous, and may come from many threads at once.
 ///
@@ -22,6 +35,24 @@ pub trait Store: Send + Sync {
     /// [`Error::Missing`](crate::Error::Missing) if there is none,
     /// [`Error::CutShort`](crate::Error::CutShort) if the range begins behind its end.
     fn read(&self, name: &str, range: Option<Range<u64>>) -> Result<Vec<u8>>;
+
+    /// Reads ranges, side by side where the store can; each is read whole, or its outcome says why
+    /// not.
+    fn read_ranges(&self, ranges: &mut [ObjectRange<'_>]) {
+        for range in ranges {
+            let end = range.offset + range.out.len() as u64;
+            let read = self.read(range.object, Some(range.offset..end));
+            range.outcome = read.and_then(|bytes| {
+                if bytes.len() != range.out.len() {
+                    let (device, object) = (self.identity(), range.object.to_owned());
+                    let length = range.offset + bytes.len() as u64;
+                    return Err(Error::CutShort { device, object, length, needed: end });
+                }
+                range.out.copy_from_slice(&bytes);
+                Ok(())
+            });
+        }
+    }
 
     /// Names of the objects below a folder, in no order. A hint: it may lack what was created of
     /// late, and have what was deleted of late.

@@ -136,3 +136,38 @@ fn a_store_is_made_by_its_first_write() {
     larger.write_label(0, b"label").unwrap();
     assert_eq!(of(None).unwrap().character().size_bytes, 128 << 20);
 }
+
+#[test]
+fn parts_of_a_segment_come_with_one_request_and_many_reads_have_each_their_outcome() {
+    let store = MemoryStore::new("objects");
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let hook = move |request: &Request| {
+        count.fetch_add(u64::from(request.operation == Operation::Read), Ordering::Relaxed);
+        None
+    };
+    let device = open(store.handle(hook), 1);
+    device.put_segment(PLACE, b"whole segment").unwrap();
+    let (mut first, mut second) = ([0; 5], [0; 8]);
+    device.read_segment_parts(PLACE, 0, &mut [&mut first, &mut second]).unwrap();
+    assert_eq!((&first[..], &second[..]), (&b"whole"[..], &b" segment"[..]));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+
+    let (mut out, mut beyond, mut none) = ([0; 7], [0; 8], []);
+    let missing = SegmentPlace { segment: SegmentId(0x2b), ..PLACE };
+    let mut absent = [0; 1];
+    let mut reads = [
+        PartRead::new(PLACE, 6, vec![&mut beyond]),
+        PartRead::new(PLACE, 0, vec![&mut first, &mut none, &mut second]),
+        PartRead::new(missing, 0, vec![&mut absent]),
+        PartRead::new(PLACE, 6, vec![&mut out]),
+        PartRead::new(PLACE, 3, vec![]),
+    ];
+    device.read_many(&mut reads);
+    let outcomes = reads.map(|read| read.outcome);
+    assert!(matches!(outcomes[0], Err(Error::CutShort { length: 13, needed: 14, .. })));
+    assert!(matches!(outcomes[2], Err(Error::Missing { .. })));
+    assert!(outcomes[1].is_ok() && outcomes[3].is_ok() && outcomes[4].is_ok());
+    assert_eq!((&first[..], &out[..]), (&b"whole"[..], &b"segment"[..]));
+    assert_eq!(asked.load(Ordering::Relaxed), 5, "one request for each part");
+}
