@@ -116,6 +116,7 @@ impl BlockIo {
     /// Ends reading ahead for good; when this returns nothing is read in the background any more.
     pub fn stop_read_ahead(&self) {
         self.ahead.stop();
+        self.space.stop_read_ahead();
     }
 
     /// Bytes that blocks lie apart at least, and a multiple of which they begin at.

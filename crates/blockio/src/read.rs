@@ -208,12 +208,20 @@ impl BlockIo {
         let mut read: Vec<Option<Result<Block, Error>>> = Vec::new();
         read.resize_with(sorted.len(), || None);
         let mut jobs: Vec<Job<'_>> = Vec::new();
+        // Blocks that came in chunks are taken from them by this thread.
+        let lengths: Vec<_> =
+            sorted.iter().map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
+        let is_here = self.space.bring(&lengths);
         let (mut rest, mut places) = (&sorted[..], &mut read[..]);
         while !rest.is_empty() {
             let (run, behind) = rest.split_at(self.run_length(rest));
             let (now, later) = std::mem::take(&mut places).split_at_mut(run.len());
             (rest, places) = (behind, later);
-            jobs.push(Box::new(move || self.read_run(run, context, now)));
+            if is_here {
+                self.read_run(run, context, now);
+            } else {
+                jobs.push(Box::new(move || self.read_run(run, context, now)));
+            }
         }
         while !jobs.is_empty() {
             let later = jobs.split_off(jobs.len().min(READS_AT_ONCE_MAX));

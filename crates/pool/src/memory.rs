@@ -11,7 +11,8 @@ use crate::Pool;
 pub struct Memory {
     /// Cache of tree nodes.
     pub node_cache_bytes: usize,
-    /// Cache of opened data blocks.
+    /// Cache of opened data blocks. Of a pool on devices of whole objects a quarter of it goes to
+    /// chunks of these ([`ContentMemory`]).
     pub block_cache_bytes: usize,
     /// Most bytes of changes that wait for a commit.
     pub dirty_bytes_max: u64,
@@ -71,6 +72,27 @@ impl Memory {
     }
 }
 
+/// How the memory for content is divided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ContentMemory {
+    /// Opened blocks.
+    pub block_bytes: usize,
+    /// Raw chunks of whole objects, kept and under way.
+    pub chunk_bytes: usize,
+}
+
+impl Memory {
+    /// The division of a pool with devices of whole objects, or without.
+    pub(crate) fn content(&self, has_objects: bool) -> ContentMemory {
+        let chunk_bytes = if has_objects { self.block_cache_bytes / CHUNKS_DIVISOR } else { 0 };
+        ContentMemory { block_bytes: self.block_cache_bytes - chunk_bytes, chunk_bytes }
+    }
+}
+
+/// Part of the memory for content that chunks of whole objects have: of 256 MiB as many bytes as
+/// 32 transfers of a mebibyte under way, and as many again that came.
+const CHUNKS_DIVISOR: usize = 4;
+
 /// Divisor of the memory for content: the part of it that stays allocated while it is not used.
 const SPARE_DIVISOR: usize = 16;
 
@@ -102,6 +124,8 @@ pub struct MemoryUse {
     pub nodes: CacheUse,
     /// Opened data blocks.
     pub blocks: CacheUse,
+    /// Raw chunks of devices of whole objects.
+    pub chunks: CacheUse,
     /// Inodes: objects, and what the kernel looked up of others.
     pub inodes: InodesInMemory,
     /// Blocks read ahead of their readers since the import.
@@ -120,7 +144,9 @@ impl Pool {
     pub fn set_memory(&self, memory: Memory) {
         self.core.caches.nodes.set_bytes_max(memory.node_cache_bytes);
         self.core.caches.inodes.set_bytes_max(memory.inode_bytes());
-        self.core.blockio.set_cache_bytes(memory.block_cache_bytes);
+        let content = memory.content(self.core.space.has_objects());
+        self.core.blockio.set_cache_bytes(content.block_bytes);
+        self.core.space.set_chunk_bytes(content.chunk_bytes);
         self.core.references.set_index_bytes(memory.index_bytes());
         self.core.space.set_upload_bytes(memory.upload_bytes());
         self.core.throttle.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
@@ -130,6 +156,7 @@ impl Pool {
     /// Memory in use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
+        let chunks = self.core.space.chunk_use();
         let (nodes, blocks) = (self.core.caches.nodes.statistics(), self.core.blockio.statistics());
         MemoryUse {
             nodes: CacheUse {
@@ -143,6 +170,12 @@ impl Pool {
                 bytes: blocks.cache_bytes,
                 hits: blocks.cache_hits + blocks.cache_waits,
                 misses: blocks.cache_misses,
+            },
+            chunks: CacheUse {
+                bytes_max: chunks.bytes_max,
+                bytes: chunks.bytes,
+                hits: chunks.hits,
+                misses: chunks.misses,
             },
             inodes: self.core.caches.inodes.used(),
             blocks_read_ahead: blocks.blocks_read_ahead,

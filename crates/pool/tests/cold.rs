@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use crate::common::{ME, ROOT, import, mount, spec};
-use crate::far::FarDevice;
-use steadfast_device::MemoryDevice;
-use steadfast_env::Env;
-use steadfast_pool::{DatasetHandle, DeviceHandle, Pool};
+use crate::common::{ME, ROOT};
+use crate::far::{FarDevice, cold};
+use steadfast_pool::{DatasetHandle, Memory, Pool};
 use steadfast_posix::{FileSystem, SetAttr};
 
 /// Threads that ask at once.
@@ -22,22 +19,10 @@ fn name(number: usize) -> Vec<u8> {
     format!("a name of some length, number {number:06}").into_bytes()
 }
 
-fn open(far: &Arc<FarDevice>) -> Vec<DeviceHandle> {
-    vec![DeviceHandle { path: "far".into(), device: Arc::clone(far) as Arc<dyn steadfast_device::Device> }]
-}
-
-/// A pool of whole objects that `fill` has filled and nobody has read since.
-fn cold(fill: impl FnOnce(&FileSystem)) -> (Arc<FarDevice>, Pool, FileSystem, DatasetHandle) {
-    let env = Env::real();
-    let far = FarDevice::new(Arc::new(MemoryDevice::whole_segments("far", 1 << 30)));
-    let pool = Pool::create(&env, spec(open(&far), None)).expect("a pool");
-    let (fs, handle) = mount(&pool, "tank");
-    fill(&fs);
-    drop((fs, handle));
-    pool.export().expect("exported");
-    drop(pool);
-    let pool = import(&env, open(&far), None).expect("imported");
-    let (fs, handle) = mount(&pool, "tank");
+/// The same, cold, where one read does not bring what lies beside it.
+fn many_names_cold() -> (Arc<FarDevice>, Pool, FileSystem, DatasetHandle) {
+    let (far, pool, fs, handle) = cold(many_names);
+    pool.set_memory(Memory { block_cache_bytes: 0, ..Memory::default() });
     (far, pool, fs, handle)
 }
 
@@ -64,7 +49,7 @@ fn together(far: &FarDevice, act: impl Fn(usize) + Sync) -> bool {
 
 #[test]
 fn creates_in_a_cold_directory_wait_side_by_side() {
-    let (far, pool, fs, _handle) = cold(many_names);
+    let (far, pool, fs, _handle) = many_names_cold();
     // The way down is read.
     fs.lookup(ROOT, b"no such name").unwrap_err();
     let made = |number: usize| format!("new {number}").into_bytes();
@@ -79,7 +64,7 @@ fn creates_in_a_cold_directory_wait_side_by_side() {
 
 #[test]
 fn all_changes_of_names_wait_side_by_side() {
-    let (far, pool, fs, _handle) = cold(many_names);
+    let (far, pool, fs, _handle) = many_names_cold();
     fs.lookup(ROOT, b"no such name").unwrap_err();
     let act = |number: usize| {
         let (old, new) = (name(number * 300), format!("new {number}").into_bytes());
@@ -112,7 +97,7 @@ fn all_changes_of_names_wait_side_by_side() {
 
 #[test]
 fn what_many_look_for_is_read_once() {
-    let (far, _pool, fs, _handle) = cold(many_names);
+    let (far, _pool, fs, _handle) = many_names_cold();
     fs.lookup(ROOT, b"no such name").unwrap_err();
     let begun = AtomicUsize::new(0);
     let before = far.reads();
@@ -137,7 +122,7 @@ fn what_many_look_for_is_read_once() {
 
 #[test]
 fn a_commit_passes_an_operation_that_waits_for_the_device() {
-    let (far, pool, fs, _handle) = cold(many_names);
+    let (far, pool, fs, _handle) = many_names_cold();
     fs.lookup(ROOT, b"no such name").unwrap_err();
     let open = pool.datasets().open_dataset("tank").expect("it is open");
     let before = far.reads();
@@ -157,42 +142,4 @@ fn a_commit_passes_an_operation_that_waits_for_the_device() {
     });
     fs.lookup(ROOT, &name(77)).unwrap_err();
     pool.sync().expect("committed");
-}
-
-/// Lists as `ls -lR` does: a directory with attributes, then each in it, sorted by names.
-fn list(fs: &FileSystem, directory: u64) -> usize {
-    let mut below = Vec::new();
-    let mut count = 0;
-    fs.readdir_plus(directory, 2, |entry, known| {
-        assert_eq!(known.expect("no dot").expect("there").ino, entry.ino);
-        count += 1;
-        if entry.kind == 4 {
-            below.push((entry.name, entry.ino));
-        }
-        true
-    })
-    .expect("listed");
-    below.sort_unstable();
-    count + below.into_iter().map(|(_, ino)| list(fs, ino)).sum::<usize>()
-}
-
-#[test]
-fn a_walk_over_all_names_takes_few_round_trips() {
-    let (far, _pool, fs, _handle) = cold(|fs| {
-        for directory in 0..100 {
-            let name = format!("directory {directory:03}").into_bytes();
-            let directory = fs.mkdir(ME, ROOT, &name, 0o755).expect("made");
-            for number in 0..100 {
-                let name = format!("file{number:04}").into_bytes();
-                fs.mknod(ME, directory.ino, &name, 0o100_644, 0).expect("made");
-            }
-        }
-    });
-    far.set_pause(Duration::from_millis(5));
-    let (reads, before) = (far.reads(), far.rounds());
-    assert_eq!(list(&fs, ROOT), 10_100);
-    let rounds = far.rounds() - before;
-    println!("{} reads in {rounds} round trips", far.reads() - reads);
-    // One leaf after the other they were 198; of late 102.
-    assert!(rounds <= 150, "{rounds} round trips");
 }

@@ -49,6 +49,7 @@ mod refused_labels;
 mod repeats;
 mod requests;
 mod rewind;
+mod round_trips;
 mod sealed_receives;
 mod single;
 mod snapshot_cost;

@@ -7,8 +7,9 @@ use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace};
 use steadfast_format::{Address, Column, DeviceId, Placement, SegmentId};
 
 use crate::accounting::Wrong;
+use crate::chunks::{ChunkUse, Source, fly_together};
 use crate::error::ReadError;
-use crate::row::{Piece, Unallocated};
+use crate::row::{Piece, Row, Unallocated};
 use crate::space::Space;
 use crate::stream::OpenSegment;
 
@@ -27,6 +28,10 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// transfer than to read these.
 pub const READ_GAP_MAX: u32 = 16 << 10;
 
+/// Segments among which the one is looked for that a stream filled next: as many as other streams
+/// may have filled meanwhile.
+const NEIGHBOURS_MAX: usize = 64;
+
 /// A part of a block's bytes and where they are.
 pub(crate) struct Located {
     pub segment: SegmentId,
@@ -36,6 +41,8 @@ pub(crate) struct Located {
     pub offset: u32,
     pub bytes: usize,
     pub open: Option<Arc<OpenSegment>>,
+    /// Bytes of its segment, and whether these are metadata, if it may be read in chunks.
+    pub chunked: Option<(u32, bool)>,
 }
 
 impl Located {
@@ -60,24 +67,24 @@ impl Space {
         len: usize,
         verify: impl FnMut(Buffer) -> Result<T, E>,
     ) -> Result<T, ReadError<E>> {
-        self.read_keeping(0, address, len, verify)
+        self.read_keeping((0, false), address, len, verify)
     }
 
-    /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read
-    /// a second and a third time to be put together from the rest. Readers of bytes that are right
-    /// as a rule do not copy for that.
+    /// The same for who looks for what is wrong: devices are asked, and no cache of them. Rejected
+    /// bytes are kept, so that they are not read a second and a third time to be put together from
+    /// the rest. Readers of bytes that are right as a rule do not copy for that.
     pub fn read_doubting<T, E>(
         &self,
         address: Address,
         len: usize,
         verify: impl FnMut(Buffer) -> Result<T, E>,
     ) -> Result<T, ReadError<E>> {
-        self.read_keeping(KEPT_BYTES_MAX, address, len, verify)
+        self.read_keeping((KEPT_BYTES_MAX, true), address, len, verify)
     }
 
     pub(crate) fn read_keeping<T, E>(
         &self,
-        kept_max: usize,
+        (kept_max, mut is_fresh): (usize, bool),
         address: Address,
         len: usize,
         mut verify: impl FnMut(Buffer) -> Result<T, E>,
@@ -93,10 +100,16 @@ impl Space {
                 Ok(parts) => parts,
                 Err(Unallocated) => return Err(ReadError::Unallocated { address }),
             };
-            if tried.as_ref().is_some_and(|(before, _)| same_places(before, &parts)) {
-                break;
+            if let Some((before, _)) = &tried
+                && same_places(before, &parts)
+            {
+                // Perhaps the bytes are right on the device and wrong in the cache of its chunks.
+                if is_fresh || !self.forget_chunks(&parts) {
+                    break;
+                }
+                is_fresh = true;
             }
-            let failure = match self.fetch(&parts, padded) {
+            let failure = match self.fetch(&parts, padded, is_fresh) {
                 Err((device, source)) => {
                     rejected = None;
                     ReadError::Device { device, source }
@@ -159,7 +172,9 @@ impl Space {
             outs.extend(Some(&mut gap[..]).filter(|gap| !gap.is_empty()));
             outs.push(&mut buffer[..]);
         }
-        self.read_part(&run, &mut outs).ok()?;
+        if !self.read_chunks(&run, &mut outs) {
+            self.read_part(&run, &mut outs).ok()?;
+        }
         for (buffer, (_, len)) in buffers.iter_mut().zip(blocks) {
             buffer.resize(*len);
         }
@@ -190,9 +205,93 @@ impl Space {
                 offset: piece.unit * self.geometry.unit,
                 bytes,
                 open: state.open.get(&piece.segment).cloned(),
+                chunked: row.and_then(|row| self.chunked(row)),
             })
         });
         located.collect()
+    }
+
+    /// Bytes of a segment, and whether these are metadata, if it is closed and its device is one of
+    /// whole objects.
+    fn chunked(&self, row: &Row) -> Option<(u32, bool)> {
+        let Placement::Plain(Column { device, .. }) = row.place else { return None };
+        let is_chunked = !row.open && !self.devices[&device].appendable;
+        is_chunked.then(|| (row.filled * self.geometry.unit, row.class.copy_index().is_some()))
+    }
+
+    fn source_of(&self, part: &Located) -> Option<Source> {
+        let ((end, is_metadata), (device, place)) = part.chunked.zip(part.plain())?;
+        let handle = &self.devices[&device];
+        let (device, counters) = (handle.in_use()?, Arc::clone(&handle.counters));
+        Some(Source { device, counters, place, end, is_metadata })
+    }
+
+    /// The segment that a stream filled after this one, if it is on a device of whole objects.
+    fn next_source(&self, segment: SegmentId) -> Option<Source> {
+        let part = {
+            let state = self.read_state();
+            let row = state.table.rows.get(&segment)?;
+            let mut behind = state.table.rows.range(SegmentId(segment.0 + 1)..).take(NEIGHBOURS_MAX);
+            let (next, row) = behind.find(|(_, next)| (next.owner, next.class) == (row.owner, row.class))?;
+            let (place, column) = (row.place.clone(), state.table.column_bytes(&row.place));
+            let chunked = self.chunked(row);
+            Located { segment: *next, place, column, offset: 0, bytes: 0, open: None, chunked }
+        };
+        self.source_of(&part)
+    }
+
+    /// Reads a part through the cache of chunks. False if its device is to be asked.
+    fn read_chunks(&self, part: &Located, outs: &mut [&mut [u8]]) -> bool {
+        let Some(source) = self.source_of(part) else { return false };
+        let next = |segment| self.next_source(segment);
+        self.chunks.read(&self.env, &source, part.offset, outs, &next)
+    }
+
+    /// Drops the chunks of bytes that were not right. False if none of them can have come from the
+    /// cache.
+    fn forget_chunks(&self, parts: &[Located]) -> bool {
+        let chunked = parts.iter().filter(|part| part.chunked.is_some());
+        chunked.map(|part| self.chunks.forget(part.segment, part.offset, part.bytes)).count() > 0
+    }
+
+    /// Brings blocks that will be read next: all chunks that they lack are asked for side by side.
+    /// True if each of them can now be read without waiting, as far as is known.
+    pub fn bring(&self, blocks: &[(Address, usize)]) -> bool {
+        if !self.has_objects() {
+            return false;
+        }
+        let next = |segment| self.next_source(segment);
+        let (mut plans, mut is_all) = (Vec::with_capacity(blocks.len()), true);
+        for &(address, len) in blocks {
+            let padded = self.geometry.units(len) * self.geometry.unit as usize;
+            let parts = self.locate(address, padded).unwrap_or_default();
+            is_all &= !parts.is_empty();
+            for part in parts.iter().filter(|part| part.open.is_none()) {
+                let plan = self.source_of(part).and_then(|source| {
+                    self.chunks.plan(&self.env, &source, (part.offset, part.bytes), &next)
+                });
+                is_all &= plan.is_some();
+                plans.extend(plan);
+            }
+        }
+        fly_together(plans);
+        is_all
+    }
+
+    /// How many bytes the cache of chunks may hold.
+    pub fn set_chunk_bytes(&self, bytes: usize) {
+        self.chunks.set_bytes_max(bytes);
+    }
+
+    /// Use of the cache of chunks.
+    #[must_use]
+    pub fn chunk_use(&self) -> ChunkUse {
+        self.chunks.used()
+    }
+
+    /// Ends reading ahead for good; when this returns nothing is read in the background any more.
+    pub fn stop_read_ahead(&self) {
+        self.chunks.stop();
     }
 
     /// The bytes of parts as they lie, and from which copy the last of them is.
@@ -200,6 +299,7 @@ impl Space {
         &self,
         parts: &[Located],
         len: usize,
+        is_fresh: bool,
     ) -> Result<(Buffer, usize), (DeviceId, DeviceError)> {
         let mut bytes = room_for(len);
         let (mut rest, mut copy) = (&mut bytes[..], 0);
@@ -208,6 +308,7 @@ impl Space {
             rest = after;
             match &part.open {
                 Some(open) => open.read(part.offset as usize, out),
+                None if !is_fresh && self.read_chunks(part, &mut [&mut *out]) => {}
                 None => copy = self.read_part(part, &mut [out])?,
             }
         }

@@ -14,6 +14,7 @@ use steadfast_format::{Address, DatasetId, DeviceId, GroupClass, Placement, Segm
 
 use crate::Class;
 use crate::accounting::{DeviceCounts, Wrong};
+use crate::chunks::Chunks;
 use crate::dead_objects::DeadObjects;
 use crate::devices::{Devices, GivenUp};
 use crate::error::Error;
@@ -52,6 +53,8 @@ pub struct Space {
     pub(crate) pool_copies: AtomicBool,
     pub(crate) spare: SpareBuffers,
     pub(crate) uploads: Uploads,
+    /// Chunks of segments on devices of whole objects.
+    pub(crate) chunks: Chunks,
 }
 
 /// One stream per owner and class.
@@ -145,6 +148,7 @@ impl Space {
             pool_copies: AtomicBool::new(true),
             spare: SpareBuffers::default(),
             uploads: Uploads::default(),
+            chunks: Chunks::new(),
         };
         for group in groups {
             assert!(space.add_group(group), "a label lists each of its at most 255 devices once");

@@ -153,7 +153,9 @@ impl Plan {
         let space = Arc::new(Space::with_groups(geometry, groups, env.clone()));
         space.set_upload_bytes(memory.upload_bytes());
         space.set_uneven(uneven);
-        let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
+        let content = memory.content(space.has_objects());
+        space.set_chunk_bytes(content.chunk_bytes);
+        let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, content.block_bytes));
         (space, blockio)
     }
 

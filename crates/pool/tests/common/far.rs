@@ -4,18 +4,39 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use steadfast_device::{Character, Device, Objects, Result, SegmentPlace};
+use crate::common::{handle, import, mount, spec};
+use steadfast_device::{Character, Device, MemoryDevice, Objects, PartRead, Result, SegmentPlace};
+use steadfast_env::Env;
 use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_pool::{DatasetHandle, Pool};
+use steadfast_posix::FileSystem;
 
 /// How long a read is held that waits for others in vain. A test that has to wait so long fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A pool of whole objects that `fill` has filled and nobody has read since.
+pub fn cold(fill: impl FnOnce(&FileSystem)) -> (Arc<FarDevice>, Pool, FileSystem, DatasetHandle) {
+    let env = Env::real();
+    let far = FarDevice::new(Arc::new(MemoryDevice::whole_segments("far", 1 << 30)));
+    let pool = Pool::create(&env, spec(vec![handle(&far)], None)).expect("a pool");
+    let (fs, handle_of) = mount(&pool, "tank");
+    fill(&fs);
+    drop((fs, handle_of));
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(&env, vec![handle(&far)], None).expect("imported");
+    let (fs, handle_of) = mount(&pool, "tank");
+    (far, pool, fs, handle_of)
+}
+
 #[derive(Default)]
 struct State {
     reads: u64,
+    read_bytes: u64,
     in_flight: u64,
-    /// Times at which a read began while none was under way.
+    most_in_flight: u64,
+    /// Round trips of the longest row of reads that each began after the one before had ended.
     rounds: u64,
     /// How long a read takes.
     pause: Duration,
@@ -45,9 +66,19 @@ impl FarDevice {
         self.state().reads
     }
 
-    /// Round trips so far: reads that are under way together are one.
+    /// Bytes of them.
+    pub fn read_bytes(&self) -> u64 {
+        self.state().read_bytes
+    }
+
+    /// Round trips so far: the longest row of reads that each began after the one before had ended.
     pub fn rounds(&self) -> u64 {
         self.state().rounds
+    }
+
+    /// Most reads that were under way at once, since the last call.
+    pub fn most_in_flight(&self) -> u64 {
+        std::mem::take(&mut self.state().most_in_flight)
     }
 
     /// From now on each read takes so long, so that those that are made side by side meet.
@@ -76,28 +107,32 @@ impl FarDevice {
         self.changed.notify_all();
     }
 
-    fn read(&self) {
-        let pause = {
+    /// So many reads, side by side.
+    fn read(&self, count: usize, bytes: usize) {
+        let (pause, round) = {
             let mut state = self.state();
-            state.reads += 1;
-            state.rounds += u64::from(state.in_flight == 0);
-            state.in_flight += 1;
-            state.pause
+            state.reads += count as u64;
+            state.read_bytes += bytes as u64;
+            state.in_flight += count as u64;
+            state.most_in_flight = state.most_in_flight.max(state.in_flight);
+            (state.pause, state.rounds + 1)
         };
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
-        self.hold();
-        self.state().in_flight -= 1;
+        self.hold(count);
+        let mut state = self.state();
+        state.in_flight -= count as u64;
+        state.rounds = state.rounds.max(round);
     }
 
-    fn hold(&self) {
+    fn hold(&self, count: usize) {
         let mut state = self.state();
         if state.wanted == 0 {
             return;
         }
-        state.waiting += 1;
-        if state.waiting == state.wanted {
+        state.waiting += count;
+        if state.waiting >= state.wanted {
             state.wanted = 0;
             self.changed.notify_all();
             return;
@@ -125,13 +160,18 @@ impl Device for FarDevice {
     }
 
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
-        self.read();
+        self.read(1, out.len());
         self.device.read_segment(place, offset, out)
     }
 
     fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
-        self.read();
+        self.read(1, parts.iter().map(|part| part.len()).sum());
         self.device.read_segment_parts(place, offset, parts)
+    }
+
+    fn read_many(&self, reads: &mut [PartRead<'_>]) {
+        self.read(reads.len(), reads.iter().map(PartRead::bytes).sum());
+        self.device.read_many(reads);
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> Result<()> {

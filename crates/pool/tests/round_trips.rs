@@ -1,0 +1,111 @@
+//! Round trips to a device of whole objects: how long one waits for a bucket, counted. A round trip
+//! is a read that begins after one ended that belongs to the round trip before
+//! ([`FarDevice::rounds`]); times are not looked at.
+
+use std::time::Duration;
+
+use crate::common::{ME, ROOT, noise, read_file, write_file};
+use crate::far::{FarDevice, cold};
+use steadfast_posix::FileSystem;
+
+/// Latency of a read: those that are asked for together meet.
+const LATENCY: Duration = Duration::from_millis(20);
+const MIB: usize = 1 << 20;
+
+/// Round trips of `act`, as it is told to whoever looks.
+fn rounds(far: &FarDevice, what: &str, act: impl FnOnce()) -> u64 {
+    far.set_pause(LATENCY);
+    let (reads, bytes, before) = (far.reads(), far.read_bytes(), far.rounds());
+    far.most_in_flight();
+    act();
+    far.set_pause(Duration::ZERO);
+    let (reads, kib, rounds) = (far.reads() - reads, (far.read_bytes() - bytes) >> 10, far.rounds() - before);
+    println!("{what}: {rounds} round trips, {reads} reads, {kib} KiB, {} in flight", far.most_in_flight());
+    rounds
+}
+
+/// Lists as `ls -lR` does: a directory with attributes, then each in it, sorted by names.
+fn list(fs: &FileSystem, directory: u64) -> usize {
+    let mut below = Vec::new();
+    let mut count = 0;
+    fs.readdir_plus(directory, 2, |entry, known| {
+        assert_eq!(known.expect("no dot").expect("there").ino, entry.ino);
+        count += 1;
+        if entry.kind == 4 {
+            below.push((entry.name, entry.ino));
+        }
+        true
+    })
+    .expect("listed");
+    below.sort_unstable();
+    count + below.into_iter().map(|(_, ino)| list(fs, ino)).sum::<usize>()
+}
+
+#[test]
+fn a_walk_over_all_names_takes_few_round_trips() {
+    let (far, _pool, fs, _handle) = cold(|fs| {
+        for directory in 0..100 {
+            let name = format!("directory {directory:03}").into_bytes();
+            let directory = fs.mkdir(ME, ROOT, &name, 0o755).expect("made");
+            for number in 0..100 {
+                let name = format!("file{number:04}").into_bytes();
+                fs.mknod(ME, directory.ino, &name, 0o100_644, 0).expect("made");
+            }
+        }
+    });
+    // One leaf after the other they were 198.
+    let rounds = rounds(&far, "ls -lR", || assert_eq!(list(&fs, ROOT), 10_100));
+    assert!(rounds <= 12, "{rounds} round trips");
+}
+
+/// Names of files in the order in which a directory lists them.
+fn names(fs: &FileSystem) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    fs.readdir(ROOT, 2, |entry| {
+        names.push(entry.name);
+        true
+    })
+    .expect("listed");
+    names
+}
+
+#[test]
+fn a_tar_of_small_files_takes_few_round_trips() {
+    let size = |number: usize| 4_096 + number * 7_919 % 12_288;
+    let (far, _pool, fs, _handle) = cold(|fs| {
+        for number in 0..1_000 {
+            let name = format!("file{number:04}").into_bytes();
+            write_file(fs, ROOT, &name, &noise(number as u64, size(number)));
+        }
+    });
+    // One file after the other they were 1,034. A directory lists in an order of its own, so that
+    // chunks are met in any order.
+    let rounds = rounds(&far, "tar", || {
+        let names = names(&fs);
+        assert_eq!(names.len(), 1_000);
+        for name in names {
+            let number: usize = std::str::from_utf8(&name[4..]).expect("a number").parse().expect("a number");
+            assert_eq!(read_file(&fs, ROOT, &name), noise(number as u64, size(number)));
+        }
+    });
+    assert!(rounds <= 80, "{rounds} round trips");
+}
+
+#[test]
+fn a_long_file_is_asked_for_ahead_of_its_reader() {
+    const LENGTH: usize = 96 * MIB;
+    let content = noise(5, LENGTH);
+    let (far, _pool, fs, _handle) = cold(|fs| {
+        write_file(fs, ROOT, b"long", &content);
+    });
+    let file = fs.lookup(ROOT, b"long").expect("there");
+    let rounds = rounds(&far, "a file of 96 MiB", || {
+        let mut out = vec![0; MIB];
+        for at in (0..LENGTH).step_by(MIB) {
+            assert_eq!(fs.read(file.ino, at as u64, &mut out), Ok(MIB));
+            assert!(out == content[at..at + MIB], "at {at}");
+        }
+    });
+    // 32 requests of a mebibyte at a time are 3 round trips; the window grows in 7.
+    assert!(rounds <= 14, "{rounds} round trips");
+}

@@ -1,0 +1,158 @@
+//! Walks: readers that go through segments in the order in which these were written, and how far
+//! to read ahead of each ([`crate::chunks`] has the theory).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use steadfast_format::SegmentId;
+
+use crate::chunks::{CHUNK, Next, Source};
+
+/// Walks that are told apart.
+const WALKS_MAX: usize = 64;
+/// Segments that are passed over in a search for the next one with something in it.
+const EMPTY_MAX: usize = 8;
+
+/// A reader.
+struct Walk {
+    /// Its segment, and the bytes of that.
+    segment: SegmentId,
+    end: u32,
+    /// End of its furthest read.
+    next: u32,
+    /// End of the last chunk that a reader had to wait for.
+    waited: u32,
+    /// Bytes to be here or under way ahead of it.
+    window: u64,
+    /// Segments behind its own that were asked for.
+    coming: VecDeque<Source>,
+    /// The last of these, or its own.
+    tail: Source,
+    /// First chunk of it that was not asked for.
+    ahead: u32,
+    /// When it was last seen.
+    seen: u64,
+}
+
+impl Walk {
+    /// Bytes that were asked for ahead of the reader.
+    fn ahead_bytes(&self) -> u64 {
+        let asked = self.ahead.saturating_mul(CHUNK).min(self.tail.end);
+        if self.coming.is_empty() {
+            return u64::from(asked.saturating_sub(self.next));
+        }
+        let between = self.coming.iter().take(self.coming.len() - 1);
+        let whole: u64 = between.map(|source| u64::from(source.end)).sum();
+        u64::from(self.end.saturating_sub(self.next)) + whole + u64::from(asked)
+    }
+}
+
+/// Chunks to be asked for.
+pub(crate) struct Advance {
+    pub source: Source,
+    pub first: u32,
+    pub chunks: u32,
+}
+
+/// Walks under way.
+#[derive(Default)]
+pub(crate) struct Walks {
+    known: Vec<Walk>,
+    now: u64,
+}
+
+impl Walks {
+    /// Notes a read that has to wait, or not. Gives its walk, and whether that was known.
+    pub(crate) fn note(
+        &mut self,
+        source: &Source,
+        range: Range<u32>,
+        waits: bool,
+        window_max: u64,
+    ) -> (usize, bool) {
+        self.now += 1;
+        let segment = source.place.segment;
+        let slack = CHUNK.saturating_add((range.end - range.start).saturating_mul(8));
+        let is_near = |walk: &Walk| walk.segment == segment && walk.next.abs_diff(range.start) <= slack;
+        let is_coming = |walk: &Walk| walk.coming.iter().any(|coming| coming.place.segment == segment);
+        let known = self.known.iter().position(is_near).or_else(|| self.known.iter().position(is_coming));
+        let Some(at) = known else { return (self.begin(source, &range), false) };
+        let walk = &mut self.known[at];
+        if walk.segment == segment {
+            walk.next = walk.next.max(range.end);
+        } else {
+            while walk.segment != segment
+                && let Some(source) = walk.coming.pop_front()
+            {
+                (walk.segment, walk.end) = (source.place.segment, source.end);
+            }
+            (walk.next, walk.waited) = (range.end, 0);
+        }
+        if walk.coming.is_empty() {
+            walk.ahead = walk.ahead.max(range.end.div_ceil(CHUNK));
+        }
+        // Those that wait for one chunk together wait once.
+        if waits && range.end > walk.waited {
+            walk.waited = range.end.next_multiple_of(CHUNK);
+            walk.window = (2 * walk.window).max(u64::from(CHUNK)).min(window_max);
+        }
+        walk.seen = self.now;
+        (at, true)
+    }
+
+    fn begin(&mut self, source: &Source, range: &Range<u32>) -> usize {
+        let walk = Walk {
+            segment: source.place.segment,
+            end: source.end,
+            next: range.end,
+            waited: range.end.next_multiple_of(CHUNK),
+            window: 0,
+            coming: VecDeque::new(),
+            tail: source.clone(),
+            ahead: range.end.div_ceil(CHUNK),
+            seen: self.now,
+        };
+        if self.known.len() < WALKS_MAX {
+            self.known.push(walk);
+            return self.known.len() - 1;
+        }
+        let oldest = (0..WALKS_MAX).min_by_key(|&at| self.known[at].seen).expect("some are known");
+        self.known[oldest] = walk;
+        oldest
+    }
+
+    /// The next chunks to be asked for, if the window of a walk has room for them.
+    pub(crate) fn advance(&mut self, walk: usize, most: u32, next: &Next<'_>) -> Option<Advance> {
+        let walk = &mut self.known[walk];
+        let room = walk.window.saturating_sub(walk.ahead_bytes());
+        // In steps of a transfer, or of half a small window.
+        let step = (walk.window / 2).clamp(u64::from(CHUNK), u64::from(most * CHUNK));
+        if room < step {
+            return None;
+        }
+        for _ in 0..EMPTY_MAX {
+            if walk.ahead < walk.tail.chunks() {
+                break;
+            }
+            let source = next(walk.tail.place.segment)?;
+            walk.coming.push_back(source.clone());
+            (walk.tail, walk.ahead) = (source, 0);
+        }
+        let wanted = u32::try_from(room.div_ceil(u64::from(CHUNK))).unwrap_or(most);
+        let chunks = most.min(wanted).min(walk.tail.chunks().saturating_sub(walk.ahead));
+        if chunks == 0 {
+            return None;
+        }
+        let first = walk.ahead;
+        walk.ahead += chunks;
+        Some(Advance { source: walk.tail.clone(), first, chunks })
+    }
+
+    /// There was no room from a chunk on.
+    pub(crate) fn fall_back(&mut self, walk: usize, segment: SegmentId, chunk: u32) {
+        let walk = &mut self.known[walk];
+        if walk.tail.place.segment == segment {
+            walk.ahead = chunk;
+        }
+    }
+}
