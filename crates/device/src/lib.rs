@@ -97,7 +97,8 @@ pub enum Presence {
     },
 }
 
-/// Where a segment lies. A device of slots uses the slot, a store of objects the id.
+/// Where a segment lies. A device of slots uses the slot, a store of objects the id: there the
+/// slot may be any number.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SegmentPlace {
     /// Name of the segment.

@@ -16,6 +16,7 @@ mod faults;
 mod fencing;
 mod full;
 mod full_log;
+mod garbage;
 mod golden;
 mod grow;
 mod held_reads;

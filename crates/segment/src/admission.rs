@@ -80,19 +80,28 @@ impl Space {
         let normal = table.reachable_of(Side::Normal) * unit;
         let reserve = self.reserve_of(table, normal);
         let special_live = table.live_units_of_side(Side::Special) * unit;
-        let open: Vec<&Row> = table.open.values().map(|id| &table.rows[id]).collect();
+        let open: Vec<&Row> = table.open.values().chain(&table.full).map(|id| &table.rows[id]).collect();
         let open_live: u64 = open.iter().map(|row| u64::from(row.live)).sum();
         let open_held: u64 = open.iter().map(|row| u64::from(table.capacity_units(row))).sum();
         let open_room: u64 = open.iter().map(|row| u64::from(table.room_units(row))).sum();
         let of_groups = |count: fn(&Group) -> u64| table.groups.iter().map(count).sum::<u64>();
         let emptied = of_groups(|group| group.emptied_units);
-        let held: u64 =
-            table.groups.iter().map(|group| group.units_in(group.held_columns, self.geometry)).sum();
+        let held = |(index, group): (usize, &Group)| match table.store_of(index) {
+            Some(room) => room.taken_units,
+            None => group.units_in(group.held_columns, self.geometry),
+        };
+        let held: u64 = table.groups.iter().enumerate().map(held).sum();
         let closed = held.saturating_sub(emptied + open_held);
         let devices = table.devices.iter().map(|(&device, space)| DeviceUsage {
             device,
-            slots: space.slots.total().into(),
-            free_slots: space.slots.free().into(),
+            slots: match space.store {
+                Some(_) => table.groups[space.group].counts.total.into(),
+                None => space.slots.total().into(),
+            },
+            free_slots: match space.store {
+                Some(_) => table.groups[space.group].counts.free.into(),
+                None => space.slots.free().into(),
+            },
             live_bytes: table.live_units_of(space) * unit,
         });
         Accounting {

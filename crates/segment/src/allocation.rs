@@ -89,6 +89,9 @@ impl Table {
     /// holds which column is turned by the segment's number, so that parity is spread; columns for
     /// which there is no device are the last: parity is missed least.
     pub fn take_whole(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
+        if self.store_of(index).is_some() {
+            return self.take_on_store(index, class);
+        }
         let group = &self.groups[index];
         let mut usable: Vec<(u32, DeviceId)> = group
             .devices
@@ -222,6 +225,9 @@ impl Table {
         assert!(row.open);
         row.open = false;
         let (stream, empty) = ((row.owner, row.class), row.live == 0);
+        let (group, filled) = (row.group, u64::from(row.filled));
+        // A store gets back what the segment does not hold [store_room.1].
+        self.take_units(group, filled, self.geometry.slot_units().into());
         if !self.full.remove(&id) {
             assert_eq!(self.open.remove(&stream), Some(id));
         }

@@ -3,8 +3,10 @@
 //! The crate's documentation argues why it always makes progress.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Mutex;
 
+use steadfast_env::Job;
 use steadfast_format::{Address, Column, DatasetId, Placement, SegmentId};
 
 use crate::Class;
@@ -14,6 +16,7 @@ use crate::headroom::CleanerRoom;
 use crate::row::Row;
 use crate::side::Side;
 use crate::space::{Space, lock};
+use crate::store_room::{MERGED_MIN, SmallObjects};
 use crate::uneven::SlotUnits;
 use steadfast_device::SegmentPlace;
 
@@ -49,6 +52,13 @@ const URGENT_SLOTS: i64 = 1;
 const WORTHWHILE_SHARE: u32 = 2;
 /// A victim of more runs than this is read whole: one large read costs less than many small ones.
 const READ_WHOLE_RUNS: usize = 16;
+/// Victims on stores read side by side at most, and the bytes they may hold.
+const FETCHES_MAX: usize = 32;
+const FETCH_BYTES_MAX: u64 = 64 << 20;
+/// A victim on a store of which more than this share of its span is dead is read run by run, unless
+/// the span is short: bytes may cost more there than requests.
+const SPARSE_SHARE: u32 = 4;
+const SPARSE_BYTES: u32 = 256 << 10;
 /// Runs moved between two counts of what the commit's own metadata takes.
 const NOTE_RUNS: u32 = 16;
 /// Changed blocks for which there should be room at least.
@@ -126,6 +136,22 @@ impl PartialEq for Candidate {
 
 impl Eq for Candidate {}
 
+/// Units of a victim that were read, from the first one on.
+struct Image {
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    fn part(&self, start: u32, units: u32, unit: u32) -> &[u8] {
+        let at = ((start - self.first) * unit) as usize;
+        &self.bytes[at..at + (units * unit) as usize]
+    }
+}
+
+/// Victims that were read ahead of their turn, and those that were not for a reason.
+type Images = BTreeMap<SegmentId, Option<Image>>;
+
 /// Room needed to copy a victim.
 struct Victim {
     id: SegmentId,
@@ -178,7 +204,7 @@ impl Space {
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
         let pressure = self.pressure(Side::Normal);
-        let short = pressure.room < pressure.least;
+        let short = pressure.room < pressure.least || self.read_state().table.garbage().wanted() > 0;
         short && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty() || self.read_state().widening
     }
 
@@ -237,7 +263,8 @@ impl Space {
         // a removal would wait for ever.
         let (widening, leaving) = (self.may_widen(), self.read_state().table.empty_leaving);
         let least = |asked: bool| if asked { u64::from(self.geometry.slot_size) } else { 0 };
-        let wanted = pressure.wanted(appended).max(least(widening || leaving));
+        let garbage = self.read_state().table.garbage().wanted() * unit;
+        let wanted = pressure.wanted(appended).max(least(widening || leaving)).max(garbage);
         self.clean_side(room, &pressure, wanted, budget_bytes, metadata_bytes, &mut report)?;
         self.write_state().widening = widening && report.segments_emptied > 0;
         if self.read_state().table.has_special() {
@@ -280,11 +307,26 @@ impl Space {
             report.stopped_for_space = true;
             return Ok(());
         }
+        let (mut ahead, mut images) = (VecDeque::new(), Images::new());
         while gained < wanted && report.bytes_moved < budget_bytes {
-            let Some(Candidate { id, worth, back, .. }) = candidates.pop() else { break };
+            let next = ahead.pop_front().or_else(|| candidates.pop());
+            let Some(Candidate { id, worth, back, .. }) = next else { break };
+            if !images.contains_key(&id) && self.is_on_store(id) {
+                // Each is an answer from far away, so those that are likely to follow come too.
+                let mut batch = vec![id];
+                let mut worth = u64::from(worth) * unit;
+                while batch.len() < FETCHES_MAX && worth < (wanted - gained).min(FETCH_BYTES_MAX) {
+                    let Some(next) = candidates.pop() else { break };
+                    worth += u64::from(next.worth) * unit;
+                    batch.push(next.id);
+                    ahead.push_back(next);
+                }
+                images = self.fetch_victims(&batch);
+            }
+            let image = images.remove(&id).flatten();
             let (before, emptied) = (report.bytes_moved, report.segments_emptied);
             self.write_state().cleaner_room.emptying_units = back;
-            self.clean_segment(id, report, &mut count)?;
+            self.clean_segment(id, image, report, &mut count)?;
             let moved = report.bytes_moved - before;
             if back == 0 {
                 removed += moved;
@@ -320,10 +362,26 @@ impl Space {
             rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
                 .filter(|(_, row)| table.side_of(row) == side)
         };
+        // Small objects of one stream can be merged, whatever lives in them.
+        let mut small = SmallObjects::new();
+        for (_, row) in closed().filter(|(_, row)| table.is_small_object(row)) {
+            *small.entry((row.owner, row.class.cleaned_into())).or_default() += 1;
+        }
+        let worth_units = |row: &Row, known: &mut SlotUnits| {
+            let worth = table.worth_units(row, known);
+            let merges =
+                || small.get(&(row.owner, row.class.cleaned_into())).is_some_and(|n| *n >= MERGED_MIN);
+            match table.store_of(row.group) {
+                Some(_) if row.live < row.filled || table.is_small_object(row) && merges() => {
+                    worth + table.object_units()
+                }
+                _ => worth,
+            }
+        };
         // A segment of a group that leaves is emptied whatever lives there, if that is asked for.
         let leaves = |row: &Row| table.empty_leaving && table.is_group_leaving(row.group);
         let stays = closed().filter(|(_, row)| !leaves(row));
-        let most = stays.map(|(_, row)| table.worth_units(row, &mut known).saturating_sub(row.live)).max();
+        let most = stays.map(|(_, row)| worth_units(row, &mut known).saturating_sub(row.live)).max();
         let least = if urgent { 1 } else { most.unwrap_or(0) / WORTHWHILE_SHARE };
         let least = match side {
             Side::Normal => least,
@@ -334,7 +392,7 @@ impl Space {
             if leaves(row) {
                 return Some(Candidate { id, score: f64::INFINITY, worth: holds + row.live, back: 0 });
             }
-            let worth = table.worth_units(row, &mut known);
+            let worth = worth_units(row, &mut known);
             let dead = worth.saturating_sub(row.live);
             if dead == 0 || dead < least {
                 return None;
@@ -370,10 +428,40 @@ impl Space {
         rows.any(|row| table.worth_units(row, &mut known) > table.capacity_units(row))
     }
 
-    /// Moves everything that lives out of one segment.
+    /// Reads victims on stores of objects side by side, each with one request; not those of which
+    /// that would be mostly what is dead, which are read run by run.
+    fn fetch_victims(&self, ids: &[SegmentId]) -> Images {
+        let unit = self.geometry.unit;
+        let wanted: Vec<(SegmentId, Option<(Victim, u32, u32)>)> = {
+            let state = self.read_state();
+            let span = |id: &SegmentId| {
+                let row = state.table.rows.get(id).filter(|row| !row.open)?.clone();
+                let runs = row.dead.live_runs(row.filled);
+                let (first, last) = (*runs.first()?, *runs.last()?);
+                let units = last.0 + last.1 - first.0;
+                let dense = units / SPARSE_SHARE <= row.live || units * unit <= SPARSE_BYTES;
+                dense.then_some((Victim { id: *id, row }, first.0, units))
+            };
+            ids.iter().map(|id| (*id, span(id))).collect()
+        };
+        let read: Vec<Mutex<Option<Image>>> = wanted.iter().map(|_| Mutex::default()).collect();
+        let jobs = wanted.iter().zip(&read).map(|((_, span), read)| -> Job<'_> {
+            Box::new(move || {
+                let Some((victim, first, units)) = span else { return };
+                let bytes = self.read_units(victim, *first, *units);
+                *lock(read) = bytes.map(|bytes| Image { first: *first, bytes });
+            })
+        });
+        self.env.tasks.run_waiting(jobs.collect());
+        let read = read.into_iter().map(|read| read.into_inner().expect("no read panics"));
+        wanted.into_iter().map(|(id, _)| id).zip(read).collect()
+    }
+
+    /// Moves everything that lives out of one segment, of which a part may have been read.
     fn clean_segment(
         &self,
         id: SegmentId,
+        fetched: Option<Image>,
         report: &mut CleanReport,
         count: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
@@ -388,11 +476,15 @@ impl Space {
         let whole = runs.len() > READ_WHOLE_RUNS;
         let unit = self.geometry.unit;
         // A segment that cannot be read whole may be bad where nothing lives.
-        let image = if whole { self.read_units(&victim, 0, victim.row.filled) } else { None };
+        let read_whole = || {
+            let bytes = self.read_units(&victim, 0, victim.row.filled)?;
+            Some(Image { first: 0, bytes })
+        };
+        let image = fetched.or_else(|| if whole { read_whole() } else { None });
         for (at, (start, units)) in (1_u32..).zip(runs) {
             let read;
             let bytes = match &image {
-                Some(image) => &image[(start * unit) as usize..((start + units) * unit) as usize],
+                Some(image) => image.part(start, units, unit),
                 None => match self.read_units(&victim, start, units) {
                     Some(bytes) => {
                         read = bytes;

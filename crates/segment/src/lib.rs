@@ -7,7 +7,8 @@
 //! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit;
 //! blocks are padded to it. Where devices of a group differ in size, segments may have fewer
 //! columns than others and hold less than a slot; what can be placed, comes back or is kept is
-//! therefore counted in units (`uneven.rs`, invariants [uneven.1] to [uneven.8]).
+//! therefore counted in units (`uneven.rs`, invariants [uneven.1] to [uneven.8]). On a store of
+//! objects a segment takes the units it holds, and its slot is a number (`store_room.rs`).
 //! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a
 //! segment whose living units the cleaner copies away. *Run*: units that were moved together.
 //! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the
@@ -131,6 +132,7 @@ mod sides;
 mod single;
 mod slots;
 mod space;
+mod store_room;
 mod stream;
 mod table;
 mod table_check;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use steadfast_device::{SegmentPlace, SharedDevice};
+use steadfast_device::{Kind, SegmentPlace, SharedDevice};
 use steadfast_env::Env;
 use steadfast_env::brief::BriefMutex;
 use steadfast_format::{Address, DatasetId, DeviceId, GroupClass, Placement, SegmentId};
@@ -164,8 +164,12 @@ impl Space {
         if group.members.iter().any(known) {
             return false;
         }
-        let members: Vec<(DeviceId, u32, bool)> =
-            group.members.iter().map(|member| (member.id, member.slots, member.device.is_some())).collect();
+        let is_store = |device: &SharedDevice| device.character().kind == Kind::Objects;
+        let listed = |member: &MemberSpec| {
+            let is_store = member.device.as_ref().is_some_and(is_store);
+            (member.id, member.slots, member.device.is_some(), is_store)
+        };
+        let members: Vec<(DeviceId, u32, bool, bool)> = group.members.iter().map(listed).collect();
         for member in group.members {
             if !self.devices.add(member.id, member.device) {
                 return false;
@@ -173,7 +177,14 @@ impl Space {
         }
         let table = &mut self.write_state().table;
         let index = table.add_group(group.redundancy, group.class, group.width, group.column);
-        members.into_iter().for_each(|(id, slots, usable)| table.add_device(id, slots, index, usable));
+        for (id, slots, usable, is_store) in members {
+            if is_store {
+                table.add_device(id, 0, index, usable);
+                table.make_store(id, slots);
+            } else {
+                table.add_device(id, slots, index, usable);
+            }
+        }
         true
     }
 

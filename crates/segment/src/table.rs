@@ -12,11 +12,15 @@ use crate::groups::{Counts, Group, Redundancy};
 use crate::relocation::Relocations;
 use crate::row::{Emptied, LostColumn, Row};
 use crate::slots::Slots;
+use crate::store_room::StoreRoom;
 
 /// Space of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceSpace {
+    /// None of a store of objects.
     pub slots: Slots,
+    /// Room of a store of objects, which has units instead of slots.
+    pub store: Option<StoreRoom>,
     /// Index of its group.
     pub group: usize,
     /// It is read and written.
@@ -133,7 +137,8 @@ impl Table {
     }
 
     pub fn add_device(&mut self, id: DeviceId, slots: u32, group: usize, in_use: bool) {
-        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false, owed: 0, lost: 0 };
+        let slots = Slots::new(slots);
+        let space = DeviceSpace { slots, store: None, group, in_use, leaving: false, owed: 0, lost: 0 };
         assert!(self.devices.insert(id, space).is_none(), "a device is added once");
         self.groups[group].devices.push(id);
         self.settle_owed(group);
@@ -141,7 +146,15 @@ impl Table {
 
     pub fn grow_device(&mut self, id: DeviceId, slots: u32) -> u32 {
         let Some(space) = self.devices.get_mut(&id) else { return 0 };
-        let (gained, group) = (space.slots.grow(slots), space.group);
+        let (gained, group) = match &mut space.store {
+            None => (space.slots.grow(slots), space.group),
+            Some(room) => {
+                let slot = u64::from(self.geometry.slot_units());
+                let gained = (u64::from(slots) * slot).saturating_sub(room.total_units);
+                room.total_units += gained;
+                (u32::try_from(gained / slot).expect("no more than the slots"), space.group)
+            }
+        };
         // It may have narrow segments from now on.
         self.settle_owed(group);
         gained
@@ -194,14 +207,21 @@ impl Table {
     /// The same, but its group, which is given, is to be counted anew.
     pub(crate) fn free_slot(&mut self, column: Column) -> usize {
         let space = self.devices.get_mut(&column.device).expect("a row's device exists");
-        space.slots.release(column.slot);
+        match &mut space.store {
+            None => space.slots.release(column.slot),
+            Some(room) => room.release(column.slot),
+        }
         space.group
     }
 
     /// Takes a free slot for a moment, if it is free.
     pub fn claim_slot(&mut self, column: Column) -> bool {
         let Some(space) = self.devices.get_mut(&column.device) else { return false };
-        let (claimed, group) = (space.slots.claim(column.slot), space.group);
+        let claimed = match &mut space.store {
+            None => space.slots.claim(column.slot),
+            Some(room) => room.claim(column.slot),
+        };
+        let group = space.group;
         if claimed {
             self.recount(group);
         }
@@ -236,6 +256,9 @@ impl Table {
     /// Units that live on a device, its share of its group's.
     pub fn live_units_of(&self, space: &DeviceSpace) -> u64 {
         let group = &self.groups[space.group];
+        if space.store.is_some() {
+            return group.live_units;
+        }
         let taken = |space: &DeviceSpace| u64::from(space.slots.total() - space.slots.free());
         let all: u64 = group.devices.iter().map(|id| taken(&self.devices[id])).sum();
         let share = u128::from(group.live_units) * u128::from(taken(space)) / u128::from(all.max(1));

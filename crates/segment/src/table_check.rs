@@ -21,7 +21,12 @@ impl Table {
                 if let Some(other) = taken.insert((device, slot), id) {
                     return Err(format!("[segment.1] segments {id} and {other} share slot {slot}"));
                 }
-                if !self.devices[&device].slots.is_taken(slot) {
+                let space = &self.devices[&device];
+                let is_taken = match &space.store {
+                    None => space.slots.is_taken(slot),
+                    Some(room) => room.is_taken(slot),
+                };
+                if !is_taken {
                     return Err(format!("[segment.1] the slot of segment {id} is not taken"));
                 }
             }
@@ -55,7 +60,11 @@ impl Table {
                 ));
             }
             let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost;
-            if taken_here + space.slots.free() as usize != space.slots.total() as usize {
+            let taken_there = match &space.store {
+                None => u64::from(space.slots.total() - space.slots.free()),
+                Some(room) => room.objects(),
+            };
+            if taken_here as u64 != taken_there {
                 return Err(format!("[segment.1] device {id} has taken slots without a segment"));
             }
         }
@@ -63,6 +72,7 @@ impl Table {
             if live_by_group[index] != group.live_units {
                 return Err(format!("[segment.3] group {index} counts {} live units", group.live_units));
             }
+            self.check_store(index)?;
             if self.count(index) != group.counts {
                 return Err(format!("[segment.1] group {index} counts {:?}", group.counts));
             }

@@ -80,7 +80,7 @@ impl Table {
         for (_, Column { device, slot }) in place.present() {
             let space = self.devices.get(&device).ok_or(TableError::NoDevice { segment, device })?;
             let slots = space.slots.total();
-            if slot >= slots {
+            if slot >= slots && space.store.is_none() {
                 return Err(TableError::NoSlot { segment, device, slot, slots });
             }
             if !seen.insert(device) {
@@ -123,9 +123,11 @@ impl Table {
         let wrong = TableError::TailPlace { address };
         let (unit, units) = self.units_of(address, bytes).map_err(|Unallocated| wrong.clone())?;
         let row = self.rows.get(&address.segment).ok_or(wrong.clone())?;
-        if row.filled != unit || units > self.room_units(row) {
+        let capacity = self.groups[row.group].capacity_of(&row.place, row.class, self.geometry);
+        if row.filled != unit || units > capacity.saturating_sub(row.filled) {
             return Err(wrong);
         }
+        self.take_units(row.group, units.into(), 0);
         let row = self.rows.get_mut(&address.segment).expect("found just now");
         row.open = true;
         self.extend(address.segment, units);

@@ -93,6 +93,9 @@ impl Table {
 
     /// Counts the room of a group, now and in all.
     pub fn count(&self, index: usize) -> Counts {
+        if let Some(counts) = self.count_store(index) {
+            return counts;
+        }
         let group = &self.groups[index];
         let (slot, data) = (u64::from(self.geometry.slot_units()), u64::from(group.data()));
         let here = || group.devices.iter().map(|id| &self.devices[id]);
@@ -389,6 +392,9 @@ impl Table {
 
     /// Units that a segment holds where it lies.
     pub fn capacity_units(&self, row: &Row) -> u32 {
+        if !row.open && self.store_of(row.group).is_some() {
+            return row.filled;
+        }
         self.groups[row.group].capacity_of(&row.place, row.class, self.geometry)
     }
 
@@ -423,6 +429,9 @@ impl Table {
 
     /// Units that a segment's slots bring when they are free, at least [uneven.3].
     fn returned_units(&self, row: &Row) -> u64 {
+        if self.store_of(row.group).is_some() {
+            return row.filled.into();
+        }
         let group = &self.groups[row.group];
         group.units_in(group.data_of(&row.place).into(), self.geometry)
     }
@@ -438,6 +447,11 @@ impl Table {
     }
 
     fn hold(&mut self, row: &Row, more: bool) {
+        if self.store_of(row.group).is_some() {
+            let units = self.units_on_store(row);
+            let (more, less) = if more { (units, 0) } else { (0, units) };
+            self.take_units(row.group, more, less);
+        }
         let narrow = u32::from(self.is_narrow(row));
         let group = &mut self.groups[row.group];
         let columns = u64::from(group.data_of(&row.place));

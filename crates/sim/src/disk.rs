@@ -19,6 +19,9 @@ use steadfast_format::{SegmentId, Txg, Uberblock};
 use crate::log::{Area, EventKind, Log};
 use crate::pages::{Image, PAGE, pieces};
 
+/// Objects that a device takes for each slot that it would have.
+const OBJECTS_A_SLOT: u32 = 4;
+
 /// Effect of a fault on the operation it strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
@@ -303,9 +306,14 @@ impl Disk {
         Ok((word(0), word(8)))
     }
 
+    /// Objects that fit: they are counted in bytes, so there may be more than slots.
+    fn object_places(&self, slot_size: u32) -> u32 {
+        OBJECTS_A_SLOT * slot_count(self.lock().image.size_bytes(), slot_size)
+    }
+
     fn places(&self, slot_size: u32) -> impl Iterator<Item = Result<(u32, u64)>> + '_ {
-        let slots = 0..slot_count(self.lock().image.size_bytes(), slot_size);
-        slots
+        let places = 0..self.object_places(slot_size);
+        places
             .map(move |slot| Ok((slot, self.object(slot, slot_size)?.0)))
             .filter(|object| object.as_ref().map_or(true, |(_, name)| *name != 0))
     }
@@ -313,7 +321,8 @@ impl Disk {
     /// Where an object is, by its name.
     fn find_object(&self, place: SegmentPlace) -> Result<Option<u32>> {
         // It is in its slot, unless an object that nobody has deleted yet was there.
-        if self.object(place.slot, place.slot_size)?.0 == place.segment.0 {
+        let is_place = place.slot < self.object_places(place.slot_size);
+        if is_place && self.object(place.slot, place.slot_size)?.0 == place.segment.0 {
             return Ok(Some(place.slot));
         }
         let found = self.places(place.slot_size).find(|object| match object {
@@ -334,8 +343,8 @@ impl Disk {
             let object = format!("segment {}", place.segment);
             return Err(Error::Exists { device: self.identity.clone(), object });
         }
-        let slots = slot_count(self.lock().image.size_bytes(), place.slot_size);
-        let mut free = std::iter::once(place.slot).chain(0..slots);
+        let places = self.object_places(place.slot_size);
+        let mut free = Some(place.slot).filter(|slot| *slot < places).into_iter().chain(0..places);
         let free = free.find_map(|slot| match self.object(slot, place.slot_size) {
             Ok((0, _)) => Some(Ok(slot)),
             Ok(_) => None,

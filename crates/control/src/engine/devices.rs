@@ -34,9 +34,9 @@ fn open_as(path: &Path, options: &OpenOptions, is_new: bool) -> Result<DeviceHan
     Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
 }
 
-/// Bytes that a pool may use of a new store. Nothing is reserved: it is a bound for the table of
-/// segments, and the provider's quota is another.
-const CAPACITY_BYTES: u64 = 1 << 40;
+/// Bytes that a pool may use of a new store: 1 PiB. Nothing is reserved, so it is no more than a
+/// number that nobody comes to; `quota` is the bound for those who want one.
+const CAPACITY_BYTES: u64 = 1 << 50;
 
 /// Opens the store at an address as a device. An empty store becomes one if `is_new`.
 ///

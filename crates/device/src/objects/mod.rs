@@ -26,7 +26,7 @@ mod store;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, UBERBLOCK_SIZE, slot_count};
+use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, UBERBLOCK_SIZE};
 use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, POOL, ROOTS, SEGMENTS};
 use steadfast_format::{SegmentId, Txg};
 
@@ -202,13 +202,12 @@ impl ObjectDevice {
     }
 
     fn check(&self, operation: Operation, place: SegmentPlace, end: u64) -> Result<()> {
-        let slots = slot_count(self.capacity_bytes, place.slot_size);
-        if place.slot < slots && end <= u64::from(place.slot_size) {
+        // The slot is a number that tells segments apart, and no place.
+        if end <= u64::from(place.slot_size) {
             return Ok(());
         }
-        let (device, size_bytes) = (self.store.identity(), self.capacity_bytes);
-        let offset = steadfast_format::medium::slot_offset(place.slot, place.slot_size);
-        Err(Error::Outside { device, operation, offset, length: end, size_bytes })
+        let (device, size_bytes) = (self.store.identity(), place.slot_size.into());
+        Err(Error::Outside { device, operation, offset: 0, length: end, size_bytes })
     }
 }
 

@@ -128,8 +128,10 @@ fn a_store_is_made_by_its_first_write() {
     let device = of(Some(64 << 20)).unwrap();
     assert_eq!(store.names(), Vec::<String>::new(), "opening changes nothing");
     assert!(device.claim_epoch(1).unwrap());
-    let outside = SegmentPlace { slot: 1000, ..PLACE };
-    assert!(matches!(device.put_segment(outside, b"x"), Err(Error::Outside { .. })));
+    let long = vec![0; PLACE.slot_size as usize + 1];
+    assert!(matches!(device.put_segment(PLACE, &long), Err(Error::Outside { .. })));
+    let numbered = SegmentPlace { slot: u32::MAX, ..PLACE };
+    device.put_segment(numbered, b"x").expect("the slot is a number, and no place");
     assert_eq!(of(None).unwrap().character().size_bytes, 64 << 20);
     let larger = of(Some(128 << 20)).unwrap();
     assert_eq!(larger.character().size_bytes, 128 << 20);
