@@ -149,6 +149,9 @@ impl Image {
     }
 }
 
+/// Units of a victim to be read: the first one, and how many.
+type Span = (Victim, u32, u32);
+
 /// Victims that were read ahead of their turn, and those that were not for a reason.
 type Images = BTreeMap<SegmentId, Option<Image>>;
 
@@ -432,7 +435,7 @@ impl Space {
     /// that would be mostly what is dead, which are read run by run.
     fn fetch_victims(&self, ids: &[SegmentId]) -> Images {
         let unit = self.geometry.unit;
-        let wanted: Vec<(SegmentId, Option<(Victim, u32, u32)>)> = {
+        let wanted: Vec<(SegmentId, Option<Span>)> = {
             let state = self.read_state();
             let span = |id: &SegmentId| {
                 let row = state.table.rows.get(id).filter(|row| !row.open)?.clone();
