@@ -12,7 +12,7 @@ use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request};
 use steadfast_env::{Env, Job, TaskHandle, Tasks};
-use steadfast_pool::{ImportSpec, Pool, scan};
+use steadfast_pool::{ImportSpec, Pool, ScrubCommand, scan};
 
 /// A store whose requests are noted, with an anchor beside it.
 struct Noted {
@@ -220,4 +220,26 @@ fn a_large_file_is_put_side_by_side() {
     pool.sync().expect("committed");
     assert!(gathering.puts.lock().unwrap_or_else(PoisonError::into_inner).1, "so many were under way");
     assert!(read_file(&fs, ROOT, b"large") == content);
+}
+
+/// Each request takes longer than a look of a scrub may last: it gets on by one look a time.
+#[test]
+fn a_scrub_comes_to_its_end_however_slow_the_store() {
+    let env = Env::simulated(1);
+    let clock = Arc::clone(&env.clock);
+    let store = MemoryStore::new("bucket").handle(move |_| {
+        clock.sleep(Duration::from_millis(50));
+        None
+    });
+    let device = ObjectDevice::open(Arc::new(store), Some(256 * MIB), [1; 16]).expect("a store");
+    let pool = Pool::create(&env, spec(vec![handle(&Arc::new(device))], None)).expect("a pool");
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"a", &noise(3, 1 << 20));
+    }
+    pool.sync().expect("committed");
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
+    assert_ne!(pool.scan_remaining()[0], 0);
+    (0..100).for_each(|_| pool.step());
+    assert_eq!(pool.scan_remaining()[0], 0);
 }

@@ -247,6 +247,8 @@ impl Devices {
         }
         let _turn = self.core.sync_turn.lock();
         self.core.check_ours()?;
+        // The look may have asked a store far away, for longer than a step lasts.
+        let began_ns = self.core.env.clock.monotonic_ns();
         let root = self.meta_root();
         // A command that stops the scan waits for one look.
         let mut under_way = self.scans.scan.lock();
