@@ -83,6 +83,40 @@ fn the_engine_is_measured_beside_ext4_and_cleaned_up() {
     nothing_attached(&host, &work);
 }
 
+/// Tiny sizes and a short way: whether requests are counted and nothing is left, not how fast it
+/// is.
+#[test]
+fn a_bucket_far_away_is_measured_and_cleaned_up() {
+    let test = "a_bucket_far_away_is_measured_and_cleaned_up";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run bucket --tiny --rtt 1ms --arms bare,local --dir {}/work --out {}/out";
+    if !is_root() {
+        host.run(line).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    let ran = host.run(line).ok();
+    nothing_left(&work);
+    for words in ["goals are met", "| sequential write, durable, MB/s |", "import, round trips", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    let html = fs::read_to_string(host.at("out/report.html")).unwrap();
+    assert!(html.contains("requests over time") && html.contains("<polyline"));
+    let json = fs::read_to_string(host.at("out/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for (row, least) in [("write_requests", 3.0), ("import_requests", 3.0), ("scrub_requests", 3.0)] {
+        let row = report["rows"].as_array().unwrap().iter().find(|found| found["key"] == row).unwrap();
+        let counted = row["values"]["local"][0].as_f64().unwrap();
+        assert!(counted >= least, "{row}");
+    }
+    let (_, secret) = steadfast_hostile::KEYS[0];
+    assert!(![&ran.out, &ran.err, &html, &json].into_iter().any(|text| text.contains(secret)));
+}
+
 /// Why loop devices cannot be used here; none if they can.
 fn no_loops(host: &Host) -> Option<String> {
     let probe = host.at("probe.img");

@@ -8,6 +8,7 @@ use clap::{Args, Command, FromArgMatches, Subcommand};
 
 use crate::bench::BenchRequest;
 use crate::beside::{self, BesideRequest};
+use crate::bucket::BucketRequest;
 use crate::catalogue::AllRequest;
 use crate::compare::CompareRequest;
 use crate::dedup::DedupRequest;
@@ -58,6 +59,8 @@ pub(crate) enum Experiment {
     Dedup(DedupRequest),
     /// Cost of the lab's own engine, beside a bare loop of pread and fio
     Bench(BenchRequest),
+    /// A pool on a bucket far away, beside a bare loop, rclone and s3fs (needs root)
+    Bucket(BucketRequest),
     /// Any parameter file on the file systems of --target (needs root for all but directories)
     #[command(name = FILE, override_usage = "steadfast lab run FILE --target LIST [OPTIONS]")]
     File(CompareRequest),
@@ -109,6 +112,7 @@ impl Experiment {
             Self::Snapshots(request) => request.places.json,
             Self::Dedup(request) => request.places.json,
             Self::Bench(request) => request.places.json,
+            Self::Bucket(request) => request.places.json,
             Self::File(request) => request.places.json,
             Self::All(_) => false,
         }

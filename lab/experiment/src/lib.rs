@@ -11,6 +11,7 @@
 //!                            beside    cow, journal: one parameter file on many file systems
 //!                            compare   any parameter file on any file systems
 //!                            recovery, snapshots, dedup, bench
+//!                            bucket    pools and others on a store of objects far away
 //!                               ▼
 //!                            comparison (a report with a column for each file system),
 //!                            document, results
@@ -33,6 +34,7 @@
 mod all;
 mod bench;
 pub mod beside;
+mod bucket;
 mod catalogue;
 mod command_line;
 mod compare;

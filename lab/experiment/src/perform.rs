@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::document::{self, Figures};
 use crate::error::Error;
 use crate::results::Done;
-use crate::{bench, beside, compare, comparison, dedup, engine, feature, recovery, snapshots};
+use crate::{bench, beside, bucket, compare, comparison, dedup, engine, feature, recovery, snapshots};
 
 /// Runs an experiment; `None` for `all`, which runs each of them.
 pub(crate) fn perform(
@@ -31,6 +31,7 @@ pub(crate) fn perform(
         Experiment::Snapshots(request) => snapshots::run(request, context, stop)?.into(),
         Experiment::Dedup(request) => dedup::run(request, context, stop)?.into(),
         Experiment::Bench(request) => bench::run(request, context, stop)?.into(),
+        Experiment::Bucket(request) => bucket::run(request, context, stop)?.into(),
         Experiment::File(request) => compare::run(request, context, stop)?.into(),
         Experiment::All(_) => return Ok(None),
     }))

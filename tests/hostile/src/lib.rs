@@ -192,6 +192,11 @@ impl Store {
         self.shared.change(|state| state.conditions = conditions);
     }
 
+    /// Names on one page of a list.
+    pub fn set_page(&self, names: usize) {
+        self.shared.change(|state| state.page = names);
+    }
+
     /// Remembers the state of everything.
     #[must_use]
     pub fn mark(&self) -> Mark {

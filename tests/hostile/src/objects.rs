@@ -33,7 +33,7 @@ pub enum Conditions {
     Late,
 }
 
-/// Names on one page of a list: few, so that tests see many pages.
+/// Names on one page of a list where nothing else was set: few, so that tests see many pages.
 const PAGE: usize = 100;
 
 /// One object.
@@ -61,6 +61,8 @@ pub struct State {
     pub invented: Vec<String>,
     pub hidden: Vec<String>,
     pub conditions: Conditions,
+    /// Names on one page of a list.
+    pub page: usize,
     uploads: BTreeMap<String, BTreeMap<i32, Bytes>>,
     versions: u64,
 }
@@ -92,6 +94,7 @@ impl Default for Shared {
             invented: Vec::new(),
             hidden: Vec::new(),
             conditions: Conditions::Kept,
+            page: PAGE,
             uploads: BTreeMap::new(),
             versions: 0,
         };
@@ -286,7 +289,7 @@ impl S3 for Bucket {
         let input = &request.input;
         let prefix = input.prefix.clone().unwrap_or_default();
         let after = input.continuation_token.clone().or(input.start_after.clone()).unwrap_or_default();
-        let mut contents: Vec<Object> = self.0.change(|state| {
+        let (mut contents, page): (Vec<Object>, usize) = self.0.change(|state| {
             let truth = &state.sides[side(&request, state)];
             let mut listed = state.listed.as_ref().unwrap_or(truth).clone();
             state.hidden.iter().for_each(|name| _ = listed.remove(name));
@@ -295,7 +298,7 @@ impl S3 for Bucket {
                 listed.insert(name.clone(), Stored { bytes, etag, changed });
             }
             let fits = |name: &String| name.starts_with(&prefix) && *name > after;
-            listed
+            let found = listed
                 .into_iter()
                 .filter(|(name, _)| fits(name))
                 .map(|(name, stored)| Object {
@@ -305,10 +308,11 @@ impl S3 for Bucket {
                     last_modified: Some(Timestamp::from(stored.changed)),
                     ..Default::default()
                 })
-                .collect()
+                .collect();
+            (found, state.page)
         });
-        let is_truncated = contents.len() > PAGE;
-        contents.truncate(PAGE);
+        let is_truncated = contents.len() > page;
+        contents.truncate(page);
         let next = contents.last().and_then(|last| last.key.clone()).filter(|_| is_truncated);
         let output = ListObjectsV2Output {
             name: Some(BUCKET.to_owned()),

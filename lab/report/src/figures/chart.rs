@@ -20,6 +20,11 @@ const LEGEND: f64 = 20.0;
 const APART: (f64, f64) = (46.0, 13.0);
 /// Among more lines than this no numbers are written: the table beside the picture has them.
 const CROWD: usize = 4;
+/// A line with more points than this is one over time: no numbers are written at it, and a few of
+/// its marks are drawn, so that lines are still told apart.
+const DENSE: usize = 60;
+/// Marks of such a line.
+const DENSE_MARKS: usize = 16;
 
 /// Colours for a picture that stands alone.
 const ALONE: &str = "\
@@ -172,21 +177,28 @@ pub fn svg(chart: &Chart, alone: bool) -> String {
     for (index, series) in chart.series.iter().enumerate() {
         let places: Vec<(f64, f64)> = series.points.iter().map(|(a, b)| (across(*a), down(*b))).collect();
         let line: Vec<String> = places.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
+        let is_dense = places.len() > DENSE;
+        let width = if is_dense { 1.5 } else { 2.25 };
         svg.push_str(&format!(
-            "<g class=\"s{}\"><polyline points=\"{}\" style=\"fill:none;stroke:var(--c);stroke-width:2.25;stroke-linejoin:round{}\"/>",
+            "<g class=\"s{}\"><polyline points=\"{}\" style=\"fill:none;stroke:var(--c);stroke-width:{width};stroke-linejoin:round{}\"/>",
             index % 9,
             line.join(" "),
             dashes(series.calculated)
         ));
-        for ((a, b), (x, value)) in places.iter().zip(&series.points) {
+        // The marks of one line lie between those of another.
+        let each = (places.len() / DENSE_MARKS).max(1);
+        let is_drawn = |at: usize| !is_dense || at % each == index * each / chart.series.len();
+        for (at, ((a, b), (x, value))) in places.iter().zip(&series.points).enumerate() {
             if !series.calculated {
                 // Said when one points at it.
                 let said = format!("{}: {} at {}", series.label, shown(*value), shown(*x));
                 let mark = marker(index, *a, *b);
-                svg.push_str(&format!("<g><title>{}</title>{mark}</g>", escape(&said)));
+                let unseen = if is_drawn(at) { "" } else { " style=\"opacity:0\"" };
+                svg.push_str(&format!("<g{unseen}><title>{}</title>{mark}</g>", escape(&said)));
             }
             let at = (*a, b - 8.0);
-            let free = chart.series.len() <= CROWD
+            let free = !is_dense
+                && chart.series.len() <= CROWD
                 && written.iter().all(|(c, d)| (c - at.0).abs() > APART.0 || (d - at.1).abs() > APART.1);
             if free {
                 written.push(at);
@@ -267,6 +279,18 @@ mod tests {
         let (_, from) = label.split_once("text-anchor=\"middle\" x=\"").unwrap();
         let middle: f64 = from.split_once('"').unwrap().0.parse().unwrap();
         assert!(middle + 5.0 * DIGIT <= WIDTH && middle > WIDTH - RIGHT - 30.0, "{label}");
+    }
+
+    #[test]
+    fn a_line_over_time_has_few_marks_and_no_numbers() {
+        let mut long = chart();
+        long.x = Axis::linear("seconds");
+        long.series[0].points = (0..240).map(|at| (f64::from(at), 77.0 + f64::from(at % 3))).collect();
+        let drawn = svg(&long, false);
+        let seen = drawn.matches("<g><title>").count();
+        assert!((DENSE_MARKS..=DENSE_MARKS + 1).contains(&seen), "{seen} marks");
+        assert_eq!(drawn.matches("<title>").count(), 240, "each point says its value");
+        assert!(!drawn.contains("class=\"v\""), "{drawn}");
     }
 
     #[test]

@@ -1,0 +1,247 @@
+//! One file system on the store while it is measured: made, made cold, taken away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use steadfast_lab_network::Link;
+
+use super::remote::{Remote, write_secret};
+use crate::error::Error;
+use crate::host::caches::drop_kernel_caches;
+use crate::host::commands::quoted;
+use crate::host::mounts::{mounts_below, unmount};
+use crate::host::processes::end_process;
+use crate::host::requirements::on_path;
+use crate::host::shell::Shell;
+
+/// Bytes of the log device and of the cache device.
+const LOCAL_BYTES: u64 = 1 << 30;
+/// Nothing passes for so long: a client that uploads behind its callers has ended.
+const QUIET: Duration = Duration::from_secs(1);
+/// A client that is not quiet by then never will be.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Kind of a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// A pool of ours; with anchor, log and cache on this machine, or on the bucket alone.
+    Ours { has_local: bool },
+    /// `rclone mount`.
+    Rclone,
+    /// s3fs-fuse.
+    S3fs,
+}
+
+/// Key, heading, kind.
+pub(super) const ARMS: [(&str, &str, Kind); 4] = [
+    ("bucket", "Steadfast, bucket alone", Kind::Ours { has_local: false }),
+    ("local", "Steadfast, log, cache, anchor here", Kind::Ours { has_local: true }),
+    ("rclone", "rclone mount", Kind::Rclone),
+    ("s3fs", "s3fs", Kind::S3fs),
+];
+
+impl Kind {
+    /// Why it cannot take part on this machine.
+    pub fn lacks(self) -> Option<&'static str> {
+        match self {
+            Kind::Ours { .. } => None,
+            Kind::Rclone => {
+                (!on_path("rclone")).then_some("rclone is not installed (`sudo apt install rclone`)")
+            }
+            Kind::S3fs => (!on_path("s3fs")).then_some("s3fs is not installed (`sudo apt install s3fs`)"),
+        }
+    }
+}
+
+/// A client that is made, until it is dropped.
+pub(super) struct Arm {
+    pub key: &'static str,
+    pub kind: Kind,
+    /// The way to the store, for this client alone.
+    pub link: Link,
+    /// Prefix of its objects.
+    pub prefix: String,
+    home: PathBuf,
+    /// Takes it away, even while the experiment unwinds.
+    last: Shell,
+}
+
+impl Arm {
+    /// Makes it and mounts it.
+    pub fn make(
+        (key, kind): (&'static str, Kind),
+        home: PathBuf,
+        link: Link,
+        remote: &Remote,
+        (shell, last): (&mut Shell, Shell),
+    ) -> Result<Arm, Error> {
+        let prefix = format!("{}/{key}", remote.prefix);
+        let arm = Arm { key, kind, link, prefix, home, last };
+        fs::create_dir(arm.place()).map_err(Error::io("create", &arm.place()))?;
+        match kind {
+            Kind::Ours { has_local } => {
+                remote.write_credentials(&arm.home)?;
+                let home = quoted(&arm.home.display().to_string());
+                shell.run(&format!("cd {home} && mkdir -m 700 run && head -c 32 /dev/urandom > key"))?;
+                let mut words = String::new();
+                if has_local {
+                    shell.run(&format!("cd {home} && truncate -s {LOCAL_BYTES} log.img cache.img"))?;
+                    words = format!("anchor {home}/anchor log {home}/log.img cache {home}/cache.img");
+                }
+                let create = format!(
+                    "pool create -O encryption=on -O keyformat=raw -O keylocation=file://{}/key -m {} {} {} {words}",
+                    arm.home.display(),
+                    quoted(&arm.place().display().to_string()),
+                    arm.pool(),
+                    quoted(&arm.address(remote)),
+                );
+                shell.run(arm.ours(&create).trim_end())?;
+            }
+            Kind::Rclone => {
+                let text = format!(
+                    "[lab]\ntype = s3\nprovider = Other\naccess_key_id = {}\nsecret_access_key = {}\nendpoint = http://{}\n\
+                     region = us-east-1\nforce_path_style = true\n",
+                    remote.key.0,
+                    remote.key.1,
+                    arm.link.address()
+                );
+                write_secret(&arm.home.join("rclone.conf"), &text)?;
+                arm.mount(remote, shell)?;
+            }
+            Kind::S3fs => {
+                write_secret(&arm.home.join("passwd"), &format!("{}:{}\n", remote.key.0, remote.key.1))?;
+                arm.mount(remote, shell)?;
+            }
+        }
+        Ok(arm)
+    }
+
+    /// Where the work is done.
+    pub fn place(&self) -> PathBuf {
+        self.home.join("mnt")
+    }
+
+    /// `steadfast` with a daemon of its own.
+    pub fn ours(&self, words: &str) -> String {
+        format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.home.join("run").display().to_string()))
+    }
+
+    /// Name of the pool.
+    pub fn pool(&self) -> String {
+        format!("lab{}{}", self.key, std::process::id())
+    }
+
+    /// The bucket behind the link, as Steadfast reads it.
+    fn address(&self, remote: &Remote) -> String {
+        format!(
+            "s3://{}/{}?endpoint=http://{}&credentials={}/credentials",
+            remote.bucket,
+            self.prefix,
+            self.link.address(),
+            self.home.display()
+        )
+    }
+
+    fn mount(&self, remote: &Remote, shell: &mut Shell) -> Result<(), Error> {
+        let home = quoted(&self.home.display().to_string());
+        let place = quoted(&self.place().display().to_string());
+        let (bucket, prefix) = (&remote.bucket, &self.prefix);
+        let line = match self.kind {
+            Kind::Ours { .. } => {
+                let address = quoted(&self.address(remote));
+                self.ours(&format!("pool import -l -d {address} -d {home} {}", self.pool()))
+            }
+            // Writes go to a file of its cache first, and up when the file is closed.
+            Kind::Rclone => format!(
+                "rclone --config {home}/rclone.conf mount lab:{bucket}/{prefix} {place} --daemon \
+                 --vfs-cache-mode writes --vfs-write-back 0s --cache-dir {home}/cache"
+            ),
+            Kind::S3fs => format!(
+                "s3fs {bucket}:/{prefix} {place} -o passwd_file={home}/passwd -o url=http://{} \
+                 -o use_path_request_style -o compat_dir -o use_cache={home}/cache -o del_cache",
+                self.link.address()
+            ),
+        };
+        shell.run(&line).map(drop)
+    }
+
+    /// Lets go of the store, with nothing in anybody's memory.
+    pub fn release(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        if let Kind::Ours { .. } = self.kind {
+            let export = self.ours(&format!("pool export {}", self.pool()));
+            shell.run(&export)?;
+        } else {
+            self.quiet()?;
+            let place = quoted(&self.place().display().to_string());
+            shell.run(&format!("umount {place}"))?;
+        }
+        drop_kernel_caches()
+    }
+
+    /// Opens it again.
+    pub fn reopen(&mut self, remote: &Remote, shell: &mut Shell) -> Result<(), Error> {
+        self.mount(remote, shell)
+    }
+
+    /// Everything that was accepted is in the store. Returns the time that this looked at a store
+    /// which was quiet already.
+    pub fn settle(&self, shell: &mut Shell) -> Result<Duration, Error> {
+        let place = quoted(&self.place().display().to_string());
+        if let Kind::Ours { .. } = self.kind {
+            let sync = self.ours(&format!("pool sync {}", self.pool()));
+            shell.ask(&format!("sync -f {place} && {sync}"))?;
+            return Ok(Duration::ZERO);
+        }
+        self.quiet()
+    }
+
+    /// Waits until nothing passes any more.
+    fn quiet(&self) -> Result<Duration, Error> {
+        let began = Instant::now();
+        let (mut last, mut since) = (self.link.counts(), Instant::now());
+        while since.elapsed() < QUIET {
+            if began.elapsed() > PATIENCE {
+                return Err(Error::Answer {
+                    line: format!("waiting for {} to upload", self.key),
+                    answer: "requests that do not end".to_owned(),
+                    expected: "a second without one",
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            let now = self.link.counts();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(since.elapsed())
+    }
+}
+
+impl Drop for Arm {
+    fn drop(&mut self) {
+        if let Kind::Ours { .. } = self.kind {
+            let destroy = self.ours(&format!("pool destroy -f {}", self.pool()));
+            let _ = self.last.ask(&destroy);
+            let pid = self.last.ask(&self.ours("daemon pid")).ok();
+            let stop = self.ours("daemon stop");
+            let _ = self.last.ask(&stop);
+            if let Some(pid) =
+                pid.and_then(|said| said.split_ascii_whitespace().find_map(|word| word.parse().ok()))
+            {
+                end_process(pid, &self.home.join("run"));
+            }
+        }
+        for mount in mounts_below(&self.home) {
+            unmount(&mount);
+        }
+        remove(&self.home);
+    }
+}
+
+/// Removes what is private to one client, unless something is mounted in it.
+fn remove(home: &Path) {
+    if mounts_below(home).is_empty() {
+        let _ = fs::remove_dir_all(home);
+    }
+}

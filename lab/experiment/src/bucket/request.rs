@@ -1,0 +1,177 @@
+//! Options of `steadfast lab run bucket`, and how large everything is.
+
+use std::time::Duration;
+
+use steadfast_lab_network::Conditions;
+use steadfast_lab_report::number;
+
+use super::remote::Given;
+use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
+
+/// Columns, in their order.
+pub(super) const ARMS: [&str; 5] = ["bare", "bucket", "local", "rclone", "s3fs"];
+/// Round trip that is played where none is given.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+/// Longest round trip.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
+/// Least rate.
+const RATE_LEAST: u64 = 64 << 10;
+
+/// Options of `run bucket`.
+#[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct BucketRequest {
+    /// Round trip to the store, like 50ms or 1s [default: 50ms]
+    #[arg(long, value_name = "TIME", value_parser = round_trip)]
+    rtt: Option<RoundTrip>,
+    /// Bytes a second in each direction, like 100M [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = crate::options::size(RATE_LEAST, "give 64K or more"))]
+    rate: Option<u64>,
+    /// A store to use instead of the lab's own in memory, like
+    /// s3://BUCKET/PREFIX?endpoint=http://HOST:PORT. Its keys are in the environment:
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) store: Option<Given>,
+    /// Rounds; the median is reported [default: 2, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Columns, with commas between
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = one_of(ARMS))]
+    arms: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[command(flatten)]
+    pub(crate) document: Document,
+}
+
+/// A round trip as it was given.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct RoundTrip(Duration);
+
+fn round_trip(text: &str) -> Result<RoundTrip, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits.parse().map_err(|_| "give a time like 50ms".to_owned())?;
+    let seconds = match &text[digits.len()..] {
+        "ms" => number / 1e3,
+        "s" => number,
+        "us" => number / 1e6,
+        _ => return Err("give a time with its unit, like 50ms or 1s".to_owned()),
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if time <= ROUND_TRIP_MAX => Ok(RoundTrip(time)),
+        _ => Err("give a time from 0ms to 5s".to_owned()),
+    }
+}
+
+impl std::fmt::Display for RoundTrip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.as_micros().is_multiple_of(1000) {
+            write!(f, "{}ms", self.0.as_millis())
+        } else {
+            write!(f, "{}us", self.0.as_micros())
+        }
+    }
+}
+
+/// How large everything is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Bytes of the large file, and of the bare transfers.
+    pub file: u64,
+    /// Small files of the tree.
+    pub sources: u64,
+    /// Directories that are listed, and files of each.
+    pub listed: (u64, u64),
+    /// Writes that are fsynced one by one.
+    pub syncs: u64,
+    /// Commits of one change.
+    pub commits: u64,
+}
+
+impl BucketRequest {
+    /// Round trip.
+    pub(super) fn round_trip(&self) -> Duration {
+        self.rtt.map_or(ROUND_TRIP, |given| given.0)
+    }
+
+    /// Conditions of every way to the store.
+    pub(super) fn conditions(&self) -> Conditions {
+        Conditions { round_trip: self.round_trip(), rate: self.rate }
+    }
+
+    /// The conditions in words.
+    pub(super) fn way(&self) -> String {
+        let rate = self.rate.map_or_else(|| "no limit".to_owned(), |rate| number::bytes(rate) + "/s");
+        format!("round trip {}, rate: {rate}", RoundTrip(self.round_trip()))
+    }
+
+    /// Rounds.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(self.form.sized(1, 1, 2))
+    }
+
+    /// Is this column wanted?
+    pub(super) fn wants(&self, arm: &str) -> bool {
+        wanted(self.arms.as_deref(), arm)
+    }
+
+    /// How large everything is.
+    pub(super) fn sizes(&self) -> Sizes {
+        let sized = |tiny, quick, whole| self.form.sized(tiny, quick, whole);
+        Sizes {
+            file: sized(16 << 20, 128 << 20, 512 << 20),
+            sources: sized(40, 300, 1_000),
+            listed: self.form.sized((4, 10), (30, 100), (100, 100)),
+            syncs: sized(3, 10, 20),
+            commits: sized(2, 3, 7),
+        }
+    }
+
+    /// The command that repeats a run.
+    pub(super) fn repeat(&self) -> String {
+        RepeatLine::new("bucket")
+            .form(self.form)
+            .value("--rtt", self.rtt)
+            .size("--rate", self.rate)
+            .value("--store", self.store.as_ref())
+            .value("--rounds", self.rounds)
+            .list("--arms", self.arms.as_deref())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::{read, refused, repeats};
+
+    #[test]
+    fn options_are_read_and_repeated() {
+        let store = "--store s3://bucket/lab?endpoint=http://127.0.0.1:7070";
+        let lines =
+            ["", "--quick --rtt 20ms --rate 100M --rounds 3 --arms bare,bucket", "--rtt 500us", store];
+        repeats("bucket", &lines, BucketRequest::repeat);
+        assert_eq!(read::<BucketRequest>("--rtt 1s").repeat(), "steadfast lab run bucket --rtt 1000ms");
+        assert_eq!(read::<BucketRequest>("").round_trip(), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn every_mistake_is_a_sentence() {
+        for (line, word) in [
+            ("--rtt 50", "with its unit"),
+            ("--rtt fast", "like 50ms"),
+            ("--rtt 1h", "with its unit"),
+            ("--rtt 6s", "0ms to 5s"),
+            ("--rtt -1ms", "'-1'"),
+            ("--rate 1K", "64K"),
+            ("--store bucket", "s3://"),
+            ("--store s3://b/p", "endpoint="),
+            ("--store s3://b/p?endpoint=https://x", "http://"),
+            ("--arms zfs", "rclone"),
+            ("--rounds 0", "'0' for '--rounds"),
+        ] {
+            refused::<BucketRequest>(line, word);
+        }
+    }
+}

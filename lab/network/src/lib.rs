@@ -1,0 +1,38 @@
+//! # A link before a store
+//!
+//! `lab run bucket` measures file systems on a store that is far away. The store is on this
+//! machine, or near it; [`Link`] stands before it and makes the way long:
+//!
+//! ```text
+//! client ─► socket of the link ─► half a round trip, rate ─► store
+//!        ◄─                    ◄─ half a round trip, rate ◄─
+//!                     └► Scanner: requests and answers ─► Tally
+//! ```
+//!
+//! Every byte leaves half a round trip after it came, and no sooner than the rate allows: all
+//! connections share the rate of their direction. A new connection costs one round trip, as its
+//! handshake would. The growth of TCP's window is not played: a client that opens connections for
+//! each request looks better here than on a real way.
+//!
+//! The link also reads the heads of HTTP/1.1 as they pass, without changing them, so that the
+//! requests of every client are counted by the same instrument. Bytes that are no HTTP pass and
+//! count as bytes alone.
+//!
+//! ## Invariants
+//! [link.1] Bytes leave in the order in which they came, unchanged.
+//!      test: `bytes_arrive_unchanged`
+//! [link.2] No byte leaves earlier than half a round trip after it came.
+//!      `Way::due`
+//! [link.3] A request is in flight from the last byte of its head to the last byte of its answer.
+//!      `Exchange`
+//!
+//! ## Reading order
+//! `scanner` (HTTP), `tally` (counts), `link`.
+#![forbid(unsafe_code)]
+
+mod link;
+mod scanner;
+mod tally;
+
+pub use link::{Conditions, Link};
+pub use tally::{Counts, Kind, SLICE, Slice};
