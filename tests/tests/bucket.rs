@@ -6,7 +6,7 @@ use steadfast_hostile::{Fault, KEYS, Kind, Rule, Store};
 use steadfast_tests::{Host, no_fuse, skip};
 
 /// A corner with the keys of the server in a file of mode 0600, and the address of a prefix.
-fn with_keys(store: &Store, prefix: &str) -> (Host, String) {
+pub(crate) fn with_keys(store: &Store, prefix: &str) -> (Host, String) {
     let host = Host::new();
     let (name, secret) = KEYS[0];
     let text = format!("[default]\naws_access_key_id={name}\naws_secret_access_key={secret}\n");

@@ -7,10 +7,12 @@
 //! [bucket.2] Bytes of a range are all there: a torn body, a shorter one or another range is an
 //!      error, never data. A store that lies in the head too is found out above, by hash.
 //!      test: `torn_bodies_and_wrong_ranges_are_never_data`
-//! [bucket.3] A failure is told after at most `tries` requests, each with a deadline.
+//! [bucket.3] A failure is told after at most `tries` requests, each with a deadline; while a store
+//!      is known not to answer, after two.
 //!      test: `a_store_that_never_answers_is_told_so`
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -138,8 +140,14 @@ pub(crate) struct Inner {
     window: Window,
     hedge: Hedge,
     tuning: Tuning,
+    /// The last operation ended without an answer, after all its tries: until one comes, others are
+    /// not tried as often. Callers that wait for the store ask again by themselves.
+    is_away: AtomicBool,
     pub(crate) env: Env,
 }
+
+/// Tries of an operation on a store that did not answer the one before.
+const TRIES_AWAY: u32 = 2;
 
 /// One operation, with all that its tries need.
 #[derive(Clone, Debug)]
@@ -203,7 +211,10 @@ impl Client {
         let meter = Arc::new(Meter::default());
         let provider = connect(&location, credentials, &meter)?;
         let (window, hedge) = (Window::new(tuning.window), Hedge::new(tuning.hedges_percent));
-        Ok(Client { inner: Arc::new(Inner { location, provider, meter, window, hedge, tuning, env }) })
+        let is_away = AtomicBool::new(false);
+        Ok(Client {
+            inner: Arc::new(Inner { location, provider, meter, window, hedge, tuning, is_away, env }),
+        })
     }
 
     /// Address of the store.
@@ -499,9 +510,15 @@ impl Inner {
             }
             let (outcome, seen) = self.attempt(object, &mut request).await;
             let mut failure = match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.is_away.store(false, Ordering::Relaxed);
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
+            if failure.class != Class::Away {
+                self.is_away.store(false, Ordering::Relaxed);
+            }
             match (&request, failure.class) {
                 (Request::Create(bytes), Class::Exists | Class::Changed) => {
                     match self.settle(object, bytes).await {
@@ -526,7 +543,10 @@ impl Inner {
                 self.meter.slowdown();
             }
             lost_answer |= failure.class.is_transient();
-            if !failure.class.is_transient() || tries >= self.tuning.tries {
+            let away = self.is_away.load(Ordering::Relaxed);
+            let tries_max = if away { self.tuning.tries.min(TRIES_AWAY) } else { self.tuning.tries };
+            if !failure.class.is_transient() || tries >= tries_max {
+                self.is_away.store(failure.class == Class::Away, Ordering::Relaxed);
                 let error = self.error(operation, object, failure, seen, tries);
                 return Err(self.failed(error));
             }

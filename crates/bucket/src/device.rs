@@ -75,7 +75,12 @@ fn device_error(error: &Error) -> DeviceError {
         Operation::Delete => DeviceOperation::Discard,
         _ => DeviceOperation::Open,
     };
-    DeviceError::Store { device, operation, object, reason: error.reason() }
+    let reason = error.reason();
+    if error.class.may_pass() {
+        let (status, request) = (error.status, error.request_id.clone());
+        return DeviceError::Away { device, operation, object, status, request, reason };
+    }
+    DeviceError::Store { device, operation, object, reason }
 }
 
 impl steadfast_device::objects::Store for DeviceStore {

@@ -115,6 +115,24 @@ impl Class {
         matches!(self, Class::Busy | Class::Away | Class::Damaged)
     }
 
+    /// True if the store, the way to it, or our access to it fails, and not this request: the same
+    /// request succeeds once somebody has mended that.
+    #[must_use]
+    pub fn may_pass(self) -> bool {
+        self.is_transient()
+            || matches!(
+                self,
+                Class::NoBucket
+                    | Class::WrongKey
+                    | Class::Denied
+                    | Class::WrongRegion
+                    | Class::ClockOff
+                    | Class::NotAStore
+                    | Class::Certificate
+                    | Class::QuotaFull
+            )
+    }
+
     /// One word for JSON and tests.
     #[must_use]
     pub fn word(self) -> &'static str {

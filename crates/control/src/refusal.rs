@@ -116,6 +116,9 @@ codes! {
     HostFull "HOST-FULL" "The file system that holds an image file of the pool has no room, and the image grows when it is written."
         "Free space there. A suspended pool then resumes within a second, or at once by `zpool clear {pool}`, and has lost nothing. Repeat a command that failed."
         "A command that finds a file system full, such as an import, fails. Importing writes one commit and takes what that and the replay of the intent log need; `-o readonly=on` needs no room. How a suspended pool behaves: [repair.md](repair.md#suspended-pools).";
+    StoreAway "STORE-AWAY" "A store of objects does not answer, or takes nothing from the pool at present. Nothing was lost: what is in memory is read and written, and a commit waits."
+        "The pool goes on by itself, within seconds, when the store answers. The message says what the store answers now."
+        "Until then writers wait or fail as the property failmode says. `zpool export -f {pool}` gives up what was not committed; everything else stays on the store.";
     VdevIo "VDEV-IO" "The operating system reported an error of the device."
         "Check the device and its permissions, then try again.";
     DevErrors "DEV-ERRORS" "A device returned errors or wrong data. No data was lost so far."

@@ -107,7 +107,7 @@ impl Dataset {
                 return answer(Ok(()));
             }
             txgs.commits.request_sync(changed);
-            answer(txgs.commits.wait_committed(changed).map_err(Into::into));
+            answer(txgs.commits.wait_committed_held(changed).map_err(Into::into));
         });
         // Not in the scrutinee: the lock would be held until the journal is done, which may wait
         // for a commit.

@@ -35,7 +35,7 @@ impl Dataset {
             && self.log_durable(inode, Duration::MAX, &|| true) != Durable::Yes
         {
             self.txgs.commits.request_sync(changed);
-            self.txgs.commits.wait_committed(changed)?;
+            self.txgs.commits.wait_committed_held(changed)?;
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Dataset {
         let goal = if self.changes.changed.load(Ordering::Acquire) { open } else { self.last_frozen() };
         if goal > self.txgs.commits.committed() {
             self.txgs.commits.request_sync(goal);
-            self.txgs.commits.wait_committed(goal)?;
+            self.txgs.commits.wait_committed_held(goal)?;
         }
         Ok(())
     }

@@ -161,6 +161,23 @@ pub enum Error {
         /// Device.
         device: String,
     },
+    /// The store of objects does not answer, or takes nothing from us at present. The same request
+    /// may succeed later.
+    #[error("{device}: {operation} of {object} failed: {reason}")]
+    Away {
+        /// Device.
+        device: String,
+        /// The operation.
+        operation: Operation,
+        /// Name of the object.
+        object: String,
+        /// Status of the last answer, if one came.
+        status: Option<u16>,
+        /// The store's number of the request, if it gave one.
+        request: Option<String>,
+        /// The store's words.
+        reason: String,
+    },
     /// The store of objects refused for a reason of its own.
     #[error("{device}: {operation} of {object} failed: {reason}")]
     Store {
@@ -203,6 +220,7 @@ impl Error {
             | Error::Missing { device, .. }
             | Error::CutShort { device, .. }
             | Error::Poisoned { device }
+            | Error::Away { device, .. }
             | Error::Store { device, .. } => device,
         }
     }
@@ -215,7 +233,8 @@ impl Error {
             Error::WrongType { .. } => "VDEV-KIND",
             Error::Busy { .. } => "VDEV-IN-USE",
             Error::TooSmall { .. } => "VDEV-SMALL",
-            error if crate::room::is_full(error) => "HOST-FULL",
+            Error::Away { .. } => "STORE-AWAY",
+            error if crate::wait::is_full(error) => "HOST-FULL",
             _ => "VDEV-IO",
         }
     }
@@ -223,6 +242,12 @@ impl Error {
     /// Role and name of the device, for the message.
     #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
-        vec![("device", self.device().to_owned())]
+        let mut fields = vec![("device", self.device().to_owned())];
+        if let Error::Away { operation, object, status, request, .. } = self {
+            fields.extend([("operation", operation.to_string()), ("object", object.clone())]);
+            fields.extend(status.map(|status| ("status", status.to_string())));
+            fields.extend(request.iter().map(|request| ("request", request.clone())));
+        }
+        fields
     }
 }

@@ -32,7 +32,7 @@ pub mod metered;
 mod missing;
 pub mod objects;
 pub mod pages;
-mod room;
+mod wait;
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub use memory::MemoryDevice;
 pub use metered::{Meter, Metered};
 pub use missing::MissingDevice;
 pub use objects::{ObjectDevice, Objects};
-pub use room::HostRoom;
+pub use wait::{Change, DeviceWait, Obstacle, Outage};
 
 /// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

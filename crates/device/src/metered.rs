@@ -9,18 +9,19 @@
 //! `2^n` to `2^(n+1) - 1` nanoseconds. All counters only grow: a rate is the difference of two
 //! [`Sample`]s.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast_env::Clock;
 use steadfast_env::brief::check_none_held;
-use steadfast_format::Txg;
+use steadfast_env::insist::is_insisting;
 use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_format::{DeviceId, SegmentId, Txg};
 
 use crate::{
-    Character, Device, Error, HostRoom, Objects, PartRead, Presence, Result, SegmentPlace, SharedDevice,
+    Character, Device, DeviceWait, Error, Objects, PartRead, Presence, Result, SegmentPlace, SharedDevice,
 };
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
@@ -157,6 +158,12 @@ impl Meter {
         self.account(call, bytes, begin, result)
     }
 
+    /// A moment of the monotonic clock in nanoseconds since 1970.
+    fn wall_ns_of(&self, monotonic_ns: u64) -> u64 {
+        let passed = self.clock.monotonic_ns().saturating_sub(monotonic_ns);
+        u64::try_from(self.clock.wall_ns() - i128::from(passed)).unwrap_or(0)
+    }
+
     /// Counts a call that began then and has ended.
     fn account<T>(&self, call: Call, bytes: usize, begin: u64, result: Result<T>) -> Result<T> {
         let nanos = self.clock.monotonic_ns().saturating_sub(begin);
@@ -175,7 +182,7 @@ impl Meter {
 pub struct Metered {
     device: SharedDevice,
     meter: Arc<Meter>,
-    room: Option<Arc<HostRoom>>,
+    wait: Option<(Arc<DeviceWait>, DeviceId)>,
 }
 
 impl Metered {
@@ -184,29 +191,87 @@ impl Metered {
     pub fn new(device: SharedDevice, clock: Arc<dyn Clock>, on_error: OnError) -> (Metered, Arc<Meter>) {
         let counters = std::array::from_fn(|_| Counter::default());
         let meter = Arc::new(Meter { clock, counters, slow: AtomicU64::new(0), on_error });
-        (Metered { device, meter: Arc::clone(&meter), room: None }, meter)
+        (Metered { device, meter: Arc::clone(&meter), wait: None }, meter)
     }
 
-    /// Writes of content and uberblocks wait while the host has no room, as `room` says. Those of
-    /// the intent log fail: a commit takes their place.
+    /// Writes of content and uberblocks wait as `wait` says, and so does all else that a commit
+    /// does. Writes of the intent log fail: a commit takes their place.
     #[must_use]
-    pub fn with_room(self, room: Arc<HostRoom>) -> Metered {
-        Metered { room: Some(room), ..self }
+    pub fn with_wait(self, wait: Arc<DeviceWait>, id: DeviceId) -> Metered {
+        Metered { wait: Some((wait, id)), ..self }
     }
 
-    /// Writes. Of a write that waits only the last attempt is counted.
-    fn write(&self, bytes: usize, act: impl Fn() -> Result<()>) -> Result<()> {
+    /// Makes a transfer that waits for the device. Only the last attempt is counted.
+    fn patiently<T>(&self, call: Call, bytes: usize, act: impl Fn() -> Result<T>) -> Result<T> {
         check_none_held("a device");
         let begin = Cell::new(0);
         let attempt = || {
             begin.set(self.meter.clock.monotonic_ns());
             act()
         };
-        let result = match &self.room {
-            Some(room) => room.patiently(attempt),
+        let result = match &self.wait {
+            Some((wait, id)) => wait.patiently(*id, &|| self.meter.wall_ns_of(begin.get()), attempt),
             None => attempt(),
         };
-        self.meter.account(Call::Write, bytes, begin.get(), result)
+        self.meter.account(call, bytes, begin.get(), result)
+    }
+
+    fn write(&self, bytes: usize, act: impl Fn() -> Result<()>) -> Result<()> {
+        self.patiently(Call::Write, bytes, act)
+    }
+
+    /// Waits for the device only where the caller insists.
+    fn measure<T>(&self, call: Call, bytes: usize, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        if !is_insisting() {
+            return self.meter.measure(call, bytes, act);
+        }
+        let act = RefCell::new(&mut act);
+        self.patiently(call, bytes, || (act.borrow_mut())())
+    }
+}
+
+/// Asked while a pool is imported or committed, never on the way of an operation.
+impl Objects for Metered {
+    fn stored_segments(&self) -> Result<Vec<SegmentId>> {
+        self.stores()?.stored_segments()
+    }
+
+    fn delete_segments(&self, segments: &[SegmentId]) -> Result<()> {
+        self.stores()?.delete_segments(segments)
+    }
+
+    fn claim_epoch(&self, epoch: u64) -> Result<bool> {
+        self.stores()?.claim_epoch(epoch)
+    }
+
+    fn creates_once(&self) -> Result<bool> {
+        self.stores()?.creates_once()
+    }
+
+    /// A commit asks this.
+    fn is_claimed(&self, epoch: u64) -> Result<bool> {
+        let store = self.stores()?;
+        match &self.wait {
+            Some((wait, id)) if is_insisting() => {
+                let begin = self.meter.clock.monotonic_ns();
+                wait.patiently(*id, &|| self.meter.wall_ns_of(begin), || store.is_claimed(epoch))
+            }
+            _ => store.is_claimed(epoch),
+        }
+    }
+
+    fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool> {
+        self.stores()?.has_root(epoch, txg)
+    }
+
+    fn newest_epoch(&self) -> Result<u64> {
+        self.stores()?.newest_epoch()
+    }
+}
+
+impl Metered {
+    fn stores(&self) -> Result<&dyn Objects> {
+        self.device.objects().ok_or_else(|| Error::NotInUse { device: self.character().identity })
     }
 }
 
@@ -234,12 +299,12 @@ impl Device for Metered {
     }
 
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
-        self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
+        self.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
     }
 
     fn read_segment_parts(&self, place: SegmentPlace, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
-        self.meter.measure(Call::Read, bytes, || self.device.read_segment_parts(place, offset, parts))
+        self.measure(Call::Read, bytes, || self.device.read_segment_parts(place, offset, parts))
     }
 
     fn read_many(&self, reads: &mut [PartRead<'_>]) {
@@ -248,7 +313,13 @@ impl Device for Metered {
         self.device.read_many(reads);
         for read in reads {
             let outcome = std::mem::replace(&mut read.outcome, Ok(()));
-            read.outcome = self.meter.account(Call::Read, read.bytes(), begin, outcome);
+            read.outcome = match outcome {
+                // A commit reads this, and waits for the store.
+                Err(Error::Away { .. }) if is_insisting() => {
+                    self.read_segment_parts(read.place, read.offset, &mut read.outs)
+                }
+                outcome => self.meter.account(Call::Read, read.bytes(), begin, outcome),
+            };
         }
     }
 
@@ -262,11 +333,11 @@ impl Device for Metered {
     }
 
     fn objects(&self) -> Option<&dyn Objects> {
-        self.device.objects()
+        self.device.objects().map(|_| self as &dyn Objects)
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
-        self.meter.measure(Call::Write, bytes.len(), || self.device.write_label(copy, bytes))
+        self.measure(Call::Write, bytes.len(), || self.device.write_label(copy, bytes))
     }
 
     fn read_label(&self, copy: usize) -> Result<Vec<u8>> {

@@ -150,6 +150,7 @@ impl Tasks for NoTasks {
 
 pub mod brief;
 mod bug;
+pub mod insist;
 pub use bug::Bug;
 
 struct RealClock {
@@ -233,7 +234,9 @@ impl Tasks for Threads {
 fn share(mut jobs: Vec<Job<'_>>, workers: usize) {
     jobs.reverse();
     let queue = std::sync::Mutex::new(jobs);
+    let insists = insist::is_insisting();
     let draw = || {
+        insist::set(insists);
         loop {
             let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
             match job {

@@ -226,7 +226,7 @@ impl Log {
                 Written::CommitInstead => return Durable::CommitInstead,
                 Written::After(txg) => {
                     self.txgs.commits.request_sync(txg);
-                    if self.txgs.commits.wait_committed(txg).is_err() {
+                    if self.txgs.commits.wait_committed_held(txg).is_err() {
                         break;
                     }
                 }

@@ -89,8 +89,8 @@ pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use crate::streams::send::SendSpec;
 pub use crate::streams::state::Streams;
 pub use steadfast_dataset::InodesInMemory;
-pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
+pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use steadfast_refs::ddt::SharingInfo;
@@ -136,6 +136,8 @@ pub struct LeafStatus {
     pub degraded: Option<Cause>,
     /// Is what was opened still there?
     pub presence: Presence,
+    /// Its store is away, and a commit waits for it.
+    pub away: Option<Outage>,
     /// Could it be expanded?
     pub growth: Growth,
     /// How far its trim is.
@@ -162,7 +164,7 @@ pub struct PoolStatus {
     pub scrub_left_out: Vec<String>,
     /// The running or the last move of data between devices.
     pub moving: Option<ScanRow>,
-    /// Why the pool is suspended, if it is.
+    /// Why the pool is suspended, if it is. One that waits for a store is not.
     pub suspended: Option<String>,
     /// Last committed txg.
     pub txg: Txg,
@@ -352,7 +354,8 @@ impl Pool {
         let (leaves, groups) = self.leaves_and_groups(&accounting);
         // Not in the expression below, which would hold the lock to its end, while names of damaged
         // files are read.
-        let suspended = self.core.suspension();
+        let is_away = self.core.store_away().is_some();
+        let suspended = if is_away { None } else { self.core.suspension() };
         PoolStatus {
             made_as: self.core.identity.guid,
             suspended,
@@ -383,6 +386,7 @@ impl Pool {
     fn leaves_and_groups(&self, accounting: &Accounting) -> (Vec<LeafStatus>, Vec<GroupConfig>) {
         let counts = self.core.space.device_counts();
         let (leaves, groups) = self.devices.leaves_and_groups();
+        let away = self.core.store_away();
         let leaves = leaves.into_iter().map(|(leaf, config)| {
             let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
             LeafStatus {
@@ -394,6 +398,7 @@ impl Pool {
                 slow: leaf.meter.slow(),
                 degraded: self.devices.diagnosis.mark(config.id),
                 presence: leaf.device.presence(),
+                away: away.clone().filter(|outage| outage.id == config.id),
                 growth: self.devices.growth(&leaf),
                 trim: self.devices.trim_status(Sweep::Trim, &leaf),
                 initialize: self.devices.trim_status(Sweep::Initialize, &leaf),
@@ -509,14 +514,19 @@ impl Pool {
         if self.core.health.read_only {
             return Ok(());
         }
-        self.core.events.room.give_up();
+        if self.core.store_away().is_some() {
+            // The pool stays, and goes on when the store is back.
+            return self.core.check_writable();
+        }
+        if !self.core.is_suspended() {
+            self.core.health.changed.store(true, Ordering::Release);
+            // A store that is away is found out here, while the pool still waits for it.
+            self.core.wait_durable()?;
+        }
+        self.core.events.wait.give_up();
         // A commit that waited for room fails now, and suspends the pool for good.
         drop(self.core.sync_turn.lock());
         let suspended = self.core.is_suspended();
-        if !suspended {
-            self.core.health.changed.store(true, Ordering::Release);
-            self.core.wait_durable()?;
-        }
         self.core.health.stopping.store(true, Ordering::Release);
         self.core.txgs.commits.nudge();
         self.zil.interval.wake();
@@ -643,28 +653,40 @@ impl Pool {
         paths
     }
 
-    /// Why the pool is suspended, if it is.
+    /// Why the pool writes nothing, if so: it is suspended, or waits for a store.
     #[must_use]
     pub fn suspended(&self) -> Option<String> {
         self.core.suspension()
     }
 
-    /// From now on a commit that finds no room on the host waits for it. Until then the pool is
-    /// suspended, and [`Pool::resume`] or a retry each second ends that.
-    pub fn wait_for_room(&self) {
-        self.core.wait_for_room();
+    /// From now on a commit waits for a host without room, which suspends the pool meanwhile, and
+    /// for a store that is away. [`Pool::resume`] or a retry each second ends that.
+    pub fn wait_for_devices(&self) {
+        self.core.wait_for_devices();
     }
 
-    /// True if the pool is suspended because the host has no room.
+    /// The obstacle for which a commit waits, if it waits.
     #[must_use]
-    pub fn is_waiting_for_room(&self) -> bool {
-        self.core.events.room.is_waiting()
+    pub fn waits_for(&self) -> Option<Obstacle> {
+        self.core.events.wait.waits_for()
     }
 
-    /// Repeats the writes that wait for room on the host. False if the pool is suspended still.
+    /// The store for which a commit waits.
+    #[must_use]
+    pub fn store_away(&self) -> Option<Outage> {
+        self.core.store_away()
+    }
+
+    /// Commits fail from now on instead of waiting for a device; one that waits fails now, and the
+    /// pool is suspended for good. Closing the pool then loses changes since the last commit.
+    pub fn give_up_waiting(&self) {
+        self.core.events.wait.give_up();
+    }
+
+    /// Repeats the transfers that wait for a device. False if the pool writes nothing still.
     #[must_use]
     pub fn resume(&self) -> bool {
-        self.core.events.room.retry(RESUME_PATIENCE) && !self.core.is_suspended()
+        self.core.events.wait.retry(RESUME_PATIENCE) && !self.core.is_suspended()
     }
 
     /// Full name of the root dataset: that of the pool.
@@ -679,7 +701,7 @@ impl Drop for Pool {
         if !self.is_live {
             return;
         }
-        self.core.events.room.give_up();
+        self.core.events.wait.give_up();
         self.core.blockio.stop_read_ahead();
         self.core.health.stopping.store(true, Ordering::Release);
         let tasks = std::mem::take(&mut *self.tasks.lock());

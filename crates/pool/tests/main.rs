@@ -2,6 +2,7 @@
 
 mod anchored;
 mod at_once;
+mod away;
 mod cold;
 mod common;
 mod copies;

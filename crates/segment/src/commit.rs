@@ -77,6 +77,12 @@ impl Space {
         if self.give_up(device, &source.to_string()) { Ok(()) } else { Err(Error::Device { device, source }) }
     }
 
+    /// True if the group of a device can do without it.
+    #[must_use]
+    pub fn can_spare(&self, device: DeviceId) -> bool {
+        self.read_state().table.can_spare(device)
+    }
+
     /// Gives up a device for a reason, if its group can do without it. False if it cannot.
     pub fn give_up(&self, device: DeviceId, reason: &str) -> bool {
         let spared = self.read_state().table.can_spare(device);

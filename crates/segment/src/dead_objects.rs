@@ -10,7 +10,7 @@
 //!      `DeadObjects::due`
 //! [dead_objects.2] Leftovers are of an epoch below ours. Segments of a later epoch belong to the
 //!      host that has taken over from us, whatever our table says.
-//!      `Space::find_leftovers`, test: `a_host_that_slept_deletes_nothing_of_the_next_one`
+//!      `Space::find_leftovers`, test: `attack_24_*`
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;

@@ -432,7 +432,7 @@ impl Budget {
     fn wait_release(&self, seen: u64, commits: &Commits, patience: Patience) -> Result<(), Refusal> {
         let goal = commits.committed().next();
         loop {
-            commits.check_patiently(patience)?;
+            commits.check_progress(patience)?;
             if self.space.commit_inline() {
                 return Ok(());
             }

@@ -40,10 +40,19 @@ struct State {
     /// The loop should look again even if nothing was requested.
     nudged: bool,
     suspended: Option<Suspended>,
+    /// A commit waits for a device that is away. Memory still takes changes, while there is room.
+    stalled: Option<Suspended>,
     /// While it is suspended, operations wait instead of failing.
     holding: bool,
     /// Turns of the sync loop that were told of.
     turns: u64,
+}
+
+impl State {
+    /// Why no commit comes, if so.
+    fn halted(&self) -> Option<&Suspended> {
+        self.suspended.as_ref().or(self.stalled.as_ref())
+    }
 }
 
 /// How often an operation that is held looks whether its caller still lives.
@@ -53,8 +62,8 @@ impl Commits {
     /// Starts with `committed` as the last durable txg.
     #[must_use]
     pub fn new(committed: Txg) -> Commits {
-        let (requested, nudged, suspended, holding) = (Txg(0), false, None, false);
-        let state = State { committed, requested, nudged, suspended, holding, turns: 0 };
+        let (requested, nudged, suspended, stalled, holding) = (Txg(0), false, None, None, false);
+        let state = State { committed, requested, nudged, suspended, stalled, holding, turns: 0 };
         Commits {
             state: Mutex::new(state),
             progress: Condvar::new(),
@@ -93,7 +102,7 @@ impl Commits {
                 if state.committed >= txg {
                     return Ok(true);
                 }
-                if let Some(suspended) = &state.suspended {
+                if let Some(suspended) = state.halted() {
                     return Err(suspended.clone());
                 }
             }
@@ -129,8 +138,17 @@ impl Commits {
         self.work.notify_all();
     }
 
-    /// Waits until `txg` is durable. Fails if the pool is suspended before that.
+    /// Waits until `txg` is durable. Fails if the pool is suspended or stalled before that.
     pub fn wait_committed(&self, txg: Txg) -> Result<(), Suspended> {
+        self.wait(txg, false)
+    }
+
+    /// The same for a client of the pool, who waits for a stalled pool where operations are held.
+    pub fn wait_committed_held(&self, txg: Txg) -> Result<(), Suspended> {
+        self.wait(txg, true)
+    }
+
+    fn wait(&self, txg: Txg, is_held: bool) -> Result<(), Suspended> {
         if self.drive_to(txg)? {
             return Ok(());
         }
@@ -139,7 +157,8 @@ impl Commits {
             if state.committed >= txg {
                 return Ok(());
             }
-            if let Some(suspended) = &state.suspended {
+            let waits = is_held && state.holding && state.suspended.is_none();
+            if let Some(suspended) = state.halted().filter(|_| !waits) {
                 return Err(suspended.clone());
             }
             self.progress.wait(&mut state);
@@ -152,14 +171,14 @@ impl Commits {
             return Ok(true);
         }
         let mut state = self.state.lock();
-        if state.committed < txg && state.suspended.is_none() {
+        if state.committed < txg && state.halted().is_none() {
             self.progress.wait_for(&mut state, patience);
         }
-        if state.committed < txg && state.suspended.is_some() && state.holding {
+        if state.committed < txg && state.halted().is_some() && state.holding {
             self.progress.wait_for(&mut state, patience.min(HOLD_LOOK));
             return Ok(false);
         }
-        match &state.suspended {
+        match state.halted() {
             _ if state.committed >= txg => Ok(true),
             Some(suspended) => Err(suspended.clone()),
             None => Ok(false),
@@ -215,10 +234,18 @@ impl Commits {
         self.work.notify_all();
     }
 
+    /// A commit waits for a device that is away. Changes go on as far as memory has room for them;
+    /// a wait for a commit fails, or goes on where operations are held.
+    pub fn stall(&self, reason: &str) {
+        let mut state = self.state.lock();
+        state.stalled.get_or_insert_with(|| Suspended { reason: reason.into() });
+        self.progress.notify_all();
+    }
+
     /// Commits go on: the fault is over, and nothing was lost by it.
     pub fn resume(&self) {
         let mut state = self.state.lock();
-        state.suspended = None;
+        (state.suspended, state.stalled) = (None, None);
         self.progress.notify_all();
         self.work.notify_all();
     }
@@ -245,6 +272,17 @@ impl Commits {
             self.progress.wait_for(&mut state, HOLD_LOOK);
             has_waited = true;
         }
+    }
+
+    /// The same for an operation that waits for a commit: it fails on a stalled pool, too.
+    pub(crate) fn check_progress(&self, patience: Patience) -> Result<(), Refusal> {
+        {
+            let state = self.state.lock();
+            if let Some(stalled) = state.stalled.as_ref().filter(|_| !state.holding) {
+                return Err(stalled.clone().into());
+            }
+        }
+        self.check_patiently(patience)
     }
 
     /// Fails if the pool is suspended.

@@ -129,26 +129,23 @@ impl Store {
     /// If this machine gives it no port or no thread.
     #[must_use]
     pub fn start() -> Store {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("hostile")
-            .enable_all()
-            .build()
-            .expect("the server's threads start");
         let shared = Arc::new(Shared::default());
-        let mut builder = S3ServiceBuilder::new(Bucket(Arc::clone(&shared)));
-        let mut auth = SimpleAuth::new();
-        for (name, secret) in KEYS {
-            auth.register(name.to_owned(), secret.into());
-        }
-        builder.set_auth(auth);
-        let service = builder.build();
-        let listener = runtime
-            .block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0)))
-            .expect("this machine has a free port");
-        let address = listener.local_addr().expect("a listener has an address");
-        runtime.spawn(wire::serve(listener, service, Arc::clone(&shared)));
+        let (runtime, address) = serve(&shared, ([127, 0, 0, 1], 0).into());
         Store { shared, address, runtime: Some(runtime) }
+    }
+
+    /// Stops the server. Objects stay, and connections end in the middle.
+    pub fn stop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(std::time::Duration::from_secs(10));
+        }
+    }
+
+    /// Starts it again, at the same address.
+    pub fn start_again(&mut self) {
+        self.stop();
+        let (runtime, address) = serve(&self.shared, self.address);
+        (self.runtime, self.address) = (Some(runtime), address);
     }
 
     /// Its address, `http://127.0.0.1:PORT`.
@@ -272,6 +269,27 @@ impl Store {
         bytes[byte] ^= 1;
         self.set_object(object, Some(&bytes));
     }
+}
+
+/// Starts the server at an address; port 0 is any that is free.
+fn serve(shared: &Arc<Shared>, at: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("hostile")
+        .enable_all()
+        .build()
+        .expect("the server's threads start");
+    let mut builder = S3ServiceBuilder::new(Bucket(Arc::clone(shared)));
+    let mut auth = SimpleAuth::new();
+    for (name, secret) in KEYS {
+        auth.register(name.to_owned(), secret.into());
+    }
+    builder.set_auth(auth);
+    let service = builder.build();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind(at)).expect("the port is free");
+    let address = listener.local_addr().expect("a listener has an address");
+    runtime.spawn(wire::serve(listener, service, Arc::clone(shared)));
+    (runtime, address)
 }
 
 impl Drop for Store {

@@ -81,6 +81,11 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             (Priority::Error, what)
         }
         "io_failure" => (Priority::Critical, format!("suspended: {}", field("reason"))),
+        "store_away" => (Priority::Error, format!("waits for its store: {}", field("reason"))),
+        "store_back" | "resume" => {
+            let seconds = field("delay_ms").parse::<u64>().unwrap_or(0) / 1_000;
+            (Priority::Notice, format!("goes on: {} is back after {seconds} s", device()))
+        }
         "zpool" => (Priority::Error, with_detail("cannot be imported".to_owned())),
         "nospace" => (Priority::Warning, "full: writes are refused".to_owned()),
         "delay" => {

@@ -3,7 +3,7 @@
 
 use crate::engine::state::Engine;
 use std::collections::BTreeMap;
-use steadfast_pool::{Event, EventKind, Pool};
+use steadfast_pool::{Event, EventKind, Obstacle, Pool};
 
 /// Prefix of all classes, after their kind.
 pub(super) const SPACE: &str = "fs.steadfast";
@@ -73,6 +73,22 @@ impl Engine {
                 EventKind::Suspended { reason } => {
                     set("reason", reason);
                     "io_failure".to_owned()
+                }
+                EventKind::StoreAway { outage } => {
+                    outage.fields.into_iter().for_each(|(field, value)| set(field, value));
+                    set("vdev_path", outage.device);
+                    set("reason", outage.reason);
+                    "store_away".to_owned()
+                }
+                EventKind::Resumed { outage, nanos } => {
+                    set("vdev_path", outage.device);
+                    set("delay_ms", (nanos / 1_000_000).to_string());
+                    kind_of_class = "sysevent";
+                    match outage.obstacle {
+                        Obstacle::StoreAway => "store_back",
+                        _ => "resume",
+                    }
+                    .to_owned()
                 }
                 EventKind::Scan { what, word } => {
                     kind_of_class = "sysevent";

@@ -7,7 +7,7 @@ use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool, MissingPool};
 use crate::engine::upkeep;
-use crate::engine::zpool::export::check_names_last;
+use crate::engine::zpool::export::{check_names_last, refuse_away};
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
@@ -100,7 +100,13 @@ impl Engine {
         let _turn = self.verbs.lock();
         let pools: BTreeMap<String, Arc<ImportedPool>> = self.pools.read().clone();
         if !force {
-            pools.iter().try_for_each(|(name, held)| check_names_last(name, held))?;
+            pools.iter().try_for_each(|(name, held)| {
+                refuse_away(name, held)?;
+                check_names_last(name, held)
+            })?;
+        } else {
+            // The service manager waits no longer than a store may be away.
+            pools.values().for_each(|held| held.pool.give_up_waiting());
         }
         let mut left: Vec<(&Arc<ImportedPool>, Vec<FormerMount>)> = Vec::new();
         for (name, held) in &pools {

@@ -114,7 +114,7 @@ impl Engine {
         altroot: Option<PathBuf>,
         cached: bool,
     ) -> ImportedPool {
-        pool.wait_for_room();
+        pool.wait_for_devices();
         let since_ns = self.env.clock.monotonic_ns();
         let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
         ImportedPool { pool, devices, since_ns, altroot, cached, mounts, streams }

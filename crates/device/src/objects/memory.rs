@@ -33,6 +33,8 @@ pub enum StoreFault {
     Fails,
     /// It is done, and its answer is lost.
     AnswerLost,
+    /// The store is away: it fails, nothing was done, and the same request may succeed later.
+    Away,
 }
 
 /// Decides about each request: waits, counts, returns a fault.
@@ -126,6 +128,12 @@ impl MemoryStore {
         };
         if fault == Some(StoreFault::Fails) {
             return Err(failed("the store does not answer"));
+        }
+        if fault == Some(StoreFault::Away) {
+            let (device, object) = (self.identity.clone(), name.to_owned());
+            let reason = "the store does not answer".to_owned();
+            let (status, request) = (Some(503), Some("req-7".to_owned()));
+            return Err(Error::Away { device, operation, object, status, request, reason });
         }
         let done = act(&mut self.lock());
         match fault {

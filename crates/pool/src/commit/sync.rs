@@ -50,8 +50,9 @@
 //! After an error in 2 to 8 it is not known which writes reached the devices. The pool is
 //! suspended: nothing more is written, waiters get the error, reads go on. The way out is export
 //! and import. A panic of the sync task does the same. A write that finds the host's file system
-//! full is repeated until there is room ([`steadfast_device::HostRoom`]): the commit waits in it,
-//! and the pool is suspended meanwhile.
+//! full is repeated until there is room ([`steadfast_device::DeviceWait`]): the commit waits in it,
+//! and the pool is suspended meanwhile. A transfer that finds a store of objects away is repeated
+//! until the store answers; clients go on meanwhile, as far as memory has room.
 
 use crate::commit::jobs::{self, DISCARDS_PER_COMMIT};
 use crate::commit::stores::StoreDuties;
@@ -69,6 +70,7 @@ use steadfast_anchor::Root;
 use steadfast_blockio::{BlockWrite, WriteContext};
 use steadfast_dataset::{Attempts, Dataset};
 use steadfast_env::Bug;
+use steadfast_env::insist::insisting;
 use steadfast_format::{
     BlockKind, BlockPointer, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg, Uberblock,
     meta_keys,
@@ -169,6 +171,11 @@ impl Syncer {
     /// One look of the sync loop: commits if it is time to, and takes a step of the jobs that are
     /// due.
     pub(crate) fn turn(&self, turn: &mut Turn) -> Next {
+        // A commit cannot be taken back, so all that it reads and writes waits for a store.
+        insisting(|| self.look(turn))
+    }
+
+    fn look(&self, turn: &mut Turn) -> Next {
         let rule = CloseRule::default();
         let open = self.core.txgs.gate.open_txg();
         let cleaning = turn.futile_commits < FUTILE_COMMITS_MAX && self.core.space.needs_cleaning();

@@ -183,6 +183,9 @@ errors! {
     /// The host's file system is full, and the pool waits for room there.
     HostFull "HOST-FULL" { pool: String as pool, reason: String } =>
         "pool '{pool}' is suspended until its host has room: {reason}";
+    /// A store of objects is away, and a commit waits for it.
+    StoreAway "STORE-AWAY" { pool: String as pool, reason: String } =>
+        "pool '{pool}' waits for its store: {reason}";
     /// The pool has no room for the request.
     NoSpace "POOL-FULL" { pool: String as pool } =>
         "pool '{pool}' has no space left for this";

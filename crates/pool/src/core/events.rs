@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_device::HostRoom;
+use steadfast_device::{DeviceWait, Outage};
 
 use steadfast_blockio::{Badness, BlockFault, ErrorLog};
 use steadfast_env::Clock;
@@ -154,14 +154,26 @@ pub enum EventKind {
         /// Why.
         reason: String,
     },
+    /// A store of objects is away. A commit waits for it.
+    StoreAway {
+        /// The first request that failed.
+        outage: Outage,
+    },
+    /// The pool writes again: the host has room, or the store answers.
+    Resumed {
+        /// The outage that has ended.
+        outage: Outage,
+        /// How long.
+        nanos: u64,
+    },
 }
 
 /// Collects events of one pool.
 pub(crate) struct Events {
     clock: Arc<dyn Clock>,
     state: RankedMutex<State, rank::Events>,
-    /// Writes that wait until the host has room.
-    pub room: Arc<HostRoom>,
+    /// Transfers that wait for a device.
+    pub wait: Arc<DeviceWait>,
 }
 
 #[derive(Default)]
@@ -174,7 +186,7 @@ struct State {
 
 impl Events {
     pub fn new(clock: Arc<dyn Clock>) -> Events {
-        Events { clock, state: RankedMutex::default(), room: Arc::default() }
+        Events { clock, state: RankedMutex::default(), wait: Arc::default() }
     }
 
     fn push(&self, state: &mut State, kind: EventKind) {

@@ -14,6 +14,7 @@ use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::InodeRoom;
+use steadfast_device::{Change, Obstacle, Outage};
 use steadfast_env::Env;
 use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Txg, Uberblock, WrappedKey};
 use steadfast_property::Local;
@@ -166,25 +167,43 @@ impl Core {
         self.suspension().is_some()
     }
 
-    /// Why nothing is written, if so: for good, or until the host has room.
+    /// Why nothing is written, if so: for good, or while a commit waits for a device.
     pub fn suspension(&self) -> Option<String> {
         let for_good = self.health.suspended.lock().clone();
-        for_good.or_else(|| self.events.room.full())
+        for_good.or_else(|| self.events.wait.outage().map(|outage| outage.reason))
     }
 
-    /// From now on a commit waits while the host has no room. Meanwhile the pool is suspended.
-    pub fn wait_for_room(self: &Arc<Self>) {
+    /// The store for which a commit waits.
+    pub fn store_away(&self) -> Option<Outage> {
+        let is_away = self.events.wait.waits_for() == Some(Obstacle::StoreAway);
+        self.events.wait.outage().filter(|_| is_away)
+    }
+
+    /// From now on a commit waits for its devices: until the host has room, which suspends the pool
+    /// meanwhile, or until a store answers, which holds up commits alone.
+    pub fn wait_for_devices(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
-        self.events.room.wait_for_room(Box::new(move |full| {
+        let on_change = Box::new(move |change: &Change| {
             let Some(core) = weak.upgrade() else { return };
-            match full {
-                Some(reason) => {
-                    core.events.note(EventKind::Suspended { reason: reason.to_owned() });
-                    core.txgs.commits.suspend(reason);
+            match change {
+                Change::Waits(outage) if outage.obstacle == Obstacle::StoreAway => {
+                    core.events.note(EventKind::StoreAway { outage: outage.clone() });
+                    core.txgs.commits.stall(&outage.reason);
                 }
-                None => core.txgs.commits.resume(),
+                Change::Waits(outage) => {
+                    core.events.note(EventKind::Suspended { reason: outage.reason.clone() });
+                    core.txgs.commits.suspend(&outage.reason);
+                }
+                Change::GoesOn(outage) => {
+                    let nanos = core.now_ns().saturating_sub(outage.since_ns);
+                    core.events.note(EventKind::Resumed { outage: outage.clone(), nanos });
+                    core.txgs.commits.resume();
+                }
             }
-        }));
+        });
+        let weak = Arc::downgrade(&self.space);
+        let is_spared = move |device| weak.upgrade().is_some_and(|space| space.can_spare(device));
+        self.events.wait.begin(on_change, Box::new(is_spared));
     }
 
     /// Stops all writing until the pool is opened again.
@@ -207,9 +226,10 @@ impl Core {
 
     fn suspended_by(&self, reason: String) -> Error {
         let pool = self.name();
-        match self.events.room.is_waiting() {
-            true => Error::HostFull { pool, reason },
-            false => Error::Suspended { pool, reason },
+        match self.events.wait.waits_for() {
+            Some(Obstacle::HostFull) => Error::HostFull { pool, reason },
+            Some(_) => Error::StoreAway { pool, reason },
+            None => Error::Suspended { pool, reason },
         }
     }
 

@@ -11,8 +11,11 @@ impl Devices {
         let counts = self.core.space.device_counts();
         for leaf in self.leaves().iter().filter(|leaf| leaf.in_use().is_some()) {
             let Some(counts) = counts.get(&leaf.id()) else { continue };
-            let io = counts.read_errors + counts.write_errors;
-            let totals = [io, counts.checksum_errors, leaf.meter.slow()];
+            // A store that is away is waited for, and is no worse afterwards.
+            let is_store = leaf.device.objects().is_some();
+            let io = if is_store { 0 } else { counts.read_errors + counts.write_errors };
+            let slow = if is_store { 0 } else { leaf.meter.slow() };
+            let totals = [io, counts.checksum_errors, slow];
             let cause = {
                 let mut cases = self.diagnosis.cases.lock();
                 let case = cases.entry(leaf.id()).or_default();

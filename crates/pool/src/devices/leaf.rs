@@ -43,7 +43,7 @@ impl Leaf {
         let ear = Arc::clone(events);
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
-        let metered = metered.with_room(Arc::clone(&events.room));
+        let metered = metered.with_wait(Arc::clone(&events.wait), config.id);
         Leaf { config: RankedRwLock::new(config), device: Arc::new(metered), meter, injector }
     }
 

@@ -12,6 +12,7 @@ pub(in crate::engine) fn health(measured: &Measured) -> Health {
         matches!(leaf.config.state, LeafState::Online | LeafState::Leaving)
             && !leaf.is_out
             && leaf.presence == Presence::Whole
+            && leaf.away.is_none()
             && leaf.degraded.is_none()
     }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
     match (&measured.suspended, whole) {
@@ -19,6 +20,12 @@ pub(in crate::engine) fn health(measured: &Measured) -> Health {
         (None, false) => Health::Degraded,
         (None, true) => Health::Online,
     }
+}
+
+/// A moment in nanoseconds since 1970, for people.
+pub(in crate::engine) fn moment(time_ns: u64) -> String {
+    let seconds = i64::try_from(time_ns / 1_000_000_000).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// State of a device, and a remark.
@@ -33,6 +40,9 @@ pub(in crate::engine) fn leaf_health(leaf: &LeafStatus) -> (Health, Option<Strin
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
         LeafState::Parted => return (Health::Removed, Some("moved to another pool by zpool split".into())),
         LeafState::Spared => return (Health::Faulted, Some("replaced by a spare".into())),
+    }
+    if let Some(outage) = &leaf.away {
+        return (Health::Unavail, Some(format!("is away since {}", moment(outage.since_ns))));
     }
     match leaf.presence {
         Presence::Whole if leaf.degraded.is_some() => {

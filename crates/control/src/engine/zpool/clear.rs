@@ -6,13 +6,16 @@ use crate::engine::members::{members_or_logs, opener};
 use crate::engine::refuse;
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
+use crate::engine::zpool::export::refuse_away;
 use crate::refusal::{Code, Refusal};
 use steadfast_format::LeafState;
 
 impl Verb for PoolClear {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        if held.pool.is_waiting_for_room() && !held.pool.resume() {
+        let waits_for = held.pool.waits_for();
+        if waits_for.is_some() && !held.pool.resume() {
+            refuse_away(&self.name, &held)?;
             let reason = held.pool.suspended().unwrap_or_default();
             let what = format!("the pool is suspended until its host has room: {reason}");
             return Err(Refusal::new(Code::HostFull, what).with("pool", &self.name));

@@ -6,6 +6,7 @@ use crate::engine::refuse;
 use crate::engine::reports::devices::gone;
 use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
+use crate::engine::zpool::status::away;
 use crate::refusal::Refusal;
 use steadfast_pool::{LeafStatus, Presence};
 
@@ -19,13 +20,30 @@ impl Verb for PoolExport {
             return Ok(touched(name));
         }
         let held = engine.held_pool(name)?;
-        if !self.force {
+        if self.force {
+            held.pool.give_up_waiting();
+        } else {
+            refuse_away(name, &held)?;
             check_names_last(name, &held)?;
         }
-        engine.unmount_all(&held, name, self.force)?;
+        let placed = engine.unmount_all(&held, name, self.force)?;
         engine.log(&held, caller);
         let is_suspended = held.pool.suspended().is_some();
-        held.pool.export().map_err(refuse::pool)?;
+        if let Err(error) = held.pool.export() {
+            match held.pool.store_away() {
+                // The pool goes on when the store is back.
+                Some(_) => {
+                    held.pool.hold_writers();
+                    engine.mount_placed(&held, placed);
+                    return Err(refuse::pool(error));
+                }
+                // Its commit failed, and the pool is given up.
+                None if self.force && held.pool.suspended().is_some() => {
+                    held.pool.export().map_err(refuse::pool)?;
+                }
+                None => return Err(refuse::pool(error)),
+            }
+        }
         if is_suspended {
             engine.given_up.lock().insert(held.pool.guid().0);
         }
@@ -33,6 +51,11 @@ impl Verb for PoolExport {
         engine.post("pool_export", &held.pool, name, &[]);
         engine.let_go(name, held)
     }
+}
+
+/// Refuses to close a pool that waits for a store: what it has not committed would be lost.
+pub(in crate::engine) fn refuse_away(pool: &str, held: &ImportedPool) -> Result<(), Refusal> {
+    held.pool.store_away().map_or(Ok(()), |outage| Err(away(pool, &outage)))
 }
 
 /// Refuses to close a pool with a deleted device file: its data exists only while the file is open.

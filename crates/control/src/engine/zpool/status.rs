@@ -4,14 +4,18 @@ use crate::api::{DataError, Health, LogReport, PoolReport, PoolStatus, ScanRepor
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::registry::missing;
-use crate::engine::reports::devices::{devices_of, gone, health, leaf_health, log_health, removed_names};
+use crate::engine::reports::devices::{
+    devices_of, gone, health, leaf_health, log_health, moment, removed_names,
+};
 use crate::engine::reports::{dedup, labels};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
 use crate::rights::without_paths;
 use steadfast_format::{LeafState, ScanState};
-use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence, ScanKind};
+use steadfast_pool::{
+    LeafStatus, LogDeviceStatus, Obstacle, Outage, PoolStatus as Measured, Presence, ScanKind,
+};
 
 impl Verb for PoolStatus {
     const IN_TURN: bool = false;
@@ -45,11 +49,14 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
         let what = format!("the pool is suspended: {reason}");
         let code = match fenced {
             true => Code::AnchorFenced,
-            false if held.pool.is_waiting_for_room() => Code::HostFull,
+            false if held.pool.waits_for() == Some(Obstacle::HostFull) => Code::HostFull,
             false => Code::PoolSuspended,
         };
         messages.push(Refusal::new(code, what).with("pool", name));
     }
+    messages.extend(
+        measured.leaves.iter().filter_map(|leaf| leaf.away.as_ref()).map(|outage| away(name, outage)),
+    );
     let lost =
         |leaf: &&LeafStatus| leaf.presence != Presence::Whole && leaf.config.state == LeafState::Online;
     let out: Vec<&str> = measured
@@ -166,6 +173,14 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
             ..scan_report(row)
         }),
     }
+}
+
+/// The message about a store that is away.
+pub(in crate::engine) fn away(pool: &str, outage: &Outage) -> Refusal {
+    let what = format!("a store of the pool is away since {}: {}", moment(outage.since_ns), outage.reason);
+    let refusal = Refusal::new(Code::StoreAway, what.trim_end_matches('.')).with("pool", pool);
+    let refusal = refusal.with("since", outage.since_ns / 1_000_000_000);
+    outage.fields.iter().fold(refusal, |refusal, (role, text)| refusal.with(role, text))
 }
 
 /// True if a group has enough redundancy for all its devices that are out of use.

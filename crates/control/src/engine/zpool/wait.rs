@@ -48,7 +48,8 @@ fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refus
 }
 
 fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
-    if let Some(reason) = pool.suspended() {
+    // Work goes on by itself when a store is back.
+    if let Some(reason) = pool.suspended().filter(|_| pool.store_away().is_none()) {
         // None of the work would ever end.
         let what = format!("the pool is suspended, so background work has stopped: {reason}");
         return Err(Refusal::new(Code::PoolSuspended, what).with("pool", pool.name()));
