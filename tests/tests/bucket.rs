@@ -1,9 +1,11 @@
 //! Pools on stores of whole objects: a folder, and a bucket behind a server that misbehaves.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use steadfast_hostile::{Fault, KEYS, Kind, Rule, Store};
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, no_fuse, output, skip, spawn, steadfast_bin, until};
 
 /// A corner with the keys of the server in a file of mode 0600, and the address of a prefix.
 pub(crate) fn with_keys(store: &Store, prefix: &str) -> (Host, String) {
@@ -99,4 +101,92 @@ fn mistakes_about_a_bucket_are_told_and_change_nothing() {
         .ok()
         .says("1 of 32 won")
         .says("good for: data yes, roots yes, register yes");
+}
+
+/// The commands at the head of the page "On a bucket".
+fn commands_of_the_page() -> Vec<&'static str> {
+    let page = include_str!("../../docs/operations/bucket.md");
+    let (_, rest) = page.split_once("```\n").expect("the page begins with commands");
+    rest.split_once("\n```").expect("they end").0.lines().collect()
+}
+
+#[test]
+fn the_commands_of_the_page_can_be_typed() {
+    if let Some(why) = no_fuse() {
+        return skip("the page On a bucket", &why);
+    }
+    let store = Store::start();
+    let host = Host::new();
+    type_the_page(&host, &store.endpoint(), KEYS[0]);
+    assert!(store.objects().iter().any(|name| name.starts_with("tank/seg/")), "{:?}", store.objects());
+}
+
+/// Types the page, with a store at another address, and writes between its commands.
+fn type_the_page(host: &Host, endpoint: &str, (name, secret): (&str, &str)) {
+    host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
+    let before = format!(
+        "export HOME=$PWD PATH=$PWD/bin:$PATH AWS_ACCESS_KEY_ID={name} AWS_SECRET_ACCESS_KEY={secret}\n"
+    );
+    for command in commands_of_the_page() {
+        let command = command.replace("http://127.0.0.1:7070", endpoint);
+        let ran = host.shell(&format!("{before}{command}")).ok();
+        if command.starts_with("zpool create") {
+            host.shell(&format!(
+                "{before}cp -r bin compat ~/tank; head -c 3000000 /dev/urandom > noise; cp noise tank"
+            ))
+            .ok();
+        } else if command.starts_with("zpool status") {
+            ran.says("s3://bucket/tank").says("tank.anchor");
+        }
+    }
+    host.shell("cmp noise tank/noise && zpool destroy tank").ok();
+}
+
+/// The server of the table of probed stores, pinned.
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+
+/// A server that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn versitygw_holds_a_pool() {
+    let test = "versitygw holds a pool";
+    if !std::env::var_os("STEADFAST_LONG").is_some_and(|value| value != "0" && !value.is_empty()) {
+        return skip(test, "long: set STEADFAST_LONG=1");
+    }
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let folder = std::env::current_exe().expect("this test has a path");
+    let folder: PathBuf = folder.parent().and_then(std::path::Path::parent).expect("a target").join("go");
+    let program = folder.join("versitygw");
+    if !program.exists() {
+        let built = output(Command::new("go").args(["install", VERSITYGW]).env("GOBIN", &folder));
+        match built {
+            Err(error) => return skip(test, &format!("go cannot be run ({error})")),
+            Ok(built) if !built.status.success() => {
+                let said = String::from_utf8_lossy(&built.stderr).into_owned();
+                return skip(test, &format!("go does not build it: {said}"));
+            }
+            Ok(_) => {}
+        }
+    }
+    let host = Host::new();
+    host.shell("mkdir -p store/bucket").ok();
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let mut server = Command::new(&program);
+    server.env("ROOT_ACCESS_KEY", KEYS[0].0).env("ROOT_SECRET_KEY", KEYS[0].1);
+    server.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(host.at("store"));
+    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Running(spawn(&mut server).expect("it runs"));
+    until(|| std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+    type_the_page(&host, &format!("http://127.0.0.1:{port}"), KEYS[0]);
 }

@@ -15,6 +15,8 @@ use crate::{Class, Client, Error, Fetch, Result, Store, Tag};
 
 /// Writers of a race.
 const RACERS: usize = 32;
+/// The same in the short form: enough for a store that looks before it writes without a lock.
+const RACERS_SHORT: usize = 8;
 /// A clock that differs by more makes a provider refuse requests soon: Amazon does at 15 minutes.
 const CLOCK_MAX_S: i64 = 300;
 
@@ -83,6 +85,7 @@ impl Report {
 struct Probe<'a> {
     client: &'a Client,
     folder: String,
+    racers: usize,
     checks: Vec<Check>,
     /// Objects that were made.
     made: Vec<String>,
@@ -94,9 +97,33 @@ struct Probe<'a> {
 /// A store that cannot be reached, refuses the key, or is none.
 pub fn run(client: &Client, quick: bool) -> Result<Report> {
     client.check()?;
+    asked(client, RACERS, |probe| probe.ask(quick))
+}
+
+/// The short form, before a store becomes a device of a pool: whether data would be lost there, and
+/// whether of two hosts one wins. Some thirty requests.
+///
+/// # Errors
+/// A store that fails.
+pub fn short(client: &Client) -> Result<Report> {
+    asked(client, RACERS_SHORT, |probe| {
+        probe.read_after_write(2)?;
+        probe.ranges()?;
+        probe.race_of_creates(1, true)?;
+        probe.bucket("lifecycle");
+        Ok(())
+    })
+}
+
+/// Makes checks, and judges them.
+fn asked(
+    client: &Client,
+    racers: usize,
+    checks: impl FnOnce(&mut Probe<'_>) -> Result<()>,
+) -> Result<Report> {
     let folder = format!("probe/{:016x}", client.env().random.nonzero_u64());
-    let mut probe = Probe { client, folder, checks: Vec::new(), made: Vec::new() };
-    let outcome = probe.ask(quick);
+    let mut probe = Probe { client, folder, racers, checks: Vec::new(), made: Vec::new() };
+    let outcome = checks(&mut probe);
     // Clean up whatever happened; a probe that failed says why it failed.
     let cleaned = client.delete(&probe.made);
     outcome?;
@@ -121,7 +148,7 @@ impl Probe<'_> {
     }
 
     fn ask(&mut self, quick: bool) -> Result<()> {
-        self.read_after_write()?;
+        self.read_after_write(4)?;
         self.list_after_write()?;
         self.ranges()?;
         self.delete_after_write()?;
@@ -141,10 +168,10 @@ impl Probe<'_> {
         Ok(())
     }
 
-    fn read_after_write(&mut self) -> Result<()> {
+    fn read_after_write(&mut self, rounds: u8) -> Result<()> {
         let object = self.name("read");
         let mut stale = None;
-        for round in 0..4_u8 {
+        for round in 0..rounds {
             let bytes = [round; 64];
             self.client.put(&object, &bytes)?;
             if self.client.get(&object)?.0 != bytes {
@@ -153,7 +180,7 @@ impl Probe<'_> {
         }
         let no =
             format!("version {} was not what a read after the write returned", stale.unwrap_or_default());
-        self.judged("read after write", stale.is_none(), "4 of 4 versions", no);
+        self.judged("read after write", stale.is_none(), &format!("{rounds} of {rounds} versions"), no);
         Ok(())
     }
 
@@ -211,18 +238,19 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// Runs one writer in each of [`RACERS`] threads, and counts those that say they won.
+    /// Runs one writer in each of many threads, and counts those that say they won.
     fn race(&self, write: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<Vec<usize>> {
         let (winners, first) = (Mutex::new(Vec::new()), Mutex::new(None));
         // All wait for the last before they begin.
         let ready = AtomicUsize::new(0);
-        let jobs = (0..RACERS)
+        let racers = self.racers;
+        let jobs = (0..racers)
             .map(|racer| -> Job<'_> {
                 let (winners, first, ready) = (&winners, &first, &ready);
                 Box::new(move || {
                     ready.fetch_add(1, Ordering::AcqRel);
                     for _ in 0..100_000 {
-                        if ready.load(Ordering::Acquire) == RACERS {
+                        if ready.load(Ordering::Acquire) == racers {
                             break;
                         }
                         std::thread::yield_now();
@@ -245,7 +273,8 @@ impl Probe<'_> {
     }
 
     fn race_of_creates(&mut self, rounds: usize, quick: bool) -> Result<()> {
-        let (mut least, mut most, mut is_kept) = (RACERS, 0, true);
+        let racers = self.racers;
+        let (mut least, mut most, mut is_kept) = (racers, 0, true);
         for round in 0..rounds {
             let object = self.name(&format!("create-{round}"));
             // The last two of a whole probe are large: the time between looking and writing is too.
@@ -259,15 +288,16 @@ impl Probe<'_> {
         let good = (least, most, is_kept) == (1, 1, true);
         let no = match most {
             0 | 1 => "the object does not hold what its one winner wrote".to_owned(),
-            _ => format!("up to {most} of {RACERS} writers were told that they had created one object"),
+            _ => format!("up to {most} of {racers} writers were told that they had created one object"),
         };
-        self.judged("race of creates", good, &format!("1 of {RACERS} won, {rounds} times"), no);
+        self.judged("race of creates", good, &format!("1 of {racers} won, {rounds} times"), no);
         Ok(())
     }
 
     fn race_of_updates(&mut self, rounds: usize) -> Result<()> {
         let object = self.name("update");
-        let (mut least, mut most) = (RACERS, 0);
+        let racers = self.racers;
+        let (mut least, mut most) = (racers, 0);
         let mut tag = self.client.put(&object, b"0")?;
         for round in 0..rounds {
             let write = |racer: usize| {
@@ -287,14 +317,14 @@ impl Probe<'_> {
         }
         let no = match (least, most) {
             (_, 2..) => {
-                format!("up to {most} of {RACERS} writers were told that they had replaced one version")
+                format!("up to {most} of {racers} writers were told that they had replaced one version")
             }
             _ => "no writer could replace the version that was read".to_owned(),
         };
         self.judged(
             "race of updates",
             (least, most) == (1, 1),
-            &format!("1 of {RACERS} won, {rounds} times"),
+            &format!("1 of {racers} won, {rounds} times"),
             no,
         );
         Ok(())

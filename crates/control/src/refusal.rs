@@ -375,6 +375,10 @@ codes! {
         "Check the file or the variables that the message names.";
     StoreClear "STORE-CLEAR" "File systems without encryption are stored as they are, and a provider can read and change them."
         "Add -O encryption=on -O keyformat=passphrase, or -f to store them unencrypted.";
+    StoreUnfit "STORE-UNFIT" "The store broke a promise without which a pool there loses data, whatever else protects it."
+        "Use another store. `steadfast store probe {store}` shows all checks; -f does not override this.";
+    StoreExpires "STORE-EXPIRES" "A rule of the bucket deletes objects by their age. Data that is never written again would be deleted by the provider."
+        "Remove the rule, or limit it to another prefix, at the provider. `steadfast store probe {store}` looks again.";
     StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."
         "Do what the message advises, then try again."
         "The message names the operation, the object, and the store's status, code and number of the request.";

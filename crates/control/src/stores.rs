@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use steadfast_bucket::probe::{self, Outcome};
 use steadfast_bucket::{
     Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
 };
 use steadfast_env::Env;
 
-use crate::api::VdevSpec;
+use crate::api::{VdevClass, VdevSpec};
 use crate::refusal::{Code, Refusal};
 
 /// Reads an address.
@@ -69,6 +70,35 @@ pub(crate) fn check_clear(vdevs: &[VdevSpec], is_sealed: bool, force: bool) -> R
     };
     let what = format!("the provider of {} could read everything in an unencrypted pool", device.display());
     Err(Refusal::new(Code::StoreClear, what).with("device", device.display()))
+}
+
+/// Probes stores that are to become devices, in the short form. Refuses those that would lose data,
+/// and without an anchor those that let two hosts win. Gives warnings.
+///
+/// # Errors
+/// [`Code::StoreUnfit`], [`Code::StoreUnfenced`], [`Code::StoreFailed`].
+pub(crate) fn probe_new(vdevs: &[VdevSpec], is_anchored: bool) -> Result<Vec<Refusal>, Refusal> {
+    let holds_segments = |vdev: &&VdevSpec| matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+    let devices = vdevs.iter().filter(holds_segments).flat_map(|vdev| &vdev.devices);
+    let mut warnings = Vec::new();
+    for device in devices.filter(|device| is_remote(device)) {
+        let address = location(device.to_str().unwrap_or_default())?;
+        let client = open(address, Tuning::impatient())?;
+        let report = probe::short(&client).map_err(|error| refusal(&error))?;
+        let bad = |name: &str| report.check(name).filter(|check| check.outcome == Outcome::Bad);
+        let told = |code, check: &probe::Check| {
+            let what = format!("{}: {}: {}", report.address, check.name, check.found);
+            Refusal::new(code, what).with("device", &report.address).with("store", &report.address)
+        };
+        if let Some(check) = ["read after write", "ranges"].into_iter().find_map(bad) {
+            return Err(told(Code::StoreUnfit, check));
+        }
+        if let Some(check) = bad("race of creates").filter(|_| !is_anchored) {
+            return Err(told(Code::StoreUnfenced, check));
+        }
+        warnings.extend(bad("lifecycle").map(|check| told(Code::StoreExpires, check)));
+    }
+    Ok(warnings)
 }
 
 /// A failure of a store as a refusal, with the store's own answer as fields.

@@ -158,7 +158,7 @@ fn an_anchored_root_is_in_the_anchor_and_a_copy_follows_it() {
 
 /// The host sleeps at each request of its import and of a commit; another one lives meanwhile.
 #[test]
-fn a_host_that_slept_deletes_nothing_of_the_next_one() {
+fn attack_24_a_host_that_slept_deletes_nothing_of_the_next_one() {
     for is_anchored in [true, false] {
         for late_lists in [false, true] {
             let mut at = 0;
@@ -221,7 +221,7 @@ fn a_host_that_slept_deletes_nothing_of_the_next_one() {
 }
 
 #[test]
-fn a_host_that_was_overtaken_stops_and_deletes_nothing() {
+fn attack_22_a_host_that_was_overtaken_stops_and_deletes_nothing() {
     for is_anchored in [true, false] {
         let world = World::new(is_anchored);
         let slow = world.create();

@@ -2,6 +2,7 @@
 
 mod anchored;
 mod at_once;
+mod attacks;
 mod away;
 mod cold;
 mod common;

@@ -75,6 +75,8 @@ pub enum Fault {
     ShiftQuietly(u64),
     /// Answers with this status and code, and does nothing.
     Answer(u16, &'static str),
+    /// Answers with this text, as XML, and does nothing.
+    Say(&'static str),
     /// Begins only after [`Store::release`].
     Hold,
     /// Answers with a page of HTML.

@@ -151,6 +151,10 @@ async fn answer(
             let _ = drain(request).await;
             Ok(page(200, "text/html", "<html><body>It works!</body></html>".to_owned()))
         }
+        Some(Fault::Say(text)) => {
+            let _ = drain(request).await;
+            Ok(page(200, "application/xml", text.to_owned()))
+        }
         Some(Fault::Drop) => {
             let _ = drain(request).await;
             let mut response = Response::new(Body::from(Bytes::new()));

@@ -52,6 +52,8 @@ impl Verb for PoolAdd {
         if self.dry_run {
             return Ok(touched(&self.name));
         }
+        let is_anchored = anchor.path.is_some() || held.pool.state().anchor.is_some();
+        let probed = stores::probe_new(&self.vdevs, is_anchored)?;
         if !logs.is_empty() {
             held.pool.zil().add_logs(logs, self.force, false).map_err(refuse::pool)?;
         }
@@ -70,7 +72,7 @@ impl Verb for PoolAdd {
         }
         held.note_devices(paths);
         engine.log(&held, caller);
-        let warnings = engine.remember().err().into_iter().collect();
+        let warnings = engine.remember().err().into_iter().chain(probed).collect();
         Ok(Outcome { touched: vec![self.name.clone()], warnings })
     }
 }

@@ -94,6 +94,8 @@ impl Verb for PoolCreate {
         if self.dry_run {
             return Ok(touched(&name));
         }
+        let anchor = engine.anchor_of(&self.vdevs);
+        let probed = stores::probe_new(&self.vdevs, anchor.path.is_some())?;
         let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
         let left_out = left_out(self.no_features, &self.properties);
         let stored = |(name, _): &(&String, &String)| {
@@ -109,7 +111,7 @@ impl Verb for PoolCreate {
             root_props,
             key,
             aux: AuxHandles { logs: device_list::log_groups(&self.vdevs, logs), spares, caches },
-            anchor: engine.anchor_of(&self.vdevs),
+            anchor,
             host: engine.host.clone(),
             memory: engine.memory,
         };
@@ -124,6 +126,7 @@ impl Verb for PoolCreate {
         let given = give(&held, &name, caller);
         let mut outcome = engine.take(caller, &name, held, true)?;
         outcome.warnings.extend(given.err());
+        outcome.warnings.extend(probed);
         Ok(outcome)
     }
 }
