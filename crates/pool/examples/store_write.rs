@@ -1,16 +1,21 @@
-//! Sequential write to a store of objects that answers late, beside a bare loop of puts.
+//! Sequential write to a store of objects behind a line, with an anchor at hand, beside a bare loop
+//! of puts.
 //!
 //!     cargo run --release -p steadfast-pool --example store_write -- [MS] [MBIT] [MIB]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use steadfast_anchor::MemoryRegister;
 use steadfast_device::Result;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
 use steadfast_env::{Env, Job};
-use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, Memory, Pool};
+use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Memory, Pool};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 const OBJECT: usize = 8 << 20;
@@ -110,7 +115,7 @@ fn through_a_pool(line: Line, content: &[u8]) -> Duration {
         root_props: BTreeMap::from([("recordsize".to_owned(), "1048576".to_owned())]),
         key: None,
         aux: Default::default(),
-        anchor: AnchorWish::default(),
+        anchor: common::anchored_in(&Arc::new(MemoryRegister::new("anchor"))),
         host: "host".into(),
         memory: Memory::default(),
     };
