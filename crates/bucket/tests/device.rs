@@ -58,6 +58,8 @@ fn a_folder_is_used_by_one() {
     };
     let device = device_on(open(), Some(64 << 20), 1).unwrap();
     assert!(matches!(device_on(open(), None, 2), Err(Error::Busy { .. })));
+    // Opening changes nothing: the first claim stores the capacity.
+    assert!(device.objects().unwrap().claim_epoch(1).unwrap());
     let looking = ObjectDevice::open(Arc::new(DeviceStore::shared(open())), None, [3; 16]).unwrap();
     assert_eq!(looking.character().size_bytes, 64 << 20);
     device.release();
