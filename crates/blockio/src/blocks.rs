@@ -121,6 +121,17 @@ pub trait Blocks: Send + Sync {
         let _ = (stream, pointers, urgent);
     }
 
+    /// Blocks of file content that will be wanted soon, in an order that is not known. A hint for
+    /// places where each request is dear: many come together, in the background.
+    fn bring(&self, pointers: &[BlockPointer]) {
+        let _ = pointers;
+    }
+
+    /// How many bytes of content it is of use to bring at once; 0 if each read is cheap.
+    fn bring_bytes_max(&self) -> u64 {
+        0
+    }
+
     /// Bytes that should be read ahead of one stream at most; 0 if that is of no use.
     fn read_ahead_bytes_max(&self) -> u64 {
         0

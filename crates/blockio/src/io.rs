@@ -101,6 +101,22 @@ impl BlockIo {
         }
     }
 
+    /// Brings chunks in which many of these blocks lie, in the background, from devices of whole
+    /// objects.
+    pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) {
+        let missing = pointers
+            .iter()
+            .filter(|pointer| pointer.kind == BlockKind::Data && !self.cache.expects(family, pointer));
+        let places: Vec<_> = missing.map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
+        self.space.bring_later(&places);
+    }
+
+    /// How many bytes of content it is of use to bring at once.
+    #[must_use]
+    pub fn bring_bytes_max(&self) -> u64 {
+        if self.space.has_objects() { self.space.chunk_use().bytes_max / 4 } else { 0 }
+    }
+
     /// Bytes one stream should have read ahead of it at most: a share of the cache, or they would
     /// push each other out.
     #[must_use]

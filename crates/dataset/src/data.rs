@@ -22,6 +22,9 @@ use steadfast_txg::{AdmitKind, Cost, Operation, Refusal};
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
 
+/// Bytes of a file that are brought before it is read; a longer one is read ahead by itself.
+const BEGINNING: u64 = 256 << 10;
+
 impl Dataset {
     /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
     pub fn read(&self, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -165,6 +168,33 @@ impl Dataset {
     #[must_use]
     pub fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
         self.blocks.read_packed(pointers)
+    }
+
+    /// True if content of small files that will be read soon should be brought before.
+    pub fn brings_content(&self) -> bool {
+        self.blocks.bring_bytes_max() > 0
+    }
+
+    /// Brings the beginnings of files that will be read soon, in an order that is not known, in the
+    /// background. Gives for how many of them there was room.
+    pub fn bring_content(&self, inodes: &[InodeId]) -> usize {
+        let ends = |id: &InodeId| (extent_key(*id, 0), extent_key(*id, BEGINNING));
+        self.extents.bring(&inodes.iter().map(ends).collect::<Vec<_>>(), 1);
+        let (mut pointers, mut room) = (Vec::new(), self.blocks.bring_bytes_max());
+        for (count, &id) in inodes.iter().enumerate() {
+            // An error of this look-up is reported to the reader of the file.
+            let parts = self.extents_in(id, &(0..BEGINNING)).unwrap_or_default();
+            for pointer in blocks_in(&parts, &(0..BEGINNING)) {
+                let Some(left) = room.checked_sub(u64::from(pointer.psize)) else {
+                    self.blocks.bring(&pointers);
+                    return count;
+                };
+                room = left;
+                pointers.push(pointer);
+            }
+        }
+        self.blocks.bring(&pointers);
+        inodes.len()
     }
 
     /// Notes how a file is read, and has read ahead what comes next.

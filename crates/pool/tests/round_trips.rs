@@ -2,14 +2,17 @@
 //! is a read that begins after one ended that belongs to the round trip before
 //! ([`FarDevice::rounds`]); times are not looked at.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use crate::common::{ME, ROOT, noise, read_file, write_file};
 use crate::far::{FarDevice, cold};
+use steadfast_format::ScanState;
+use steadfast_pool::{ScrubCommand, SendSpec};
 use steadfast_posix::FileSystem;
 
 /// Latency of a read: those that are asked for together meet.
-const LATENCY: Duration = Duration::from_millis(20);
+const LATENCY: Duration = Duration::from_millis(50);
 const MIB: usize = 1 << 20;
 
 /// Round trips of `act`, as it is told to whoever looks.
@@ -17,10 +20,13 @@ fn rounds(far: &FarDevice, what: &str, act: impl FnOnce()) -> u64 {
     far.set_pause(LATENCY);
     let (reads, bytes, before) = (far.reads(), far.read_bytes(), far.rounds());
     far.most_in_flight();
+    let begun = Instant::now();
     act();
+    let seconds = begun.elapsed().as_secs_f64();
     far.set_pause(Duration::ZERO);
     let (reads, kib, rounds) = (far.reads() - reads, (far.read_bytes() - bytes) >> 10, far.rounds() - before);
-    println!("{what}: {rounds} round trips, {reads} reads, {kib} KiB, {} in flight", far.most_in_flight());
+    let most = far.most_in_flight();
+    println!("{what}: {rounds} round trips, {reads} reads, {kib} KiB, {most} at once, {seconds:.2} s");
     rounds
 }
 
@@ -88,7 +94,7 @@ fn a_tar_of_small_files_takes_few_round_trips() {
             assert_eq!(read_file(&fs, ROOT, &name), noise(number as u64, size(number)));
         }
     });
-    assert!(rounds <= 80, "{rounds} round trips");
+    assert!(rounds <= 40, "{rounds} round trips");
 }
 
 #[test]
@@ -108,4 +114,44 @@ fn a_long_file_is_asked_for_ahead_of_its_reader() {
     });
     // 32 requests of a mebibyte at a time are 3 round trips; the window grows in 7.
     assert!(rounds <= 14, "{rounds} round trips");
+}
+
+/// Files of 4 MiB and 128 MiB in all, on a pool that nobody has read.
+fn long_files(fs: &FileSystem) {
+    for number in 0..32 {
+        write_file(fs, ROOT, format!("file{number:02}").as_bytes(), &noise(number, 4 * MIB));
+    }
+}
+
+#[test]
+fn a_scrub_asks_for_much_at_once_and_never_a_cache() {
+    let (far, pool, fs, _handle) = cold(long_files);
+    // All of it is in memory or was, and the scrub reads it once more.
+    (0..32).for_each(|number| drop(read_file(&fs, ROOT, format!("file{number:02}").as_bytes())));
+    let before = far.read_bytes();
+    let rounds = rounds(&far, "scrub of 128 MiB", || {
+        pool.devices().scrub(ScrubCommand::Start).expect("begun");
+        while pool.state().scan.expect("a scan").state == ScanState::Active {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let read = far.read_bytes() - before;
+    assert!(read >= 128 * MIB as u64, "{read}");
+    let scan = pool.state().scan.expect("a scan");
+    assert_eq!((scan.state, scan.lost, scan.repaired), (ScanState::Finished, 0, 0));
+    // 32 requests of a mebibyte at a time are 4 round trips.
+    assert!(rounds <= 24, "{rounds} round trips");
+}
+
+#[test]
+fn a_stream_is_sent_from_many_requests_at_once() {
+    let (far, pool, _fs, _handle) = cold(long_files);
+    pool.datasets().take_snapshots(&["tank@all".to_owned()], &BTreeMap::new()).expect("taken");
+    let mut out = Vec::new();
+    let rounds = rounds(&far, "send of 128 MiB", || {
+        let spec = SendSpec { snapshot: "tank@all".into(), packed: true, ..SendSpec::default() };
+        pool.streams().send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
+    });
+    assert!(out.len() >= 128 * MIB);
+    assert!(rounds <= 24, "{rounds} round trips");
 }

@@ -57,6 +57,9 @@ impl FileSystem {
         if record.mode & S_IFMT != S_IFREG {
             return Err(Errno::EINVAL);
         }
+        if offset == 0 && self.dataset.brings_content() {
+            self.listings.begins(&self.dataset, inode.id);
+        }
         let count = self.dataset.read(&inode, offset, out)?;
         self.accessed(&inode, &record);
         Ok(count)

@@ -13,7 +13,7 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation, Patience};
 
 use crate::attributes::{Attr, attr_of};
-use crate::walk::Walks;
+use crate::walk::{Listings, Walks};
 use crate::{Errno, Result, S_IFDIR, S_IFMT, S_IFREG};
 
 /// The top.
@@ -114,6 +114,7 @@ pub struct FileSystem {
     /// [posix.3]
     pub(crate) names: BriefMutex<()>,
     pub(crate) walks: Walks,
+    pub(crate) listings: Listings,
     /// Read by every call, so shared.
     pub(crate) options: RwLock<Options>,
     pub(crate) acls: AtomicBool,
@@ -146,6 +147,7 @@ impl FileSystem {
             dataset,
             names: BriefMutex::new(()),
             walks: Walks::default(),
+            listings: Listings::default(),
             options: RwLock::new(options),
             acls: AtomicBool::new(false),
             user_attributes: AtomicBool::new(true),

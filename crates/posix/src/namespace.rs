@@ -13,7 +13,7 @@ use steadfast_txg::{AdmitKind, Operation};
 use crate::filesystem::{Probe, is_directory};
 use crate::walk::bring_records;
 use crate::xattr::attribute_items;
-use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
+use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID};
 
 /// `renameat2`: the target must not exist.
 pub const RENAME_NOREPLACE: u32 = 1;
@@ -602,7 +602,8 @@ impl FileSystem {
             cookie => NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode(),
         };
         let mut result = Ok(());
-        let mut subdirectories = Vec::new();
+        let (mut subdirectories, mut files) = (Vec::new(), Vec::new());
+        let notes_files = self.dataset.brings_content();
         self.dataset.names().scan(&from, &NamesKey::xattrs(directory.id), |key, value| {
             let (Ok(NamesKey::Entry { cookie, .. }), Ok(entry)) =
                 (NamesKey::decode(key), Dirent::decode(value))
@@ -612,10 +613,15 @@ impl FileSystem {
             };
             if u32::from(entry.kind) << 12 == S_IFDIR {
                 subdirectories.push(entry.inode);
+            } else if notes_files && u32::from(entry.kind) << 12 == S_IFREG {
+                files.push(entry.inode);
             }
             take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name })
         })?;
         self.walks.listed(directory.id, &subdirectories);
+        if notes_files {
+            self.listings.listed(directory.id, cookie <= COOKIE_RESERVED, &files);
+        }
         result
     }
 }

@@ -6,6 +6,13 @@
 //! brings its neighbours: itself alone the first time, two the next, and so on up to
 //! [`WINDOW_MAX`]. They come in any order, as `ls` sorts them. Where all is in memory this costs a
 //! look at each leaf.
+//!
+//! `tar` and `grep -r` then read the files, in the order of the listing or of their numbers. Where
+//! each request is dear, the content of a directory's files comes together: once [`FILES_MIN`]
+//! files of a listing were read, that of the next [`FILES_MAX`] is brought, as far as there is
+//! room.
+
+use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use steadfast_dataset::Dataset;
@@ -92,6 +99,75 @@ impl Walks {
             _ = dataset.names().scan(&from, &to, take);
         }
         bring_records(dataset, inodes);
+    }
+}
+
+/// Files of a listing that are read before the content of others is brought, and how many these are
+/// at most.
+const FILES_MIN: usize = 8;
+const FILES_MAX: usize = 4_096;
+/// Listings whose files are remembered, and how many of each.
+const LISTINGS_MAX: usize = 4;
+const LISTED_MAX: usize = 16_384;
+
+/// Files of directories that were listed of late.
+#[derive(Default)]
+pub(crate) struct Listings(Mutex<Vec<Listing>>);
+
+struct Listing {
+    directory: InodeId,
+    files: Vec<InodeId>,
+    places: HashMap<InodeId, usize>,
+    /// Files that were read since.
+    read: usize,
+    /// As many are read when content is brought next.
+    due: usize,
+}
+
+impl Listings {
+    /// A listing showed these files; from the start, or behind what it showed before.
+    pub(crate) fn listed(&self, directory: InodeId, is_start: bool, files: &[InodeId]) {
+        let mut listings = self.0.lock();
+        let known = listings.iter().position(|listing| listing.directory == directory);
+        let mut listing = match known.map(|at| listings.remove(at)) {
+            Some(listing) if !is_start => listing,
+            _ => Listing { directory, files: Vec::new(), places: HashMap::new(), read: 0, due: FILES_MIN },
+        };
+        let room = LISTED_MAX.saturating_sub(listing.files.len());
+        for &file in files.iter().take(room) {
+            if listing.places.insert(file, listing.files.len()).is_none() {
+                listing.files.push(file);
+            }
+        }
+        if listings.len() == LISTINGS_MAX {
+            listings.remove(0);
+        }
+        listings.push(listing);
+    }
+
+    /// A file is being read from its start: brings the content of others of its directory when that
+    /// is due.
+    pub(crate) fn begins(&self, dataset: &Dataset, file: InodeId) {
+        let (directory, wanted) = {
+            let mut listings = self.0.lock();
+            let listed = listings.iter_mut().find_map(|listing| {
+                let place = *listing.places.get(&file)?;
+                Some((listing, place))
+            });
+            let Some((listing, place)) = listed else { return };
+            listing.read += 1;
+            if listing.read < listing.due {
+                return;
+            }
+            listing.due = usize::MAX;
+            let behind = listing.files[place + 1..].iter().chain(&listing.files[..place]);
+            (listing.directory, behind.take(FILES_MAX).copied().collect::<Vec<_>>())
+        };
+        let count = dataset.bring_content(&wanted);
+        let mut listings = self.0.lock();
+        if let Some(listing) = listings.iter_mut().find(|listing| listing.directory == directory) {
+            listing.due = listing.read + (count - count / 4).max(FILES_MIN);
+        }
     }
 }
 

@@ -307,6 +307,16 @@ impl Blocks for DatasetBlocks {
         self.blockio.read_ahead(ReadAhead { dataset, family, keys, stream, pointers, urgent });
     }
 
+    fn bring(&self, pointers: &[BlockPointer]) {
+        if self.raw.is_none() {
+            self.blockio.bring(self.family, pointers);
+        }
+    }
+
+    fn bring_bytes_max(&self) -> u64 {
+        if self.ahead.load(Ordering::Relaxed) { self.blockio.bring_bytes_max() } else { 0 }
+    }
+
     fn read_ahead_bytes_max(&self) -> u64 {
         let wanted = self.cached.load(Ordering::Relaxed) && self.ahead.load(Ordering::Relaxed);
         if wanted { self.blockio.read_ahead_bytes_max() } else { 0 }

@@ -24,6 +24,10 @@
 //! measured where it counts. Files are read in the order in which they were written as a rule, and
 //! so are directories, trees, scrubs and streams: one rule serves all of them.
 //!
+//! *Files of one directory* are read in the order of its listing, and lie in another one: the
+//! caller names what it will want ([`Chunks::bring`]), and chunks come of which a sixteenth at
+//! least is wanted.
+//!
 //! ## Flights
 //! A chunk that is being read is read once; others wait for it and hold no lock. If the transfer
 //! fails, each reader asks the device for what it wants, so that the error is its own.
@@ -63,6 +67,9 @@ pub(crate) const CHUNK: u32 = 256 << 10;
 const TRANSFER: u32 = 1 << 20;
 /// Transfers ahead of readers that are under way at once, at most: each has a thread.
 const FLIGHTS_MAX: usize = 32;
+/// A chunk is worth a request of its own if one part in so many of it is wanted: below that, egress
+/// costs more than the round trips.
+const SPARSE: usize = 16;
 /// Bytes that a new space keeps, before it is told what it may.
 const BYTES_DEFAULT: usize = 16 << 20;
 
@@ -305,9 +312,14 @@ impl State {
         u32::try_from(count).expect("a part of a segment")
     }
 
+    /// Bytes that may be under way ahead of readers.
+    fn ahead_bound(&self) -> usize {
+        (FLIGHTS_MAX * TRANSFER as usize).min(self.bytes_max / 2)
+    }
+
     /// Queues what a walk wants ahead of its reader.
     fn look_ahead(&mut self, shared: &Arc<Shared>, walk: usize, next: &Next<'_>) {
-        let bound = (FLIGHTS_MAX * TRANSFER as usize).min(self.bytes_max / 2);
+        let bound = self.ahead_bound();
         loop {
             let Some(Advance { source, first, chunks }) = self.walks.advance(walk, TRANSFER / CHUNK, next)
             else {
@@ -494,6 +506,50 @@ impl Chunks {
         }
         drop(state);
         Some(Plan { chunks, own })
+    }
+
+    /// Brings, in the background, the chunks of which so much is wanted that they are worth a
+    /// request: in the order in which they are first wanted, as far as there is room.
+    pub(crate) fn bring(&self, env: &Env, pieces: &[(Source, u32, usize)]) {
+        if env.tasks.parallelism() <= 1 {
+            return;
+        }
+        let mut wanted: HashMap<Key, usize> = HashMap::new();
+        let mut order = Vec::new();
+        for (source, offset, len) in pieces {
+            let (begin, end) = (*offset as usize, (*offset as usize + len).min(source.end as usize));
+            for chunk in *offset / CHUNK..u32::try_from(end).unwrap_or(u32::MAX).div_ceil(CHUNK) {
+                let at = (chunk * CHUNK) as usize;
+                let bytes = end.min(at + CHUNK as usize).saturating_sub(begin.max(at));
+                *wanted.entry((source.place.segment, chunk)).or_insert_with(|| {
+                    order.push((source, chunk));
+                    0
+                }) += bytes;
+            }
+        }
+        let is_dense = |source: &Source, chunk: u32| {
+            let bytes = wanted.get(&(source.place.segment, chunk)).copied().unwrap_or(0);
+            bytes * SPARSE >= source.chunk_bytes(chunk)
+        };
+        let mut state = self.shared.lock();
+        if state.is_stopping || state.bytes_max < 2 * CHUNK as usize {
+            return;
+        }
+        let bound = state.ahead_bound();
+        for (source, first) in order {
+            let missing = state.missing_from(source, first, first + TRANSFER / CHUNK);
+            let dense = (first..first + missing).take_while(|chunk| is_dense(source, *chunk)).count();
+            let count = u32::try_from(dense).expect("a few");
+            if count == 0 {
+                continue;
+            }
+            if state.ahead_bytes + (count * CHUNK) as usize > bound {
+                break;
+            }
+            let Some(transfer) = state.take_off(&self.shared, source, first, count, true) else { break };
+            state.queue.push_back(transfer);
+        }
+        self.man(&mut state, env);
     }
 
     /// Sees to it that there is a thread for each transfer that waits.

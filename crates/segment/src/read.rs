@@ -142,6 +142,15 @@ impl Space {
     /// cannot be read so. A block that fails is read again by [`Space::read`], which tries copies
     /// and reconstruction.
     pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
+        self.read_side_by_side(blocks, false)
+    }
+
+    /// The same for who looks for what is wrong: devices are asked, and no cache of them.
+    pub fn read_run_doubting(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
+        self.read_side_by_side(blocks, true)
+    }
+
+    fn read_side_by_side(&self, blocks: &[(Address, usize)], is_fresh: bool) -> Option<Vec<Buffer>> {
         let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
         let mut run: Option<Located> = None;
         // Bytes before each block that are not needed.
@@ -172,7 +181,7 @@ impl Space {
             outs.extend(Some(&mut gap[..]).filter(|gap| !gap.is_empty()));
             outs.push(&mut buffer[..]);
         }
-        if !self.read_chunks(&run, &mut outs) {
+        if is_fresh || !self.read_chunks(&run, &mut outs) {
             self.read_part(&run, &mut outs).ok()?;
         }
         for (buffer, (_, len)) in buffers.iter_mut().zip(blocks) {
@@ -276,6 +285,18 @@ impl Space {
         }
         fly_together(plans);
         is_all
+    }
+
+    /// Brings chunks in which many of these blocks lie, in the background.
+    pub fn bring_later(&self, blocks: &[(Address, usize)]) {
+        let mut pieces = Vec::with_capacity(blocks.len());
+        for &(address, len) in blocks {
+            let padded = self.geometry.units(len) * self.geometry.unit as usize;
+            for part in self.locate(address, padded).unwrap_or_default() {
+                pieces.extend(self.source_of(&part).map(|source| (source, part.offset, part.bytes)));
+            }
+        }
+        self.chunks.bring(&self.env, &pieces);
     }
 
     /// How many bytes the cache of chunks may hold.

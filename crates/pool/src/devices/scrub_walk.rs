@@ -11,7 +11,7 @@
 //! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded. These datasets are
 //!      reported.
 //! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks
-//!      of one leaf.
+//!      of [`LEAVES_OBJECTS`] leaves at most.
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: its position is not stored.
@@ -34,12 +34,29 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::node::Node;
 use steadfast_format::{BlockKind, BlockPointer};
-use steadfast_segment::ReadError;
+use steadfast_segment::{READ_GAP_MAX, ReadError};
 
-/// Bytes of content looked at together: as many as keep all processors busy, or few if the
-/// bandwidth is bounded.
+/// Bytes of content looked at together: as many as keep all processors busy, or a store of objects,
+/// or few if the bandwidth is bounded.
 const TOGETHER_BYTES: u64 = 16 << 20;
+const TOGETHER_BYTES_OBJECTS: u64 = 128 << 20;
 const FEW_BYTES: u64 = 1 << 20;
+/// Bytes of one transfer, and transfers from a store of objects that are under way at once.
+const RUN_BYTES: u64 = 1 << 20;
+const TRANSFERS: usize = 32;
+/// Leaves looked at together: on a store of objects, and else.
+const LEAVES_OBJECTS: usize = 64;
+const LEAVES: usize = 8;
+
+/// A node as it was found.
+#[derive(Default)]
+struct Seen {
+    tally: Tally,
+    /// Its dataset's key is not loaded.
+    is_locked: bool,
+    /// In the order of their keys.
+    below: Vec<Visit>,
+}
 
 impl Devices {
     /// A walk from the roots of the last commit; empty if no device stands alone.
@@ -72,9 +89,24 @@ impl Devices {
     /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context
     /// only.
     pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
-        let most = if small { FEW_BYTES } else { TOGETHER_BYTES };
+        let (bytes_max, leaves_max) = match self.core.space.has_objects() {
+            true => (TOGETHER_BYTES_OBJECTS, LEAVES_OBJECTS),
+            false => (TOGETHER_BYTES, LEAVES),
+        };
+        let (most, leaves_max) = if small { (FEW_BYTES, 1) } else { (bytes_max, leaves_max) };
         match walk.todo.pop()? {
-            Visit::Node(tree, pointer) => Some(self.visit_node(walk, tree, &pointer)),
+            Visit::Node(tree, pointer) => {
+                let mut nodes = vec![(tree, pointer)];
+                while pointer.level == 0
+                    && nodes.len() < leaves_max
+                    && let Some(Visit::Node(tree, pointer)) = walk.todo.last()
+                    && pointer.level == 0
+                {
+                    nodes.push((*tree, *pointer));
+                    walk.todo.pop();
+                }
+                Some(self.visit_nodes(walk, &nodes))
+            }
             content => {
                 let (mut some, mut bytes) = (vec![content], 0);
                 while bytes < most
@@ -88,25 +120,54 @@ impl Devices {
         }
     }
 
-    fn visit_node(&self, walk: &mut Walk, tree: Tree, pointer: &BlockPointer) -> Tally {
+    /// Nodes side by side; what is below them is to be visited in their order.
+    fn visit_nodes(&self, walk: &mut Walk, nodes: &[(Tree, BlockPointer)]) -> Tally {
+        let mut found: Vec<Seen> = Vec::new();
+        found.resize_with(nodes.len(), Seen::default);
+        let jobs = nodes.iter().zip(&mut found).map(|((tree, pointer), seen)| -> Job<'_> {
+            Box::new(move || *seen = self.visit_node(*tree, pointer))
+        });
+        self.run_transfers(jobs.collect());
+        let mut whole = Tally::default();
+        for ((tree, _), Seen { tally, is_locked, below }) in nodes.iter().zip(found).rev() {
+            whole.add(tally);
+            if is_locked {
+                walk.locked.insert(tree.dataset);
+            }
+            walk.todo.extend(below.into_iter().rev());
+        }
+        whole
+    }
+
+    /// Runs jobs that wait for devices: on stores of objects many at once.
+    fn run_transfers(&self, mut jobs: Vec<Job<'_>>) {
+        if !self.core.space.has_objects() {
+            return self.core.env.tasks.run_all(jobs);
+        }
+        while !jobs.is_empty() {
+            let later = jobs.split_off(jobs.len().min(TRANSFERS));
+            self.core.env.tasks.run_waiting(std::mem::replace(&mut jobs, later));
+        }
+    }
+
+    fn visit_node(&self, tree: Tree, pointer: &BlockPointer) -> Seen {
         let dataset = tree.dataset;
         let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
-        let Some(Reader { keys, is_encrypted, family }) = self.core.reader_of(dataset) else { return tally };
+        let mut seen = Seen { tally, ..Seen::default() };
+        let Some(Reader { keys, is_encrypted, family }) = self.core.reader_of(dataset) else { return seen };
         if is_encrypted && keys.is_none() {
-            walk.locked.insert(dataset);
-            return tally;
+            seen.is_locked = true;
+            return seen;
         }
         let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
         // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
-        let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return tally };
-        let Ok(node) = Node::decode(&bytes) else { return tally };
+        let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return seen };
+        let Ok(node) = Node::decode(&bytes) else { return seen };
         if node.level() > 0 {
             let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
             let newer = children.filter(|child| child.birth > tree.after);
-            let children: Vec<Visit> = newer.map(|child| Visit::Node(tree, child)).collect();
-            walk.todo.extend(children.into_iter().rev());
+            seen.below.extend(newer.map(|child| Visit::Node(tree, child)));
         } else if pointer.kind == BlockKind::Extents {
-            let mut content = Vec::new();
             for entry in node.entries() {
                 let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(entry.key) else {
                     continue;
@@ -115,39 +176,81 @@ impl Devices {
                 for (pointer, shown) in steadfast_dataset::blocks_of(&extent) {
                     let range = offset + shown.start..offset + shown.end;
                     if pointer.birth > tree.after {
-                        content.push(Visit::Content { tree, inode, range, pointer });
+                        seen.below.push(Visit::Content { tree, inode, range, pointer });
                     }
                 }
             }
-            walk.todo.extend(content.into_iter().rev());
         }
-        tally
+        seen
     }
 
+    /// Content in the order of its places: blocks side by side come in one transfer.
     fn visit_content(&self, visits: &[Visit]) -> Tally {
-        let whole = Mutex::new(Tally::default());
-        let share = visits.len().div_ceil(self.core.env.tasks.parallelism());
-        let jobs = visits.chunks(share).map(|some| -> Job<'_> {
-            let whole = &whole;
-            Box::new(move || {
-                for visit in some {
-                    let Visit::Content { tree, inode, range, pointer } = visit else { continue };
-                    if !self.is_single(pointer) {
-                        continue;
-                    }
-                    let tally = self.look_at(pointer);
-                    whole.lock().add(tally);
-                    if tally.lost > 0
-                        && tree.is_head
-                        && let Some(head) = self.core.head_of(tree.dataset)
-                    {
-                        head.note_damage(*inode, range.clone());
-                    }
-                }
+        let mut single: Vec<(&Visit, BlockPointer)> = visits
+            .iter()
+            .filter_map(|visit| match visit {
+                Visit::Content { pointer, .. } => Some((visit, *pointer)),
+                Visit::Node(..) => None,
             })
-        });
-        self.core.env.tasks.run_all(jobs.collect());
+            .filter(|(_, pointer)| self.is_single(pointer))
+            .collect();
+        single.sort_by_key(|(_, pointer)| pointer.copies[0]);
+        let whole = Mutex::new(Tally::default());
+        let mut jobs: Vec<Job<'_>> = Vec::new();
+        let mut rest = &single[..];
+        while !rest.is_empty() {
+            let (run, behind) = rest.split_at(self.run_length(rest));
+            rest = behind;
+            let whole = &whole;
+            jobs.push(Box::new(move || {
+                let tally = self.visit_run(run);
+                whole.lock().add(tally);
+            }));
+        }
+        self.run_transfers(jobs);
         whole.into_inner()
+    }
+
+    /// How many blocks, from the first one on, have one copy and lie side by side, as far as one
+    /// transfer goes.
+    fn run_length(&self, blocks: &[(&Visit, BlockPointer)]) -> usize {
+        let unit = self.core.space.geometry().unit;
+        let mut bytes = 0;
+        let follows = |pair: &&[(&Visit, BlockPointer)]| {
+            let (last, next) = (&pair[0].1, &pair[1].1);
+            bytes += u64::from(last.psize);
+            let gap = next.copies[0].offset.checked_sub(last.copies[0].offset + last.asize(unit));
+            last.copy_count() == 1
+                && next.copy_count() == 1
+                && next.copies[0].segment == last.copies[0].segment
+                && gap.is_some_and(|gap| gap <= READ_GAP_MAX)
+                && bytes + u64::from(next.psize) <= RUN_BYTES
+        };
+        1 + blocks.windows(2).take_while(follows).count()
+    }
+
+    fn visit_run(&self, run: &[(&Visit, BlockPointer)]) -> Tally {
+        let mut whole = Tally::default();
+        let places: Vec<_> =
+            run.iter().map(|(_, pointer)| (pointer.copies[0], pointer.psize as usize)).collect();
+        let read = if run.len() > 1 { self.core.space.read_run_doubting(&places) } else { None };
+        let mut read = read.into_iter().flatten();
+        for (visit, pointer) in run {
+            if read.next().is_some_and(|bytes| hash(&bytes) == pointer.hash) {
+                whole.read += u64::from(pointer.psize);
+                continue;
+            }
+            let Visit::Content { tree, inode, range, .. } = visit else { continue };
+            let tally = self.look_at(pointer);
+            whole.add(tally);
+            if tally.lost > 0
+                && tree.is_head
+                && let Some(head) = self.core.head_of(tree.dataset)
+            {
+                head.note_damage(*inode, range.clone());
+            }
+        }
+        whole
     }
 
     fn is_single(&self, pointer: &BlockPointer) -> bool {
