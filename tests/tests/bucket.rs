@@ -80,6 +80,35 @@ fn a_pool_on_a_bucket_survives_a_store_that_fails_by_turns() {
     host.shell("zpool destroy tank").ok();
 }
 
+/// Log, cache and anchor lie on this machine, and an import by the address finds them.
+#[test]
+fn a_pool_on_a_bucket_finds_its_log_and_asks_little_at_an_import() {
+    if let Some(why) = no_fuse() {
+        return skip("a pool on a bucket with a log", &why);
+    }
+    let store = Store::start();
+    let (host, address) = with_keys(&store, "tank");
+    host.image("log.img", 64 << 20);
+    host.image("cache.img", 64 << 20);
+    host.shell("head -c 32 /dev/urandom > key").ok();
+    host.shell(&format!(
+        "zpool create -O encryption=on -O keyformat=raw -O keylocation=file://$PWD/key -m $PWD/t tank '{address}' \
+         anchor $PWD/anchor log $PWD/log.img cache $PWD/cache.img; echo kept > t/a; zpool export tank"
+    ))
+    .ok();
+    let before = store.seen().len();
+    host.shell(&format!("zpool import -l -d '{address}' tank; cat t/a")).ok().says("kept");
+    let seen = store.seen();
+    let lists = seen[before..].iter().filter(|seen| seen.kind == Kind::List).count();
+    assert_eq!(lists, 1, "one search: {:?}", &seen[before..]);
+    host.shell("zpool status -P tank").ok().says("log.img").says("cache.img");
+    host.shell("zpool export tank; mv log.img gone.img").ok();
+    host.shell(&format!("zpool import -l -d '{address}' tank")).fails(1).says("LOG-MISSING");
+    host.shell(&format!("zpool import -l -d '{address}' -d $PWD tank; cat t/a; zpool destroy tank"))
+        .ok()
+        .says("kept");
+}
+
 #[test]
 fn mistakes_about_a_bucket_are_told_and_change_nothing() {
     let store = Store::start();

@@ -217,6 +217,17 @@ impl Client {
         })
     }
 
+    /// This client with another tuning: its connections stay open.
+    ///
+    /// # Panics
+    /// If a request is under way.
+    #[must_use]
+    pub fn with_tuning(self, tuning: Tuning) -> Client {
+        let inner = Arc::into_inner(self.inner).expect("nothing is under way");
+        let (window, hedge) = (Window::new(tuning.window), Hedge::new(tuning.hedges_percent));
+        Client { inner: Arc::new(Inner { window, hedge, tuning, ..inner }) }
+    }
+
     /// Address of the store.
     #[must_use]
     pub fn location(&self) -> &Location {

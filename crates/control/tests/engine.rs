@@ -270,6 +270,7 @@ impl House {
             no_mount: false,
             properties: Properties::new(),
             key,
+            key_of_file: false,
             anchor: None,
             accept_rollback: false,
             accept_lost_anchor: false,

@@ -289,6 +289,7 @@ fn request(
         no_mount: parsed.has('N'),
         properties,
         key: None,
+        key_of_file: parsed.has('l'),
         anchor: parsed.value_of_long(ANCHOR).map(|path| session.world.absolute(path)),
         accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
         accept_lost_anchor: parsed.has_long(ACCEPT_LOST),

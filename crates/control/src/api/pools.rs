@@ -114,6 +114,9 @@ pub struct PoolImport {
     pub properties: Properties,
     /// Key of a sealed pool (`-l`).
     pub key: Option<Key>,
+    /// Without a key, take the one of a sealed pool from the file that its labels name.
+    #[serde(default)]
+    pub key_of_file: bool,
     /// Path of its anchor, if it is not where the labels say (`--anchor`).
     #[serde(default)]
     pub anchor: Option<PathBuf>,

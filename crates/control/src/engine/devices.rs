@@ -8,12 +8,13 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_bucket::device::DeviceStore;
-use steadfast_bucket::{Client, Tuning};
+use steadfast_bucket::{Client, Store, Tuning};
 use steadfast_device::{
     Access, Device, Error as DeviceError, FileDevice, ObjectDevice, OpenOptions, is_below_another,
 };
 use steadfast_env::Env;
-use steadfast_pool::{DeviceHandle, FoundPool, scan};
+use steadfast_format::object_names::POOL;
+use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
@@ -45,12 +46,12 @@ const CAPACITY_BYTES: u64 = 1 << 50;
 fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn Device>, Refusal> {
     let location = stores::location(address.to_str().unwrap_or_default())?;
     let found = stores::keys(&location)?;
-    let open = |tuning| {
-        Client::open(location.clone(), &found, Env::real(), tuning).map_err(|error| stores::refusal(&error))
-    };
     // Most first failures are mistakes in the address: they are told soon.
-    open(Tuning::impatient())?.check().map_err(|error| stores::refusal(&error))?;
-    let client = open(Tuning::default())?;
+    let first = Client::open(location.clone(), &found, Env::real(), Tuning::impatient());
+    let listed = first.and_then(|client| Ok((client.list(POOL)?, client)));
+    let (listed, client) = listed.map_err(|error| stores::refusal(&error))?;
+    let listed: Vec<String> = listed.into_iter().map(|head| head.object).collect();
+    let client = client.with_tuning(Tuning::default());
     let store = match access {
         Access::Write | Access::Read => DeviceStore::exclusive(client),
         Access::Peek => Ok(DeviceStore::shared(client)),
@@ -58,7 +59,8 @@ fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn De
     let mut writer = [0; 16];
     Env::real().random.fill(&mut writer);
     let capacity = is_new.then_some(CAPACITY_BYTES);
-    let device = store.and_then(|store| ObjectDevice::open(Arc::new(store), capacity, writer));
+    let device =
+        store.and_then(|store| ObjectDevice::open_listed(Arc::new(store), &listed, capacity, writer));
     match device {
         Ok(device) => Ok(Arc::new(device)),
         Err(DeviceError::Missing { .. }) => {
@@ -151,7 +153,27 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
             refused.push(refuse::pool(error));
         }
     }
-    Ok(Search { pools, refused })
+    Ok(Search { pools: pools.into_iter().map(with_devices_here).collect(), refused })
+}
+
+/// Adds to a pool on a store what lies on this machine, at the paths that its labels name: its log
+/// and its cache are in no folder that anybody searches.
+fn with_devices_here(found: FoundPool) -> FoundPool {
+    let is_on_store = |device: &FoundDevice| stores::is_address(Path::new(&device.handle.path));
+    if !found.devices.iter().any(is_on_store) {
+        return found;
+    }
+    let has = |guid| found.devices.iter().any(|device| device.label.device_guid == guid);
+    let leaves = found.config.leaves.iter().map(|leaf| (leaf.guid, &leaf.path));
+    let named = leaves.chain(found.config.aux.iter().map(|aux| (aux.guid, &aux.path)));
+    let absent = named.filter(|(guid, _)| !has(*guid)).map(|(_, path)| Path::new(path));
+    let here = absent.filter(|path| !stores::is_address(path));
+    let more: Vec<_> = here.filter_map(|path| open(path, &OpenOptions::PEEK).ok()).collect();
+    if more.is_empty() {
+        return found;
+    }
+    let handles = found.devices.iter().map(|device| device.handle.clone()).chain(more).collect();
+    scan(handles).0.into_iter().find(|pool| pool.guid == found.guid).unwrap_or(found)
 }
 
 /// A device that is too small to be one was larger once, or never was one. Making it larger, as
@@ -173,9 +195,17 @@ fn is_candidate(path: &Path) -> bool {
 ///
 /// # Errors
 /// If one cannot be opened, or holds another pool by now.
-pub(super) fn reopen(found: &FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
-    let paths: Vec<PathBuf> = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
-    open_pool(&paths, found.guid.0, read_only)
+pub(super) fn reopen(found: FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
+    let (mut kept, mut paths) = (Vec::new(), Vec::new());
+    for FoundDevice { handle, .. } in found.devices {
+        // A bucket is opened for looking as it is for use: nobody can lock it, and epochs fence
+        // its writers.
+        match stores::is_remote(Path::new(&handle.path)) {
+            true => kept.push(handle),
+            false => paths.push(PathBuf::from(handle.path)),
+        }
+    }
+    open_beside(kept, &paths, found.guid.0, read_only)
 }
 
 /// Opens devices for use and puts together the pool of this number.
@@ -183,8 +213,18 @@ pub(super) fn reopen(found: &FoundPool, read_only: bool) -> Result<FoundPool, Re
 /// # Errors
 /// If one cannot be opened, or none holds the pool.
 pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result<FoundPool, Refusal> {
+    open_beside(Vec::new(), paths, guid, read_only)
+}
+
+/// The same beside devices that are open.
+fn open_beside(
+    mut handles: Vec<DeviceHandle>,
+    paths: &[PathBuf],
+    guid: u64,
+    read_only: bool,
+) -> Result<FoundPool, Refusal> {
     let options = if read_only { OpenOptions::READ } else { OpenOptions::WRITE };
-    let (mut handles, mut refused) = (Vec::new(), None);
+    let mut refused = None;
     for path in paths {
         match open(path, &options) {
             Ok(handle) => handles.push(handle),

@@ -93,6 +93,20 @@ impl ObjectDevice {
         capacity_bytes: Option<u64>,
         writer: [u8; 16],
     ) -> Result<ObjectDevice> {
+        let listed = store.list(POOL)?;
+        ObjectDevice::open_listed(store, &listed, capacity_bytes, writer)
+    }
+
+    /// The same for a caller that has listed the folder [`POOL`] of the store already.
+    ///
+    /// # Errors
+    /// No capacity is known of it, or the wanted one is too small.
+    pub fn open_listed(
+        store: Arc<dyn Store>,
+        listed: &[String],
+        capacity_bytes: Option<u64>,
+        writer: [u8; 16],
+    ) -> Result<ObjectDevice> {
         let mut device = ObjectDevice {
             store,
             capacity_bytes: 0,
@@ -103,8 +117,7 @@ impl ObjectDevice {
             roots: Mutex::default(),
             released: AtomicBool::new(false),
         };
-        let listed = device.store.list(POOL)?;
-        let stored = numbers(CAPACITIES, &listed).pop();
+        let stored = numbers(CAPACITIES, listed).pop();
         if let Some(wanted) = capacity_bytes.filter(|&wanted| stored.is_none_or(|stored| wanted > stored)) {
             if wanted < DEVICE_SIZE_MIN {
                 let device = device.store.identity();
@@ -117,8 +130,8 @@ impl ObjectDevice {
             let device = device.store.identity();
             return Err(Error::Missing { device, object: CAPACITIES.to_owned() });
         }
-        device.labels = Mutex::new(of_epochs(LABELS, &listed));
-        device.roots = Mutex::new(of_epochs(ROOTS, &listed));
+        device.labels = Mutex::new(of_epochs(LABELS, listed));
+        device.roots = Mutex::new(of_epochs(ROOTS, listed));
         Ok(device)
     }
 

@@ -65,7 +65,7 @@ impl Verb for PoolImport {
             (Some(pool), true) => devices::open_pool(&pool.devices, pool.guid, read_only(&self.properties)),
             _ => {
                 let found = engine.find_pool(&self.search, &wanted, self.destroyed, is_wanted)?;
-                devices::reopen(&found, read_only(&self.properties))
+                devices::reopen(found, read_only(&self.properties))
             }
         };
         let found = open()?;
@@ -82,12 +82,18 @@ impl Verb for PoolImport {
         let cached = !self.temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
         let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
         let was = found.config.state;
+        let key = match &self.key {
+            Some(key) => Some(secret(key)),
+            // A file that gives none is told of by whoever is asked for the key then.
+            None if self.key_of_file => key_files::of_pool(&found.config).and_then(Result::ok),
+            None => None,
+        };
         let mut spec = ImportSpec {
             new_name: self.new_name.clone().map(|name| NewName { name, is_temporary: self.temporary }),
             force: self.force,
             destroyed: self.destroyed,
             read_only: read_only(&self.properties),
-            secret: self.key.as_ref().map(secret),
+            secret: key,
             anchor: AnchorWish {
                 accept_rollback: self.accept_rollback,
                 accept_lost: self.accept_lost_anchor,

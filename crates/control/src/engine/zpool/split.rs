@@ -64,7 +64,7 @@ fn give_properties(engine: &Engine, request: &PoolSplit, parted: &[String]) -> R
         host: engine.host.clone(),
         memory: engine.memory,
     };
-    let pool = Pool::import(&engine.env, devices::reopen(&found, false)?, &spec)
+    let pool = Pool::import(&engine.env, devices::reopen(found, false)?, &spec)
         .map_err(|error| refuse::of_pool(error, &request.new_name))?;
     let mut properties = request.properties.iter();
     let set = properties.try_for_each(|(name, value)| set_property(&pool, name, value));
