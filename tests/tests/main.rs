@@ -3,6 +3,7 @@
 mod anchor;
 mod bad_input;
 mod bucket;
+mod bucket_cost;
 mod bucket_faults;
 mod by_itself;
 mod cache_device;

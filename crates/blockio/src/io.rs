@@ -1,6 +1,7 @@
 //! [`BlockIo`]: the blocks of one pool, its caches, and frees.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use steadfast_env::Env;
@@ -41,6 +42,8 @@ pub struct BlockIo {
     pub(crate) l2arc: RwLock<Vec<Arc<L2Arc>>>,
     /// Datasets of which cache devices are to keep nothing more.
     pub(crate) not_for_l2arc: RwLock<HashSet<DatasetId>>,
+    /// Only what somebody waits for is read ahead.
+    spares_reads: AtomicBool,
 }
 
 impl BlockIo {
@@ -59,6 +62,7 @@ impl BlockIo {
             log: OnceLock::new(),
             l2arc: RwLock::default(),
             not_for_l2arc: RwLock::default(),
+            spares_reads: AtomicBool::new(false),
         }
     }
 
@@ -86,6 +90,9 @@ impl BlockIo {
     /// Brings blocks of file content into the cache in the background. Those that are there are
     /// left out.
     pub fn read_ahead(self: &Arc<Self>, wanted: ReadAhead<'_>) {
+        if !wanted.urgent && self.spares_reads.load(Ordering::Relaxed) {
+            return;
+        }
         let missing: Vec<BlockPointer> = wanted
             .pointers
             .iter()
@@ -104,6 +111,9 @@ impl BlockIo {
     /// Brings chunks in which many of these blocks lie, in the background, from devices of whole
     /// objects.
     pub fn bring(&self, family: DatasetId, pointers: &[BlockPointer]) {
+        if self.spares_reads.load(Ordering::Relaxed) {
+            return;
+        }
         let missing = pointers
             .iter()
             .filter(|pointer| pointer.kind == BlockKind::Data && !self.cache.expects(family, pointer));
@@ -115,6 +125,11 @@ impl BlockIo {
     #[must_use]
     pub fn bring_bytes_max(&self) -> u64 {
         if self.space.has_objects() { self.space.chunk_use().bytes_max / 4 } else { 0 }
+    }
+
+    /// Says whether only blocks are read that somebody waits for.
+    pub fn hold_read_ahead(&self, is_held: bool) {
+        self.spares_reads.store(is_held, Ordering::Relaxed);
     }
 
     /// Bytes one stream should have read ahead of it at most: a share of the cache, or they would

@@ -208,7 +208,20 @@ impl Client {
     /// # Errors
     /// A folder that is not there, credentials that the library refuses.
     pub fn open(location: Location, credentials: &Credentials, env: Env, tuning: Tuning) -> Result<Client> {
-        let meter = Arc::new(Meter::default());
+        Client::open_counted(location, credentials, env, tuning, Arc::default())
+    }
+
+    /// The same, with counters that others may count in too: clients of one address have one bill.
+    ///
+    /// # Errors
+    /// Those of [`Client::open`].
+    pub fn open_counted(
+        location: Location,
+        credentials: &Credentials,
+        env: Env,
+        tuning: Tuning,
+        meter: Arc<Meter>,
+    ) -> Result<Client> {
         let provider = connect(&location, credentials, &meter)?;
         let (window, hedge) = (Window::new(tuning.window), Hedge::new(tuning.hedges_percent));
         let is_away = AtomicBool::new(false);

@@ -5,7 +5,7 @@
 //! retries what may be retried, and fails with a sentence.
 //!
 //! Reading order: [`location`], [`credentials`], [`client`] (promises `bucket.1` to `bucket.3`),
-//! [`pace`], [`error`], [`probe`],
+//! [`pace`], [`error`], [`probe`], [`meter`], [`prices`],
 //! [`device`]. The async runtime is in `runtime`; nothing above this room
 //! sees it.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod error;
 pub mod location;
 pub mod meter;
 pub mod pace;
+pub mod prices;
 pub mod probe;
 mod provider;
 mod runtime;

@@ -1,5 +1,5 @@
 //! Counters of one store: requests by operation, bytes, failures. They only grow; a rate is the
-//! difference of two [`Counts`], and a price is a sum over them.
+//! difference of two [`Counts`], and a price is a sum over them ([`crate::prices`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +49,39 @@ impl Counts {
     /// All requests.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.requests.iter().sum()
+        self.requests.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Requests of each operation, by its word.
+    pub fn words(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Operation::REQUESTS.iter().map(|operation| operation.word()).zip(self.requests)
+    }
+
+    /// The same counters, of which each is joined with the same one of others.
+    fn with(&self, other: &Counts, join: fn(u64, u64) -> u64) -> Counts {
+        let all =
+            |own: &[u64; KINDS], other: &[u64; KINDS]| std::array::from_fn(|at| join(own[at], other[at]));
+        Counts {
+            requests: all(&self.requests, &other.requests),
+            failed: all(&self.failed, &other.failed),
+            bytes_in: join(self.bytes_in, other.bytes_in),
+            bytes_out: join(self.bytes_out, other.bytes_out),
+            retries: join(self.retries, other.retries),
+            hedges: join(self.hedges, other.hedges),
+            slowdowns: join(self.slowdowns, other.slowdowns),
+        }
+    }
+
+    /// The counters of both.
+    #[must_use]
+    pub fn plus(&self, other: &Counts) -> Counts {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// Increase since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        self.with(earlier, u64::saturating_sub)
     }
 }
 
@@ -107,5 +139,31 @@ impl Meter {
             hedges: load(&self.hedges),
             slowdowns: load(&self.slowdowns),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_increase_and_the_earlier_counters_are_the_later_ones() {
+        let meter = Meter::default();
+        meter.request(Operation::Create);
+        meter.sent(100);
+        let earlier = meter.counts();
+        meter.request(Operation::Get);
+        meter.request(Operation::Get);
+        meter.received(7);
+        let increase = meter.counts().since(&earlier);
+        assert_eq!((increase.of(Operation::Get), increase.of(Operation::Create)), (2, 0));
+        assert_eq!((increase.bytes_in, increase.bytes_out, increase.total()), (7, 0, 2));
+        assert_eq!(earlier.plus(&increase), meter.counts());
+        assert_eq!(
+            earlier.since(&meter.counts()),
+            Counts::default(),
+            "a meter that begins anew takes nothing away"
+        );
+        assert_eq!(meter.counts().words().find(|(word, _)| *word == "get"), Some(("get", 2)));
     }
 }

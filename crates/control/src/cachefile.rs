@@ -102,7 +102,8 @@ impl Cachefile {
     }
 }
 
-fn write_beside(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a new file and renames it over the old one: a crash leaves the one or the other.
+pub(crate) fn write_beside(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let new = path.with_extension("json.new");

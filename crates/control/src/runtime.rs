@@ -211,6 +211,18 @@ impl Runtime {
         self.cachefile.with_file_name("events.log")
     }
 
+    /// Requests and bytes of stores by day and month; they outlive the daemon.
+    #[must_use]
+    pub fn costs(&self) -> PathBuf {
+        self.cachefile.with_file_name("costs.json")
+    }
+
+    /// Prices of stores that the operator wrote.
+    #[must_use]
+    pub fn prices(&self) -> PathBuf {
+        self.hooks.with_file_name("prices.json")
+    }
+
     /// Folder of the programs that run for an event.
     #[must_use]
     pub fn hooks(&self) -> &Path {

@@ -7,9 +7,9 @@ use steadfast_bucket::probe::{self, Outcome};
 use steadfast_bucket::{
     Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
 };
-use steadfast_env::Env;
 
 use crate::api::{VdevClass, VdevSpec};
+use crate::meters;
 use crate::refusal::{Code, Refusal};
 
 /// Reads an address.
@@ -29,7 +29,7 @@ pub fn location(address: &str) -> Result<Location, Refusal> {
 /// [`Code::StoreKeys`], [`Code::StoreFailed`].
 pub fn open(location: Location, tuning: Tuning) -> Result<Client, Refusal> {
     let found = keys(&location)?;
-    Client::open(location, &found, Env::real(), tuning).map_err(|error| refusal(&error))
+    meters::open(location, &found, tuning).map_err(|error| refusal(&error))
 }
 
 /// Finds the keys of a store beside its address.

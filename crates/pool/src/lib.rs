@@ -29,6 +29,7 @@ use crate::commit::sync::Next;
 use crate::commit::sync::Syncer;
 use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Core;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -408,6 +409,12 @@ impl Pool {
         (leaves.collect(), groups)
     }
 
+    /// Bytes that segments hold on each device, living and dead ones.
+    #[must_use]
+    pub fn stored_by_device(&self) -> BTreeMap<DeviceId, u64> {
+        self.core.space.stored_by_device()
+    }
+
     /// Takes the events since the last call, oldest first. At most some hundreds are kept.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
@@ -426,6 +433,18 @@ impl Pool {
     /// would otherwise wait for each of them as long as changes may stay uncommitted.
     pub fn hurry(&self) {
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
+    }
+
+    /// Lets work in the background wait that only costs requests: scrub, rebalance, trim, cleaning
+    /// beyond need, reading ahead. Commits, resilver and removal go on.
+    pub fn hold_background(&self, is_held: bool) {
+        if self.core.throttle.is_sparing.swap(is_held, Ordering::AcqRel) == is_held {
+            return;
+        }
+        self.core.blockio.hold_read_ahead(is_held);
+        if !is_held {
+            self.core.txgs.commits.nudge();
+        }
     }
 
     /// Turns that background work and commits have taken since the import.

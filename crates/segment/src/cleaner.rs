@@ -211,6 +211,20 @@ impl Space {
         short && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty() || self.read_state().widening
     }
 
+    /// True if cleaning cannot wait for a better time: slots are short, or segments have to go.
+    #[must_use]
+    pub fn must_clean(&self) -> bool {
+        let is_short = |side| {
+            let pressure = self.pressure(side);
+            pressure.room < pressure.least || pressure.is_urgent()
+        };
+        let (special, leaving) = {
+            let state = self.read_state();
+            (state.table.has_special(), state.table.empty_leaving)
+        };
+        leaving || self.may_widen() || is_short(Side::Normal) || special && is_short(Side::Special)
+    }
+
     /// True if slots are short and there is nothing to gain, because what has dead units cannot be
     /// read.
     #[must_use]

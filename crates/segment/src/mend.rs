@@ -19,6 +19,7 @@
 //!      `Space::mend_all`
 //! [mend.3] Sync context only: no segment leaves the table and no slot changes hands meanwhile.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use steadfast_device::{Buffer, SegmentPlace};
@@ -167,6 +168,27 @@ impl Space {
             let rows = row.filled.div_ceil(state.table.row_units(row));
             u64::from(rows) * u64::from(self.chunk_of(row)) * row.place.columns().count() as u64
         })
+    }
+
+    /// Bytes that the columns of all segments but those of the log hold on each device, living and
+    /// dead ones. On a store of whole objects they are what lies there, besides labels and roots:
+    /// the log writes into room that it was given, and no object is made for that.
+    #[must_use]
+    pub fn stored_by_device(&self) -> BTreeMap<DeviceId, u64> {
+        let state = self.read_state();
+        let mut sums = BTreeMap::new();
+        for row in state.table.rows.values().filter(|row| row.class != Class::Log) {
+            let bytes = match row.place {
+                Placement::Raidz { chunk_shift, .. } => {
+                    u64::from(row.filled.div_ceil(state.table.row_units(row))) << chunk_shift
+                }
+                _ => u64::from(row.filled) * u64::from(self.geometry.unit),
+            };
+            for column in row.place.columns().flatten() {
+                *sums.entry(column.device).or_default() += bytes;
+            }
+        }
+        sums
     }
 
     pub(crate) fn chunk_of(&self, row: &Row) -> u32 {

@@ -1,9 +1,12 @@
-//! `steadfast store`: a store of whole objects looked at before a pool is put on it. No daemon is
-//! asked.
+//! `steadfast store`: a store of whole objects looked at before a pool is put on it, and the prices
+//! of stores. No daemon is asked.
 
+use steadfast_bucket::prices::{Price, amount, exact};
 use steadfast_bucket::probe::{self, Report};
-use steadfast_bucket::{Operation, Store as _, Tuning};
+use steadfast_bucket::{Counts, Store as _, Tuning};
+use steadfast_control::prices::{find, load};
 use steadfast_control::stores;
+use steadfast_property::nice_bytes;
 
 use crate::command::Command;
 use crate::json;
@@ -26,44 +29,142 @@ pub(crate) const COMMAND: Command = Command {
                 doc: "two rounds of each race, no upload in parts, no rate",
             },
         ],
-        operands: "probe address",
-        least: 2,
+        operands: "probe address|prices [address]",
+        least: 1,
         most: 2,
     },
-    doc: "Asks a store of objects for its promises, and says what a pool may keep there. The address is \
+    doc: "`probe` asks a store of objects for its promises, and says what a pool may keep there. The address is \
           s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder; another server than the \
-          provider's is ?endpoint=http://host:port. Exits with 1 if the store is not good for data.",
+          provider's is ?endpoint=http://host:port. Exits with 1 if the store is not good for data. \
+          `prices` shows the table of prices by which costs are estimated, or the row for one store; exits with 1 if \
+          the store has no price.",
     run: store,
 };
 
 fn store(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let verb = parsed.operands[0].as_str();
-    if verb != "probe" {
-        return Err(Failure::Usage(format!("unknown verb '{}'; there is: probe", tame(verb))));
+    match (parsed.operands[0].as_str(), parsed.operands.get(1)) {
+        ("probe", Some(address)) => probe(session, parsed, address),
+        ("probe", None) => Err(Failure::Usage("missing address of a store".to_owned())),
+        ("prices", address) => prices(session, parsed, address.map(String::as_str)),
+        (verb, _) => Err(Failure::Usage(format!("unknown verb '{}'; there are: probe, prices", tame(verb)))),
     }
+}
+
+/// Requests, bytes and price of a probe.
+struct Made {
+    counts: Counts,
+    /// Amount in billionths, currency and row; or the reason why there is no price.
+    price: Result<(u64, String, String), String>,
+}
+
+fn probe(session: &mut Session<'_, '_>, parsed: &Parsed, address: &str) -> Result<(), Failure> {
     let doing = || "cannot probe the store".to_owned();
-    let location = stores::location(&parsed.operands[1]).doing(doing)?;
-    let client = stores::open(location, Tuning::impatient()).doing(doing)?;
+    let location = stores::location(address).doing(doing)?;
+    let client = stores::open(location.clone(), Tuning::impatient()).doing(doing)?;
     let report =
         probe::run(&client, parsed.has_long(QUICK)).map_err(|error| stores::refusal(&error)).doing(doing)?;
-    let requests: Vec<(&str, u64)> = Operation::REQUESTS
-        .iter()
-        .map(|operation| (operation.word(), client.counts().of(*operation)))
-        .filter(|(_, count)| *count > 0)
-        .collect();
+    let counts = client.counts();
+    let table = load(&session.world.runtime().prices()).map_err(|refusal| refusal.what);
+    let price = table.and_then(|table| {
+        let row = find(&table, &location)?;
+        Ok((row.of_traffic(&counts).total(), row.currency.clone(), row.name.clone()))
+    });
+    let made = Made { counts, price };
     if parsed.has(JSON.letter) {
-        session.line(as_json(&report, &requests));
+        session.line(as_json(&report, &made));
     } else {
-        session.out.push_str(&as_text(&report, &requests));
+        session.out.push_str(&as_text(&report, &made));
     }
     if report.data { Ok(()) } else { Err(Failure::Status(1)) }
+}
+
+fn prices(session: &mut Session<'_, '_>, parsed: &Parsed, address: Option<&str>) -> Result<(), Failure> {
+    if parsed.has_long(QUICK) {
+        return Err(Failure::Usage("--quick belongs to probe".to_owned()));
+    }
+    let doing = || "cannot show prices".to_owned();
+    let file = session.world.runtime().prices();
+    let table = load(&file).doing(doing)?;
+    let found: Vec<(&Price, bool)> = match address {
+        None => table.rows().collect(),
+        Some(address) => {
+            let location = stores::location(address).doing(doing)?;
+            match find(&table, &location) {
+                Ok(row) => table.rows().filter(|(other, _)| *other == row).take(1).collect(),
+                Err(why) => {
+                    let way = "; write a row for it into";
+                    session.tell(&format!("{}{way} {}\n", tame(&why), file.display()));
+                    return Err(Failure::Status(1));
+                }
+            }
+        }
+    };
+    if parsed.has(JSON.letter) {
+        session.line(prices_json(&found, &file.display().to_string()));
+    } else {
+        session.out.push_str(&prices_text(&found, &file.display().to_string()));
+    }
+    Ok(())
+}
+
+fn prices_text(rows: &[(&Price, bool)], file: &str) -> String {
+    let column = |heading: &str, right| Column { heading: heading.to_owned(), right };
+    let columns = [
+        column("NAME", false),
+        column("WRITE", true),
+        column("READ", true),
+        column("LIST", true),
+        column("DELETE", true),
+        column("EGRESS", true),
+        column("STORED", true),
+    ];
+    let cells = |(row, _): &(&Price, bool)| {
+        let shown = |price: f64| match row.currency.as_str() {
+            "USD" => format!("${price}"),
+            currency => format!("{price} {currency}"),
+        };
+        let prices = [
+            row.writes_per_million,
+            row.reads_per_million,
+            row.lists_per_million,
+            row.deletes_per_million,
+            row.egress_per_gb,
+            row.stored_per_gb_month,
+        ];
+        std::iter::once(tame(&row.name)).chain(prices.into_iter().map(shown)).collect()
+    };
+    let mut text = render(&columns, &rows.iter().map(cells).collect::<Vec<_>>(), false);
+    text.push_str("\nwrite, read, list, delete: a million requests; egress: a GB read;\n");
+    text.push_str("stored: a GB for a month. First tier, no free allowance.\n");
+    for (row, own) in rows {
+        let from = if *own { file } else { row.source.as_str() };
+        let as_of =
+            if row.as_of.is_empty() { String::new() } else { format!(", as of {}", tame(&row.as_of)) };
+        text.push_str(&format!("{}:\n    {}{as_of}\n", tame(&row.name), tame(from)));
+    }
+    if !rows.iter().any(|(_, own)| *own) {
+        text.push_str(&format!("Rows of your own come first: {file}\n"));
+    }
+    text
+}
+
+fn prices_json(rows: &[(&Price, bool)], file: &str) -> String {
+    let mut document = json::document("store prices");
+    document.insert("file".into(), json!(file));
+    let told = rows.iter().map(|(row, own)| {
+        let mut row = json!(row);
+        row["built_in"] = json!(!own);
+        row
+    });
+    document.insert("prices".into(), told.collect());
+    json::text(document)
 }
 
 fn verdicts(report: &Report) -> [(&'static str, bool); 3] {
     [("data", report.data), ("roots", report.roots), ("register", report.register)]
 }
 
-fn as_text(report: &Report, requests: &[(&str, u64)]) -> String {
+fn as_text(report: &Report, made: &Made) -> String {
     let column = |heading: &str| Column { heading: heading.to_owned(), right: false };
     let rows: Vec<Vec<String>> = report
         .checks
@@ -77,12 +178,25 @@ fn as_text(report: &Report, requests: &[(&str, u64)]) -> String {
     for reason in &report.reasons {
         text.push_str(&format!("    {reason}\n"));
     }
-    let made: Vec<String> = requests.iter().map(|(word, count)| format!("{count} {word}")).collect();
-    text.push_str(&format!("requests made: {}\n", made.join(", ")));
+    let requests: Vec<String> = made
+        .counts
+        .words()
+        .filter(|(_, count)| *count > 0)
+        .map(|(word, count)| format!("{count} {word}"))
+        .collect();
+    text.push_str(&format!("requests made: {}\n", requests.join(", ")));
+    let (read, written) = (nice_bytes(made.counts.bytes_in), nice_bytes(made.counts.bytes_out));
+    text.push_str(&format!("bytes: {read} read, {written} written\n"));
+    text.push_str(&match &made.price {
+        Ok((nano, currency, row)) => {
+            format!("price: about {}, by the row '{}'\n", amount(*nano, currency), tame(row))
+        }
+        Err(why) => format!("price: {}\n", tame(why)),
+    });
     text
 }
 
-fn as_json(report: &Report, requests: &[(&str, u64)]) -> String {
+fn as_json(report: &Report, made: &Made) -> String {
     let mut document = json::document("store probe");
     let checks: serde_json::Map<_, _> = report
         .checks
@@ -97,8 +211,18 @@ fn as_json(report: &Report, requests: &[(&str, u64)]) -> String {
         document.insert(name.into(), json!(good));
     }
     document.insert("reasons".into(), json!(report.reasons));
-    let made: serde_json::Map<_, _> =
-        requests.iter().map(|(word, count)| ((*word).to_owned(), json!(count))).collect();
-    document.insert("requests".into(), json!(made));
+    let requests: serde_json::Map<_, _> =
+        made.counts.words().map(|(word, count)| (word.to_owned(), json!(count))).collect();
+    document.insert("requests".into(), json!(requests));
+    document.insert("requests_total".into(), json!(made.counts.total()));
+    document.insert("hedges".into(), json!(made.counts.hedges));
+    document.insert("bytes_in".into(), json!(made.counts.bytes_in));
+    document.insert("bytes_out".into(), json!(made.counts.bytes_out));
+    let price =
+        made.price.as_ref().ok().map(
+            |(nano, currency, row)| json!({ "table": row, "currency": currency, "amount": exact(*nano) }),
+        );
+    document.insert("price".into(), json!(price));
+    document.insert("unpriced".into(), json!(made.price.as_ref().err()));
     json::text(document)
 }

@@ -3,9 +3,10 @@
 use super::io_flow::{Flow, Word, flow};
 use super::operands::device_path;
 use super::scripts::{self, SCRIPTS, Scripts};
+use super::stores::{self, STORES, StoreFlow};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
 use crate::command::Command;
-use crate::json;
+use crate::json::{self, Numbers};
 use crate::options::{JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, flag};
 use crate::repeat::{Plan, TIME};
 use crate::session::{Doing, Failure, Session};
@@ -31,6 +32,7 @@ pub(super) const COMMAND: Command = Command {
             flag('q', "columns for queues; always empty: calls go to the devices at once"),
             flag('r', "histograms of the sizes of calls; none are aggregated"),
             SCRIPTS,
+            STORES,
             flag('v', "devices too"),
             flag('w', "latency histograms"),
             flag('y', "omit the first report, the average since the import"),
@@ -96,7 +98,7 @@ const SIZES: [(&str, &[&str]); 3] =
 /// The smallest size in a histogram of sizes: 2^9 bytes.
 const SMALLEST: usize = 9;
 
-type Groups = [(&'static str, &'static [&'static str])];
+pub(super) type Groups = [(&'static str, &'static [&'static str])];
 
 /// Splits names into pools, and groups or devices: of the pool before them, or of any pool.
 fn split_names(session: &mut Session<'_, '_>, names: &[String]) -> Result<(Vec<String>, Vec<Word>), Failure> {
@@ -158,12 +160,16 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             true => flows.iter().collect(),
             false => flows.iter().flat_map(|flow| &flow.devices).collect(),
         };
+        let stores = stores::flows(&pools, &before);
         before = pools;
         if std::mem::take(&mut first) && skips_first {
             return Ok(false);
         }
         if parsed.has('j') {
-            session.line(as_json(&flows, parsed.has('v') || !words.is_empty(), parsed));
+            session.line(as_json(&flows, &stores, parsed.has('v') || !words.is_empty(), parsed));
+        } else if parsed.has('H') && parsed.has_long(STORES.long) {
+            // Lines of the other table have other columns.
+            stores::table(session, &stores, parsed);
         } else if flows.is_empty() && !parsed.has('H') {
             session.line("no pools available");
         } else if is_histogram {
@@ -172,6 +178,10 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             // As in ZFS: headings once, or before each report of several lines.
             let headings = reports == 0 || (parsed.has('v') && !parsed.has('n'));
             table(session, &told, parsed, headings, &scripts);
+            let is_deep = parsed.has('v') && !parsed.has('H') && words.is_empty();
+            if parsed.has_long(STORES.long) || is_deep && stores::are_told(session, parsed) {
+                stores::table(session, &stores, parsed);
+            }
         }
         reports += 1;
         Ok(true)
@@ -228,7 +238,7 @@ fn shown((value, unit): (u64, Unit), exact: bool) -> String {
 }
 
 /// Widths of columns: five characters as in ZFS, or more for a long heading or cell.
-fn widths(groups: &Groups, rows: &[Vec<String>]) -> Vec<usize> {
+pub(super) fn widths(groups: &Groups, rows: &[Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for (group, columns) in groups {
         let width = if columns.len() == 1 { group.len().max(5) } else { 5 };
@@ -243,7 +253,7 @@ fn widths(groups: &Groups, rows: &[Vec<String>]) -> Vec<usize> {
 }
 
 /// Three lines: groups, columns, rules. `extra` are columns without a group.
-fn headings(
+pub(super) fn headings(
     session: &mut Session<'_, '_>,
     title: &str,
     name_width: usize,
@@ -271,7 +281,7 @@ fn headings(
     rule(session, name_width, widths);
 }
 
-fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
+pub(super) fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
     let rules: Vec<String> =
         std::iter::once(&name_width).chain(widths).map(|width| "-".repeat(*width)).collect();
     session.line(rules.join("  "));
@@ -381,7 +391,7 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
     }
 }
 
-fn as_json(flows: &[Flow], deep: bool, parsed: &Parsed) -> String {
+fn as_json(flows: &[Flow], stores: &[StoreFlow], deep: bool, parsed: &Parsed) -> String {
     let as_number = parsed.has_long("json-int");
     let plain = |flow: &Flow| {
         let number = |value: u64| json::number(value, as_number);
@@ -418,8 +428,16 @@ fn as_json(flows: &[Flow], deep: bool, parsed: &Parsed) -> String {
         }
         entry
     };
-    let by_name: serde_json::Map<String, Value> =
-        flows.iter().map(|flow| (flow.name.clone(), nested(flow, deep, &plain))).collect();
+    let by_name: serde_json::Map<String, Value> = flows
+        .iter()
+        .map(|flow| {
+            let mut entry = nested(flow, deep, &plain);
+            if let Some(stores) = stores::iostat_json(&flow.name, stores, Numbers::of(parsed)) {
+                entry["stores"] = stores;
+            }
+            (flow.name.clone(), entry)
+        })
+        .collect();
     let mut document = json::document("zpool iostat");
     document.insert("pools".into(), by_name.into());
     json::text(document)

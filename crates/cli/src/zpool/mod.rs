@@ -39,6 +39,7 @@ mod set;
 mod split;
 mod status;
 mod status_json;
+mod stores;
 mod sync;
 mod trim;
 mod upgrade;

@@ -161,6 +161,8 @@ mod tests {
             scan: None,
             moving: None,
             sharing: Default::default(),
+            stores: Vec::new(),
+            budgets: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use super::progress::{move_lines, scan_lines};
 use super::reason::{reason, status_text};
 use super::scripts::{self, SCRIPTS, Scripts};
 use super::status_json::as_json;
+use super::stores::{self, STORES};
 use super::vdev_table::{Extra, vdev_table};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, chosen, label};
 use super::{dedup, errors};
@@ -41,6 +42,7 @@ pub(super) const COMMAND: Command = Command {
                 doc: "a column for the power of slots; not known: -",
             },
             flag('s', "a column for the number of calls that took 30 s or longer"),
+            STORES,
             flag('t', "progress of the trim of each device"),
             flag('v', "errors by kind, the intent log, and the damaged files with the damaged byte ranges"),
             flag('x', "only pools with problems"),
@@ -117,6 +119,9 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed, scri
         session.out.push_str(&format!("\n{table}"));
     }
     session.line("");
+    if stores::are_told(session, parsed) {
+        session.out.push_str(&stores::section(pool));
+    }
     match (pool.error_count, parsed.has('v')) {
         (0, _) => session.line("errors: No known data errors"),
         (count, false) => {

@@ -3,7 +3,7 @@
 use super::reason::reason;
 use super::scripts::Scripts;
 use super::vdev_tree::{chosen, label};
-use super::{dedup, errors, progress};
+use super::{dedup, errors, progress, stores};
 use crate::json::{self, FLAT_VDEVS, Numbers};
 use crate::options::Parsed;
 use serde_json::{Map, Value, json};
@@ -84,6 +84,7 @@ pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed, scripts: &Scripts) 
             "replayed": numbers.raw(log.replayed),
             "held": numbers.raw(log.held),
         });
+        stores::status_json(pool, numbers, &mut entry);
         if parsed.has('D') {
             entry["dedup_stats"] = dedup::as_json(&pool.sharing, numbers.exact, numbers.as_number);
         }

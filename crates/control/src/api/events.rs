@@ -1,5 +1,6 @@
 //! History, events and counters of pools.
 
+use super::costs::StoreIo;
 use super::devices::VdevClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,6 +93,9 @@ pub struct PoolIo {
     pub groups: Vec<GroupIo>,
     /// Its devices.
     pub devices: Vec<DeviceIo>,
+    /// Stores of objects among them.
+    #[serde(default)]
+    pub stores: Vec<StoreIo>,
 }
 
 /// Space of one group, counted as `zpool list -v` does.

@@ -4,6 +4,7 @@
 //! absolute paths: the daemon's working folder is `/`.
 
 mod allow;
+mod costs;
 mod daemon;
 mod dedup;
 mod devices;
@@ -17,6 +18,7 @@ mod streams;
 mod values;
 
 pub use allow::*;
+pub use costs::*;
 pub use daemon::*;
 pub use dedup::*;
 pub use devices::*;

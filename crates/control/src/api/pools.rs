@@ -1,5 +1,6 @@
 //! Pools: creating, destroying, importing and exporting them, their properties and their status.
 
+use super::costs::{BudgetReport, StoreReport};
 use super::dedup::SharingReport;
 use super::devices::{Health, VdevReport, VdevSpec};
 use super::scans::ScanReport;
@@ -202,6 +203,12 @@ pub struct PoolReport {
     /// Its dedup table.
     #[serde(default)]
     pub sharing: SharingReport,
+    /// Stores of objects among its devices.
+    #[serde(default)]
+    pub stores: Vec<StoreReport>,
+    /// Budgets that are set.
+    #[serde(default)]
+    pub budgets: Vec<BudgetReport>,
 }
 
 /// State of an intent log, and its counters since the import.

@@ -2,13 +2,13 @@
 
 use super::refuse;
 use crate::refusal::{Code, Refusal};
-use crate::stores;
+use crate::{meters, stores};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_bucket::device::DeviceStore;
-use steadfast_bucket::{Client, Store, Tuning};
+use steadfast_bucket::{Store, Tuning};
 use steadfast_device::{
     Access, Device, Error as DeviceError, FileDevice, ObjectDevice, OpenOptions, is_below_another,
 };
@@ -47,7 +47,7 @@ fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn De
     let location = stores::location(address.to_str().unwrap_or_default())?;
     let found = stores::keys(&location)?;
     // Most first failures are mistakes in the address: they are told soon.
-    let first = Client::open(location.clone(), &found, Env::real(), Tuning::impatient());
+    let first = meters::open(location.clone(), &found, Tuning::impatient());
     let listed = first.and_then(|client| Ok((client.list(POOL)?, client)));
     let (listed, client) = listed.map_err(|error| stores::refusal(&error))?;
     let listed: Vec<String> = listed.into_iter().map(|head| head.object).collect();

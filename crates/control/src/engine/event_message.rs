@@ -102,6 +102,14 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             (Priority::Warning, what)
         }
         "log_given_up" | "rollback" => (Priority::Warning, field("notice").to_owned()),
+        word if word.starts_with("budget_") => {
+            let word = word.trim_start_matches("budget_");
+            let priority = if word == "freed" { Priority::Notice } else { Priority::Warning };
+            let (property, used, limit) = (field("property"), field("used"), field("limit"));
+            let what =
+                format!("{property} {word} ({used} of {limit}): background work {}", field("background"));
+            (priority, what)
+        }
         // A block: its copy was bad.
         word if event.fields.contains_key("healed") => {
             let (priority, end) = match field("healed") {
@@ -153,6 +161,15 @@ mod tests {
         assert_eq!(of("ereport.fs.steadfast.io_failure", &[("reason", "no device")]).0, Priority::Critical);
         assert_eq!(of("sysevent.fs.steadfast.scrub_finish", &[]).0, Priority::Notice);
         assert_eq!(of("sysevent.fs.steadfast.history_event", &[]).0, Priority::Info);
+        let budget =
+            [("property", "requestbudget"), ("used", "80"), ("limit", "100"), ("background", "waits")];
+        assert_eq!(
+            of("sysevent.fs.steadfast.budget_reached", &budget),
+            (
+                Priority::Warning,
+                "pool 'tank': requestbudget reached (80 of 100): background work waits".to_owned()
+            )
+        );
         let range = [("path", "/a"), ("dataset", "tank"), ("offset", "0"), ("length", "4096")];
         assert!(of("ereport.fs.steadfast.data", &range).1.contains("/a of tank: bytes 0 to 4095 cannot"));
     }

@@ -8,6 +8,8 @@ use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool, MissingPool};
 use crate::engine::upkeep;
 use crate::engine::zpool::export::{check_names_last, refuse_away};
+use crate::ledger::Ledger;
+use crate::meters;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
@@ -32,6 +34,7 @@ impl Engine {
         let cachefile = Cachefile::new(runtime.cachefile());
         let remembered = cachefile.load()?;
         let (relay, events) = EventRelay::new(&runtime);
+        let ledger = Ledger::open(&runtime.costs(), meters::counters());
         let engine = Engine {
             env,
             runtime,
@@ -47,6 +50,7 @@ impl Engine {
             relay: Mutex::new(relay),
             backoff: Mutex::default(),
             policies: Mutex::default(),
+            ledger,
             clients: Clients::default(),
         };
         for pool in remembered {
@@ -66,12 +70,13 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the threads in the background: upkeep, snapshot policies, NBD, events. They end when
-    /// the engine is dropped.
+    /// Starts the threads in the background: upkeep, snapshot policies, NBD, costs, events. They
+    /// end when the engine is dropped.
     pub fn tend(self: &Arc<Self>) {
         self.start_relay();
         self.carry_out_policies();
         self.serve_volumes();
+        self.keep_costs();
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
         let clock = Arc::clone(&env.clock);
         let job = Box::new(move || {
@@ -93,6 +98,7 @@ impl Engine {
     pub fn shutdown(&self, force: bool) -> Result<(), Refusal> {
         let ended = self.export_all(force);
         self.relay_events();
+        self.keep_counters();
         ended
     }
 

@@ -14,6 +14,7 @@
 //!   kernel.
 //! - `events`, `event_ring`: events for `zpool events`; `event_relay`: for the log on disk, the
 //!   journal and hooks.
+//! - `costs`: counters, prices and budgets of stores of objects.
 //! - `key_files`: keys that are loaded at the start.
 //! - `nbd`: volumes for NBD clients.
 //! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
@@ -32,6 +33,7 @@ mod anchors;
 mod auto_snapshot;
 mod autoexpand;
 mod backoff;
+mod costs;
 mod device_list;
 mod devices;
 mod dispatch;

@@ -117,7 +117,8 @@ impl Engine {
         pool.wait_for_devices();
         let since_ns = self.env.clock.monotonic_ns();
         let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
-        ImportedPool { pool, devices, since_ns, altroot, cached, mounts, streams }
+        let budgets = Mutex::default();
+        ImportedPool { pool, devices, since_ns, altroot, cached, mounts, budgets, streams }
     }
 
     /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so
@@ -168,6 +169,7 @@ impl Engine {
         drop(held);
         steadfast_device::pages::wipe();
         self.share_memory();
+        self.keep_counters();
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }

@@ -1,6 +1,6 @@
 //! State of the engine, and of an imported pool.
 
-use crate::api::Outcome;
+use crate::api::{BudgetLevel, Outcome};
 use crate::cachefile::{CachedPool, Cachefile};
 use crate::engine::backoff::DeviceBackoff;
 use crate::engine::event_relay::EventRelay;
@@ -8,6 +8,7 @@ use crate::engine::event_ring::EventRing;
 use crate::engine::front::{Front, Mount};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::policy_state::PolicyState;
+use crate::ledger::Ledger;
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
@@ -44,6 +45,8 @@ pub struct Engine {
     pub(super) backoff: Mutex<DeviceBackoff>,
     /// Snapshot policies.
     pub(super) policies: Mutex<PolicyState>,
+    /// Requests and bytes of stores of objects, by day and month.
+    pub(super) ledger: Ledger,
     /// Clients of NBD.
     pub(super) clients: Clients,
 }
@@ -59,6 +62,8 @@ pub(super) struct ImportedPool {
     /// Is it remembered for the next start?
     pub(super) cached: bool,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
+    /// How much of each budget is used, by its property.
+    pub(super) budgets: Mutex<BTreeMap<&'static str, BudgetLevel>>,
     /// Streams that go out or come in.
     pub(super) streams: AtomicUsize,
 }

@@ -378,6 +378,10 @@ impl Syncer {
     /// The cleaner's part of a commit. Changes of the segment table go into the meta tree at once,
     /// so that the nodes to be written are counted while the cleaner works.
     fn clean(&self, txg: Txg, elapsed_ns: u64) -> Result<()> {
+        // Segments that become garbage meanwhile are remembered, and cleaned later.
+        if self.core.is_sparing() && !self.core.space.must_clean() {
+            return Ok(());
+        }
         let geometry = self.core.space.geometry();
         let mut noted = Ok(());
         let mut count = || {

@@ -103,6 +103,8 @@ pub(crate) struct Throttle {
     pub dirty_bytes_max: AtomicU64,
     /// How much the cleaner copies in one commit.
     pub pace: steadfast_segment::Pace,
+    /// Work that only costs waits: a budget of the stores is used up.
+    pub is_sparing: AtomicBool,
     /// Space that the last txg needed, metadata included, in thousandths of its content.
     pub need_thousandths: AtomicU64,
 }
@@ -157,6 +159,11 @@ impl Core {
 
     pub fn has_changes(&self) -> bool {
         self.health.changed.load(Ordering::Acquire) || self.heads().iter().any(|head| head.has_changes())
+    }
+
+    /// True if work in the background waits that only costs: [`crate::Pool::hold_background`].
+    pub fn is_sparing(&self) -> bool {
+        self.throttle.is_sparing.load(Ordering::Acquire)
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -346,6 +346,10 @@ impl Devices {
         if !self.moves.job.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
         }
+        let is_rebalance = |scan: &Scan| scan.row.kind == ScanKind::Rebalance;
+        if self.core.is_sparing() && self.moves.job.lock().as_ref().is_some_and(is_rebalance) {
+            return Ok(None);
+        }
         let _turn = self.core.sync_turn.lock();
         self.core.check_ours()?;
         let began_ns = self.core.env.clock.monotonic_ns();

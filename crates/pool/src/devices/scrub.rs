@@ -239,6 +239,9 @@ impl Devices {
         if !self.scans.scan.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
         }
+        if self.core.is_sparing() && !self.is_resilvering() {
+            return Ok(None);
+        }
         let began_ns = self.core.env.clock.monotonic_ns();
         self.look_for_others(began_ns);
         let limit = self.scan_limit(began_ns);
@@ -279,6 +282,10 @@ impl Devices {
         self.core.health.changed.store(true, Ordering::Release);
         let busy = beside_readers || self.core.txgs.budget.fullness() > 0;
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
+    }
+
+    fn is_resilvering(&self) -> bool {
+        self.scans.scan.lock().as_ref().is_some_and(|scan| scan.row.kind == ScanKind::Resilver)
     }
 
     /// Bytes a second that a scrub reads at most beside other load, if the operator set that.

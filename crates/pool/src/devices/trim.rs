@@ -195,6 +195,9 @@ impl Devices {
     /// A part of the trims under way. Sync context only, between commits. Gives when to look again,
     /// `None` if nothing is under way.
     pub(crate) fn trim_step(&self) -> Result<Option<Duration>> {
+        if self.core.is_sparing() {
+            return Ok(None);
+        }
         let trim = self.sweep_step(Sweep::Trim)?;
         let initialize = self.sweep_step(Sweep::Initialize)?;
         Ok(trim.into_iter().chain(initialize).min())

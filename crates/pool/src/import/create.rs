@@ -222,6 +222,7 @@ impl Plan {
                 block_bytes_max: block_bytes_max(self.slot_size),
                 dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
                 pace: steadfast_segment::Pace::default(),
+                is_sparing: AtomicBool::new(false),
                 need_thousandths: AtomicU64::new(1000),
             },
             props: RankedRwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),

@@ -82,6 +82,7 @@ impl Verb for PoolIostat {
                 free: size.saturating_sub(live),
                 groups: rooms(&state),
                 devices,
+                stores: engine.store_io(&held, &state),
             }
         };
         Ok(engine.select(&self.names)?.into_iter().map(pool).collect())

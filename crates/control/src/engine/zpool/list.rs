@@ -1,6 +1,6 @@
 //! `zpool list` and `zpool get`: pools with their properties.
 
-use crate::api::{Health, PoolInfo, PoolList, Source, Value};
+use crate::api::{Health, PoolInfo, PoolList, Source, StoreReport, Value};
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::pool_properties::feature_states;
@@ -10,6 +10,7 @@ use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
+use steadfast_bucket::prices::amount;
 use steadfast_property::{Change, POOL, is_user_property};
 
 impl Verb for PoolList {
@@ -22,7 +23,7 @@ impl Verb for PoolList {
         let mut infos: Vec<PoolInfo> = lost.iter().map(|(pool, _)| lost_info(pool)).collect();
         if self.names.is_empty() || !here.is_empty() {
             for (name, held) in engine.select(&here)? {
-                infos.push(pool_info(&name, &held));
+                infos.push(pool_info(engine, &name, &held));
             }
         }
         infos.sort_by(|a, b| a.name.cmp(&b.name));
@@ -30,8 +31,9 @@ impl Verb for PoolList {
     }
 }
 
-fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
+fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
     let measured = held.pool.state();
+    let stores = engine.store_reports(held, &measured);
     let set = held.pool.pool_props();
     let mut properties: BTreeMap<String, Value> = BTreeMap::new();
     for property in POOL {
@@ -58,7 +60,7 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
     let gain: u64 = tops(&measured).iter().map(|vdev| vdev.expandsize).sum();
-    let values: [(&str, String); 11] = [
+    let values: [(&str, String); 14] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
         ("free", size.saturating_sub(live).to_string()),
@@ -69,6 +71,9 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
         ("version", "1".into()),
         ("checkpoint", "-".into()),
         ("freeing", held.pool.datasets().freeing().to_string()),
+        ("requests", of_month(&stores, |store| store.this_month.total())),
+        ("egress", of_month(&stores, |store| store.this_month.bytes_in)),
+        ("price", price_of(&stores)),
         ("expandsize", if gain == 0 { "-".into() } else { gain.to_string() }),
     ];
     for (name, value) in values.into_iter().chain(dedup::values(&held.pool.sharing())) {
@@ -90,6 +95,26 @@ fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
         properties.insert("readonly".into(), temporary("on".into()));
     }
     PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
+}
+
+/// A sum over the stores of a pool; `-` of a pool without any.
+fn of_month(stores: &[StoreReport], part: fn(&StoreReport) -> u64) -> String {
+    match stores {
+        [] => "-".to_owned(),
+        _ => stores.iter().map(part).fold(0, u64::saturating_add).to_string(),
+    }
+}
+
+/// Price of this month so far, of each currency; `-` if a store has none.
+fn price_of(stores: &[StoreReport]) -> String {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for store in stores {
+        let Some(price) = &store.price else { return "-".to_owned() };
+        let sum = sums.entry(&price.currency).or_default();
+        *sum = sum.saturating_add(price.total());
+    }
+    let amounts: Vec<String> = sums.into_iter().map(|(currency, nano)| amount(nano, currency)).collect();
+    if amounts.is_empty() { "-".to_owned() } else { amounts.join("+") }
 }
 
 /// A remembered pool that is not imported.

@@ -22,6 +22,8 @@ impl Verb for PoolSet {
             let fields = [("property", name.clone()), ("value", value.clone())];
             engine.post("property_change", &held.pool, &self.name, &fields);
         }
+        // A budget that was raised lets go at once.
+        engine.look_at_costs();
         engine.log(&held, caller);
         Ok(touched(&self.name))
     }

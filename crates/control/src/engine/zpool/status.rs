@@ -1,6 +1,9 @@
 //! `zpool status`: a pool with its devices, its problems and its damaged files.
 
-use crate::api::{DataError, Health, LogReport, PoolReport, PoolStatus, ScanReport, VdevClass, VdevReport};
+use crate::api::{
+    BudgetLevel, BudgetReport, DataError, Health, LogReport, PoolReport, PoolStatus, ScanReport, VdevClass,
+    VdevReport,
+};
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::registry::missing;
@@ -27,7 +30,7 @@ impl Verb for PoolStatus {
         let mut reports: Vec<PoolReport> = lost.iter().map(|(pool, why)| lost_report(pool, why)).collect();
         if self.names.is_empty() || !here.is_empty() {
             for (name, held) in engine.select(&here)? {
-                reports.push(pool_report(&name, &held));
+                reports.push(pool_report(engine, &name, &held));
             }
         }
         reports.sort_by(|a, b| a.name.cmp(&b.name));
@@ -41,9 +44,12 @@ impl Verb for PoolStatus {
 /// Action if a side of a log mirror failed.
 const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or detach it from its mirror with `zpool detach {pool} {device}`.";
 
-fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
+fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
+    // Counters first: budgets are of the same moment.
+    let stores = engine.store_reports(held, &measured);
+    let budgets = engine.budgets(held, &measured);
     let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
     if let Some(reason) = &measured.suspended {
         let what = format!("the pool is suspended: {reason}");
@@ -111,6 +117,7 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
             messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
         }
     }
+    messages.extend(budgets.iter().filter_map(|budget| spent(name, budget)));
     let anchor = |anchor: &steadfast_anchor::Status| {
         let state = if anchor.fenced.is_some() { Health::Faulted } else { Health::Online };
         VdevReport {
@@ -135,6 +142,8 @@ fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
     let error_count = errors.len() as u64;
     PoolReport {
         sharing: dedup::report(&held.pool.sharing()),
+        stores,
+        budgets,
         name: name.to_owned(),
         guid: held.pool.guid().0,
         state: health(&measured),
@@ -181,6 +190,23 @@ pub(in crate::engine) fn away(pool: &str, outage: &Outage) -> Refusal {
     let refusal = Refusal::new(Code::StoreAway, what.trim_end_matches('.')).with("pool", pool);
     let refusal = refusal.with("since", outage.since_ns / 1_000_000_000);
     outage.fields.iter().fold(refusal, |refusal, (role, text)| refusal.with(role, text))
+}
+
+/// Message about a budget of which so much is used that background work waits.
+fn spent(pool: &str, budget: &BudgetReport) -> Option<Refusal> {
+    if budget.level == BudgetLevel::Free {
+        return None;
+    }
+    let (unit, period) = match budget.property.as_str() {
+        "requestbudget" => ("requests", "today"),
+        _ => ("bytes read", "this month"),
+    };
+    let BudgetReport { property, used, limit, .. } = budget;
+    let what = format!(
+        "{}% of the budget of {period} is used ({used} of {limit} {unit}); background work waits",
+        budget.percent()
+    );
+    Some(Refusal::new(Code::StoreBudget, what).with("pool", pool).with("property", property))
 }
 
 /// True if a group has enough redundancy for all its devices that are out of use.
@@ -256,6 +282,8 @@ fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
         scan: None,
         moving: None,
         sharing: Default::default(),
+        stores: Vec::new(),
+        budgets: Vec::new(),
         log: LogReport::default(),
     }
 }
