@@ -76,7 +76,10 @@ impl Arm {
         remote: &Remote,
         (shell, last): (&mut Shell, Shell),
     ) -> Result<Arm, Error> {
-        let prefix = format!("{}/{key}", remote.prefix);
+        // A pool that was destroyed leaves its objects, as disks keep their bytes: each round has a
+        // prefix of its own.
+        let round = home.file_name().unwrap_or_default().to_string_lossy();
+        let prefix = format!("{}/{round}", remote.prefix);
         let arm = Arm { key, kind, link, prefix, home, last };
         fs::create_dir(arm.place()).map_err(Error::io("create", &arm.place()))?;
         match kind {
