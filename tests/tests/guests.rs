@@ -91,6 +91,54 @@ fn a_guest_looks_and_changes_nothing() {
 }
 
 #[test]
+fn permission_sets_and_permissions_at_creation_are_those_of_zfs() {
+    if !is_root() {
+        return skip("allowed_sets", "it needs root, and another user");
+    }
+    let Some(host) = Host::with_tank("allowed_sets") else { return };
+    fs::set_permissions(host.at(""), fs::Permissions::from_mode(0o755)).expect("opened to others");
+    host.shell("zfs create tank/w && zfs create tank/w/a && zfs create tank/other").ok();
+    host.shell("zfs allow -s @keep hold,release tank; zfs allow -s @work snapshot,@keep tank/w").ok();
+    host.shell("zfs allow 4711 @work,create,mount tank/w; zfs allow 4711 @work tank/other").ok();
+    host.shell("zfs allow -c destroy,mount tank/w; zfs allow -s @work bookmark tank/w").ok();
+    let line = |name: &str| format!("{:-<70}\n", format!("---- Permissions on {name} "));
+    let of_tank = format!("{}Permission sets:\n\t@keep hold,release\n", line("tank"));
+    assert_eq!(
+        host.shell("zfs allow tank/w").ok().out,
+        format!(
+            "{}Permission sets:\n\t@work @keep,bookmark,snapshot\nCreate time permissions:\n\tdestroy,mount\n\
+             Local+Descendent permissions:\n\tuser (unknown: 4711) @work,create,mount\n{of_tank}",
+            line("tank/w")
+        )
+    );
+    let may = |words: &str| as_guest(&host, words).ok();
+    let may_not = |words: &str| as_guest(&host, words).fails(1).says("permission denied");
+    // The set is defined above one of them only.
+    may("zfs snapshot tank/w/a@x");
+    may_not("zfs snapshot tank/other@x");
+    may("zfs hold keep tank/w/a@x");
+    may("zfs create tank/w/mine");
+    assert_eq!(
+        host.shell("zfs allow tank/w/mine | head -3").ok().out,
+        format!("{}Local permissions:\n\tuser (unknown: 4711) destroy,mount\n", line("tank/w/mine"))
+    );
+    may("zfs destroy tank/w/mine");
+    may_not("zfs destroy tank/w/a");
+    // A set is what it is now.
+    host.shell("zfs unallow -s @work @keep tank/w").ok();
+    may_not("zfs release keep tank/w/a@x");
+    may("zfs bookmark tank/w/a@x tank/w/a#x");
+    host.shell("zfs unallow -s @work tank/w; zfs unallow -c tank/w").ok();
+    may_not("zfs snapshot tank/w/a@y");
+    may("zfs create tank/w/later");
+    may_not("zfs destroy tank/w/later");
+    host.shell("zfs allow -s @work mountpoint tank").fails(1).says("cannot be given");
+    for words in ["-s work send tank", "-s @work -u send tank", "-cd send tank", "-s @work tank"] {
+        host.shell(&format!("zfs allow {words}")).fails(2);
+    }
+}
+
+#[test]
 fn a_guest_does_what_was_allowed_and_no_more() {
     if !is_root() {
         return skip("allowed", "it needs root, and another user");

@@ -51,9 +51,13 @@ const NEVER: &[(&str, &str)] = &[
     ("volmode", "the daemon mounts as root"),
 ];
 
-/// Somebody who is given a permission.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+/// Somebody who is given a permission, or a list of permissions that is stored beside them.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Who {
+    /// A permission set, by its name without the `@`: names for lists of permissions.
+    Set(String),
+    /// The creator of a file system below, who is given them on that one.
+    Creator,
     /// A user, by number.
     User(u32),
     /// The members of a group, by number.
@@ -70,6 +74,8 @@ impl Who {
         let number = |digits: &str| digits.parse().ok();
         match who.split_at_checked(1)? {
             ("e", "") => Some(Who::Everyone),
+            ("c", "") => Some(Who::Creator),
+            ("s", set) => set_name(set).map(|name| Who::Set(name.to_owned())),
             ("u", digits) => number(digits).map(Who::User),
             ("g", digits) => number(digits).map(Who::Group),
             _ => None,
@@ -78,7 +84,7 @@ impl Who {
 
     /// The name of the property.
     #[must_use]
-    pub fn property(self) -> String {
+    pub fn property(&self) -> String {
         format!("{ALLOW_PREFIX}{self}")
     }
 }
@@ -86,6 +92,8 @@ impl Who {
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Who::Set(name) => write!(f, "s@{name}"),
+            Who::Creator => f.write_str("c"),
             Who::User(id) => write!(f, "u{id}"),
             Who::Group(id) => write!(f, "g{id}"),
             Who::Everyone => f.write_str("e"),
@@ -93,7 +101,19 @@ impl fmt::Display for Who {
     }
 }
 
-/// Permissions of one user, group or everyone on a dataset.
+/// Most characters of the name of a permission set, with its `@`.
+const SET_NAME_MAX: usize = 64;
+
+/// The name of a permission set without its `@`; `None` if it is none.
+#[must_use]
+pub fn set_name(text: &str) -> Option<&str> {
+    let name = text.strip_prefix('@')?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    (!name.is_empty() && text.len() <= SET_NAME_MAX && name.chars().all(fits)).then_some(name)
+}
+
+/// Permissions of one user, group, set or everyone on a dataset. A name that begins with `@` is a
+/// permission set.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Granted {
     /// On the dataset itself.
@@ -132,7 +152,10 @@ pub fn permission(name: &str) -> Result<String, &'static str> {
         return Ok(name.to_owned());
     }
     if name.starts_with('@') {
-        return Err("permission sets are not built: list the permissions");
+        return match set_name(name) {
+            Some(_) => Ok(name.to_owned()),
+            None => Err("the name of a set is `@` and at most 63 letters, digits, '-', '_', '.' and ':'"),
+        };
     }
     // Quotas of users and groups are one permission for all of them, as in ZFS.
     let of_owners = format!("{name}@0");
@@ -157,19 +180,31 @@ mod tests {
         }
         assert!(permission("mount").is_ok() && permission("compress").as_deref() == Ok("compression"));
         assert_eq!(permission("userquota").as_deref(), Ok("userquota"));
-        for name in ["used", "@set", "", "steadfast:allow:e", "org:x"] {
+        // A set holds permissions that are checked like these.
+        assert_eq!(permission("@mine").as_deref(), Ok("@mine"));
+        assert!(set_name(&format!("@{}", "a".repeat(63))).is_some());
+        assert!(set_name(&format!("@{}", "a".repeat(64))).is_none());
+        for name in ["used", "@", "@a,b", "@a/b", "", "steadfast:allow:e", "org:x"] {
             assert!(permission(name).is_err(), "{name}");
         }
     }
 
     #[test]
     fn grants_are_stored_as_they_are_read() {
-        for who in [Who::User(0), Who::User(u32::MAX), Who::Group(7), Who::Everyone] {
+        let set = Who::Set("work:1".into());
+        for who in [Who::User(0), Who::User(u32::MAX), Who::Group(7), Who::Everyone, Who::Creator, set] {
             assert_eq!(Who::of_property(&who.property()), Some(who));
         }
-        for name in
-            ["steadfast:allow:", "steadfast:allow:u", "steadfast:allow:ex", "steadfast:allow:ü", "org:u1"]
-        {
+        for name in [
+            "steadfast:allow:",
+            "steadfast:allow:u",
+            "steadfast:allow:s",
+            "steadfast:allow:s@",
+            "steadfast:allow:cx",
+            "steadfast:allow:ex",
+            "steadfast:allow:ü",
+            "org:u1",
+        ] {
             assert_eq!(Who::of_property(name), None, "{name}");
         }
         let granted = Granted::parse("send,snapshot/mount");

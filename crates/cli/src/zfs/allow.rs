@@ -7,28 +7,27 @@ use crate::table::tame;
 use std::collections::BTreeSet;
 use steadfast_control::api::{Allowed, FsAllow, FsAllowed};
 use steadfast_control::owners;
-use steadfast_property::Who;
+use steadfast_property::{Who, set_name};
 
 const LOCAL: Flag = flag('l', "on the file system itself only");
 const DESCENDENT: Flag = flag('d', "on the file systems below it only");
 const EVERYONE: Flag = flag('e', "for everyone");
 const USERS: Flag = flag('u', "the names are of users");
 const GROUPS: Flag = flag('g', "the names are of groups");
-const SETS: Flag = flag('s', "refused: permission sets are not built; list the permissions");
-const AT_CREATION: Flag =
-    flag('c', "refused: permissions at creation are not built; permissions on all below (-d) reach new ones");
+const SETS: Flag = flag('s', "the name is of a permission set, as @work, which holds permissions");
+const AT_CREATION: Flag = flag('c', "for the creator of each new file system below, on that one");
 
 pub(super) const ALLOW: Command = Command {
     names: &["allow"],
     syntax: Syntax {
         flags: &[LOCAL, DESCENDENT, EVERYONE, USERS, GROUPS, SETS, AT_CREATION],
-        operands: "[user|group|everyone[,...] permission[,...]] filesystem|volume",
+        operands: "[user|group|everyone|@set[,...] permission|@set[,...]] filesystem|volume",
         least: 1,
         most: 3,
     },
     doc: "Lists the permissions on a file system, or gives users permissions.",
     run: |session: &mut Session<'_, '_>, parsed: &Parsed| match parsed.operands.as_slice() {
-        [name] if !parsed.has('e') => list(session, name),
+        [name] if !parsed.has('e') && !parsed.has('c') => list(session, name),
         _ => change(session, parsed, false),
     },
 };
@@ -46,7 +45,7 @@ pub(super) const UNALLOW: Command = Command {
             SETS,
             AT_CREATION,
         ],
-        operands: "user|group|everyone[,...] [permission[,...]] filesystem|volume",
+        operands: "user|group|everyone|@set[,...] [permission|@set[,...]] filesystem|volume",
         least: 1,
         most: MANY,
     },
@@ -58,8 +57,17 @@ fn change(session: &mut Session<'_, '_>, parsed: &Parsed, take: bool) -> Result<
     let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
     let mut words: Vec<&str> = parsed.operands.iter().map(String::as_str).collect();
     let name = words.pop().unwrap_or_default();
-    let who = match (parsed.has('e'), words.is_empty()) {
+    let kinds: Vec<char> = ['e', 'u', 'g', 's', 'c'].into_iter().filter(|flag| parsed.has(*flag)).collect();
+    let is_apart = kinds.contains(&'s') || kinds.contains(&'c');
+    if kinds.len() > 1 {
+        return usage("-e, -u, -g, -s and -c cannot be combined");
+    }
+    if is_apart && (parsed.has('l') || parsed.has('d')) {
+        return usage("-s and -c cannot be combined with -l or -d");
+    }
+    let who = match (parsed.has('e') || parsed.has('c'), words.is_empty()) {
         (true, _) => "everyone",
+        (false, true) if parsed.has('s') => return usage("missing set name"),
         (false, true) => return usage("missing user or group argument"),
         (false, false) => words.remove(0),
     };
@@ -69,14 +77,26 @@ fn change(session: &mut Session<'_, '_>, parsed: &Parsed, take: bool) -> Result<
         [] => return usage("missing permissions argument"),
         _ => return usage("too many arguments"),
     };
-    let who = who.split(',').map(|name| number(parsed, name)).collect::<Result<Vec<String>, Failure>>()?;
+    let who = match (parsed.has('s'), parsed.has('c')) {
+        (true, _) => match set_name(who) {
+            Some(name) => vec![Who::Set(name.to_owned()).to_string()],
+            None => {
+                let rule = "the name of a set is '@' and at most 63 letters, digits, '-', '_', '.' and ':'";
+                return usage(&format!("invalid set name '{}': {rule}", tame(who)));
+            }
+        },
+        (false, true) => vec![Who::Creator.to_string()],
+        (false, false) => {
+            who.split(',').map(|name| number(parsed, name)).collect::<Result<Vec<String>, Failure>>()?
+        }
+    };
     let both = parsed.has('l') == parsed.has('d');
     let request = FsAllow {
         name: name.to_owned(),
         who,
         permissions,
         local: both || parsed.has('l'),
-        descendent: both || parsed.has('d'),
+        descendent: !is_apart && (both || parsed.has('d')),
         take,
         recursive: take && parsed.has('r'),
     };
@@ -134,6 +154,20 @@ fn list(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
             };
             all.iter().filter(is_here).map(|p| tame(p)).collect()
         };
+        let list = |allowed: &Allowed| allowed.local.iter().map(|p| tame(p)).collect::<Vec<_>>().join(",");
+        let (sets, here): (Vec<&Allowed>, Vec<&Allowed>) =
+            here.into_iter().partition(|allowed| allowed.who.starts_with('s'));
+        let (creators, here): (Vec<&Allowed>, Vec<&Allowed>) =
+            here.into_iter().partition(|allowed| allowed.who == "c");
+        if !sets.is_empty() {
+            session.line("Permission sets:");
+        }
+        for set in sets {
+            session.line(format!("\t{} {}", tame(&set.who[1..]), list(set)));
+        }
+        for creator in creators {
+            session.line(format!("Create time permissions:\n\t{}", list(creator)));
+        }
         for (heading, local, descendent) in [
             ("Local permissions:", true, false),
             ("Descendent permissions:", false, true),

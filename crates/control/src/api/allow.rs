@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Somebody who is given permissions: the letter of the kind and the number, as `u1000`, `g100` or
-/// `e`.
+/// `e`. Also the name of a permission set, as `s@work`, and `c` for the creator of a file system
+/// below; what these are given is local.
 pub type WhoText = String;
 
 /// Give or take permissions (`zfs allow`, `zfs unallow`).
@@ -12,7 +13,7 @@ pub type WhoText = String;
 pub struct FsAllow {
     /// File system or volume.
     pub name: String,
-    /// Users, groups or everyone.
+    /// Users, groups, everyone, the creator, or permission sets.
     pub who: Vec<WhoText>,
     /// Permissions; empty with `take`: all.
     pub permissions: Vec<String>,
@@ -38,7 +39,7 @@ pub struct FsAllowed {
 pub struct Allowed {
     /// The dataset that they are stored with.
     pub dataset: String,
-    /// User, group or everyone.
+    /// User, group, everyone, creator or permission set.
     pub who: WhoText,
     /// On the dataset itself.
     pub local: BTreeSet<String>,

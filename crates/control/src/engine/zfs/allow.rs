@@ -14,7 +14,7 @@ use crate::rights;
 use std::collections::BTreeSet;
 use steadfast_property::{
     ALLOW_PREFIX, Granted, OwnerProperty, Scope, Who, check_dataset_name, is_user_property, lookup,
-    permission,
+    permission, set_name,
 };
 
 /// Mount options that a guest may give: they take rights away.
@@ -31,6 +31,11 @@ impl Verb for FsAllow {
         }
         if let Some(who) = self.who.iter().find(|who| Who::of_property(&property_of(who)).is_none()) {
             return Err(Refusal::new(Code::ApiRequest, format!("'{who}' is no user and no group")));
+        }
+        let is_apart =
+            |who: &String| matches!(Who::of_property(&property_of(who)), Some(Who::Set(_) | Who::Creator));
+        if self.who.iter().any(is_apart) && (self.who.len() > 1 || self.descendent) {
+            return Err(Refusal::new(Code::ApiRequest, "a set or a creator is named alone, and is local"));
         }
         if self.who.is_empty() || self.permissions.is_empty() && !self.take {
             return Err(Refusal::new(Code::ApiRequest, "a permission names who is given what"));
@@ -91,7 +96,7 @@ impl Verb for FsAllowed {
         let mut found = Vec::new();
         for dataset in at_and_above(&self.name) {
             let mut here = grants(&held, dataset);
-            here.sort_by_key(|(who, _)| *who);
+            here.sort_by(|(one, _), (other, _)| one.cmp(other));
             found.extend(here.into_iter().map(|(who, granted)| Allowed {
                 dataset: dataset.to_owned(),
                 who: who.to_string(),
@@ -250,15 +255,59 @@ fn is_allowed(held: &ImportedPool, caller: &Caller, dataset: &str, permission: &
         Who::User(id) => *id == caller.uid,
         Who::Group(id) => groups.contains(id),
         Who::Everyone => true,
+        Who::Set(_) | Who::Creator => false,
     };
-    at_and_above(dataset).any(|at| {
-        let mut here = grants(held, at).into_iter().filter(|(who, _)| is_meant(who));
-        here.any(|(_, granted)| {
-            if at == dataset {
-                granted.local.contains(permission)
-            } else {
-                granted.descendent.contains(permission)
+    // As in ZFS: a set that is named here or below is what it is here, too.
+    let mut sets = BTreeSet::new();
+    for at in at_and_above(dataset) {
+        let here = grants(held, at);
+        for (_, granted) in here.iter().filter(|(who, _)| is_meant(who)) {
+            let given = if at == dataset { &granted.local } else { &granted.descendent };
+            if given.contains(permission) {
+                return true;
             }
-        })
-    })
+            sets.extend(given.iter().filter_map(|name| set_name(name)).map(str::to_owned));
+        }
+        if is_in_sets(&here, &mut sets, permission) {
+            return true;
+        }
+    }
+    false
+}
+
+/// True if a set, as it is defined on one dataset, holds a permission. Adds the sets that it names.
+fn is_in_sets(here: &[(Who, Granted)], sets: &mut BTreeSet<String>, permission: &str) -> bool {
+    loop {
+        let known = sets.len();
+        for (who, granted) in here {
+            if !matches!(who, Who::Set(name) if sets.contains(name)) {
+                continue;
+            }
+            if granted.local.contains(permission) {
+                return true;
+            }
+            sets.extend(granted.local.iter().filter_map(|name| set_name(name)).map(str::to_owned));
+        }
+        if sets.len() == known {
+            return false;
+        }
+    }
+}
+
+/// Gives the creator of a dataset the permissions that those above it have for creators.
+pub(in crate::engine) fn give_creator(
+    held: &ImportedPool,
+    name: &str,
+    caller: &Caller,
+) -> Result<(), Refusal> {
+    let above = at_and_above(name).skip(1);
+    let of_creators = above.flat_map(|at| grants(held, at)).filter(|(who, _)| *who == Who::Creator);
+    let local: BTreeSet<String> = of_creators.flat_map(|(_, granted)| granted.local).collect();
+    if local.is_empty() {
+        return Ok(());
+    }
+    let (property, granted) = (Who::User(caller.uid).property(), Granted { local, ..Granted::default() });
+    let edits = [(property.as_str(), granted.value())];
+    let edits = edits.each_ref().map(|(property, value)| (*property, value.as_deref()));
+    held.pool.datasets().set_properties(name, &edits).map_err(refuse::pool)
 }

@@ -5,6 +5,7 @@ use crate::caller::Caller;
 use crate::check::{check_key, check_kind, exact, name_refusal};
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
+use crate::engine::zfs::allow::give_creator;
 use crate::engine::zfs::keys::key_rules;
 use crate::engine::zfs::parents::{give, with_parents};
 use crate::engine::zfs::volumes;
@@ -73,6 +74,7 @@ impl Verb for FsCreate {
         engine.log(&held, caller);
         let mut warnings: Vec<Refusal> =
             created.iter().filter_map(|name| give(&held, name, caller).err()).collect();
+        warnings.extend(created.iter().filter_map(|name| give_creator(&held, name, caller).err()));
         if !self.no_mount {
             // Only new ones: an unmounted sibling stays unmounted.
             for name in &created {
