@@ -162,7 +162,9 @@ fn an_image_that_vanishes_is_told_and_a_destroyed_pool_comes_back() {
 #[test]
 fn a_pool_of_an_older_version_is_upgraded() {
     let Some(host) = Host::with_tank("upgrade") else { return };
-    host.shell("zpool upgrade").ok().says("All features are enabled in all imported pools");
+    host.shell("zpool upgrade")
+        .ok()
+        .says("Every feature flags pool has all supported and requested features enabled.");
     host.shell("zpool upgrade -v").ok().says("moved_datasets");
     host.shell("zpool get -H -o value feature@moved_datasets,feature@sealed_metadata tank")
         .ok()
@@ -349,6 +351,18 @@ fn bash_completes_verbs_options_and_names() {
     host.run("daemon stop").ok();
     assert!(offered(&host, &script, "zpool status ta").is_empty());
     host.run("daemon pid").fails(1).says("DAEMON-ABSENT");
+}
+
+#[test]
+fn zfs_wait_waits_for_removed_files_that_are_open() {
+    let Some(host) = Host::with_tank("delete_queue") else { return };
+    let ran = host.shell(
+        "echo 1 > t/file; exec 9< t/file; rm t/file; timeout 0.5 zfs wait -t deleteq tank 9<&- || echo $?; \
+         exec 9<&-; zfs wait tank; echo over",
+    );
+    assert_eq!(ran.ok().out, "124\nover\n");
+    // Nobody has a file of it open.
+    host.shell("zfs unmount tank; zfs wait tank").ok();
 }
 
 #[test]

@@ -38,7 +38,8 @@ fn shape(text: &str) -> Vec<String> {
         "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
     let word = |word: &str| {
-        let number = word.trim_end_matches(['B', 'K', 'M', 'G', 'T', '%']);
+        let rate = word.strip_prefix('(').and_then(|word| word.strip_suffix("/sec)"));
+        let number = rate.unwrap_or(word).trim_end_matches(['B', 'K', 'M', 'G', 'T', '%']);
         if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || ".:".contains(c)) {
             "N".to_owned()
         } else if DATES.contains(&word) {

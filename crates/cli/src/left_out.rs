@@ -80,9 +80,9 @@ const ZFS: &[(&str, &str)] = &[
     ("unmount", "afu"),
     ("unshare", ""),
     ("unzone", ""),
-    ("upgrade", ""),
+    ("upgrade", "arvV"),
     ("userspace", "HinopsSt"),
-    ("wait", ""),
+    ("wait", "t"),
     ("zone", ""),
 ];
 

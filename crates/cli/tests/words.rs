@@ -436,6 +436,49 @@ fn events_are_told_with_their_fields() {
 }
 
 #[test]
+fn file_systems_have_the_latest_version() {
+    let machine = Machine::new("versions");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create -u tank/a");
+    machine.ok("zfs create -u tank/a/b");
+    machine.ok("zfs create -sV 1M tank/v");
+    assert_eq!(
+        machine.ok("zfs upgrade"),
+        "This system is currently running ZFS filesystem version 5.\n\n\
+         All filesystems are formatted with the current version.\n"
+    );
+    let versions = machine.ok("zfs upgrade -v");
+    let head = "The following filesystem versions are supported:\n\nVER  DESCRIPTION\n---  ---";
+    assert!(versions.starts_with(head) && versions.contains("\n 5   System attributes\n"), "{versions}");
+    let none = "0 filesystems upgraded\n";
+    for (line, many) in [("tank/a", 1), ("-r tank/a", 2), ("-a", 3), ("-V 5 tank tank/a", 2)] {
+        let told = machine.ok(&format!("zfs upgrade {line}"));
+        assert_eq!(told, format!("{none}{many} filesystems already at this version\n"), "{line}");
+    }
+    let ran = machine.run("zfs upgrade -V 4 tank");
+    let told = format!("tank: can not be downgraded; it is already at version 5\n{none}");
+    assert_eq!((ran.status, ran.out), (1, told));
+    machine.fails("zfs upgrade -r tank/none", 1);
+    for line in ["-V 6 tank", "-r", "-V 5", "-v tank", "-a tank", "-V x tank"] {
+        machine.fails(&format!("zfs upgrade {line}"), 2);
+    }
+}
+
+#[test]
+fn a_file_system_is_waited_for() {
+    let machine = Machine::new("delete_queue");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create -sV 1M tank/v");
+    assert_eq!(machine.ok("zfs wait tank"), "");
+    assert_eq!(machine.ok("zfs wait -t deleteq tank"), "");
+    machine.fails("zfs wait -t scrub tank", 2);
+    machine.fails("zfs wait", 2);
+    machine.fails("zfs wait tank tank", 2);
+    machine.fails("zfs wait tank/none", 1);
+    machine.fails("zfs wait tank/v", 1);
+}
+
+#[test]
 fn pools_grow_and_file_systems_move() {
     let machine = Machine::new("grow");
     machine.ok("zpool create -o feature@moved_datasets=disabled tank tank.img");
@@ -452,8 +495,34 @@ fn pools_grow_and_file_systems_move() {
     machine.ok("zpool online -e tank tank.img");
     machine.ok("zpool clear tank");
     machine.ok("zfs create tank/a");
-    assert!(machine.ok("zpool upgrade -v").contains("moved_datasets"));
-    assert_eq!(machine.ok("zpool upgrade tank"), "tank: enabled moved_datasets\n");
+    let first = "This system supports ZFS pool feature flags.\n\n";
+    let all = machine.ok("zpool upgrade -v");
+    assert!(
+        all.starts_with(&format!("{first}The following features are supported:\n\nFEAT DESCRIPTION\n---"))
+    );
+    assert!(
+        all.contains("\nmoved_datasets                       \n     a dataset may have a younger parent"),
+        "{all}"
+    );
+    assert!(all.contains(" (read-only compatible)\n     "), "{all}");
+    let listed = machine.ok("zpool upgrade");
+    let begin =
+        format!("{first}All pools are formatted using feature flags.\n\n\nSome supported features are not ");
+    assert!(listed.starts_with(&begin), "{listed}");
+    assert!(listed.ends_with("\nPOOL  FEATURE\n---------------\ntank\n      moved_datasets\n\n"), "{listed}");
+    assert_eq!(
+        machine.ok("zpool upgrade tank"),
+        format!("{first}Enabled the following features on 'tank':\n  moved_datasets\n\n")
+    );
+    let done = "supported and requested features enabled.\n";
+    assert_eq!(machine.ok("zpool upgrade tank"), format!("{first}Pool 'tank' already has all {done}"));
+    assert_eq!(
+        machine.ok("zpool upgrade -a"),
+        format!(
+            "{first}All pools are already formatted using feature flags.\n\nEvery feature flags pool has all {done}"
+        )
+    );
+    assert!(machine.ok("zpool upgrade").ends_with(&format!("\n\nEvery feature flags pool has all {done}")));
     machine.ok("zfs rename -p tank/a tank/b");
     assert_eq!(machine.ok("zfs list -Ho name"), "tank\ntank/b\n");
     assert_eq!(machine.ok("zpool get -Ho value feature@moved_datasets tank"), "active\n");
@@ -696,7 +765,7 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     machine.ok("zfs snapshot -r tank@b");
     let stream = machine.sent("zfs send tank@a");
     let told = machine.ok("zfs send -n -v -i a tank@b");
-    assert_eq!(told, "send from @a to tank@b estimated size is 1M\ntotal estimated size is 1M\n");
+    assert_eq!(told, "send from tank@a to tank@b estimated size is 1M\ntotal estimated size is 1M\n");
     assert_eq!(machine.ok("zfs send -nP tank@b"), "full\ttank@b\t1048576\nsize\t1048576\n");
     for compressed in ["-c", "--compressed", "-wc", "-cRp", "-Lec"] {
         machine.sent(&format!("zfs send {compressed} tank@a"));
@@ -722,14 +791,18 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
         assert!(ran.status == 1 && nothing && ran.err.contains("LATER"), "{ran:?}");
     }
     let ran = machine.run_with("zfs receive -hMv tank/copy", &stream);
-    assert_eq!((ran.status, ran.out.lines().count()), (0, 1), "{ran:?}");
+    assert_eq!((ran.status, ran.out.lines().count()), (0, 2), "{ran:?}");
     assert_eq!(machine.ok("zfs diff -h tank@a"), machine.ok("zfs diff tank@a"));
     let ran = machine.run("zfs send -v tank@b");
     assert_eq!((ran.status, ran.out.as_str()), (0, ""));
-    assert!(ran.sent.starts_with(STREAM_MAGIC) && ran.err.contains("7B   tank@b"), "{ran:?}");
+    assert!(
+        ran.sent.starts_with(STREAM_MAGIC) && ran.err.ends_with("\nTIME        SENT   SNAPSHOT tank@b\n"),
+        "{ran:?}"
+    );
     let ran = machine.run_with("zfs receive -v tank/again", &stream);
-    let told = "received full stream of tank@a into tank/again@a, ";
-    assert!(ran.out.starts_with(told) && ran.out.ends_with("B\n") && ran.out.lines().count() == 1, "{ran:?}");
+    let told = "receiving full stream of tank@a into tank/again@a\nreceived ";
+    let is_told = ran.out.starts_with(told) && ran.out.ends_with("/sec)\n") && ran.out.lines().count() == 2;
+    assert!(is_told, "{ran:?}");
     let ran = machine.run_with("zfs receive -s tank/part", &stream[..stream.len() - 9]);
     assert!(ran.status == 1 && ran.err.contains("STREAM-ENDS"), "{ran:?}");
     assert_eq!(machine.ok("zfs receive -A tank/part"), "");

@@ -23,6 +23,7 @@ pub fn is_look(request: &Request) -> bool {
             | Request::FsList(_)
             | Request::FsListAll(_)
             | Request::FsHolds(_)
+            | Request::FsDeleteQueue(_)
             | Request::FsAllowed(_)
             | Request::DaemonPing(_)
     )

@@ -367,6 +367,18 @@ impl Dataset {
         Ok(found)
     }
 
+    /// Visits every entry of every directory, with its directory.
+    pub fn each_entry(&self, visit: &mut dyn FnMut(InodeId, Dirent)) -> Result<()> {
+        let bad = |source| Error::Item { dataset: self.id, source };
+        for item in self.names.range(NamesKey::all_of(ROOT_INODE)..NamesKey::all_of(InodeId(u64::MAX))) {
+            let (key, value) = item?;
+            if let NamesKey::Entry { directory, .. } = NamesKey::decode(&key).map_err(bad)? {
+                visit(directory, Dirent::decode(&value).map_err(bad)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Path of an inode below the root directory, without a leading slash; `None` if it has no name
     /// any more.
     pub fn path_of(&self, id: InodeId) -> Result<Option<Vec<u8>>> {

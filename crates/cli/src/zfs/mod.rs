@@ -26,7 +26,9 @@ mod set;
 mod snapshot;
 mod unload_key;
 mod unmount;
+mod upgrade;
 mod userspace;
+mod wait;
 
 use crate::command::{Family, NotBuilt};
 
@@ -88,16 +90,6 @@ pub const FAMILY: Family = Family {
             instead: "Remove the bind mount from the container.",
         },
         NotBuilt {
-            name: "upgrade",
-            reason: "file systems have no version",
-            instead: "`zpool upgrade` enables the features of a pool.",
-        },
-        NotBuilt {
-            name: "wait",
-            reason: "file systems have no activities of their own",
-            instead: "`zpool wait -t free` waits until the space of destroyed file systems is free.",
-        },
-        NotBuilt {
             name: "zone",
             reason: "file systems cannot be delegated to containers",
             instead: "To use a file system in a container, bind-mount its mountpoint, as in `docker run -v /tank/home:/home`.",
@@ -132,5 +124,7 @@ pub const FAMILY: Family = Family {
         unmount::COMMAND,
         load_key::COMMAND,
         unload_key::COMMAND,
+        upgrade::COMMAND,
+        wait::COMMAND,
     ],
 };

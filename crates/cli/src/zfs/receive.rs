@@ -7,7 +7,7 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::os::fd::AsFd;
-use steadfast_control::api::{FsReceive, FsReceiveAbort, ReceiveNaming};
+use steadfast_control::api::{FsReceive, FsReceiveAbort, ReceiveNaming, ReceivedPart};
 use steadfast_control::{Code, Refusal, check};
 use steadfast_property::{Scope, nice_bytes};
 
@@ -22,7 +22,7 @@ pub(super) const COMMAND: Command = Command {
             flag('d', "use the sender's path without its pool, below the file system named"),
             flag('e', "use the last part of the sender's path, below the file system named"),
             flag('n', "receive nothing; with -v print the snapshots"),
-            flag('v', "print the received snapshots"),
+            flag('v', "print the received snapshots, with size and time"),
             valued(
                 'o',
                 "property=value",
@@ -101,18 +101,57 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let input = session.world.input_fd.take().ok_or_else(none).doing(doing)?;
     let receipt = session.stream(request, input.as_fd(), &|_, _| String::new()).doing(doing)?;
     if parsed.has('v') {
-        let would = if parsed.has('n') { "would receive" } else { "received" };
-        for part in &receipt.parts {
-            let kind = if part.increment { "incremental" } else { "full" };
-            let (from, snapshot) = (tame(&part.from), tame(&part.snapshot));
-            if part.there {
-                session.line(format!("snap {snapshot} already exists; ignoring"));
-                continue;
-            }
-            let size = nice_bytes(part.bytes);
-            session.line(format!("{would} {kind} stream of {from} into {snapshot}, {size}"));
-        }
+        receipt.parts.iter().for_each(|part| session.out.push_str(&told(part, parsed.has('n'))));
     }
     session.warn("the stream is received, but", &receipt.warnings);
     Ok(())
+}
+
+/// The lines of ZFS for one snapshot of the stream.
+fn told(part: &ReceivedPart, dry: bool) -> String {
+    let kind = if part.increment { "incremental" } else { "full" };
+    let (from, snapshot) = (tame(&part.from), tame(&part.snapshot));
+    if part.there {
+        return format!("snap {snapshot} already exists; ignoring\n");
+    }
+    let mut text = String::new();
+    if let Some(origin) = &part.origin {
+        text.push_str(&format!("found clone origin {}\n", tame(origin)));
+    }
+    let doing = if dry { "would receive" } else { "receiving" };
+    text.push_str(&format!("{doing} {kind} stream of {from} into {snapshot}\n"));
+    if !dry {
+        let seconds = part.nanos.max(1) as f64 / 1e9;
+        // A rate beyond 2^64 saturates.
+        let rate = (part.bytes as f64 / seconds) as u64;
+        let (bytes, rate) = (nice_bytes(part.bytes), nice_bytes(rate));
+        text.push_str(&format!("received {bytes} stream in {seconds:.2} seconds ({rate}/sec)\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_received_snapshot_is_told_in_the_words_of_zfs() {
+        let mut part = ReceivedPart {
+            snapshot: "safe/a@2".into(),
+            from: "tank/a@2".into(),
+            increment: true,
+            bytes: 3 << 20,
+            nanos: 1_500_000_000,
+            there: false,
+            origin: None,
+        };
+        let receiving = "receiving incremental stream of tank/a@2 into safe/a@2\n";
+        assert_eq!(told(&part, false), format!("{receiving}received 3M stream in 1.50 seconds (2M/sec)\n"));
+        assert_eq!(told(&part, true), "would receive incremental stream of tank/a@2 into safe/a@2\n");
+        (part.origin, part.nanos) = (Some("safe/b@1".into()), 0);
+        let told_at_once = told(&part, false);
+        assert!(told_at_once.starts_with(&format!("found clone origin safe/b@1\n{receiving}received 3M ")));
+        part.there = true;
+        assert_eq!(told(&part, false), "snap safe/a@2 already exists; ignoring\n");
+    }
 }

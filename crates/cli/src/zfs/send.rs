@@ -6,10 +6,11 @@ use crate::options::{Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use steadfast_control::api::{FsSend, Sent, SentPart};
 use steadfast_control::{Code, Refusal};
-use steadfast_property::nice_bytes;
+use steadfast_property::{nice_bytes, nice_number};
 
 pub(super) const COMMAND: Command = Command {
     names: &["send"],
@@ -28,8 +29,9 @@ pub(super) const COMMAND: Command = Command {
             flag('w', "raw: encrypted blocks as stored; needs no key; implies -c").or("raw"),
             flag('c', "compressed blocks as stored; the receiver stores them unchanged").or("compressed"),
             flag('n', "send nothing; with -v print the estimated size").or("dryrun"),
-            flag('v', "print snapshots, sizes and progress").or("verbose"),
-            flag('P', "print snapshots, sizes and progress, for scripts").or("parsable"),
+            flag('v', "print snapshots, estimated sizes and progress").or("verbose"),
+            flag('P', "print snapshots and estimated sizes for scripts; with -v also progress")
+                .or("parsable"),
             valued(
                 't',
                 "token",
@@ -122,11 +124,13 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         token: token.clone(),
         dry_run: true,
     };
-    let (dry, verbose, script) = (parsed.has('n'), parsed.has('v') || parsed.has('P'), parsed.has('P'));
+    let (dry, script) = (parsed.has('n'), parsed.has('P'));
+    let verbose = parsed.has('v') || script;
+    let mut planned = Sent::default();
     if dry || verbose {
-        let planned = session.ask(request.clone()).doing(doing)?;
+        planned = session.ask(request.clone()).doing(doing)?;
         if verbose {
-            let text = plan(&planned, script);
+            let text = plan(&planned, script, recursive || intermediate);
             // Standard output carries the stream.
             if dry { session.out.push_str(&text) } else { session.tell(&text) }
         }
@@ -144,12 +148,18 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     }
     let none = || Refusal::new(Code::StreamTerminal, "there is no standard output");
     let out = session.world.out_fd.take().ok_or_else(none).doing(doing)?;
-    let under_way = RefCell::new(String::new());
-    let say = |snapshot: &str, bytes: u64| match verbose {
+    let snapshots = planned.parts.into_iter().map(|part| part.snapshot).collect();
+    let progress = RefCell::new(Progress { headings: snapshots, script, told: now() });
+    let shows = parsed.has('v');
+    let say = |snapshot: &str, bytes: u64| match shows {
         false => String::new(),
-        true => progress(&mut under_way.borrow_mut(), now(), (snapshot, bytes), script),
+        true => progress.borrow_mut().line(now(), snapshot, bytes),
     };
-    let sent = session.stream(request, out.as_fd(), &say).doing(doing)?;
+    let sent = session.stream(request, out.as_fd(), &say);
+    if shows {
+        session.tell(&progress.borrow_mut().headings_before(None));
+    }
+    let sent = sent.doing(doing)?;
     tell_skipped(session, &sent, &snapshot);
     Ok(())
 }
@@ -165,44 +175,72 @@ fn tell_skipped(session: &mut Session<'_, '_>, sent: &Sent, snapshot: &str) {
     }
 }
 
-/// The snapshots to be sent with their sizes, as text or for scripts.
-fn plan(sent: &Sent, script: bool) -> String {
+/// The snapshots to be sent with their sizes, as text or for scripts. With -R and -I, as in ZFS,
+/// the base is of the same file system, and only the name of the snapshot is printed.
+fn plan(sent: &Sent, script: bool, several: bool) -> String {
     let mut text = String::new();
     let total: u64 = sent.parts.iter().map(|part| part.estimate).sum();
     for SentPart { snapshot, base, estimate } in &sent.parts {
-        let (name, size) = (tame(snapshot), nice_bytes(*estimate));
-        // With `@` or `#`; for scripts a snapshot without.
-        let last = |name: &str| tame(&name[name.find(['@', '#']).unwrap_or_default()..]);
-        text.push_str(&match (base, script) {
-            (None, false) => format!("full send of {name} estimated size is {size}\n"),
-            (Some(base), false) => {
-                format!("send from {} to {name} estimated size is {size}\n", last(base))
-            }
-            (None, true) => format!("full\t{name}\t{estimate}\n"),
-            (Some(base), true) => {
-                format!("incremental\t{}\t{name}\t{estimate}\n", last(base).trim_start_matches('@'))
-            }
+        let name = tame(snapshot);
+        let base = base.as_deref().map(|base| match several {
+            true => tame(&base[base.find(['@', '#']).map_or(0, |at| at + 1)..]),
+            false => tame(base),
         });
+        text.push_str(&match (base, script) {
+            (None, false) => format!("full send of {name}"),
+            (Some(base), false) if several => format!("send from @{base} to {name}"),
+            (Some(base), false) => format!("send from {base} to {name}"),
+            (None, true) => format!("full\t{name}\t{estimate}"),
+            (Some(base), true) => format!("incremental\t{base}\t{name}\t{estimate}"),
+        });
+        if !script && *estimate > 0 {
+            text.push_str(&format!(" estimated size is {}", nice_bytes(*estimate)));
+        }
+        text.push('\n');
     }
-    text.push_str(&match script {
-        false => format!("total estimated size is {}\n", nice_bytes(total)),
-        true => format!("size\t{total}\n"),
+    text.push_str(&match (script, several) {
+        (true, _) => format!("size\t{total}\n"),
+        (false, true) => format!("total estimated size is {}\n", nice_bytes(total)),
+        // ZFS prints the total of one snapshot as a number, without a unit below 1K.
+        (false, false) => format!("total estimated size is {}\n", nice_number(total)),
     });
     text
 }
 
-/// Progress as ZFS prints it, in UTC: with a heading for each snapshot, or in columns for scripts.
-fn progress(under_way: &mut String, now: u64, (snapshot, bytes): (&str, u64), script: bool) -> String {
-    let (time, name) = (date::clock(now), tame(snapshot));
-    if script {
-        return format!("{time}\t{bytes}\t{name}\n");
+/// Progress of a send as ZFS prints it: a heading for each snapshot and a line a second, or columns
+/// for scripts.
+struct Progress {
+    /// Snapshots whose headings are not printed yet, in the order of the stream.
+    headings: VecDeque<String>,
+    script: bool,
+    /// The second of the latest line.
+    told: u64,
+}
+
+impl Progress {
+    /// Headings of the snapshots up to this one; `None`: of all that are left.
+    fn headings_before(&mut self, snapshot: Option<&str>) -> String {
+        let through = match snapshot {
+            Some(snapshot) => self.headings.iter().position(|name| name == snapshot).map_or(0, |at| at + 1),
+            None => self.headings.len(),
+        };
+        let heading = |name: String| format!("TIME        SENT   SNAPSHOT {}\n", tame(&name));
+        let text = self.headings.drain(..through).map(heading).collect();
+        if self.script { String::new() } else { text }
     }
-    let mut text = String::new();
-    if under_way != snapshot {
-        text.push_str(&format!("TIME        SENT   SNAPSHOT {name}\n"));
-        snapshot.clone_into(under_way);
+
+    fn line(&mut self, now: u64, snapshot: &str, bytes: u64) -> String {
+        let mut text = self.headings_before(Some(snapshot));
+        if now > self.told {
+            self.told = now;
+            let (time, name) = (date::clock(now), tame(snapshot));
+            text.push_str(&match self.script {
+                true => format!("{time}\t{bytes}\t{name}\n"),
+                false => format!("{time}   {:>5}   {name}\n", nice_bytes(bytes)),
+            });
+        }
+        text
     }
-    text + &format!("{time}   {:>5}   {name}\n", nice_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -210,34 +248,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_base_of_an_increment_is_printed_with_its_sign() {
-        let part =
-            |base: &str| SentPart { snapshot: "tank/a@2".into(), base: Some(base.into()), estimate: 512 };
-        let told = |base: &str, script: bool| {
-            plan(&Sent { parts: vec![part(base)], ..Sent::default() }, script)
-                .lines()
-                .next()
-                .unwrap()
-                .to_owned()
+    fn the_plan_is_printed_as_in_zfs() {
+        let part = |base: Option<&str>, estimate: u64| SentPart {
+            snapshot: "tank/a@2".into(),
+            base: base.map(str::to_owned),
+            estimate,
         };
-        assert!(told("tank/a@1", false).starts_with("send from @1 to tank/a@2 "));
-        assert!(told("tank/a#m", false).starts_with("send from #m to tank/a@2 "));
-        assert_eq!(told("tank/a@1", true), "incremental\t1\ttank/a@2\t512");
-        assert_eq!(told("tank/a#m", true), "incremental\t#m\ttank/a@2\t512");
+        let told = |base: Option<&str>, script: bool, several: bool| {
+            plan(&Sent { parts: vec![part(base, 512)], ..Sent::default() }, script, several)
+        };
+        assert_eq!(
+            told(Some("tank/a@1"), false, false),
+            "send from tank/a@1 to tank/a@2 estimated size is 512B\ntotal estimated size is 512\n"
+        );
+        assert_eq!(
+            told(Some("tank/a@1"), false, true),
+            "send from @1 to tank/a@2 estimated size is 512B\ntotal estimated size is 512B\n"
+        );
+        assert_eq!(told(Some("tank/a#m"), true, false), "incremental\ttank/a#m\ttank/a@2\t512\nsize\t512\n");
+        assert_eq!(told(Some("tank/a@1"), true, true), "incremental\t1\ttank/a@2\t512\nsize\t512\n");
+        assert_eq!(told(None, true, true), "full\ttank/a@2\t512\nsize\t512\n");
+        let nothing = plan(&Sent { parts: vec![part(None, 0)], ..Sent::default() }, false, false);
+        assert_eq!(nothing, "full send of tank/a@2\ntotal estimated size is 0\n");
     }
 
     #[test]
     fn progress_is_printed_as_in_zfs() {
-        let mut under_way = String::new();
-        let mut say = |seconds: u64, snapshot: &str, bytes: u64, script: bool| {
-            progress(&mut under_way, 1_795_238_707 + seconds, (snapshot, bytes), script)
-        };
+        let begun = 1_795_238_707;
+        let names = ["tank/desk@1", "tank/desk@2", "tank/desk@3", "tank/desk@4"].map(str::to_owned);
+        let mut shown = Progress { headings: names.clone().into(), script: false, told: begun };
+        let heading = |at: usize| format!("TIME        SENT   SNAPSHOT {}\n", names[at]);
+        assert_eq!(shown.line(begun, &names[0], 0), heading(0), "a line a second");
+        assert_eq!(shown.line(begun + 1, &names[0], 1_224_065_679), "05:25:08   1.14G   tank/desk@1\n");
+        assert_eq!(shown.line(begun + 1, &names[0], 1_224_065_680), "");
+        // The second was sent in no time.
         assert_eq!(
-            say(0, "tank/desk@1", 0, false),
-            "TIME        SENT   SNAPSHOT tank/desk@1\n05:25:07      0B   tank/desk@1\n"
+            shown.line(begun + 3, &names[2], 7),
+            heading(1) + &heading(2) + "05:25:10      7B   tank/desk@3\n"
         );
-        assert_eq!(say(1, "tank/desk@1", 1_224_065_679, false), "05:25:08   1.14G   tank/desk@1\n");
-        assert!(say(2, "tank/desk@2", 512, false).starts_with("TIME        SENT   SNAPSHOT tank/desk@2\n"));
-        assert_eq!(say(3, "tank/desk@2", 1024, true), "05:25:10\t1024\ttank/desk@2\n");
+        assert_eq!(shown.headings_before(None), heading(3));
+        let mut shown = Progress { headings: names.clone().into(), script: true, told: begun };
+        assert_eq!(shown.line(begun + 3, &names[1], 1024), "05:25:10\t1024\ttank/desk@2\n");
+        assert_eq!(shown.headings_before(None), "");
     }
 }

@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
-use crate::table::{Column, render, tame};
+use crate::table::tame;
 use steadfast_control::api::{PoolInfo, PoolList, PoolUpgrade};
 use steadfast_format::Feature;
 use steadfast_format::feature::Need;
@@ -42,53 +42,87 @@ fn upgrade(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             tame(version)
         )));
     }
+    if parsed.has('V') && !parsed.has('a') && parsed.operands.is_empty() {
+        return Err(Failure::Usage("-V needs a pool, or -a".into()));
+    }
+    if parsed.has('v') && (parsed.has('a') || !parsed.operands.is_empty()) {
+        return Err(Failure::Usage("-v cannot be combined with a pool or -a".into()));
+    }
+    if parsed.has('a') && !parsed.operands.is_empty() {
+        return Err(Failure::Usage("-a cannot be combined with a pool".into()));
+    }
+    session.line("This system supports ZFS pool feature flags.\n");
     if parsed.has('v') {
-        session.line("This version supports these features of pools:\n");
-        let columns = ["FEATURE", "NEEDED TO", "DESCRIPTION"]
-            .map(|heading| Column { heading: heading.to_owned(), right: false });
-        let row = |(name, need, doc): &(&str, Need, &str)| {
-            let need = match need {
-                Need::Read => "read",
-                Need::Write => "write",
-                Need::Safe => "-",
-            };
-            vec![(*name).to_owned(), need.to_owned(), (*doc).to_owned()]
-        };
-        let rows: Vec<Vec<String>> = Feature::KNOWN.iter().map(row).collect();
-        session.out.push_str(&render(&columns, &rows, false));
+        session.out.push_str(&supported());
         return Ok(());
     }
-    match (parsed.has('a'), &parsed.operands[..]) {
-        (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a means all pools".into())),
-        (false, []) => {
-            let pools = session.ask(PoolList::default()).doing(doing)?;
-            let rows: Vec<Vec<String>> = pools
-                .iter()
-                .flat_map(|pool| {
-                    missing(pool).into_iter().map(|name| vec![tame(&pool.name), name.to_owned()])
-                })
-                .collect();
-            if rows.is_empty() {
-                session.line("All features are enabled in all imported pools.");
-            } else {
-                session
-                    .line("These features are disabled. `{} upgrade POOL` enables all features of a pool.\n");
-                let columns = ["POOL", "FEATURE"].map(|h| Column { heading: h.to_owned(), right: false });
-                session.out.push_str(&render(&columns, &rows, false));
-            }
-            Ok(())
+    if !parsed.has('a') && parsed.operands.is_empty() {
+        let pools = session.ask(PoolList::default()).doing(doing)?;
+        session.line("All pools are formatted using feature flags.\n");
+        let text = disabled(&pools);
+        session.out.push_str(&text);
+        return Ok(());
+    }
+    let enabled = session.ask(PoolUpgrade { names: parsed.operands.clone() }).doing(doing)?.touched;
+    let of = |pool: &str| -> Vec<String> {
+        let features = enabled.iter().filter_map(|line| line.split_once(' '));
+        features.filter(|(name, _)| *name == pool).map(|(_, feature)| tame(feature)).collect()
+    };
+    let mut pools = parsed.operands.clone();
+    if parsed.has('a') {
+        pools = enabled.iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect();
+        pools.dedup();
+        if pools.is_empty() {
+            session.line("All pools are already formatted using feature flags.\n");
+            session.line(ALL_ENABLED);
         }
-        (_, names) => {
-            let enabled = session.ask(PoolUpgrade { names: names.to_vec() }).doing(doing)?.touched;
-            if enabled.is_empty() {
-                session.line("All features are enabled already.");
-            }
-            for line in enabled {
-                if let Some((pool, feature)) = line.split_once(' ') {
-                    session.line(format!("{}: enabled {}", tame(pool), tame(feature)));
-                }
-            }
-            Ok(())
+    }
+    for pool in &pools {
+        let features = of(pool);
+        if features.is_empty() {
+            session.line(format!(
+                "Pool '{}' already has all supported and requested features enabled.",
+                tame(pool)
+            ));
+            continue;
         }
+        session.line(format!("Enabled the following features on '{}':", tame(pool)));
+        features.iter().for_each(|feature| session.line(format!("  {feature}")));
+        session.line("");
+    }
+    Ok(())
+}
+
+const ALL_ENABLED: &str = "Every feature flags pool has all supported and requested features enabled.";
+
+/// The features of this version, in the form of ZFS.
+fn supported() -> String {
+    let mut text = "The following features are supported:\n\nFEAT DESCRIPTION\n".to_owned();
+    text.push_str(&format!("{}\n", "-".repeat(61)));
+    for (name, need, doc) in Feature::KNOWN {
+        let safe = if *need == Need::Read { "" } else { " (read-only compatible)" };
+        text.push_str(&format!("{name:<37}{safe}\n     {doc}\n"));
+    }
+    text + "\nPools with the legacy versions of ZFS, 1 to 28, do not exist here.\n"
+}
+
+/// Features that pools do not use yet, in the form of ZFS.
+fn disabled(pools: &[PoolInfo]) -> String {
+    let mut text = String::new();
+    for pool in pools {
+        let features = missing(pool);
+        if !features.is_empty() {
+            text.push_str(&format!("{}\n", tame(&pool.name)));
+            features.iter().for_each(|name| text.push_str(&format!("      {name}\n")));
+        }
+    }
+    match text.is_empty() {
+        true => format!("{ALL_ENABLED}\n"),
+        false => format!(
+            "\nSome supported features are not enabled on the following pools. \
+             An older version may not open a pool\nin which a feature is enabled. \
+             `zpool upgrade POOL` enables all features of a pool.\n\n\
+             POOL  FEATURE\n---------------\n{text}\n"
+        ),
     }
 }

@@ -174,6 +174,7 @@ fn differences() -> Vec<FsDiffEntry> {
         kind: "F".into(),
         path: path.into(),
         to: to.map(str::to_owned),
+        links: 0,
         time: "1795238707.5".into(),
     };
     vec![entry("M", "/tank/a", None), entry("R", "/tank/b", Some("/tank/c"))]

@@ -219,3 +219,14 @@ pub struct OwnerEntry {
     /// Quota in inodes; 0: none.
     pub object_quota: u64,
 }
+
+/// Ask how many files of a file system were removed and are not destroyed yet (ZFS: the delete
+/// queue): files that somebody has open. 0 if it is not mounted.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsDeleteQueue {
+    /// Name of the file system.
+    pub name: String,
+    /// Answer after this many milliseconds, even if some are left.
+    #[serde(default)]
+    pub patience_ms: u64,
+}

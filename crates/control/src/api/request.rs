@@ -9,8 +9,8 @@ use super::devices::{
 };
 use super::events::{PoolEvent, PoolEvents, PoolEventsClear, PoolHistory, PoolIo, PoolIostat, PoolPast};
 use super::filesystems::{
-    FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsListAll, FsLoadKey, FsMount, FsRename,
-    FsSet, FsUnloadKey, FsUnmount, FsUserspace, OwnerEntry,
+    FsChangeKey, FsCreate, FsDeleteQueue, FsDestroy, FsInfo, FsInherit, FsList, FsListAll, FsLoadKey,
+    FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, FsUserspace, OwnerEntry,
 };
 use super::pools::{
     PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolImportScan, PoolInfo, PoolList,
@@ -83,6 +83,7 @@ macro_rules! for_each_verb {
             FsDestroy -> Outcome;
             FsList -> Vec<FsInfo>;
             FsUserspace -> Vec<OwnerEntry>;
+            FsDeleteQueue -> u64;
             FsAllow -> Outcome;
             FsAllowed -> Vec<Allowed>;
             FsSet -> Outcome;

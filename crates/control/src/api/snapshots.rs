@@ -156,10 +156,14 @@ pub struct FsDiffEntry {
     pub change: String,
     /// Its kind, as `ls -F` shows it; `F` for a file.
     pub kind: String,
-    /// Its path, below the mountpoint if there is one; bytes that are not UTF-8 as `\\xHH`.
+    /// Its path, below the mountpoint if there is one. Bytes outside `!` to `~`, and the backslash,
+    /// are escaped as in ZFS: `\0` and three octal digits.
     pub path: String,
-    /// Its new path.
+    /// Its new path, in the same form.
     pub to: Option<String>,
+    /// Hard links that it gained, less those that it lost.
+    #[serde(default)]
+    pub links: i64,
     /// Time of its last change: seconds since 1970, and nanoseconds.
     pub time: String,
 }

@@ -128,6 +128,9 @@ pub struct ReceivedPart {
     /// It existed already and was skipped.
     #[serde(default)]
     pub there: bool,
+    /// The snapshot of which it became a clone.
+    #[serde(default)]
+    pub origin: Option<String>,
 }
 
 /// Answer of a receive.

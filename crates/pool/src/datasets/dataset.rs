@@ -408,6 +408,13 @@ impl Datasets {
         self.core.space.set_pool_copies(copies);
     }
 
+    /// Number of files of a dataset that have no name any more and are not destroyed yet (ZFS: the
+    /// delete queue).
+    pub fn delete_queue(&self, name: &str) -> Result<u64> {
+        let id = self.table.read().find(name)?;
+        Ok(self.open_head(id)?.orphans()?.len() as u64)
+    }
+
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
     pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
         let head = self.open_for_destroy(id)?;

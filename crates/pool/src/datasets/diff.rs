@@ -20,13 +20,13 @@ use crate::datasets::traverse::{Base, differences};
 /// How a file changed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ChangeKind {
-    /// Its content or its attributes.
+    /// Its content, its attributes or its number of links.
     Modified,
-    /// It is new, or has one name more.
+    /// It is new.
     Added,
-    /// It is gone, or has one name less.
+    /// It is gone.
     Removed,
-    /// It has another name.
+    /// It has another path. Its content may differ too.
     Renamed,
 }
 
@@ -40,6 +40,8 @@ pub struct FileChange {
     pub path: Vec<u8>,
     /// Its new path, if it has another one.
     pub to: Option<Vec<u8>>,
+    /// Hard links that it gained, less those that it lost.
+    pub links: i64,
     /// Type and permissions.
     pub mode: u32,
     /// When it last changed: as of the later moment, if it is there.
@@ -69,6 +71,8 @@ struct Moment {
     /// Pin of a snapshot: it is not destroyed meanwhile.
     _pin: Option<Pin>,
     paths: BTreeMap<InodeId, Vec<u8>>,
+    /// A link of each changed inode, once one was needed.
+    links: Option<BTreeMap<InodeId, Link>>,
 }
 
 impl Moment {
@@ -79,6 +83,27 @@ impl Moment {
         let path = self.dataset.path_of(inode)?.unwrap_or_else(|| format!("<inode {inode}>").into_bytes());
         self.paths.insert(inode, path.clone());
         Ok(path)
+    }
+
+    /// The path of a changed inode. An inode knows the folder of its latest link only. If that link
+    /// is gone, the names are searched once, for all changed inodes.
+    fn path_of_changed(&mut self, inode: InodeId, changed: &BTreeMap<InodeId, Differs>) -> Result<Vec<u8>> {
+        if let Some(path) = self.dataset.path_of(inode)? {
+            return Ok(path);
+        }
+        if self.links.is_none() {
+            let mut links = BTreeMap::new();
+            self.dataset.each_entry(&mut |folder, entry| {
+                if changed.contains_key(&entry.inode) {
+                    links.entry(entry.inode).or_insert((folder, entry.name));
+                }
+            })?;
+            self.links = Some(links);
+        }
+        match self.links.as_ref().and_then(|links| links.get(&inode)).cloned() {
+            Some(link) => self.path(&link),
+            None => self.path_of(inode),
+        }
     }
 
     fn path(&mut self, (folder, name): &Link) -> Result<Vec<u8>> {
@@ -134,70 +159,73 @@ impl Datasets {
             Ok(())
         })?;
         let mut changes = Vec::new();
-        for (inode, differs) in found {
-            changes.extend(self.told(inode, differs, &mut before, &mut after)?);
+        for (inode, differs) in &found {
+            changes.extend(self.told(*inode, differs, &found, (&mut before, &mut after))?);
         }
         changes.sort_by(|a, b| (&a.path, a.kind).cmp(&(&b.path, b.kind)));
         Ok(changes)
     }
 
-    /// One inode's changes.
+    /// The change of one inode: one, as in ZFS, whatever happened to it.
     fn told(
         &self,
         inode: InodeId,
-        mut differs: Differs,
-        before: &mut Moment,
-        after: &mut Moment,
-    ) -> Result<Vec<FileChange>> {
+        differs: &Differs,
+        found: &BTreeMap<InodeId, Differs>,
+        (before, after): (&mut Moment, &mut Moment),
+    ) -> Result<Option<FileChange>> {
         // The same link under another position is no change.
-        let both: Vec<Link> =
-            differs.lost.iter().filter(|link| differs.gained.contains(link)).cloned().collect();
-        differs.lost.retain(|link| !both.contains(link));
-        differs.gained.retain(|link| !both.contains(link));
-        let record = |moment: &Moment| moment.dataset.inode(inode).map(|inode| inode.record());
-        let Ok(last) = differs.after.or(differs.before).map_or_else(|| record(after), Ok) else {
-            return Ok(Vec::new());
+        let lost = differs.lost.iter().find(|link| !differs.gained.contains(link));
+        let gained = differs.gained.iter().find(|link| !differs.lost.contains(link));
+        // A record that differs is in the tree of its moment. One that does not is in both.
+        let is_same_record = differs.before.is_none() && differs.after.is_none();
+        let (old, new) = match is_same_record {
+            false => (differs.before, differs.after),
+            true => match after.dataset.inode(inode).map(|inode| inode.record()) {
+                Ok(record) => (Some(record), Some(record)),
+                Err(_) => return Ok(None),
+            },
         };
-        let change = |kind, path, to| FileChange { kind, path, to, mode: last.mode, changed: last.ctime };
-        let mut changes = Vec::new();
-        let is_same = differs.before.is_some() == differs.after.is_some();
-        let mut gained = differs.gained.iter();
-        for link in &differs.lost {
-            match gained.next().filter(|_| is_same) {
-                Some(new) => {
-                    changes.push(change(ChangeKind::Renamed, before.path(link)?, Some(after.path(new)?)));
-                }
-                None => changes.push(change(ChangeKind::Removed, before.path(link)?, None)),
-            }
-        }
-        for link in gained {
-            changes.push(change(ChangeKind::Added, after.path(link)?, None));
-        }
-        // Reading is no change, nor is being stored in another way; what only moved has another
-        // ctime too.
-        let same = |old: InodeRecord, new: InodeRecord| {
-            let moved = !changes.is_empty();
-            let ctime = if moved { new.ctime } else { old.ctime };
-            let parent = if moved { new.parent } else { old.parent };
-            let nlink = if moved { new.nlink } else { old.nlink };
-            InodeRecord { allocated: new.allocated, atime: new.atime, ctime, parent, nlink, ..old } == new
+        // A file without links is one that was removed while it was open.
+        let (old, new) = (old.filter(|old| old.nlink > 0), new.filter(|new| new.nlink > 0));
+        let change = |kind, path, to, links, record: InodeRecord| {
+            Ok(Some(FileChange { kind, path, to, links, mode: record.mode, changed: record.ctime }))
         };
-        if let (Some(old), Some(new)) = (differs.before, differs.after)
-            && new.nlink > 0
-            && !same(old, new)
-        {
-            // By a name that it had before, if it got others besides.
-            let mut path = after.path_of(inode)?;
-            if changes.iter().any(|change| change.kind == ChangeKind::Added && change.path == path) {
-                path = before.path_of(inode)?;
+        let (old, new) = match (old, new) {
+            (None, None) => return Ok(None),
+            (None, Some(new)) => {
+                return change(ChangeKind::Added, after.path_of_changed(inode, found)?, None, 0, new);
             }
-            changes.push(change(ChangeKind::Modified, path, None));
+            (Some(old), None) => {
+                let record = differs.after.unwrap_or(old);
+                return change(ChangeKind::Removed, before.path_of_changed(inode, found)?, None, 0, record);
+            }
+            (Some(old), Some(new)) => (old, new),
+        };
+        let is_directory = new.mode & 0o170_000 == 0o040_000;
+        let links = if is_directory { 0 } else { i64::from(new.nlink) - i64::from(old.nlink) };
+        if links != 0 {
+            // By a name that it has at both moments, most likely.
+            let path = if links > 0 { &mut *before } else { &mut *after }.path_of_changed(inode, found)?;
+            return change(ChangeKind::Modified, path, None, links, new);
         }
-        Ok(changes)
+        if let (Some(lost), Some(gained)) = (lost, gained) {
+            return change(ChangeKind::Renamed, before.path(lost)?, Some(after.path(gained)?), 0, new);
+        }
+        // Reading is no change, nor is being stored in another way.
+        if (InodeRecord { allocated: new.allocated, atime: new.atime, ..old }) == new {
+            return Ok(None);
+        }
+        let (from, to) = (before.path_of_changed(inode, found)?, after.path_of_changed(inode, found)?);
+        match from == to {
+            true => change(ChangeKind::Modified, to, None, 0, new),
+            // A folder above it has another name.
+            false => change(ChangeKind::Renamed, from, Some(to), 0, new),
+        }
     }
 
     fn moment(&self, name: &str) -> Result<(DatasetId, Moment)> {
-        let paths = BTreeMap::new();
+        let (paths, links) = (BTreeMap::new(), None);
         if !name.contains('@') {
             let id = self.table.read().find(name)?;
             let dataset = self.open_head(id)?;
@@ -208,7 +236,10 @@ impl Datasets {
                 self.core.commit_changes()?;
             }
             let names = self.table.read().get(id).and_then(|entry| entry.row.names);
-            return Ok((id, Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, _pin: None, paths }));
+            return Ok((
+                id,
+                Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, _pin: None, paths, links },
+            ));
         }
         let (id, pin) = self.pin(name)?;
         if self.is_raw(id) {
@@ -219,12 +250,12 @@ impl Datasets {
         let snapshot = self.open_snapshot(id, &pin.row.name)?;
         let dataset = Arc::clone(snapshot.dataset());
         let (names, txg) = (pin.row.names, pin.txg);
-        Ok((id, Moment { dataset, names, txg, carrier: None, _pin: Some(pin), paths }))
+        Ok((id, Moment { dataset, names, txg, carrier: None, _pin: Some(pin), paths, links }))
     }
 
     fn raw_moment(&self, id: DatasetId, carrier: Arc<Dataset>, txg: Txg, pin: Option<Pin>) -> Result<Moment> {
         let view = self.raw_view(id, vec![Arc::clone(&carrier)])?;
         let (names, carrier, paths) = (view.roots.names, Some(carrier), BTreeMap::new());
-        Ok(Moment { dataset: view.dataset, names, txg, carrier, _pin: pin, paths })
+        Ok(Moment { dataset: view.dataset, names, txg, carrier, _pin: pin, paths, links: None })
     }
 }

@@ -110,10 +110,14 @@ pub struct Received {
     pub increment: bool,
     /// Bytes of the stream that it took.
     pub bytes: u64,
+    /// Nanoseconds that it took.
+    pub nanos: u64,
     /// Properties of the stream that are none here, or have no such value.
     pub left_out: Vec<String>,
     /// It was there already, and was passed over.
     pub there: bool,
+    /// The snapshot of which the dataset became a clone.
+    pub origin: Option<String>,
 }
 
 /// Accompanies a receive.
@@ -220,7 +224,7 @@ impl Streams {
             if !spec.dry_run && comes_new && !self.is_there((&name, &snapshot), &begin, false) {
                 self.make_way(spec, &tree, &name, watch)?;
             }
-            let before = reader.bytes;
+            let (before, begun) = (reader.bytes, self.core.env.clock.monotonic_ns());
             let new = begin.base == 0 || self.datasets.table.read().find(&name).is_err();
             let is_top = begin.name.split('@').next() == Some(&top);
             let there = self.is_there((&name, &snapshot), &begin, is_top);
@@ -247,13 +251,17 @@ impl Streams {
                     next
                 }
             };
+            let becomes_clone = comes_new && !there && (begin.clone || spec.origin.is_some());
+            let origin = becomes_clone.then(|| self.datasets.dataset_info(&name).ok()?.origin).flatten();
             received.push(Received {
                 snapshot: format!("{name}@{snapshot}"),
                 from: begin.name.clone(),
                 increment: begin.base != 0,
                 bytes: reader.bytes - before,
+                nanos: self.core.env.clock.monotonic_ns().saturating_sub(begun),
                 left_out: brought.left_out,
                 there,
+                origin,
             });
         }
     }

@@ -29,8 +29,8 @@ impl Verb for FsDiff {
         // A volume is one file, at its mountpoint.
         let is_volume = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?.volume.is_some();
         let path = |path: &[u8]| match is_volume {
-            true => top.clone(),
-            false => format!("{}/{}", top.trim_end_matches('/'), readable(path)),
+            true => escaped(top.as_bytes()),
+            false => escaped(&[top.trim_end_matches('/').as_bytes(), b"/", path].concat()),
         };
         let entry = |change: FileChange| FsDiffEntry {
             change: match change.kind {
@@ -52,19 +52,32 @@ impl Verb for FsDiff {
             .to_owned(),
             path: path(&change.path),
             to: change.to.as_deref().map(path),
-            time: format!("{}.{:09}", change.changed.seconds, change.changed.nanos),
+            links: change.links,
+            time: format!("{:10}.{:09}", change.changed.seconds, change.changed.nanos),
         };
         let changes = held.pool.datasets().diff(&self.base, &self.target).map_err(refuse::pool)?;
         Ok(changes.into_iter().map(entry).collect())
     }
 }
 
-/// A path as text; bytes that are not UTF-8 as `\\xHH`.
-fn readable(path: &[u8]) -> String {
+/// A path as text, byte for byte.
+fn escaped(path: &[u8]) -> String {
     let mut text = String::new();
-    for chunk in path.utf8_chunks() {
-        text.push_str(chunk.valid());
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    for &byte in path {
+        match byte {
+            b'\\' | ..=b' ' | 0x7f.. => text.push_str(&format!("\\{byte:04o}")),
+            _ => text.push(char::from(byte)),
+        }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_bytes_is_one_word() {
+        assert_eq!(escaped(b"a b\n\\\xff\xc3\xa9~"), "a\\0040b\\0012\\0134\\0377\\0303\\0251~");
+    }
 }

@@ -26,3 +26,4 @@ mod streams;
 pub(super) mod token;
 mod userspace;
 pub(super) mod volumes;
+mod wait;

@@ -97,7 +97,6 @@ impl Verb for FsReceive {
             // Snapshots before the failure were received: history records by whom.
             engine.log(&held, caller);
         }
-        let nanos = engine.env.clock.monotonic_ns().saturating_sub(begun);
         let mut receipt = Receipt { parts: Vec::new(), warnings };
         let mut not_in_place = Vec::new();
         if !self.dry_run {
@@ -141,8 +140,9 @@ impl Verb for FsReceive {
                 );
                 receipt.warnings.push(Refusal::new(Code::PropUnknown, what).with("property", &property));
             }
-            let (increment, bytes, there) = (part.increment, part.bytes, part.there);
-            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos, there });
+            let (increment, bytes, nanos) = (part.increment, part.bytes, part.nanos);
+            let (there, origin) = (part.there, part.origin);
+            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos, there, origin });
         }
         if !self.dry_run {
             engine.log(&held, caller);
