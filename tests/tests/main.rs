@@ -7,6 +7,7 @@ mod bucket_cost;
 mod bucket_faults;
 mod by_itself;
 mod cache_device;
+mod clients;
 mod clones;
 mod commands;
 mod conformance;

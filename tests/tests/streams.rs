@@ -659,3 +659,24 @@ fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
         .ok()
         .says("safe/copy/c@6 safe/copy/c@7 ");
 }
+
+/// ZFS refuses this too.
+#[test]
+fn a_stream_in_the_clear_does_not_replace_an_encrypted_file_system() {
+    let Some(host) = host("would_decrypt") else { return };
+    std::fs::write(host.at("key"), "a passphrase\n").expect("written");
+    let encrypted = "-o encryption=on -o keyformat=passphrase -o keylocation=file://$PWD/key";
+    host.shell(&format!("zfs create {encrypted} safe/secret && echo mine > s/secret/file")).ok();
+    host.shell("zfs create tank/plain && echo plain > t/plain/file && zfs snapshot tank/plain@1").ok();
+    let send = "zfs send tank/plain@1 | zfs receive -F";
+    host.shell(&format!("{send} safe/secret")).fails(1).says("STREAM-DECRYPTS");
+    host.shell("grep mine s/secret/file && test $(zfs get -Ho value encryption safe/secret) != off").ok();
+    // Encrypted content may take its place: by a key, by that of the parent, or raw.
+    host.shell(&format!("{send} {encrypted} safe/secret && grep plain s/secret/file")).ok();
+    host.shell(&format!("zfs create {encrypted} safe/top && zfs create safe/top/in && {send} safe/top/in"))
+        .ok();
+    host.shell("zfs unmount safe/secret && zfs destroy safe/secret@1 && zfs snapshot safe/top/in@2 && zfs send -w safe/top/in@2 | zfs receive -uF safe/secret").ok();
+    host.shell("zfs get -Ho value encryption safe/secret safe/top/in")
+        .ok()
+        .says("aes-256-gcm\naes-256-gcm\n");
+}

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::test_run::{self, Tally};
 
 /// Debian packages the tests use: (a program or header that tells whether it is there, package).
-const PACKAGES: &[(&str, &str)] = &[
+pub const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/cc", "gcc"),
     ("/usr/bin/fusermount3", "fuse3"),
     ("/usr/bin/setfacl", "acl"),
@@ -24,6 +24,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/nbdcopy", "libnbd-bin"),
     ("/usr/bin/qemu-img", "qemu-utils"),
     ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
+    // Of sanoid and syncoid, which run with every check.
+    ("/usr/bin/pv", "pv"),
+    ("/usr/bin/lzop", "lzop"),
+    ("/usr/bin/mbuffer", "mbuffer"),
+    ("/usr/share/perl5/Config/IniFiles.pm", "libconfig-inifiles-perl"),
+    ("/usr/share/perl5/Capture/Tiny.pm", "libcapture-tiny-perl"),
 ];
 
 /// The other architecture that parity has a kernel for.

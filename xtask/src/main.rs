@@ -4,6 +4,7 @@
 mod book;
 mod check;
 mod circles;
+mod clients;
 mod deb;
 mod demo;
 mod fuzz;
@@ -53,6 +54,10 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!fuzz::run(&root, &words)))
         }
+        Some("clients") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!clients::run(&root, &words)))
+        }
         Some("book") => ExitCode::from(u8::from(!book::run(&root))),
         Some("demo") => {
             let words: Vec<String> = std::env::args().skip(2).collect();
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
             for line in [
                 "usage: cargo xtask test [--quick] [--aarch64] [--only STEP]...   everything the server runs, or some steps of it; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
+                "       cargo xtask clients [TEST]   programs that others wrote for ZFS, from their registries, on pools of ours",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask demo [--quick]   looks whether this machine can mount, builds the program, and runs its demo",
                 "       cargo xtask deb              two Debian packages in target/debian: the program, and the words zpool and zfs",

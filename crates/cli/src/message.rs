@@ -36,11 +36,11 @@ impl Words {
 /// A refusal of `doing` ("cannot create 'tank'"). In ZFS's words the first line is ZFS's, and our
 /// sentence is a part of the meaning.
 ///
-/// One line alone is for programs, which take the last line as the problem.
+/// One line alone is for programs, which take the last line as the problem. `typed` is the command.
 #[must_use]
-pub fn refused(doing: &str, refusal: &Refusal, words: Words, explains: bool) -> String {
+pub fn refused(doing: &str, refusal: &Refusal, words: Words, explains: bool, typed: &str) -> String {
     let zfs = match words {
-        Words::Zfs => first_line(doing, refusal).map(|line| tame(&line)),
+        Words::Zfs => first_line(doing, refusal, typed).map(|line| tame(&line)),
         Words::Own => None,
     };
     let ours = match doing {

@@ -95,7 +95,7 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
             if let Some(NotBuilt { reason, instead, .. }) = family.not_built.iter().find(|c| c.name == verb) {
                 let refusal = Refusal::new(Code::Later, format!("'{shown} {verb}' is not built: {reason}"));
                 let refusal = if instead.is_empty() { refusal } else { refusal.advising(instead) };
-                let text = refused("", &refusal, words, world.explains);
+                let text = refused("", &refusal, words, world.explains, shown);
                 print(world, true, &text);
                 return FAILED;
             }
@@ -113,6 +113,11 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
     let usage = |sentence: &str| {
         format!("{sentence}\nusage:\n    {shown}{}\n{}", command.syntax.usage(), command.syntax.explain())
     };
+    // A verb alone asks for its usage: programs look there for the options that they need.
+    let unusable = |sentence: &str| match tail.is_empty() {
+        true => format!("{}{}", usage(command.doc), misused(sentence, shown)),
+        false => misused(sentence, shown),
+    };
     let parsed = match command.syntax.parse(tail) {
         Ok(parsed) if parsed.help => {
             // `-?` is no option: getopt says so, and prints the usage.
@@ -122,7 +127,7 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
         }
         Ok(parsed) => parsed,
         Err(sentence) => {
-            print(world, true, &misused(&sentence, shown));
+            print(world, true, &unusable(&sentence));
             return USAGE;
         }
     };
@@ -138,11 +143,11 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
         Ok(()) => SUCCESS,
         Err(Failure::Status(status)) => status,
         Err(Failure::Refused(doing, refusal)) => {
-            print(world, true, &refused(&doing, &refusal, words, explains));
+            print(world, true, &refused(&doing, &refusal, words, explains, shown));
             FAILED
         }
         Err(Failure::Usage(sentence)) => {
-            print(world, true, &misused(&sentence, shown));
+            print(world, true, &unusable(&sentence));
             USAGE
         }
     }

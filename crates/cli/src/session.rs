@@ -183,7 +183,7 @@ impl<'a, 'w> Session<'a, 'w> {
     /// Prints a refusal and goes on; the exit status will be 1.
     pub fn complain(&mut self, doing: &str, refusal: &Refusal) {
         self.failed = true;
-        let text = refused(doing, refusal, self.words, self.explains);
+        let text = refused(doing, refusal, self.words, self.explains, &self.typed);
         self.tell(&text);
     }
 

@@ -5,9 +5,10 @@
 
 use steadfast_control::{Code, Refusal};
 
-/// The first line of a refusal of `doing` ("cannot create 'tank'"), if ZFS has one for it.
+/// The first line of a refusal of `doing` ("cannot create 'tank'"), if ZFS has one for it. `typed`
+/// is the command: `zfs` says of a pool that is absent what it says of a dataset.
 #[must_use]
-pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
+pub fn first_line(doing: &str, refusal: &Refusal, typed: &str) -> Option<String> {
     if let Some(line) = crate::zpool_phrases::first_line(doing, refusal) {
         return Some(line);
     }
@@ -16,7 +17,10 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
     // Verbs that make something name that; the others begin with opening what is there.
     let makes = ["cannot create", "cannot receive", "cannot hold", "cannot release"];
     let opens = |phrase: &str| match name() {
-        Some(name) if !makes.iter().any(|verb| doing.starts_with(verb)) => {
+        Some(name)
+            if doing.starts_with("cannot create bookmark")
+                || !makes.iter().any(|verb| doing.starts_with(verb)) =>
+        {
             format!("cannot open '{name}': {phrase}")
         }
         _ => format!("{doing}: {phrase}"),
@@ -36,6 +40,7 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
             said(&format!("no such pool '{}'", field("pool")?))
         }
         Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent => opens("dataset does not exist"),
+        Code::PoolAbsent if typed.starts_with("zfs ") => opens("dataset does not exist"),
         Code::PoolAbsent => opens("no such pool"),
         Code::PeerRights => said("permission denied"),
         Code::PoolNotFound => said("no such pool available"),
@@ -44,9 +49,28 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
         Code::FsExists | Code::SnapshotExists => said("dataset already exists"),
         Code::BookmarkExists => said("bookmark exists"),
         Code::FsParent => said("parent does not exist"),
+        Code::StreamNoPartial => {
+            format!("'{}' does not have any resumable receive state to abort", field("fs")?)
+        }
+        Code::StreamToken if refusal.what.starts_with("the resume token is") => {
+            said("resume token is corrupt (invalid format)")
+        }
+        Code::StreamEnds if refusal.what.contains(" at byte 0,") => {
+            "cannot receive: failed to read from stream".to_owned()
+        }
+        Code::StreamEnds => said("incomplete stream"),
         Code::HoldExists => said("tag already exists on this dataset"),
         Code::HoldAbsent => said("no such tag on this dataset"),
+        Code::SnapshotHeld if doing.starts_with("cannot destroy") => {
+            let name = field("snapshot")?;
+            format!(
+                "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+            )
+        }
         Code::SnapshotHeld => said("dataset is busy"),
+        Code::StreamDecrypts => "cannot receive new filesystem stream: zfs receive -F cannot be used to \
+             destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
+            .to_owned(),
         Code::FsBusy | Code::PoolBusy => said("pool or dataset is busy"),
         Code::FsChildren | Code::FsSnapshots if doing.starts_with("cannot destroy") => {
             said("filesystem has children")
@@ -74,7 +98,7 @@ mod tests {
     #[test]
     fn names_stand_once_and_where_zfs_has_them() {
         let absent = Refusal::new(Code::FsAbsent, "there is no file system 'tank/x'").with("fs", "tank/x");
-        let line = |doing: &str, refusal: &Refusal| first_line(doing, refusal).unwrap_or_default();
+        let line = |doing: &str, refusal: &Refusal| first_line(doing, refusal, "").unwrap_or_default();
         assert_eq!(line("cannot list datasets", &absent), "cannot open 'tank/x': dataset does not exist");
         assert_eq!(
             line("cannot create snapshot 'tank/x@1'", &absent),
@@ -85,6 +109,8 @@ mod tests {
         assert!(line("cannot destroy 'tank@1'", &gone).starts_with("could not find any snapshots"));
         let pool = Refusal::new(Code::PoolAbsent, "").with("pool", "tank");
         assert_eq!(line("cannot scrub 'tank'", &pool), "cannot open 'tank': no such pool");
-        assert_eq!(first_line("cannot clear", &Refusal::new(Code::VdevIo, "EIO")), None);
+        let listed = first_line("cannot list datasets", &pool, "zfs list tank");
+        assert_eq!(listed.as_deref(), Some("cannot open 'tank': dataset does not exist"));
+        assert_eq!(first_line("cannot clear", &Refusal::new(Code::VdevIo, "EIO"), ""), None);
     }
 }

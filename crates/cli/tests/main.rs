@@ -2,4 +2,5 @@
 
 mod answers;
 mod pool_words;
+mod programs;
 mod words;

@@ -32,7 +32,7 @@ pub(crate) struct Ran {
     pub out: String,
     pub err: String,
     /// The stream that the daemon wrote.
-    sent: Vec<u8>,
+    pub sent: Vec<u8>,
 }
 
 impl Machine {
@@ -938,6 +938,10 @@ fn programs_get_one_line_in_the_phrases_of_zfs() {
     machine.ok("zpool create tank tank.img");
     machine.ok("zfs create tank/a");
     machine.ok("zfs snapshot tank/a@1");
+    machine.ok("zfs create tank/held");
+    machine.ok("zfs snapshot tank/held@1");
+    machine.ok("zfs snapshot tank/held@2");
+    machine.ok("zfs hold keep tank/held@2");
     machine.explains = false;
     for (line, status, said) in [
         ("zfs list tank/b", 1, "cannot open 'tank/b': dataset does not exist"),
@@ -952,6 +956,18 @@ fn programs_get_one_line_in_the_phrases_of_zfs() {
         ("zfs rollback tank/a@2", 1, "cannot open 'tank/a@2': dataset does not exist"),
         ("zfs rename tank/a tank/a", 1, "cannot rename 'tank/a': dataset already exists"),
         ("zfs promote tank/a", 1, "cannot promote 'tank/a': not a cloned filesystem"),
+        // `zfs` says of a pool what it says of a dataset, and names what was asked for.
+        ("zfs list bad", 1, "cannot open 'bad': dataset does not exist"),
+        ("zfs get name bad/x@1", 1, "cannot open 'bad/x@1': dataset does not exist"),
+        ("zfs get name tank/b@1", 1, "cannot open 'tank/b@1': dataset does not exist"),
+        ("zfs bookmark tank/a@2 tank/a#2", 1, "cannot open 'tank/a@2': dataset does not exist"),
+        (
+            "zfs destroy tank/held@1,2",
+            1,
+            "cannot destroy snapshot tank/held@2: it's being held. Run 'zfs holds -r tank/held@2' to see holders.",
+        ),
+        ("zfs receive -A tank/a", 1, "'tank/a' does not have any resumable receive state to abort"),
+        ("zfs send -t 1-x", 1, "cannot resume send: resume token is corrupt (invalid format)"),
         ("zpool status bad", 1, "cannot open 'bad': no such pool"),
         ("zpool destroy bad", 1, "cannot open 'bad': no such pool"),
         ("zpool create tank ~/other.img", 1, "cannot create 'tank': pool already exists"),

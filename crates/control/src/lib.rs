@@ -48,6 +48,7 @@ pub mod server;
 pub mod service;
 pub mod stores;
 mod syslog;
+pub mod token;
 pub mod wire;
 
 pub use caller::Caller;

@@ -316,6 +316,8 @@ codes! {
         "Wait for the stream, or end the `zfs send` or `zfs receive` command.";
     StreamClear "STREAM-CLEAR" "Without -w the content leaves the pool decrypted, and the receiving pool stores it as its own properties say. -R, -p and -b do not tell that it is encrypted here."
         "Add -w: the stream then stays encrypted, and the receiver needs no key. To send it decrypted on purpose, send each file system by itself without -R, -p and -b: `zfs send {snapshot}`.";
+    StreamDecrypts "STREAM-DECRYPTS" "A full stream replaces the file system. What it brings would be stored in the clear in the place of encrypted content, and nothing in the command says so."
+        "Receive it under another name; or destroy '{fs}' first, or add `-o encryption=on -o keyformat=passphrase -o keylocation=file://PATH`.";
     StreamTerminal "STREAM-TERMINAL" "A stream is binary data and would disturb a terminal."
         "Send it to a file or a pipe: `zfs send SNAPSHOT > FILE`, `zfs receive FILESYSTEM < FILE`.";
     FsRoot "FS-ROOT" "The root file system of a pool exists as long as the pool."

@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
         least: 0,
         most: 1,
     },
-    doc: "Loads the keys of encrypted file systems.",
+    doc: "Loads the keys of encrypted file systems, from where the property keylocation says.",
     run: load_key,
 };
 

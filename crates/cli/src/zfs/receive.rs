@@ -17,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
         flags: &[
             flag('F', "roll back to the latest common snapshot first; later changes and snapshots are lost"),
             flag('s', "resumable: keep a partial receive if the stream breaks off"),
-            flag('A', "discard a partial receive"),
+            flag('A', "discard a partial receive: `-A <filesystem|volume>`, and nothing else"),
             flag('u', "do not mount new file systems"),
             flag('d', "use the sender's path without its pool, below the file system named"),
             flag('e', "use the last part of the sender's path, below the file system named"),
@@ -99,7 +99,16 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     }
     let none = || Refusal::new(Code::StreamTerminal, "there is no standard input");
     let input = session.world.input_fd.take().ok_or_else(none).doing(doing)?;
-    let receipt = session.stream(request, input.as_fd(), &|_, _| String::new()).doing(doing)?;
+    let receipt = match session.stream(request, input.as_fd(), &|_, _| String::new()) {
+        Ok(receipt) => receipt,
+        Err(refusal) => {
+            session.complain(&doing(), &refusal);
+            if let Some(token) = refusal.fields.get("token") {
+                session.tell(&resumable(token));
+            }
+            return Ok(());
+        }
+    };
     if parsed.has('v') {
         receipt.parts.iter().for_each(|part| session.out.push_str(&told(part, parsed.has('n'))));
     }
@@ -128,6 +137,15 @@ fn told(part: &ReceivedPart, dry: bool) -> String {
         text.push_str(&format!("received {bytes} stream in {seconds:.2} seconds ({rate}/sec)\n"));
     }
     text
+}
+
+/// Lines after the problem for `-s`, as in ZFS: programs take the token from the last one.
+fn resumable(token: &str) -> String {
+    format!(
+        "Partially received snapshot is saved.\nA resuming stream can be generated on the sending \
+         system by running:\n    zfs send -t {}\n",
+        tame(token)
+    )
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use steadfast_control::api::{FsSend, Sent, SentPart};
+use steadfast_control::token::{Form, Token};
 use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, nice_number};
 
@@ -127,10 +128,17 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let (dry, script) = (parsed.has('n'), parsed.has('P'));
     let verbose = parsed.has('v') || script;
     let mut planned = Sent::default();
+    // A receiver may ask what its own token says, and has not what it names.
+    let contents = token.as_deref().filter(|_| verbose && !script).and_then(Token::decode);
+    if let Some(token) = contents.filter(|_| dry) {
+        session.out.push_str(&contents_of(token));
+    }
     if dry || verbose {
         planned = session.ask(request.clone()).doing(doing)?;
         if verbose {
-            let text = plan(&planned, script, recursive || intermediate);
+            let name = planned.parts.first().map(|part| format!("\ttoname = {}\n", tame(&part.snapshot)));
+            let text = name.filter(|_| contents.is_some()).unwrap_or_default()
+                + &plan(&planned, script, recursive || intermediate);
             // Standard output carries the stream.
             if dry { session.out.push_str(&text) } else { session.tell(&text) }
         }
@@ -162,6 +170,22 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let sent = sent.doing(doing)?;
     tell_skipped(session, &sent, &snapshot);
     Ok(())
+}
+
+/// The content of a resume token, as ZFS prints it. The name of the snapshot is not in it.
+fn contents_of(token: Token) -> String {
+    let mut text = "resume token contents:\nnvlist version: 0\n".to_owned();
+    if token.base != 0 {
+        text.push_str(&format!("\tfromguid = {:#x}\n", token.base));
+    }
+    text.push_str(&format!("\tobject = {:#x}\n\toffset = {:#x}\n", token.inode, token.offset));
+    text.push_str(&format!("\ttoguid = {:#x}\n", token.guid));
+    match token.form {
+        Form::Plain => {}
+        Form::Raw => text.push_str("\tcompressok = 1\n\trawok = 1\n"),
+        Form::Compressed => text.push_str("\tcompressok = 1\n"),
+    }
+    text
 }
 
 /// Prints the file systems that `-s` skipped.

@@ -465,6 +465,9 @@ errors! {
     /// A full stream creates a dataset, and one of this name exists.
     DestinationExists "STREAM-EXISTS" { name: String as fs } =>
         "destination '{name}' exists";
+    /// A full stream would put content in the clear where there is encrypted content.
+    WouldDecrypt "STREAM-DECRYPTS" { name: String as fs } =>
+        "'{name}' is encrypted, and what the stream makes of it would not be";
     /// A full stream cannot replace a clone.
     TargetIsClone "STREAM-EXISTS" { name: String as fs } =>
         "'{name}' is a clone, which a receive cannot replace: destroy it first";

@@ -429,11 +429,19 @@ impl Streams {
         }
         match (begin.base, target) {
             (0, Some(_)) if !spec.force => Err(Error::DestinationExists { name: name.to_owned() }),
-            (0, Some(_)) => {
+            (0, Some(target)) => {
                 match self.datasets.check_destroy(&self.datasets.table.read(), name, false) {
                     // A mounted dataset is dealt with at the end.
                     Ok(()) | Err(Error::Busy { .. }) => {}
                     Err(error) => return Err(error),
+                }
+                let was = self.is_encrypted(target);
+                let parent =
+                    name.rsplit_once('/').and_then(|(above, _)| self.datasets.table.read().find(above).ok());
+                let is_encrypted =
+                    begin.raw || spec.key.is_some() || parent.is_some_and(|above| self.is_encrypted(above));
+                if was && !is_encrypted {
+                    return Err(Error::WouldDecrypt { name: name.to_owned() });
                 }
                 Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None))
             }
@@ -447,6 +455,11 @@ impl Streams {
                 self.begin_upon(spec, target, (name, snapshot), begin)
             }
         }
+    }
+
+    /// Is a dataset stored encrypted, here or by its sender?
+    fn is_encrypted(&self, id: DatasetId) -> bool {
+        self.datasets.table.read().get(id).is_some_and(|entry| entry.is_encrypted() || entry.row.raw)
     }
 
     fn is_kept_packed(&self, begin: &StreamBegin) -> bool {

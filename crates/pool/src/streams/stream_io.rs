@@ -7,9 +7,14 @@ use steadfast_format::stream::{FrameHeader, FrameKind, StreamHeader};
 
 use crate::core::error::{Error, Result};
 
+/// Payloads up to this many bytes are copied, and written with the header of their frame.
+const SMALL: usize = 4096;
+
 /// Writes frames.
 pub(crate) struct StreamWriter<'a> {
     out: &'a mut dyn Write,
+    /// Headers that go with what follows them: a reader gets more than them at once.
+    held: Vec<u8>,
     chain: [u8; 32],
     /// Bytes written.
     pub bytes: u64,
@@ -21,9 +26,8 @@ impl<'a> StreamWriter<'a> {
     /// Begins a stream.
     pub fn new(out: &'a mut dyn Write, header: StreamHeader) -> Result<StreamWriter<'a>> {
         let header = header.encode();
-        out.write_all(&header).map_err(|source| Error::StreamWrite { source })?;
         let chain = steadfast_crypto::hash(&header);
-        Ok(StreamWriter { out, chain, bytes: header.len() as u64, frames: 0 })
+        Ok(StreamWriter { out, held: header.to_vec(), chain, bytes: header.len() as u64, frames: 0 })
     }
 
     /// Writes a frame.
@@ -32,12 +36,15 @@ impl<'a> StreamWriter<'a> {
         let mut header = FrameHeader { kind, length, hash: [0; 32] };
         header.hash = link(&self.chain, &header, payload);
         self.chain = header.hash;
-        let mut write = |bytes: &[u8]| {
-            self.bytes += bytes.len() as u64;
-            self.out.write_all(bytes).map_err(|source| Error::StreamWrite { source })
-        };
-        write(&header.encode())?;
-        write(payload)?;
+        let header = header.encode();
+        self.bytes += (header.len() + payload.len()) as u64;
+        self.held.extend_from_slice(&header);
+        let small = if payload.len() <= SMALL { payload } else { &[] };
+        self.held.extend_from_slice(small);
+        let written =
+            self.out.write_all(&self.held).and_then(|()| self.out.write_all(&payload[small.len()..]));
+        self.held.clear();
+        written.map_err(|source| Error::StreamWrite { source })?;
         self.frames += 1;
         Ok(())
     }

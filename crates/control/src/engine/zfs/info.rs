@@ -44,8 +44,10 @@ impl Engine {
         measure("usedbychildren", info.used_by_children.to_string());
         measure("usedbyrefreservation", info.used_by_refreservation.to_string());
         measure("written", info.written.to_string());
-        measure("logicalused", info.logical_used.to_string());
-        measure("logicalreferenced", info.logical.to_string());
+        // Metadata counts as in `used`: an empty file system is not of no size.
+        let metadata = info.referenced.saturating_sub(info.data);
+        measure("logicalused", info.logical_used.saturating_add(metadata).to_string());
+        measure("logicalreferenced", info.logical.saturating_add(metadata).to_string());
         measure("filecount", info.files.to_string());
         let ratio = |logical: u64, data: u64| {
             let ratio = if data == 0 { 1.0 } else { logical as f64 / data as f64 };

@@ -99,10 +99,11 @@ impl Verb for FsListAll {
                 continue;
             }
             if let Some((dataset, snapshot)) = start.split_once('@') {
-                let held = engine.held(dataset)?;
-                for info in
-                    held.pool.datasets().snapshot_infos(dataset, Some(snapshot)).map_err(refuse::pool)?
-                {
+                // Its full name is absent, whichever part of it is.
+                let absent = |refusal: Refusal| refusal.with("snapshot", &start);
+                let held = engine.held(dataset).map_err(absent)?;
+                let infos = held.pool.datasets().snapshot_infos(dataset, Some(snapshot));
+                for info in infos.map_err(refuse::pool).map_err(absent)? {
                     add(&mut found, engine.snapshot_info(&held, dataset, info, &self.wanted)?);
                 }
                 continue;
@@ -133,7 +134,13 @@ impl Verb for FsListAll {
                     match engine.fs_info(&held, &name) {
                         Ok(mut info) => {
                             for property in self.wanted.iter().filter(|name| name.starts_with(SINCE)) {
+                                // Its short name, or its full one.
                                 let snapshot = &property[SINCE.len()..];
+                                let snapshot = match snapshot.split_once('@') {
+                                    Some((of, snapshot)) if of == name => snapshot,
+                                    Some(_) => continue,
+                                    None => snapshot,
+                                };
                                 if let Ok(bytes) = held.pool.datasets().written_since_name(&name, snapshot) {
                                     info.properties.insert(property.clone(), Value::measured(bytes));
                                 }
@@ -160,10 +167,8 @@ impl Verb for FsListAll {
                     }
                 }
             }
-            // Interrupted full receives are listed only if their token is wanted.
-            let is_asked = self.wanted.iter().any(|name| name == "receive_resume_token");
-            for name in held.pool.datasets().unfinished().into_iter().filter(|_| is_asked && self.filesystems)
-            {
+            // As in ZFS, interrupted full receives are listed: programs resume them.
+            for name in held.pool.datasets().unfinished().into_iter().filter(|_| self.filesystems) {
                 let depth = name.strip_prefix(&below).map(|tail| tail.matches('/').count() + 1);
                 let within = |depth| self.depth.is_none_or(|most| depth <= most as usize);
                 let token = resume_token(&held, &name).filter(|_| depth.is_some_and(within));

@@ -12,6 +12,7 @@ use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::key_rules;
 use crate::engine::zfs::names::is_at_or_below;
 use crate::engine::zfs::streams::{StreamGuard, TELL_NS, descriptor};
+use crate::engine::zfs::token::resume_token;
 use crate::refusal::{Code, Refusal};
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
@@ -130,7 +131,11 @@ impl Verb for FsReceive {
                 refusal.meaning.push(' ');
                 refusal.meaning.push_str(&sentence);
             }
-            refusal
+            let target = self.target.split('@').next().unwrap_or_default();
+            match resume_token(&held, target).filter(|_| self.keep) {
+                Some(token) => refusal.with("token", &token),
+                None => refusal,
+            }
         };
         for part in received.map_err(told)? {
             let (snapshot, from) = (part.snapshot, part.from);
