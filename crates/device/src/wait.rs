@@ -62,6 +62,13 @@ pub type OnChange = Box<dyn Fn(&Change) + Send + Sync>;
 /// True if the group of a device does without it.
 pub type IsSpared = Box<dyn Fn(DeviceId) -> bool + Send + Sync>;
 
+/// The next step of a transfer that was tried.
+enum Then {
+    Returns,
+    Repeats,
+    RepeatsAfterWait,
+}
+
 /// Whether the transfers of a pool wait for its devices, and whether one does now.
 #[derive(Default)]
 pub struct DeviceWait {
@@ -135,11 +142,15 @@ impl DeviceWait {
         let mut has_waited = false;
         loop {
             let ended = self.ended.load(Ordering::Acquire);
-            match transfer() {
-                // It failed in an outage that has ended: it tells nothing about now.
-                Err(error) if obstacle(&error).is_some() && self.has_passed(ended) => {}
-                Err(error) if self.wait(device, began_ns, &error) => has_waited = true,
-                result => {
+            let result = transfer();
+            let then = match &result {
+                Err(error) => self.wait(device, began_ns, error, ended),
+                Ok(_) => Then::Returns,
+            };
+            match then {
+                Then::Repeats => {}
+                Then::RepeatsAfterWait => has_waited = true,
+                Then::Returns => {
                     if has_waited {
                         self.end(result.as_ref().err());
                     }
@@ -149,24 +160,22 @@ impl DeviceWait {
         }
     }
 
-    /// True if an outage has ended since so many had, and no other has begun.
-    fn has_passed(&self, ended: u64) -> bool {
-        let state = self.lock();
-        state.waits && state.outage.is_none() && self.ended.load(Ordering::Acquire) != ended
-    }
-
-    /// Waits before a transfer is repeated. False if it is not to be.
-    fn wait(&self, id: DeviceId, began_ns: &dyn Fn() -> u64, error: &Error) -> bool {
-        let Some(obstacle) = obstacle(error) else { return false };
+    /// Waits before a transfer is repeated. `ended` outages had ended when the attempt began.
+    fn wait(&self, id: DeviceId, began_ns: &dyn Fn() -> u64, error: &Error, ended: u64) -> Then {
+        let Some(obstacle) = obstacle(error) else { return Then::Returns };
         if !self.lock().waits {
-            return false;
+            return Then::Returns;
         }
         // [wait.1]
         let spares = |(_, is_spared): &(OnChange, IsSpared)| is_spared(id);
         if obstacle == Obstacle::StoreAway && self.hooks.get().is_some_and(spares) {
-            return false;
+            return Then::Returns;
         }
         let mut state = self.lock();
+        if state.outage.is_none() && self.ended.load(Ordering::Acquire) != ended {
+            // It failed in an outage that has ended: it tells nothing about now.
+            return Then::Repeats;
+        }
         state.failed += 1;
         let asked = state.asked;
         if state.outage.is_none() {
@@ -183,7 +192,7 @@ impl DeviceWait {
         let waited = self.changed.wait_timeout_while(state, RETRY, is_early);
         // A transfer that was given up meanwhile fails once more, and its error is returned.
         drop(waited);
-        true
+        Then::RepeatsAfterWait
     }
 
     /// A transfer that had waited has ended.
@@ -316,6 +325,34 @@ mod tests {
             "nor does a later one wait"
         );
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 0]);
+    }
+
+    /// The outage ends after a second transfer has failed in it, and before that one waits.
+    #[test]
+    fn a_transfer_that_failed_before_the_outage_ended_begins_no_other() {
+        let wait = Arc::new(DeviceWait::default());
+        let told = Arc::<[AtomicU32; 2]>::default();
+        let is_back = Arc::new(AtomicBool::new(false));
+        let (weak, hear, back) = (Arc::downgrade(&wait), Arc::clone(&told), Arc::clone(&is_back));
+        let on_change = Box::new(move |change: &Change| {
+            hear[usize::from(matches!(change, Change::GoesOn(_)))].fetch_add(1, Ordering::SeqCst);
+        });
+        let is_spared = Box::new(move |device| {
+            if device == DeviceId(2) {
+                back.store(true, Ordering::SeqCst);
+                assert!(weak.upgrade().unwrap().retry(Duration::from_secs(600)));
+            }
+            false
+        });
+        wait.begin(on_change, is_spared);
+        let transfer = || if is_back.load(Ordering::SeqCst) { Ok(5) } else { Err(away()) };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| wait.patiently(ONE, &|| 0, transfer));
+            until(|| wait.outage().is_some());
+            assert_eq!(wait.patiently(DeviceId(2), &|| 0, transfer).unwrap(), 5);
+            assert_eq!(first.join().unwrap().unwrap(), 5);
+        });
+        assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 1]);
     }
 
     #[test]
