@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use steadfast_tests::Host;
+use steadfast_tests::{Host, is_root, skip};
 
 const O_DSYNC: i32 = 0o10_000;
 const O_SYNC: i32 = 0o4_010_000;
@@ -95,4 +95,38 @@ fn always_keeps_every_call_and_disabled_waits_for_none() {
         .says("disabled\tinherited from tank");
     host.shell("zfs inherit sync tank; zfs get -H -o value sync tank/below").ok().says("standard");
     host.shell("zfs set sync=never tank").fails(1).says("standard | always | disabled").says("PROP-VALUE");
+}
+
+/// True where the kernel asks a mount on a block device at `sync(2)`: Linux 6.18.
+fn asks_at_sync() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
+#[test]
+fn a_file_is_there_once_sync_has_returned() {
+    let test = "a_file_is_there_once_sync_has_returned";
+    if !is_root() || !asks_at_sync() || !std::path::Path::new("/dev/loop-control").exists() {
+        return skip(test, "it takes root, Linux 6.18 and loop devices");
+    }
+    let Some(host) = Host::with_tank(test) else { return };
+    host.image("other.img", 128 << 20);
+    host.shell("zpool create -m $PWD/o other $PWD/other.img").ok();
+    for round in 0..5 {
+        // Of two pools, and a name beside content: nobody calls fsync.
+        let content = vec![round; 300_000];
+        for top in ["t", "o"] {
+            fs::write(host.at(top).join("file"), &content).expect("written");
+            fs::create_dir(host.at(top).join(format!("folder{round}"))).expect("made");
+        }
+        rustix::fs::sync();
+        host.kill_daemon();
+        host.shell("umount -l t o; zpool list tank other").ok();
+        for top in ["t", "o"] {
+            let found = fs::read(host.at(top).join("file")).expect("it reads");
+            assert!(found == content, "{top}, round {round}: {} bytes", found.len());
+            assert!(host.at(top).join(format!("folder{round}")).is_dir(), "{top}, round {round}");
+        }
+    }
 }

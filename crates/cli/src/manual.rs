@@ -165,6 +165,11 @@ calls \\fBmount.steadfast\\fR for a line of /etc/fstab with the type \\fBsteadfa
 After this command the kernel refuses all changes, and the daemon updates no access times. Without the helper
 (\\fBmount \\-i \\-o remount,ro /home\\fR) only the kernel knows, and reading still updates access times in the pool.
 .PP
+.SH SYNC
+\\fBsync\\fR(1) waits until all pools have committed, where the daemon is root's and Linux is 6.18 or newer. The kernel
+does not pass \\fBsync \\-f\\fR and \\fBsyncfs\\fR(2) to FUSE: after them a file is as little durable as before. It is durable
+after \\fBfsync\\fR(2), after \\fBzpool sync\\fR, or after five seconds.
+.SH OPTIONS OF OTHERS
 Options for mount itself (\\fBnoauto\\fR, \\fBnofail\\fR, \\fBx\\-...\\fR) and options that the kernel lists for every FUSE
 mount (\\fBuser_id=\\fR, \\fBdefault_permissions\\fR) are ignored.
 ";

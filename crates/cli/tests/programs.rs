@@ -40,3 +40,15 @@ fn programs_find_options_tokens_and_figures_where_they_look() {
     );
     assert_eq!(machine.ok("zfs get -Hpo value written@tank/held@1 tank/a"), "-\n");
 }
+
+#[test]
+fn a_user_property_that_is_set_to_nothing_is_removed() {
+    let machine = Machine::new("emptied");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create tank/a");
+    machine.ok("zfs set org:x=1 org:y=2 tank/a");
+    machine.ok("zfs set org:x= org:y=3 tank/a");
+    assert_eq!(machine.ok("zfs get -Ho value,source org:x tank/a"), "-\t-\n");
+    assert_eq!(machine.ok("zfs get -Ho value,source org:y tank/a"), "3\tlocal\n");
+    machine.fails("zfs set atime= tank/a", 1);
+}

@@ -14,6 +14,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
+use steadfast_fuse::SyncCalls;
 
 /// Descriptors that must be left when the socket for everybody is open: a connection takes two, and
 /// a pool with a mount some ten.
@@ -58,6 +59,7 @@ pub fn run(
 
     let service = start()?;
     let (events, inbox) = mpsc::channel();
+    let syncing = Arc::clone(&service);
     let server = Server::new(service, runtime.clone(), version.to_owned(), events.clone());
     let accepting = Arc::clone(&server);
     let spawn = |name: &str, job: Box<dyn FnOnce() + Send>| {
@@ -84,6 +86,15 @@ pub fn run(
                 spawn("accept guests", Box::new(listen))?;
             }
             Err(refusal) => eprintln!("steadfast: other users cannot look: {}", refusal.what),
+        }
+    }
+    if rustix::process::getuid().is_root() && has_spare_descriptors() {
+        // Without it `sync(2)` promises nothing for file systems, as for users' daemons.
+        match SyncCalls::new() {
+            Ok(calls) => {
+                spawn("sync", Box::new(move || calls.serve(|| syncing.sync())))?;
+            }
+            Err(error) => eprintln!("steadfast: sync(2) does not wait for pools: {error}"),
         }
     }
     let handle = signals.handle();

@@ -22,6 +22,9 @@ pub trait Service: Send + Sync {
         if rights::is_look(request) { Ok(()) } else { Err(rights::denied(caller)) }
     }
 
+    /// Makes all changes of all pools durable, because a program called `sync(2)`.
+    fn sync(&self) {}
+
     /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next
     /// start. Without `force` it refuses while files are open, and everything stays as it was.
     ///

@@ -262,7 +262,8 @@ pub trait Handler: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes everything durable (`syncfs(2)`). Linux up to 6.18 sends it to virtio-fs servers only.
+    /// Makes everything durable (`syncfs(2)`). Linux up to 6.18 sends it to virtio-fs servers and
+    /// to mounts on a block device only, so it does not come here ([`crate::SyncCalls`]).
     fn syncfs(&self, req: &Request, ino: u64) -> Reply<()> {
         Err(Errno::ENOSYS)
     }

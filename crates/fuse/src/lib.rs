@@ -50,6 +50,7 @@ mod options;
 mod session;
 mod sink;
 mod switches;
+mod sync_calls;
 mod threads;
 mod types;
 mod uring;
@@ -65,5 +66,6 @@ pub use options::{IdlePoll, LogEvent, LogSink, MountFlags, MountOptions, MountVi
 pub use session::{EndReason, Session};
 pub use sink::{DirPlusSink, DirSink, ValueSink};
 pub use switches::{SWITCHES, Switch, SwitchError};
+pub use sync_calls::SyncCalls;
 pub use types::*;
 pub use wire::reply::TTL_LONG;

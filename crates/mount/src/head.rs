@@ -193,6 +193,8 @@ impl Handler for HeadHandler {
             SetTime::At(time) => steadfast_posix::SetTime::To(posix_time(time)),
         };
         let is_member = |gid| is_member(req, gid);
+        // At a write the kernel asks for it of callers without CAP_FSETID only, at a chown of all.
+        let has_right = req.uid == 0 && (set.uid.is_some() || set.gid.is_some());
         let set = steadfast_posix::SetAttr {
             mode: set.mode,
             uid: set.uid,
@@ -202,7 +204,7 @@ impl Handler for HeadHandler {
             atime: set.atime.map(when),
             mtime: set.mtime.map(when),
             ctime: set.ctime.map(posix_time),
-            set_ids: if set.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay },
+            set_ids: if set.kill_suidgid && !has_right { SetIds::Go(&is_member) } else { SetIds::Stay },
         };
         changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
     }

@@ -35,6 +35,16 @@ for change in (lambda f: os.pwrite(f, b'y', 0), lambda f: os.ftruncate(f, 5), la
         ),
     },
     Row {
+        name: "root's chown leaves set-gid without execution by the group",
+        ask: Shell(
+            r#"
+touch a b; chown 4242:4343 a b; chmod 6644 a; chmod 6654 b
+chown 0 a b; test "$(stat -c %a a b)" = "2644
+654"
+"#,
+        ),
+    },
+    Row {
         name: "setting an attribute can insist that it is new, or that it is there",
         ask: Python(
             r#"

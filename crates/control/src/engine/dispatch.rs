@@ -35,6 +35,10 @@ macro_rules! dispatch {
                 self.permit_guest(caller, request)
             }
 
+            fn sync(&self) {
+                self.sync_all();
+            }
+
             fn shutdown(&self, force: bool) -> Result<(), Refusal> {
                 Engine::shutdown(self, force)
             }
