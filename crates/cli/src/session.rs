@@ -1,10 +1,12 @@
 //! One run of one command: its connection to the daemon, its output, its failures.
 
 use crate::message::{Words, refused};
+use crate::progress::StepBar;
 use crate::world::World;
 use std::os::fd::BorrowedFd;
 use steadfast_control::api::{Call, Request};
 use steadfast_control::client::Client;
+use steadfast_control::wire::Progress;
 use steadfast_control::{Code, Refusal, rights};
 
 /// Reason why a command did not succeed.
@@ -91,6 +93,28 @@ impl<'a, 'w> Session<'a, 'w> {
     /// The daemon's refusal.
     pub fn ask<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
         self.request::<C>(request.into_request(), None, &mut |_, _| ())
+    }
+
+    /// As [`Session::ask`], with a bar on a terminal if it takes long. `doing` reads like
+    /// "destroy tank".
+    ///
+    /// # Errors
+    /// The daemon's refusal.
+    pub fn ask_in_steps<C: Call>(&mut self, request: C, doing: &str) -> Result<C::Answer, Refusal> {
+        // A guest's request may go to two daemons.
+        if !(self.world.out_is_terminal && self.world.explains && self.world.uid == 0) {
+            return self.ask(request);
+        }
+        let mut bar = StepBar::new(doing);
+        let err = std::mem::replace(&mut self.world.err, Box::leak(Box::new(std::io::sink())));
+        let mut show = |step: &Progress| {
+            let _ = err.write_all(bar.draw(step).as_bytes());
+        };
+        let call = request.into_request();
+        let answer = self.daemon().and_then(|client| client.request_in_steps::<C>(call, &mut show));
+        self.world.err = err;
+        self.tell(bar.end());
+        answer
     }
 
     /// Calls the daemon that has what the request names.

@@ -352,7 +352,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
 #[test]
 fn iostat_has_the_columns_of_zfs_and_lines_up() {
     let machine = Machine::new("iostat");
-    assert_eq!(machine.ok("zpool iostat"), "no pools available\n");
+    assert_eq!(machine.fails("zpool iostat", 1), "no pools available\n");
     machine.ok("zpool create tank tank.img");
     let expected = "              capacity     operations     bandwidth
 pool        alloc   free   read  write   read  write

@@ -1,6 +1,7 @@
 //! The sender of a request.
 
 use crate::descriptor::Descriptor;
+use crate::steps::Steps;
 
 /// The sender of a request: recorded in history, and the owner of new file systems.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,4 +19,6 @@ pub struct Caller {
     pub command: String,
     /// Source or target of a stream, for verbs that have one.
     pub descriptor: Option<Descriptor>,
+    /// Where the steps of the request are told; `None` if its command shows none.
+    pub steps: Option<Steps>,
 }

@@ -4,7 +4,7 @@ use crate::api::{API_VERSION, Call, DaemonPing, DaemonStop, Request};
 use crate::descriptor;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
-use crate::wire::{ANSWER_BYTES_MAX, Question, parse_answer, read_line, write_line};
+use crate::wire::{ANSWER_BYTES_MAX, Progress, Question, parse_answer, read_line, write_line};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
 use std::io::{self, BufRead, BufReader};
@@ -196,9 +196,32 @@ impl Client {
         data: Option<BorrowedFd<'_>>,
         progress: &mut dyn FnMut(&str, u64),
     ) -> Result<C::Answer, Refusal> {
+        self.converse::<C>(call, data, false, &mut |step| progress(&step.what, step.bytes))
+    }
+
+    /// As [`Client::call`], for a request of the verb `C` without a descriptor. `progress` hears
+    /// its steps.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request_in_steps<C: Call>(
+        &mut self,
+        call: Request,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<C::Answer, Refusal> {
+        self.converse::<C>(call, None, true, progress)
+    }
+
+    fn converse<C: Call>(
+        &mut self,
+        call: Request,
+        data: Option<BorrowedFd<'_>>,
+        steps: bool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<C::Answer, Refusal> {
         let id = self.next_id;
         self.next_id += 1;
-        let question = Question { version: API_VERSION, id, command: self.command.clone(), call };
+        let question = Question { version: API_VERSION, id, command: self.command.clone(), steps, call };
         let lost = |why: &str| {
             let what = format!("the daemon did not answer: {why}");
             Refusal::new(Code::DaemonLost, what).with("log", self.runtime.log().display())
@@ -221,6 +244,7 @@ impl Client {
             let answer = parse_answer(&line)?;
             match &answer.progress {
                 None => break answer,
+                Some(step) if steps => progress(step),
                 Some(_) if !std::mem::replace(&mut asked, true) => {
                     let Some(data) = data else {
                         return Err(lost("it asked for a file descriptor that this command does not have"));
@@ -228,7 +252,7 @@ impl Client {
                     descriptor::give(self.reader.get_ref(), data)
                         .map_err(|error| lost(&error.to_string()))?;
                 }
-                Some(step) => progress(&step.what, step.bytes),
+                Some(step) => progress(step),
             }
         };
         match (answer.ok, answer.refused) {

@@ -54,7 +54,7 @@ impl Eq for Descriptor {}
 impl Descriptor {
     /// Asks the command for its descriptor.
     pub(crate) fn ask(peer: &UnixStream, id: u64, stopping: &Arc<AtomicBool>) -> io::Result<Descriptor> {
-        let ready = Progress { what: String::new(), bytes: 0 };
+        let ready = Progress::default();
         let answer = Answer { version: API_VERSION, id, progress: Some(ready), ok: None, refused: None };
         write_line(&mut &*peer, &answer)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -82,7 +82,7 @@ impl Descriptor {
 
     /// Tells the command how far it is.
     pub fn progress(&self, what: &str, bytes: u64) {
-        let progress = Progress { what: what.to_owned(), bytes };
+        let progress = Progress { what: what.to_owned(), bytes, of: 0 };
         let (id, progress) = (self.0.id, Some(progress));
         let answer = Answer { version: API_VERSION, id, progress, ok: None, refused: None };
         // `wait` notices if the command is gone.

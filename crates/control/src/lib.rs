@@ -46,6 +46,7 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod service;
+pub mod steps;
 pub mod stores;
 mod syslog;
 pub mod token;

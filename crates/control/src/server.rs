@@ -9,6 +9,7 @@ use crate::refusal::{Code, Refusal};
 use crate::rights;
 use crate::runtime::Runtime;
 use crate::service::Service;
+use crate::steps::Steps;
 use crate::wire::{Answer, Forgetful, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
 use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
@@ -171,10 +172,12 @@ impl Server {
         while let Some(line) = read_line(&mut reader, REQUEST_BYTES_MAX)? {
             let mut ends = false;
             let answer = match parse_question(line) {
-                Ok(Question { id, command, call, .. }) => {
+                Ok(Question { id, command, call, steps, .. }) => {
                     ends = matches!(call, Request::DaemonStop(_));
                     let (gid, pid) = (peer.gid.as_raw(), peer.pid.as_raw_nonzero().get().unsigned_abs());
-                    let mut caller = Caller { uid, gid, guest, pid, command, descriptor: None };
+                    // Without a way to tell them the request is carried out all the same.
+                    let steps = steps.then(|| Steps::over(stream, id).ok()).flatten();
+                    let mut caller = Caller { uid, gid, guest, pid, command, descriptor: None, steps };
                     let permitted = if guest { self.permit(&caller, &call) } else { Ok(()) };
                     if permitted.is_ok() && call.wants_descriptor() {
                         caller.descriptor = Some(Descriptor::ask(stream, id, &self.breaking)?);

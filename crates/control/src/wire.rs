@@ -24,17 +24,23 @@ pub struct Question {
     pub id: u64,
     /// The command as typed, for history.
     pub command: String,
+    /// The command shows the steps of the request.
+    #[serde(default)]
+    pub steps: bool,
     /// The request.
     pub call: Request,
 }
 
-/// Progress of a request. The first one asks for the descriptor of the stream.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+/// Progress of a request. Of a request with a stream the first one asks for the descriptor.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Current part; empty: none yet.
     pub what: String,
-    /// Bytes of it.
+    /// Bytes of it, or steps that are done.
     pub bytes: u64,
+    /// Steps of the part in all; 0: unknown.
+    #[serde(default)]
+    pub of: u64,
 }
 
 /// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. Every line other
@@ -225,7 +231,8 @@ mod tests {
     #[test]
     fn a_question_survives_the_wire() {
         let call = PoolList { names: vec!["tank".into()] }.into_request();
-        let question = Question { version: API_VERSION, id: 7, command: "zpool list tank".into(), call };
+        let question =
+            Question { version: API_VERSION, id: 7, command: "zpool list tank".into(), steps: false, call };
         let mut bytes = Vec::new();
         write_line(&mut bytes, &question).unwrap();
         let mut stream = bytes.as_slice();
@@ -272,7 +279,7 @@ mod tests {
         for round in 0..20_000 {
             let call = calls[round % calls.len()].clone();
             let mut line = Vec::new();
-            let question = Question { version: API_VERSION, id: 7, command: "x".into(), call };
+            let question = Question { version: API_VERSION, id: 7, command: "x".into(), steps: false, call };
             write_line(&mut line, &question).unwrap();
             for _ in 0..random.nonzero_u64() % 3 {
                 let at = usize::try_from(random.nonzero_u64() % line.len() as u64).unwrap();

@@ -301,7 +301,15 @@ impl Drop for House {
 }
 
 fn caller() -> Caller {
-    Caller { uid: 7, gid: 7, guest: false, pid: 1, command: "zpool test".into(), descriptor: None }
+    Caller {
+        uid: 7,
+        gid: 7,
+        guest: false,
+        pid: 1,
+        command: "zpool test".into(),
+        descriptor: None,
+        steps: None,
+    }
 }
 
 fn passphrase(text: &str) -> Key {

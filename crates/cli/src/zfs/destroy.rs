@@ -43,7 +43,9 @@ fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         force: parsed.has('f'),
         dry_run: parsed.has('n'),
     };
-    let outcome = session.ask(request).doing(|| format!("cannot destroy '{}'", tame(&name)))?;
+    let outcome = session
+        .ask_in_steps(request, &format!("destroy {}", tame(&name)))
+        .doing(|| format!("cannot destroy '{}'", tame(&name)))?;
     print_names(session, parsed, &outcome.touched);
     session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
     Ok(())

@@ -16,7 +16,9 @@ pub(super) const COMMAND: Command = Command {
 fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let request = PoolDestroy { name: name.clone(), force: parsed.has('f') };
-    let outcome = session.ask(request).doing(|| format!("cannot destroy '{}'", tame(&name)))?;
+    let outcome = session
+        .ask_in_steps(request, &format!("destroy {}", tame(&name)))
+        .doing(|| format!("cannot destroy '{}'", tame(&name)))?;
     session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
     Ok(())
 }

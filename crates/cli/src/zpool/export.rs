@@ -30,7 +30,8 @@ fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         (false, false) => {}
     }
     for name in names {
-        match session.ask(PoolExport { name: name.clone(), force: parsed.has('f') }) {
+        let request = PoolExport { name: name.clone(), force: parsed.has('f') };
+        match session.ask_in_steps(request, &format!("export {}", tame(&name))) {
             Ok(outcome) => session.warn(&format!("'{name}' is exported, but"), &outcome.warnings),
             Err(refusal) => session.complain(&format!("cannot export '{}'", tame(&name)), &refusal),
         }

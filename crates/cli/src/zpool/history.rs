@@ -47,7 +47,7 @@ fn history(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         return Ok(());
     }
     if pools.is_empty() {
-        session.line("no pools available");
+        session.tell("no pools available\n");
     }
     for pool in pools {
         session.line(format!("History for '{}':", tame(&pool.name)));

@@ -231,7 +231,7 @@ fn scan(
     search: Vec<PathBuf>,
 ) -> Result<Vec<PoolCandidate>, Failure> {
     session
-        .ask(PoolImportScan { search, destroyed: parsed.has('D') })
+        .ask_in_steps(PoolImportScan { search, destroyed: parsed.has('D') }, "import")
         .doing(|| "cannot search for pools".into())
 }
 
@@ -305,14 +305,15 @@ fn ask(
     mut request: PoolImport,
 ) -> Result<Outcome, Failure> {
     let doing = || format!("cannot import '{}'", tame(shown));
-    match session.ask(request.clone()) {
+    let steps = format!("import {}", tame(shown));
+    match session.ask_in_steps(request.clone(), &steps) {
         // A sealed pool needs its key for the import. Only the daemon can see that a pool is
         // sealed.
         Err(refusal)
             if refusal.code == Code::PoolSealed && (parsed.has('l') || session.world.input_is_terminal) =>
         {
             request.key = Some(sealed_key(session, shown, &refusal).doing(doing)?);
-            session.ask(request).doing(doing)
+            session.ask_in_steps(request, &steps).doing(doing)
         }
         other => other.doing(doing),
     }

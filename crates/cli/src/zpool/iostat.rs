@@ -5,7 +5,7 @@ use super::operands::device_path;
 use super::scripts::{self, SCRIPTS, Scripts};
 use super::stores::{self, STORES, StoreFlow};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
-use crate::command::Command;
+use crate::command::{Command, FAILED};
 use crate::json::{self, Numbers};
 use crate::options::{JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, flag};
 use crate::repeat::{Plan, TIME};
@@ -171,7 +171,10 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             // Lines of the other table have other columns.
             stores::table(session, &stores, parsed);
         } else if flows.is_empty() && !parsed.has('H') {
-            session.line("no pools available");
+            session.tell("no pools available\n");
+            if !plan.repeats() {
+                return Err(Failure::Status(FAILED));
+            }
         } else if is_histogram {
             told.iter().for_each(|flow| histograms(session, flow, parsed));
         } else {

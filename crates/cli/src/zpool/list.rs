@@ -1,5 +1,6 @@
 //! `zpool list`.
 
+use super::operands;
 use super::pool_properties::{as_json, cell};
 use super::status_json::{CLASSES, vdev_head};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label, with_members};
@@ -49,8 +50,7 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
 fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Result<(), Failure> {
     let given: Vec<&str> = parsed.values('o').collect();
     let names = columns_of(Scope::Pool, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
-    let request = PoolList { names: wanted.to_vec() };
-    let pools = session.ask(request).doing(|| "cannot list pools".into())?;
+    let pools = operands::reports(session, wanted, |names| PoolList { names }, "cannot list pools")?;
     let exact = parsed.has('p');
     let mut reports: Vec<PoolReport> = Vec::new();
     if parsed.has('v') && !pools.is_empty() {
@@ -73,7 +73,7 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
         return Ok(());
     }
     if pools.is_empty() {
-        if !parsed.has('H') {
+        if !parsed.has('H') && wanted.is_empty() {
             session.line("no pools available");
         }
         return Ok(());

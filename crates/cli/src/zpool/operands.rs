@@ -6,7 +6,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::{Path, PathBuf};
 use steadfast_bucket::Location;
-use steadfast_control::api::{PoolList, VdevClass, VdevKind, VdevSpec};
+use steadfast_control::api::{Call, PoolList, VdevClass, VdevKind, VdevSpec};
 use steadfast_control::check::{property_refusal, vdev_word};
 use steadfast_control::{Code, Refusal, stores};
 use steadfast_property::{Scope, nearest, parse_assignment};
@@ -175,4 +175,28 @@ pub(super) fn layout(vdevs: &[VdevSpec]) -> Vec<(usize, String)> {
         lines.extend(vdev.devices.iter().map(|device| (depth, tame(&device.display().to_string()))));
     }
     lines
+}
+/// Reports of the pools with these names, or of all. As in ZFS a name that is none is told, and the
+/// others are reported.
+///
+/// # Errors
+/// Another refusal of the daemon, or that of a single name.
+pub(super) fn reports<C: Call<Answer = Vec<T>>, T>(
+    session: &mut Session<'_, '_>,
+    names: &[String],
+    request: impl Fn(Vec<String>) -> C,
+    doing: &str,
+) -> Result<Vec<T>, Failure> {
+    match session.ask(request(names.to_vec())) {
+        Err(refusal) if names.len() > 1 && refusal.code == Code::PoolAbsent => {}
+        all => return all.doing(|| doing.to_owned()),
+    }
+    let mut found = Vec::new();
+    for name in names {
+        match session.ask(request(vec![name.clone()])) {
+            Err(refusal) if refusal.code == Code::PoolAbsent => session.complain(doing, &refusal),
+            one => found.extend(one.doing(|| doing.to_owned())?),
+        }
+    }
+    Ok(found)
 }

@@ -1,5 +1,6 @@
 //! `zpool status`: health, messages, progress, devices, damaged files.
 
+use super::operands::reports;
 use super::progress::{move_lines, scan_lines};
 use super::reason::{reason, status_text};
 use super::scripts::{self, SCRIPTS, Scripts};
@@ -13,7 +14,7 @@ use crate::date::{self, now};
 use crate::json::{FLAT_VDEVS, KEY_GUID};
 use crate::options::{EXACT, Flag, JSON, JSON_INT, MANY, Parsed, Syntax, flag};
 use crate::repeat::{Plan, TIME};
-use crate::session::{Doing, Failure, Session};
+use crate::session::{Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{Health, LogReport, PoolReport, PoolStatus, TrimReport, TrimState, VdevReport};
 use steadfast_property::{nice_bytes, nice_number};
@@ -62,9 +63,8 @@ fn status(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 }
 
 fn once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Result<(), Failure> {
-    let request = PoolStatus { names: wanted.to_vec() };
-    let mut pools = session.ask(request).doing(|| "cannot get the status".into())?;
-    let found = pools.len();
+    let mut pools = reports(session, wanted, |names| PoolStatus { names }, "cannot get the status")?;
+    let found = pools.len() + wanted.len();
     if parsed.has('x') {
         let healthy: Vec<PoolReport> = pools.extract_if(.., |pool| is_healthy(pool)).collect();
         if !parsed.has('j') && !wanted.is_empty() {
@@ -77,7 +77,7 @@ fn once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Re
         return Ok(());
     }
     if found == 0 {
-        session.line("no pools available");
+        session.tell("no pools available\n");
     } else if pools.is_empty() && wanted.is_empty() {
         session.line("all pools are healthy");
     }

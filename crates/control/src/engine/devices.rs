@@ -14,7 +14,7 @@ use steadfast_device::{
 };
 use steadfast_env::Env;
 use steadfast_format::object_names::POOL;
-use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan};
+use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan, scan_telling};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
@@ -110,6 +110,11 @@ pub(super) struct Search {
 /// # Errors
 /// If a folder or device given cannot be looked at.
 pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
+    search_telling(places, &|_, _| ())
+}
+
+/// The same; `tell` hears of how many devices the labels were read, and of how many there are.
+pub(super) fn search_telling(places: &[PathBuf], tell: &dyn Fn(usize, usize)) -> Result<Search, Refusal> {
     let mut handles = Vec::new();
     let mut refused = Vec::new();
     let mut named = Vec::new();
@@ -147,7 +152,8 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
         }
     }
     handles.sort_by(|a, b| a.path.cmp(&b.path));
-    let (pools, others) = scan(handles);
+    let count = handles.len();
+    let (pools, others) = scan_telling(handles, &|read| tell(read, count));
     for (handle, error) in others {
         if named.contains(&handle.path) {
             refused.push(refuse::pool(error));

@@ -46,6 +46,7 @@ impl Engine {
             lost: Mutex::default(),
             given_up: Mutex::default(),
             verbs: Mutex::default(),
+            steps: Mutex::default(),
             events: Mutex::new(events),
             relay: Mutex::new(relay),
             backoff: Mutex::default(),

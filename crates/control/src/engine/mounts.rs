@@ -8,7 +8,7 @@ use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_posix::Usage;
@@ -199,7 +199,9 @@ impl Engine {
         }
         // By path: an inner mount comes after the outer one.
         planned.sort_by(|(at, one), (place, other)| (at, &one.name).cmp(&(place, &other.name)));
-        for (_, request) in planned {
+        let count = planned.len();
+        for (at, (_, request)) in planned.into_iter().enumerate() {
+            self.step("mounting", at, count);
             if let Err(mut refusal) = self.mount(held, &request) {
                 refusal.what = format!("'{}' is not mounted: {}", request.name, refusal.what);
                 warnings.push(refusal);
@@ -229,8 +231,14 @@ impl Engine {
         force: bool,
     ) -> Result<Vec<FormerMount>, Refusal> {
         let mut left: Vec<FormerMount> = Vec::new();
+        let is_watched = self.steps.lock().is_some();
+        let mounted: BTreeSet<String> = match is_watched {
+            true => names.iter().flat_map(|name| held.mounted_below(name)).collect(),
+            false => BTreeSet::new(),
+        };
         for name in names {
             for placed in self.placed_below(held, name).into_iter().rev() {
+                self.step("unmounting", left.len(), mounted.len());
                 if let Err(refusal) = held.unmount(&placed.name, force) {
                     // They were mounted a moment ago; even if that fails now, the refusal below is
                     // reported.

@@ -11,6 +11,7 @@ use crate::engine::policy_state::PolicyState;
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
+use crate::steps::Steps;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ pub struct Engine {
     pub(super) given_up: Mutex<BTreeSet<u64>>,
     /// Turn of verbs ([engine.1]).
     pub(super) verbs: Mutex<()>,
+    /// Where the steps of the verb whose turn it is are told.
+    pub(super) steps: Mutex<Option<Steps>>,
     pub(super) events: Mutex<EventRing>,
     /// Events on their way to the log on disk, the journal and hooks.
     pub(super) relay: Mutex<EventRelay>,

@@ -59,8 +59,15 @@ impl Engine {
             }
             drop(handle);
             let command = format!("zpool replace {name} {} (autoreplace)", path.display());
-            let caller =
-                Caller { uid: 0, gid: 0, guest: false, pid: std::process::id(), command, descriptor: None };
+            let caller = Caller {
+                uid: 0,
+                gid: 0,
+                guest: false,
+                pid: std::process::id(),
+                command,
+                descriptor: None,
+                steps: None,
+            };
             let request = PoolReplace { name: name.to_owned(), old: path.clone(), new: None, force: false };
             let _turn = self.verbs.lock();
             match request.run(self, &caller) {

@@ -35,7 +35,21 @@ impl Engine {
     /// # Errors
     /// Those of the verb.
     pub fn call<V: Verb>(&self, caller: &Caller, verb: V) -> Result<V::Answer, Refusal> {
-        let _turn = V::IN_TURN.then(|| self.verbs.lock());
-        verb.run(self, caller)
+        let turn = V::IN_TURN.then(|| self.verbs.lock());
+        if turn.is_none() {
+            return verb.run(self, caller);
+        }
+        // After a panic the next verb puts its own there.
+        self.steps.lock().clone_from(&caller.steps);
+        let answer = verb.run(self, caller);
+        *self.steps.lock() = None;
+        answer
+    }
+
+    /// Tells the command whose turn it is how many steps of a part of its verb are done.
+    pub(super) fn step(&self, part: &str, done: usize, of: usize) {
+        if let Some(steps) = &*self.steps.lock() {
+            steps.tell(self.env.clock.monotonic_ns(), part, done, of);
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! that.
 
 use super::*;
+use steadfast_control::steps::Steps;
+use steadfast_control::wire::{ANSWER_BYTES_MAX, parse_answer, read_line};
 
 #[test]
 fn mountpoints_must_be_empty_and_follow_the_properties() {
@@ -232,4 +234,42 @@ fn what_is_mounted_over_something_is_so_again_where_it_was() {
     assert_eq!(warnings.iter().map(|refusal| refusal.code).collect::<Vec<_>>(), [Code::FsMountpoint]);
     assert_eq!(house.mounted(), ["tank"]);
     assert!(["a", "b"].iter().all(|name| tank.join(name).join("something").is_dir()));
+}
+
+#[test]
+fn a_command_that_shows_a_bar_hears_the_steps() {
+    let house = House::new("steps");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/a", "tank/a/b", "tank/c"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    // The first step is told whatever the time.
+    let first_of = |run: &dyn Fn(&Caller)| {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let steps = Some(Steps::over(&near, 7).unwrap());
+        run(&Caller { steps, ..caller() });
+        drop(near);
+        let line = read_line(&mut std::io::BufReader::new(far), ANSWER_BYTES_MAX).unwrap();
+        let step = parse_answer(&line.expect("a step")).unwrap().progress.expect("a step");
+        (step.what, step.bytes, step.of)
+    };
+    let told = first_of(&|caller| {
+        let scan = PoolImportScan { search: vec![house.folder.join("a.img")], destroyed: false };
+        assert!(house.host().call(caller, scan).unwrap().is_empty(), "it is imported");
+    });
+    assert_eq!(told, ("searching".to_owned(), 0, 1));
+    let told = first_of(&|caller| {
+        house.host().call(caller, PoolExport { name: "tank".into(), force: false }).map(drop).unwrap();
+    });
+    assert_eq!(told, ("unmounting".to_owned(), 0, 4));
+    house.import("tank", None).unwrap();
+    let destroy = |name: &str| FsDestroy {
+        name: name.into(),
+        recursive: true,
+        clones: false,
+        force: false,
+        dry_run: false,
+    };
+    let told = first_of(&|caller| house.host().call(caller, destroy("tank/c")).map(drop).unwrap());
+    assert_eq!(told, ("unmounting".to_owned(), 0, 1));
 }

@@ -95,10 +95,19 @@ pub struct FoundPool {
 /// Groups devices into pools by their labels. Devices without a label are given back with the
 /// reason.
 pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
+    scan_telling(handles, &|_| ())
+}
+
+/// The same; `tell` hears of how many devices the labels were read.
+pub fn scan_telling(
+    handles: Vec<DeviceHandle>,
+    tell: &dyn Fn(usize),
+) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
     let mut pools: Vec<FoundPool> = Vec::new();
     let mut others = Vec::new();
     let mut labelled = Vec::new();
-    for handle in handles {
+    for (at, handle) in handles.into_iter().enumerate() {
+        tell(at);
         match label_of(&*handle.device) {
             Err(error) => others.push((handle, error)),
             Ok(label) => labelled.push((handle, label)),

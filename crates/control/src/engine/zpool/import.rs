@@ -156,7 +156,7 @@ impl Engine {
         is_wanted: impl Fn(&str, u64) -> bool,
     ) -> Result<FoundPool, Refusal> {
         let places = self.search_places(search);
-        let mut search = devices::search(&places)?;
+        let mut search = devices::search_telling(&places, &|done, of| self.step("searching", done, of))?;
         let mut found: Vec<FoundPool> = Vec::new();
         for pool in search.pools.drain(..) {
             if is_wanted(&pool.config.name, pool.guid.0) {

@@ -20,8 +20,12 @@ impl Verb for PoolImportScan {
         check_paths(&self.search)
     }
 
-    fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<PoolCandidate>, Refusal> {
-        let mut search = devices::search(&engine.search_places(&self.search))?;
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Vec<PoolCandidate>, Refusal> {
+        let tell = |done, of| {
+            let now = || engine.env.clock.monotonic_ns();
+            caller.steps.iter().for_each(|steps| steps.tell(now(), "searching", done, of));
+        };
+        let mut search = devices::search_telling(&engine.search_places(&self.search), &tell)?;
         let held: Vec<u64> = engine.pools.read().values().map(|held| held.pool.guid().0).collect();
         search.pools.retain(|found| !held.contains(&found.guid.0));
         search.pools.retain(|found| (found.config.state == PoolState::Destroyed) == self.destroyed);
