@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use steadfast_hostile::{Fault, KEYS, Kind, Rule, Store};
-use steadfast_tests::{Host, no_fuse, output, skip, spawn, steadfast_bin, until};
+use steadfast_tests::{Host, Ran, no_fuse, output, skip, spawn, steadfast_bin, until};
 
 /// A corner with the keys of the server in a file of mode 0600, and the address of a prefix.
 pub(crate) fn with_keys(store: &Store, prefix: &str) -> (Host, String) {
@@ -132,10 +132,11 @@ fn mistakes_about_a_bucket_are_told_and_change_nothing() {
         .says("good for: data yes, roots yes, register yes");
 }
 
-/// The commands at the head of the page "On a bucket".
-fn commands_of_the_page() -> Vec<&'static str> {
+/// The commands below a heading of the page "On a bucket".
+fn commands_below(heading: &str) -> Vec<&'static str> {
     let page = include_str!("../../docs/operations/bucket.md");
-    let (_, rest) = page.split_once("```\n").expect("the page begins with commands");
+    let (_, rest) = page.split_once(heading).expect("a heading of the page");
+    let (_, rest) = rest.split_once("```\n").expect("commands below it");
     rest.split_once("\n```").expect("they end").0.lines().collect()
 }
 
@@ -146,17 +147,60 @@ fn the_commands_of_the_page_can_be_typed() {
     }
     let store = Store::start();
     let host = Host::new();
-    type_the_page(&host, &store.endpoint(), KEYS[0]);
-    assert!(store.objects().iter().any(|name| name.starts_with("tank/seg/")), "{:?}", store.objects());
+    let notes = type_the_page(&host, &store.endpoint(), KEYS[0]);
+    assert!(notes.says("of the pool 'tank'").out.contains("removed"));
+    assert_eq!(store.objects(), Vec::<String>::new(), "nothing of the pool is left");
 }
 
-/// Types the page, with a store at another address, and writes between its commands.
-fn type_the_page(host: &Host, endpoint: &str, (name, secret): (&str, &str)) {
+#[test]
+fn only_the_objects_of_a_destroyed_pool_are_cleaned_away() {
+    let store = Store::start();
+    let (host, address) = with_keys(&store, "tank");
+    let other = address.replace("/tank?", "/tank2?");
+    host.shell(&format!("zpool create -f -m none tank '{address}'; zpool create -f -m none two '{other}'"))
+        .ok();
+    let clean = |words: &str| host.run(&format!("store clean {words} {address}"));
+    let before = store.objects();
+    for words in ["", "-f"] {
+        clean(words).fails(1).says("STORE-IN-USE").says("pool destroy tank");
+    }
+    host.shell("zpool export tank").ok();
+    let exported = store.objects();
+    clean("").fails(1).says("STORE-IN-USE").says("store clean -f");
+    assert_eq!(store.objects(), exported, "a refusal deletes nothing");
+    host.shell(&format!("zpool import -d '{address}' tank && zpool destroy tank")).ok();
+    let left = store.objects();
+    clean("-n").ok().says("would remove");
+    assert_eq!(store.objects(), left);
+    // A store that does not give the label does not lose its pool.
+    store.add(Rule {
+        kind: Some(Kind::Get),
+        object: "pool/label".into(),
+        after: 0,
+        times: u32::MAX,
+        fault: Fault::Answer(403, "AccessDenied"),
+    });
+    let refused = clean("-f").fails(1);
+    assert!(!refused.err.contains("STORE-IN-USE"), "{}", refused.err);
+    assert_eq!(store.objects(), left);
+    store.behave();
+    clean("-j").ok().says("\"pool\":");
+    let rest = store.objects();
+    assert!(!rest.is_empty() && rest.iter().all(|name| name.starts_with("tank2/")), "{rest:?}");
+    assert!(before.len() > rest.len());
+    clean("").ok().says("removed 0 objects");
+    host.shell("zpool scrub -w two; zpool status two").ok().says("with 0 errors");
+    host.shell("zpool destroy two").ok();
+}
+
+/// Types the page, with a store at another address, and writes between its commands. Returns what
+/// the last command said.
+fn type_the_page(host: &Host, endpoint: &str, (name, secret): (&str, &str)) -> Ran {
     host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
     let before = format!(
         "export HOME=$PWD PATH=$PWD/bin:$PATH AWS_ACCESS_KEY_ID={name} AWS_SECRET_ACCESS_KEY={secret}\n"
     );
-    for command in commands_of_the_page() {
+    for command in commands_below("# On a bucket") {
         let command = command.replace("http://127.0.0.1:7070", endpoint);
         let ran = host.shell(&format!("{before}{command}")).ok();
         if command.starts_with("zpool create") {
@@ -168,7 +212,13 @@ fn type_the_page(host: &Host, endpoint: &str, (name, secret): (&str, &str)) {
             ran.says("s3://bucket/tank").says("tank.anchor");
         }
     }
-    host.shell("cmp noise tank/noise && zpool destroy tank").ok();
+    host.shell("cmp noise tank/noise").ok();
+    let mut said = None;
+    for command in commands_below("## A destroyed pool") {
+        let command = command.replace("http://127.0.0.1:7070", endpoint);
+        said = Some(host.shell(&format!("{before}{command}")).ok());
+    }
+    said.expect("commands")
 }
 
 /// The server of the table of probed stores, pinned.

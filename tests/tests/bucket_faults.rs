@@ -112,7 +112,13 @@ fn a_store_that_says_no_is_told_with_a_way_out_and_nothing_is_made() {
     always(&store, Some(Kind::Get), Fault::ShiftQuietly(1));
     create(&address).says("STORE-UNFIT").says("ranges");
     store.behave();
-    // A rule that deletes by age is told, and the pool is made: it may apply elsewhere.
+    // A rule that deletes by age elsewhere is no news; one that applies here is told, and the pool
+    // is made.
+    let elsewhere = "<LifecycleConfiguration><Rule><Expiration><Days>30</Days></Expiration>\
+                     <Filter><Prefix>logs/</Prefix></Filter><Status>Enabled</Status></Rule></LifecycleConfiguration>";
+    always(&store, Some(Kind::Other), Fault::Say(elsewhere));
+    host.shell(&format!("zpool create -f -m none tank '{address}' && zpool destroy tank")).ok();
+    store.behave();
     let rule = "<LifecycleConfiguration><Rule><Expiration><Days>30</Days></Expiration>\
                 <Status>Enabled</Status></Rule></LifecycleConfiguration>";
     always(&store, Some(Kind::Other), Fault::Say(rule));

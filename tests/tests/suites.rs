@@ -2,7 +2,10 @@
 //! long ones, and those whose programs few machines have, are run by hand:
 //! `cargo xtask conformance`, `cargo xtask stress`.
 
+use steadfast_hostile::{Kind, Store};
 use steadfast_tests::{Host, no_fuse, skip, steadfast_bin};
+
+use crate::bucket::with_keys;
 
 /// Runs one suite; every case that is not in the list of known failures must pass.
 #[track_caller]
@@ -11,8 +14,14 @@ fn suite(kind: &str, name: &str) {
     if let Some(why) = no_fuse() {
         return skip(&test, &why);
     }
-    let host = Host::new();
-    let ran = host.run(&format!("lab {kind} --only {name} --dir {{}} --out {{}}/logs"));
+    suite_with(&Host::new(), kind, name, "");
+}
+
+/// The same in a corner, with more options.
+#[track_caller]
+fn suite_with(host: &Host, kind: &str, name: &str, options: &str) {
+    let test = format!("{kind} {name}");
+    let ran = host.run(&format!("lab {kind} --only {name} --dir {{}} --out {{}}/logs {options}"));
     for line in ran.out.lines().filter(|line| line.trim_start().starts_with("SKIP")) {
         skip(&test, line.trim());
     }
@@ -40,6 +49,19 @@ fn a_git_history_and_its_clones() {
 #[test]
 fn tar_there_and_back() {
     suite("conformance", "tar");
+}
+
+/// The pool lies on a store, and nothing of it is left there.
+#[test]
+fn tar_there_and_back_on_a_bucket() {
+    if let Some(why) = no_fuse() {
+        return skip("a suite on a bucket", &why);
+    }
+    let store = Store::start();
+    let (host, address) = with_keys(&store, "suites");
+    suite_with(&host, "conformance", "tar", &format!("--pool {address}"));
+    assert_eq!(store.objects(), Vec::<String>::new());
+    assert!(store.seen().iter().any(|seen| seen.kind == Kind::Put && seen.object.contains("suite-tar-")));
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod client;
 pub mod credentials;
 pub mod device;
 pub mod error;
+mod lifecycle;
 pub mod location;
 pub mod meter;
 pub mod pace;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use http::Method;
 use steadfast_env::Job;
 
-use crate::{Class, Client, Error, Fetch, Result, Store, Tag};
+use crate::{Class, Client, Error, Fetch, Result, Store, Tag, lifecycle};
 
 /// Writers of a race.
 const RACERS: usize = 32;
@@ -410,10 +410,13 @@ impl Probe<'_> {
             ("lifecycle", 404) if has("NoSuchLifecycleConfiguration") => {
                 self.say(setting, Outcome::Good, "no rules");
             }
-            ("lifecycle", 200) if has("<Expiration>") && has("<Status>Enabled</Status>") => {
-                self.say(setting, Outcome::Bad, "a rule of the bucket deletes objects by their age");
-            }
-            ("lifecycle", 200) => self.say(setting, Outcome::Good, "no rule deletes objects"),
+            ("lifecycle", 200) => match lifecycle::expires(&text, self.client.location().prefix()) {
+                true => self.say(setting, Outcome::Bad, "a rule of the bucket deletes objects by their age"),
+                false if has("<Expiration>") => {
+                    self.say(setting, Outcome::Good, "rules delete objects, none of them here");
+                }
+                false => self.say(setting, Outcome::Good, "no rule deletes objects"),
+            },
             _ => self.say(setting, Outcome::Unknown, unknown),
         }
     }

@@ -47,6 +47,7 @@ pub mod secret;
 pub mod server;
 pub mod service;
 pub mod steps;
+pub mod store_clean;
 pub mod stores;
 mod syslog;
 pub mod token;

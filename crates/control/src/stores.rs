@@ -2,15 +2,17 @@
 //! this process, and a client. Their failures as refusals.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use steadfast_bucket::probe::{self, Outcome};
 use steadfast_bucket::{
     Client, Credentials, Error, Location, LocationError, Surroundings, Tuning, credentials,
 };
+use steadfast_device::Device;
 
 use crate::api::{VdevClass, VdevSpec};
-use crate::meters;
 use crate::refusal::{Code, Refusal};
+use crate::{engine, meters};
 
 /// Reads an address.
 ///
@@ -30,6 +32,15 @@ pub fn location(address: &str) -> Result<Location, Refusal> {
 pub fn open(location: Location, tuning: Tuning) -> Result<Client, Refusal> {
     let found = keys(&location)?;
     meters::open(location, &found, tuning).map_err(|error| refusal(&error))
+}
+
+/// Opens the store at an address to look at what a pool keeps there. Nothing is changed, and a
+/// daemon may use it.
+///
+/// # Errors
+/// [`Code::PoolNotFound`] if no pool is stored there, and those of [`open`].
+pub fn look(address: &Path) -> Result<Arc<dyn Device>, Refusal> {
+    engine::look_at_store(address)
 }
 
 /// Finds the keys of a store beside its address.

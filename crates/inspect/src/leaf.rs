@@ -28,6 +28,12 @@ impl Leaf {
         let device = FileDevice::open(path, &options)?;
         Ok(Leaf { path: path.display().to_string(), device: Arc::new(device) })
     }
+
+    /// A device that the caller opened, such as a store of whole objects.
+    #[must_use]
+    pub fn over(path: &Path, device: Arc<dyn Device>) -> Leaf {
+        Leaf { path: path.display().to_string(), device }
+    }
 }
 
 /// Copies of the label, and rings, that a device has.

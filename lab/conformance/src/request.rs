@@ -52,7 +52,8 @@ pub struct RunRequest {
     /// Size of the pool's image, sparse [default: what each suite asks for]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
-    /// Options of `steadfast pool create`, such as "-O compression=off"
+    /// Options of `steadfast pool create`, such as "-O compression=off"; and the address of a
+    /// store, below which each suite's pool lies instead of in an image
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pool: Option<String>,
     /// Seed of random choices
@@ -79,8 +80,26 @@ impl RunRequest {
 
     /// Options of `steadfast pool create`, word by word.
     pub fn pool_words(&self) -> Vec<&str> {
-        self.pool.iter().flat_map(|words| words.split_ascii_whitespace()).collect()
+        self.words().filter(|word| !is_address(word)).collect()
     }
+
+    /// Address of the pool of a suite, if it is to lie on a store: a prefix of its own below the
+    /// one that is given.
+    pub fn store(&self, suite: &str) -> Option<String> {
+        let address = self.words().find(|word| is_address(word))?;
+        let (path, query) = address.split_at(address.find('?').unwrap_or(address.len()));
+        let path = path.trim_end_matches('/');
+        Some(format!("{path}/suite-{suite}-{}{query}", std::process::id()))
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.pool.iter().flat_map(|words| words.split_ascii_whitespace())
+    }
+}
+
+/// True for the address of a store. A property may hold one too, behind its name.
+fn is_address(word: &str) -> bool {
+    ["s3://", "gs://", "az://", "file://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
 fn suites() -> PossibleValuesParser {
@@ -149,6 +168,13 @@ mod tests {
         let pool = ["stress", "--pool", "-O compression=off"].map(str::to_owned);
         let Request::Run(request) = parse(&pool).unwrap() else { panic!() };
         assert_eq!((request.kind, request.pool_words()), (Kind::Stress, vec!["-O", "compression=off"]));
+        let far = "-O keylocation=file:///key s3://bucket/lab/?endpoint=http://127.0.0.1:1";
+        let Request::Run(request) = parse(&["stress", "--pool", far].map(str::to_owned)).unwrap() else {
+            panic!()
+        };
+        assert_eq!(request.pool_words(), vec!["-O", "keylocation=file:///key"]);
+        let own = format!("s3://bucket/lab/suite-git-{}?endpoint=http://127.0.0.1:1", std::process::id());
+        assert_eq!(request.store("git"), Some(own));
         let Request::Help(text) = words("stress --help").unwrap() else { panic!() };
         assert!(text.contains("--pool <WORDS>") && text.contains("Usage: steadfast lab stress"), "{text}");
     }

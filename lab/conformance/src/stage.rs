@@ -1,5 +1,5 @@
-//! Where a suite runs: a fresh pool on an image file, its mount, a scratch directory beside it, and
-//! what is asked of the pool afterwards.
+//! Where a suite runs: a fresh pool on an image file or a store, its mount, a scratch directory
+//! beside it, and what is asked of the pool afterwards.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -34,6 +34,10 @@ pub struct Stage {
     foreign: bool,
     mount: PathBuf,
     place: PathBuf,
+    /// Image or address of the pool.
+    device: String,
+    /// Place where an import finds it.
+    found_at: String,
     daemon: Option<u32>,
 }
 
@@ -63,6 +67,10 @@ impl Stage {
             Some(on) => on.join(format!("steadfast-suite.{}", std::process::id())),
             None => mount.join("w"),
         };
+        let store = request.store(suite.name);
+        let image = images.join("suite.img");
+        let device = store.clone().unwrap_or_else(|| image.display().to_string());
+        let found_at = store.clone().unwrap_or_else(|| images.display().to_string());
         let mut stage = Stage {
             commands,
             context: context.clone(),
@@ -71,16 +79,22 @@ impl Stage {
             foreign,
             mount,
             place,
+            device,
+            found_at,
             daemon: None,
         };
         if !foreign {
-            let image = images.join("suite.img");
-            let file = File::create(&image).map_err(Error::io("create", &image))?;
-            file.set_len(request.size.unwrap_or(suite.image)).map_err(Error::io("lengthen", &image))?;
-            let (image, mount) = (image.display().to_string(), stage.mount.display().to_string());
             let mut words = vec!["pool", "create"];
+            if store.is_none() {
+                let file = File::create(&image).map_err(Error::io("create", &image))?;
+                file.set_len(request.size.unwrap_or(suite.image)).map_err(Error::io("lengthen", &image))?;
+            } else {
+                // Nothing of a suite is secret: a clear pool is as good.
+                words.push("-f");
+            }
+            let mount = stage.mount.display().to_string();
             words.extend(request.pool_words());
-            words.extend(["-m", &mount, POOL, &image]);
+            words.extend(["-m", &mount, POOL, &stage.device]);
             stage.commands.run(&words, None)?;
             stage.daemon = stage.daemon_pid();
         }
@@ -124,7 +138,8 @@ impl Stage {
             .env("S", self.workdir.path().join("scratch"))
             .env("SF", &self.context.steadfast)
             .env("STEADFAST_RUNTIME_DIR", self.workdir.path().join("run"))
-            .env("IMAGES", self.workdir.path().join("img"))
+            .env("DEVICE", &self.device)
+            .env("FOUND_AT", &self.found_at)
             .env("POOL", if self.foreign { "" } else { POOL })
             .env("LONG", if self.request.long { "1" } else { "0" })
             .env("SEED", self.request.seed.to_string())
@@ -168,14 +183,12 @@ impl Stage {
         if !note("walk", before.as_ref().map(drop).map_err(ToString::to_string)) {
             return Ok(());
         }
-        let image = self.workdir.path().join("img/suite.img").display().to_string();
-        let images = self.workdir.path().join("img").display().to_string();
         let said = |result: Result<String, Error>| result.map(drop).map_err(|error| error.to_string());
         if !note("export", said(self.commands.run(&["pool", "export", POOL], None))) {
             return Ok(());
         }
-        note("check", said(self.commands.run(&["inspect", "check", &image], None)));
-        if !note("import", said(self.commands.run(&["pool", "import", "-d", &images, POOL], None))) {
+        note("check", said(self.commands.run(&["inspect", "check", &self.device], None)));
+        if !note("import", said(self.commands.run(&["pool", "import", "-d", &self.found_at, POOL], None))) {
             return Ok(());
         }
         self.daemon = self.daemon_pid();
@@ -255,6 +268,11 @@ impl Drop for Stage {
             }
             for mount in mounts_below(self.workdir.path()) {
                 unmount(&mount);
+            }
+            if self.device == self.found_at
+                && let Err(error) = self.commands.run(&["store", "clean", &self.device], None)
+            {
+                eprintln!("steadfast lab: {error}");
             }
         }
         if let Err(error) = self.workdir.remove() {

@@ -17,7 +17,7 @@ END
 # The same bytes after an export and an import: nothing of it can come from a cache.
 case_ verify-after-import "$S" <<'END'
 "$SF" pool export "$POOL"
-"$SF" pool import -d "$IMAGES" "$POOL"
+"$SF" pool import -d "$FOUND_AT" "$POOL"
 cd "$W"
 $FIO --name=unaligned --rw=randwrite --bsrange=512-64k --bs_unaligned=1 --verify=crc32c --verify_only
 $FIO --name=direct --ioengine=psync --rw=randwrite --bs=4k --verify=crc32c --verify_only

@@ -23,6 +23,6 @@ done
 [ -n "$POOL" ] || exit 0
 case_ words-after-import "$S" <<'END'
 "$SF" pool export "$POOL"
-"$SF" pool import -d "$IMAGES" "$POOL"
+"$SF" pool import -d "$FOUND_AT" "$POOL"
 "$SF" lab stress-worker "$W/tree" verify
 END

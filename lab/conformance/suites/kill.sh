@@ -18,10 +18,10 @@ kill -9 "$("$SF" daemon pid | grep -oE '[0-9]+' | head -1)"
 wait || true
 for mount in $(awk -v w="${W%/*}" '$2 == w { print $2 }' /proc/self/mounts); do umount -l "$mount" 2>/dev/null || fusermount3 -u -z "$mount"; done
 # A kill between the two labels of a commit leaves one uberblock in two rings of four, which the next commit mends.
-"$SF" inspect --in-use check "$IMAGES"/*.img > "$S/checked" 2>&1 || true
+"$SF" inspect --in-use check "$DEVICE" > "$S/checked" 2>&1 || true
 ! grep -vE '^summary|code=uberblock-few' "$S/checked" | grep -E 'severity=(leak|degraded|damage|fatal)'
 grep -E '^summary worst=(none|note|degraded)' "$S/checked" || { tail -20 "$S/checked"; false; }
-"$SF" pool list "$POOL" >/dev/null 2>&1 || "$SF" pool import -d "$IMAGES" "$POOL"
+"$SF" pool list "$POOL" >/dev/null 2>&1 || "$SF" pool import -d "$FOUND_AT" "$POOL"
 mountpoint -q "${W%/*}" || "$SF" fs mount "$POOL"
 "$SF" lab stress-worker "$W/tree" verify
 for file in "$S"/synced-*; do name=${file##*synced-}; cmp "$file" "$W/synced/$name"; done

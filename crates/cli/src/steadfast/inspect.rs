@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use steadfast_control::{Code, Refusal};
+use steadfast_control::{Code, Refusal, stores};
 use steadfast_inspect::{Error, Leaf, Record, Request, Selector, Severity, Span};
 use zeroize::Zeroizing;
 
@@ -34,7 +34,8 @@ pub(crate) const COMMAND: Command = Command {
         least: 2,
         most: MANY,
     },
-    doc: "Prints or checks the stored structures of devices, without the daemon and without writing. \
+    doc: "Prints or checks the stored structures of devices, without the daemon and without writing. A device may \
+          be the address of a store. \
           `check` exits with 1 if a finding is worse than a note.",
     run: inspect,
 };
@@ -84,6 +85,11 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let secret = parsed.value('k').map(|path| read_key(session, path)).transpose()?;
     let mut leaves = Vec::new();
     for device in devices {
+        if stores::is_address(Path::new(device)) {
+            let path = Path::new(device);
+            leaves.push(Leaf::over(path, stores::look(path).doing(doing)?));
+            continue;
+        }
         let path = session.world.absolute(device);
         leaves.push(Leaf::open(&path, parsed.has_long(IN_USE)).map_err(refuse).doing(doing)?);
     }

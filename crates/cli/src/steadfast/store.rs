@@ -1,11 +1,11 @@
-//! `steadfast store`: a store of whole objects looked at before a pool is put on it, and the prices
-//! of stores. No daemon is asked.
+//! `steadfast store`: a store of whole objects looked at before a pool is put on it, cleaned after
+//! the pool was destroyed, and the prices of stores. No daemon is asked.
 
 use steadfast_bucket::prices::{Price, amount, exact};
 use steadfast_bucket::probe::{self, Report};
 use steadfast_bucket::{Counts, Store as _, Tuning};
 use steadfast_control::prices::{find, load};
-use steadfast_control::stores;
+use steadfast_control::{store_clean, stores};
 use steadfast_property::nice_bytes;
 
 use crate::command::Command;
@@ -28,8 +28,15 @@ pub(crate) const COMMAND: Command = Command {
                 value: "",
                 doc: "two rounds of each race, no upload in parts, no rate",
             },
+            Flag { letter: 'n', long: "", value: "", doc: "clean: count the objects and remove none" },
+            Flag {
+                letter: 'f',
+                long: "",
+                value: "",
+                doc: "clean: also those of an exported pool, or without a label",
+            },
         ],
-        operands: "probe address|prices [address]",
+        operands: "probe address|clean address|prices [address]",
         least: 1,
         most: 2,
     },
@@ -37,7 +44,9 @@ pub(crate) const COMMAND: Command = Command {
           s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder; another server than the \
           provider's is ?endpoint=http://host:port. Exits with 1 if the store is not good for data. \
           `prices` shows the table of prices by which costs are estimated, or the row for one store; exits with 1 if \
-          the store has no price.",
+          the store has no price. `clean` removes the objects of a destroyed pool; `zpool destroy` leaves them, so \
+          that `zpool import -D` can undo it. The prefix of a pool that was not destroyed is refused, and objects \
+          that no pool made stay.",
     run: store,
 };
 
@@ -45,8 +54,12 @@ fn store(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     match (parsed.operands[0].as_str(), parsed.operands.get(1)) {
         ("probe", Some(address)) => probe(session, parsed, address),
         ("probe", None) => Err(Failure::Usage("missing address of a store".to_owned())),
+        ("clean", Some(address)) => clean(session, parsed, address),
+        ("clean", None) => Err(Failure::Usage("missing address of a store".to_owned())),
         ("prices", address) => prices(session, parsed, address.map(String::as_str)),
-        (verb, _) => Err(Failure::Usage(format!("unknown verb '{}'; there are: probe, prices", tame(verb)))),
+        (verb, _) => {
+            Err(Failure::Usage(format!("unknown verb '{}'; there are: probe, clean, prices", tame(verb))))
+        }
     }
 }
 
@@ -76,6 +89,35 @@ fn probe(session: &mut Session<'_, '_>, parsed: &Parsed, address: &str) -> Resul
         session.out.push_str(&as_text(&report, &made));
     }
     if report.data { Ok(()) } else { Err(Failure::Status(1)) }
+}
+
+fn clean(session: &mut Session<'_, '_>, parsed: &Parsed, address: &str) -> Result<(), Failure> {
+    if parsed.has_long(QUICK) {
+        return Err(Failure::Usage("--quick belongs to probe".to_owned()));
+    }
+    let dry_run = parsed.has('n');
+    let doing = || "cannot clean the store".to_owned();
+    let cleaned = store_clean::clean(address, dry_run, parsed.has('f')).doing(doing)?;
+    if parsed.has(JSON.letter) {
+        let mut document = json::document("store clean");
+        document.insert("pool".into(), json!(cleaned.pool));
+        document.insert("dry_run".into(), json!(dry_run));
+        document.insert("objects".into(), json!(cleaned.objects));
+        document.insert("bytes".into(), json!(cleaned.bytes));
+        document.insert("others".into(), json!(cleaned.others));
+        session.line(json::text(document));
+        return Ok(());
+    }
+    let (verb, of) = (
+        if dry_run { "would remove" } else { "removed" },
+        cleaned.pool.as_ref().map(|pool| format!(" of the pool '{}'", tame(pool))).unwrap_or_default(),
+    );
+    let bytes = nice_bytes(cleaned.bytes);
+    session.line(format!("{verb} {} objects{of}, {bytes}", cleaned.objects));
+    if cleaned.others > 0 {
+        session.line(format!("{} objects that no pool made stay", cleaned.others));
+    }
+    Ok(())
 }
 
 fn prices(session: &mut Session<'_, '_>, parsed: &Parsed, address: Option<&str>) -> Result<(), Failure> {

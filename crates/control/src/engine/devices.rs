@@ -71,6 +71,14 @@ fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn De
     }
 }
 
+/// Opens the store at an address for looking.
+///
+/// # Errors
+/// Those of [`open_store`].
+pub(crate) fn look_at_store(address: &Path) -> Result<Arc<dyn Device>, Refusal> {
+    open_store(address, Access::Peek, false)
+}
+
 /// Signatures of foreign contents: (offset, bytes, name). From each format's own description.
 const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),

@@ -67,8 +67,10 @@ mod verb;
 mod zfs;
 mod zpool;
 
+pub(crate) use devices::look_at_store;
 pub use dispatch::check;
 pub use front::{Front, MountSettings, Mounted, UsageOf};
 pub use fuse_front::FuseFront;
+pub(crate) use refuse::device as device_refusal;
 pub use state::Engine;
 pub use verb::Verb;

@@ -73,7 +73,7 @@ pub(super) fn pool(error: Error) -> Refusal {
 }
 
 /// The refusal of an error of a device.
-pub(super) fn device(error: &steadfast_device::Error) -> Refusal {
+pub(crate) fn device(error: &steadfast_device::Error) -> Refusal {
     with_fields(Refusal::new(code(error.code()), error.to_string()), error.fields())
 }
 

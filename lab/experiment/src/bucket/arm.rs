@@ -42,14 +42,16 @@ pub(super) const ARMS: [(&str, &str, Kind); 4] = [
 ];
 
 impl Kind {
-    /// Why it cannot take part on this machine.
-    pub fn lacks(self) -> Option<&'static str> {
+    /// Why it cannot take part on this machine, or on the lab's own store.
+    pub fn lacks(self, is_own_store: bool) -> Option<&'static str> {
+        let no_folders = is_own_store.then_some(
+            "the lab's own store lists no folders; give another one with --store, such as versitygw",
+        );
         match self {
             Kind::Ours { .. } => None,
-            Kind::Rclone => {
-                (!on_path("rclone")).then_some("rclone is not installed (`sudo apt install rclone`)")
-            }
-            Kind::S3fs => (!on_path("s3fs")).then_some("s3fs is not installed (`sudo apt install s3fs`)"),
+            Kind::Rclone if !on_path("rclone") => Some("rclone is not installed (`sudo apt install rclone`)"),
+            Kind::S3fs if !on_path("s3fs") => Some("s3fs is not installed (`sudo apt install s3fs`)"),
+            Kind::Rclone | Kind::S3fs => no_folders,
         }
     }
 }
@@ -104,7 +106,7 @@ impl Arm {
             Kind::Rclone => {
                 let text = format!(
                     "[lab]\ntype = s3\nprovider = Other\naccess_key_id = {}\nsecret_access_key = {}\nendpoint = http://{}\n\
-                     region = us-east-1\nforce_path_style = true\n",
+                     region = us-east-1\nforce_path_style = true\nno_check_bucket = true\nlist_version = 2\n",
                     remote.key.0,
                     remote.key.1,
                     arm.link.address()
@@ -155,14 +157,17 @@ impl Arm {
                 let address = quoted(&self.address(remote));
                 self.ours(&format!("pool import -l -d {address} -d {home} {}", self.pool()))
             }
-            // Writes go to a file of its cache first, and up when the file is closed.
+            // Writes go to a file of its cache first, and up when the file is closed. Its library
+            // of requests refuses a bundle of certificates that the environment names.
             Kind::Rclone => format!(
-                "rclone --config {home}/rclone.conf mount lab:{bucket}/{prefix} {place} --daemon \
+                "env -u AWS_CA_BUNDLE rclone --config {home}/rclone.conf mount lab:{bucket}/{prefix} {place} --daemon \
                  --vfs-cache-mode writes --vfs-write-back 0s --cache-dir {home}/cache"
             ),
+            // Folders without an object of their own are shown by old versions anyway.
             Kind::S3fs => format!(
                 "s3fs {bucket}:/{prefix} {place} -o passwd_file={home}/passwd -o url=http://{} \
-                 -o use_path_request_style -o compat_dir -o use_cache={home}/cache -o del_cache",
+                 $(s3fs --help 2>&1 | grep -q -- '-o compat_dir' && echo -o compat_dir) \
+                 -o use_path_request_style -o listobjectsv2 -o use_cache={home}/cache -o del_cache",
                 self.link.address()
             ),
         };

@@ -106,7 +106,9 @@ pub fn run(
         ),
         columns(request),
     );
-    let wanted = ARMS.into_iter().filter(|(key, _, kind)| request.wants(key) && kind.lacks().is_none());
+    let wanted = ARMS
+        .into_iter()
+        .filter(|(key, _, kind)| request.wants(key) && kind.lacks(request.store.is_none()).is_none());
     let each: f64 = wanted.map(|(_, _, kind)| steps(kind, &sizes)).sum();
     let mut progress = Progress::new(f64::from(request.rounds()) * each);
     let cleared = Cleared(&remote);
@@ -119,7 +121,7 @@ pub fn run(
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
-            if kind.lacks().is_some() {
+            if kind.lacks(request.store.is_none()).is_some() {
                 continue;
             }
             progress.begin(&format!("round {round}: making {key}"));
@@ -207,8 +209,9 @@ fn columns(request: &BucketRequest) -> Vec<ArmInfo> {
         label: label.to_owned(),
         missing: missing.map(ToOwned::to_owned),
     };
-    let all = std::iter::once(column("bare", "bare loop, 32 at once", None))
-        .chain(ARMS.into_iter().map(|(key, label, kind)| column(key, label, kind.lacks())));
+    let all = std::iter::once(column("bare", "bare loop, 32 at once", None)).chain(
+        ARMS.into_iter().map(|(key, label, kind)| column(key, label, kind.lacks(request.store.is_none()))),
+    );
     all.filter(|arm| request.wants(&arm.key)).collect()
 }
 
