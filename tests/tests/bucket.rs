@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use steadfast_hostile::{Fault, KEYS, Kind, Rule, Store};
-use steadfast_tests::{Host, Ran, no_fuse, output, skip, spawn, steadfast_bin, until};
+use steadfast_tests::{Host, Ran, no_fuse, noise, output, skip, spawn, steadfast_bin, until};
 
 /// A corner with the keys of the server in a file of mode 0600, and the address of a prefix.
 pub(crate) fn with_keys(store: &Store, prefix: &str) -> (Host, String) {
@@ -130,6 +130,53 @@ fn mistakes_about_a_bucket_are_told_and_change_nothing() {
         .ok()
         .says("1 of 32 won")
         .says("good for: data yes, roots yes, register yes");
+}
+
+/// Requests for content and metadata of a pool.
+fn fetched(store: &Store) -> usize {
+    store.seen().iter().filter(|seen| seen.kind == Kind::Get && seen.object.contains("seg/")).count()
+}
+
+/// A restart empties memory, and the cache device on this machine has the blocks still.
+#[test]
+fn a_cache_device_answers_readers_after_a_restart() {
+    const FILES: u64 = 60;
+    if let Some(why) = no_fuse() {
+        return skip("a cache device before a bucket", &why);
+    }
+    let store = Store::start();
+    let (host, address) = with_keys(&store, "tank");
+    host.image("cache.img", 64 << 20);
+    host.shell(&format!("zpool create -f -m $PWD/t tank '{address}' cache $PWD/cache.img; mkdir t/d")).ok();
+    for file in 0..FILES {
+        std::fs::write(host.at(&format!("t/d/f{file}")), noise(file, 200_000)).expect("written");
+    }
+    let read_all = || {
+        let before = fetched(&store);
+        host.shell("ls -lR t > listed").ok();
+        for file in 0..FILES {
+            let bytes = std::fs::read(host.at(&format!("t/d/f{file}"))).expect("readable");
+            assert!(bytes == noise(file, 200_000), "file {file}");
+        }
+        fetched(&store) - before
+    };
+    let restart = format!("zpool export tank; zpool import -d '{address}' -d $PWD tank");
+    host.shell(&restart).ok();
+    let cold = read_all();
+    host.shell(&restart).ok();
+    // The list of its blocks is read in the background.
+    host.until("zpool iostat -v -H -p tank", |told| {
+        let line = told.lines().find(|line| line.contains("cache.img")).expect("its line");
+        line.split('\t')
+            .nth(1)
+            .and_then(|bytes| bytes.parse::<u64>().ok())
+            .is_some_and(|bytes| bytes > 11 << 20)
+    });
+    let warm = read_all();
+    println!("{cold} requests without, {warm} with what the cache device kept");
+    assert!(warm < cold, "{cold} requests without, {warm} with what the cache device kept");
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0 errors");
+    host.shell("zpool destroy tank").ok();
 }
 
 /// The commands below a heading of the page "On a bucket".

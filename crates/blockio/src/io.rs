@@ -42,6 +42,8 @@ pub struct BlockIo {
     pub(crate) l2arc: RwLock<Vec<Arc<L2Arc>>>,
     /// Datasets of which cache devices are to keep nothing more.
     pub(crate) not_for_l2arc: RwLock<HashSet<DatasetId>>,
+    /// The same of the nodes of their trees.
+    pub(crate) nodes_not_for_l2arc: RwLock<HashSet<DatasetId>>,
     /// Only what somebody waits for is read ahead.
     spares_reads: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl BlockIo {
             log: OnceLock::new(),
             l2arc: RwLock::default(),
             not_for_l2arc: RwLock::default(),
+            nodes_not_for_l2arc: RwLock::default(),
             spares_reads: AtomicBool::new(false),
         }
     }
@@ -76,15 +79,17 @@ impl BlockIo {
         *self.l2arc.write().unwrap_or_else(PoisonError::into_inner) = caches;
     }
 
-    /// Says whether cache devices may keep content of a dataset; so until this is called. Content
-    /// they already hold serves readers in any case.
-    pub fn allow_l2arc(&self, dataset: DatasetId, wanted: bool) {
-        let mut not = self.not_for_l2arc.write().unwrap_or_else(PoisonError::into_inner);
-        if wanted {
-            not.remove(&dataset)
-        } else {
-            not.insert(dataset)
-        };
+    /// Says whether cache devices may keep content of a dataset, and nodes of its trees; so until
+    /// this is called. Blocks they already hold serve readers in any case.
+    pub fn allow_l2arc(&self, dataset: DatasetId, content: bool, nodes: bool) {
+        for (not, wanted) in [(&self.not_for_l2arc, content), (&self.nodes_not_for_l2arc, nodes)] {
+            let mut not = not.write().unwrap_or_else(PoisonError::into_inner);
+            if wanted {
+                not.remove(&dataset);
+            } else {
+                not.insert(dataset);
+            }
+        }
     }
 
     /// Brings blocks of file content into the cache in the background. Those that are there are

@@ -1,20 +1,26 @@
 //! # L2ARC
 //!
-//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on
-//! faster devices: *cache devices*. A block read from one is compared with the hash in its pointer
-//! and opened with its seal, like any other. So a cache device need not be trusted: at worst it is
-//! useless.
+//! Blocks of file content and nodes of file systems' trees that were read from the pool's devices
+//! are kept, as they are stored, on faster devices: *cache devices*. A block read from one is
+//! compared with the hash in its pointer and opened with its seal, like any other. So a cache
+//! device need not be trusted: at worst it is useless.
 //!
 //! Like ZFS's L2ARC, but it is fed by reads instead of by evictions from memory, and its entries
 //! are keyed by the block's hash instead of its address: bytes with the right hash are the right
-//! bytes, so frees and moves need not be reported to it. It is empty after an import (ZFS:
-//! `l2arc_rebuild_enabled` keeps it).
+//! bytes, so frees and moves need not be reported to it. It survives an import, as ZFS's does with
+//! `l2arc_rebuild_enabled`.
 //!
 //! ## Filling a device
 //! A device is a row of *chunks*, written one after the other, and then from the beginning again. A
 //! block that a reader had to fetch is copied into the chunk in memory; a full chunk goes to the
 //! device's own task. Blocks are not kept while that task still writes the last chunk, or while
 //! memory is short: no reader waits for a write to a cache device.
+//!
+//! ## Finding them again
+//! Each chunk begins with a head: the hashes, offsets and lengths of its blocks, and the number of
+//! the write ([`CacheChunk`]). The task reads the heads when it starts, one after the other until
+//! there is none, and goes on behind the chunk that was written last. A chunk that is half full at
+//! the end is written then; after a crash its blocks are missing.
 //!
 //! ## Invariants
 //! [l2arc.1] An entry is served only if its bytes have the hash it is known by; else it is
@@ -25,6 +31,9 @@
 //! [l2arc.3] A device that fails to be written is not used any more; one that fails to be read
 //!      serves that reader nothing.
 //! [l2arc.4] Memory is bounded: [`CHUNK_BYTES`] twice a device, and [`ENTRIES_MAX`] entries.
+//! [l2arc.5] A head of another pool or of another life of the device is not believed: it carries
+//!      both guids. A head that lies about its blocks costs reads, and [l2arc.1] holds.
+//!      `restore`
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,10 +42,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use steadfast_crypto::hash;
 use steadfast_device::{Buffer, SegmentPlace, SharedDevice};
 use steadfast_env::{Env, TaskHandle};
-use steadfast_format::SegmentId;
+use steadfast_format::{CacheChunk, CacheEntry, PoolGuid, SegmentId};
 
 /// Bytes of a chunk, at most; a slot has a whole number of them.
 const CHUNK_BYTES: u32 = 4 << 20;
+/// Bytes of the chunk for each entry that its head has room for.
+const BYTES_PER_ENTRY: u32 = 4_096;
 /// Blocks that one device is known to hold, at most: some 60 bytes of memory each.
 const ENTRIES_MAX: usize = 1 << 20;
 
@@ -65,6 +76,8 @@ struct State {
     written: Vec<Vec<Key>>,
     /// The chunk that is written next.
     next: u32,
+    /// Number of the last write.
+    sequence: u64,
     filling: Filling,
     /// Full, and waiting for the task.
     full: Option<Filling>,
@@ -91,8 +104,12 @@ pub struct L2ArcCounts {
 pub struct L2Arc {
     device: SharedDevice,
     slot_size: u32,
+    /// The pool, and this device in it.
+    owner: (PoolGuid, u64),
     chunk: u32,
     chunks: u32,
+    /// Bytes of a head, and entries that it has room for.
+    head: (u32, usize),
     unit: u32,
     concurrent: bool,
     state: Mutex<State>,
@@ -107,16 +124,28 @@ pub struct L2Arc {
 }
 
 impl L2Arc {
-    /// Begins to use a device of so many slots, of which nothing is known.
+    /// Begins to use a device of so many slots. Blocks that the same pool kept there are found
+    /// again. `owner` is the pool, and the guid of the device in it.
     #[must_use]
-    pub fn start(env: &Env, device: SharedDevice, slot_size: u32, slots: u32, unit: u32) -> Arc<L2Arc> {
+    pub fn start(
+        env: &Env,
+        device: SharedDevice,
+        owner: (PoolGuid, u64),
+        slot_size: u32,
+        slots: u32,
+        unit: u32,
+    ) -> Arc<L2Arc> {
         let chunk = slot_size.min(CHUNK_BYTES);
+        let entries = ((chunk / BYTES_PER_ENTRY) as usize).min(CacheChunk::ENTRIES_MAX);
+        let head = CacheChunk::size(entries).next_multiple_of(unit as usize);
         let chunks = slots.saturating_mul(slot_size / chunk);
         let cache = Arc::new(L2Arc {
             device,
             slot_size,
+            owner,
             chunk,
             chunks,
+            head: (u32::try_from(head).expect("below a chunk"), entries),
             unit,
             concurrent: env.tasks.is_concurrent(),
             state: Mutex::default(),
@@ -132,18 +161,35 @@ impl L2Arc {
         if cache.concurrent {
             let task = Arc::clone(&cache);
             *lock(&cache.task) = Some(env.tasks.spawn("cache device", Box::new(move || task.feed())));
+        } else {
+            cache.restore();
         }
         cache
     }
 
-    /// Ends it, and lets others have the device.
+    /// Ends it, and lets others have the device. Blocks that still wait in memory are written.
     pub fn stop(&self) {
-        self.stop_using();
+        self.end_task();
+        let last = {
+            let mut state = lock(&self.state);
+            [state.full.take(), Some(std::mem::take(&mut state.filling))]
+        };
+        for filling in last.into_iter().flatten() {
+            if !self.has_failed() && !filling.keys.is_empty() {
+                self.write(filling);
+            }
+        }
+        *lock(&self.state) = State::default();
         self.device.release();
     }
 
     /// Ends it: when this returns the device is not touched any more.
     pub fn stop_using(&self) {
+        self.end_task();
+        *lock(&self.state) = State::default();
+    }
+
+    fn end_task(&self) {
         self.stopping.store(true, Ordering::Release);
         {
             // Under the lock, or the task could miss it.
@@ -153,7 +199,6 @@ impl L2Arc {
         if let Some(task) = lock(&self.task).take() {
             task.join();
         }
-        *lock(&self.state) = State::default();
     }
 
     /// Its counters.
@@ -218,14 +263,16 @@ impl L2Arc {
     /// A block that was read, as it is stored: it is kept if that costs its reader nothing.
     pub(crate) fn offer(&self, key: &Key, bytes: &[u8]) {
         let padded = bytes.len().next_multiple_of(self.unit as usize);
-        if !self.is_used() || padded > self.chunk as usize || self.chunks == 0 {
+        let (head, entries_max) = (self.head.0 as usize, self.head.1);
+        if !self.is_used() || head + padded > self.chunk as usize || self.chunks == 0 {
             return;
         }
         let mut state = lock(&self.state);
         if state.index.contains_key(key) || state.filling.keys.iter().any(|(known, ..)| known == key) {
             return;
         }
-        if state.filling.bytes.len() + padded > self.chunk as usize {
+        let is_full = state.filling.bytes.len() + padded > self.chunk as usize;
+        if is_full || state.filling.keys.len() >= entries_max {
             if state.full.is_some() {
                 return;
             }
@@ -239,6 +286,9 @@ impl L2Arc {
                 state = lock(&self.state);
             }
         }
+        if state.filling.bytes.is_empty() {
+            state.filling.bytes.resize(head, 0);
+        }
         let (offset, len) = (state.filling.bytes.len(), bytes.len());
         let small = |n: usize| u32::try_from(n).expect("within a chunk");
         state.filling.bytes.extend_from_slice(bytes);
@@ -246,8 +296,58 @@ impl L2Arc {
         state.filling.keys.push((*key, small(offset), small(len)));
     }
 
+    /// Finds the blocks again that were kept before [l2arc.5].
+    fn restore(&self) {
+        for chunk in 0..self.chunks {
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let (place, offset) = self.place(chunk, 0);
+            let mut bytes = Buffer::to_fill(self.head.0 as usize);
+            if self.device.read_segment(place, offset, &mut bytes).is_err() {
+                self.read_errors.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            // Chunks are written one behind the other: the first that is none ends them.
+            let Ok(head) = CacheChunk::decode(&bytes, hash) else { return };
+            let begin = u64::from(self.head.0);
+            let fits = |entry: &CacheEntry| {
+                let (from, len) = (u64::from(entry.offset), u64::from(entry.len));
+                from >= begin
+                    && from.is_multiple_of(u64::from(self.unit))
+                    && from + len <= u64::from(self.chunk)
+            };
+            if (head.pool, head.device) != self.owner || !head.entries.iter().all(fits) {
+                return;
+            }
+            let mut state = lock(&self.state);
+            if state.index.len() + head.entries.len() > ENTRIES_MAX {
+                return;
+            }
+            if head.sequence > state.sequence {
+                (state.sequence, state.next) = (head.sequence, chunk + 1);
+            }
+            self.know(&mut state, chunk, head.entries);
+        }
+    }
+
+    /// Takes the blocks of a chunk into the index.
+    fn know(&self, state: &mut State, chunk: u32, entries: Vec<CacheEntry>) {
+        if state.written.len() <= chunk as usize {
+            state.written.resize_with(chunk as usize + 1, Vec::new);
+        }
+        for CacheEntry { hash, offset, len } in entries {
+            state.bytes += u64::from(len);
+            if let Some(old) = state.index.insert(hash, Entry { chunk, offset, len }) {
+                state.bytes -= u64::from(old.len);
+            }
+            state.written[chunk as usize].push(hash);
+        }
+    }
+
     /// Body of the task.
     fn feed(&self) {
+        self.restore();
         loop {
             let full = {
                 let mut state = lock(&self.state);
@@ -265,12 +365,13 @@ impl L2Arc {
         }
     }
 
-    fn write(&self, full: Filling) {
-        let chunk = {
+    fn write(&self, mut full: Filling) {
+        let (chunk, sequence) = {
             let mut state = lock(&self.state);
             let wraps = state.next >= self.chunks || state.index.len() >= ENTRIES_MAX;
             let chunk = if wraps { 0 } else { state.next };
             state.next = chunk + 1;
+            state.sequence += 1;
             if state.written.len() <= chunk as usize {
                 state.written.resize_with(chunk as usize + 1, Vec::new);
             }
@@ -282,8 +383,14 @@ impl L2Arc {
                     state.bytes -= u64::from(entry.len);
                 }
             }
-            chunk
+            (chunk, state.sequence)
         };
+        let entries: Vec<CacheEntry> =
+            full.keys.iter().map(|&(hash, offset, len)| CacheEntry { hash, offset, len }).collect();
+        let (pool, device) = self.owner;
+        let head = CacheChunk { pool, device, sequence, entries };
+        let bytes = head.encode(hash);
+        full.bytes[..bytes.len()].copy_from_slice(&bytes);
         let (place, offset) = self.place(chunk, 0);
         if self.device.append_segment(place, offset, &full.bytes).is_err() {
             self.write_errors.fetch_add(1, Ordering::Relaxed);
@@ -291,14 +398,7 @@ impl L2Arc {
             *lock(&self.state) = State::default();
             return;
         }
-        let mut state = lock(&self.state);
-        for (key, offset, len) in full.keys {
-            state.bytes += u64::from(len);
-            if let Some(old) = state.index.insert(key, Entry { chunk, offset, len }) {
-                state.bytes -= u64::from(old.len);
-            }
-            state.written[chunk as usize].push(key);
-        }
+        self.know(&mut lock(&self.state), chunk, head.entries);
     }
 
     fn forget(&self, key: &Key, entry: Entry) {
@@ -344,8 +444,47 @@ mod tests {
 
     fn cache(slots: u32) -> (Arc<MemoryDevice>, Arc<L2Arc>) {
         let device = Arc::new(MemoryDevice::new("cache", 64 << 20));
-        let shared = Arc::clone(&device) as SharedDevice;
-        (device, L2Arc::start(&Env::simulated(1), shared, SLOT, slots, 4096))
+        let cache = begin(&device, PoolGuid(1), slots);
+        (device, cache)
+    }
+
+    fn begin(device: &Arc<MemoryDevice>, pool: PoolGuid, slots: u32) -> Arc<L2Arc> {
+        let shared = Arc::clone(device) as SharedDevice;
+        L2Arc::start(&Env::simulated(1), shared, (pool, 7), SLOT, slots, 4096)
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again_and_written_on_behind_it() {
+        let (device, cache) = cache(4);
+        // More than fits: the ring has turned, and the last chunk is half full.
+        (0..150).for_each(|number| offer(&cache, number));
+        let held: Vec<u64> = (0..150).filter(|number| get(&cache, *number)).collect();
+        let counted = cache.counts().bytes;
+        cache.stop_using();
+        drop(cache);
+        let again = begin(&device, PoolGuid(1), 4);
+        assert_eq!(again.counts().bytes, counted);
+        assert!(held.iter().all(|number| get(&again, *number)), "all of it, without a read of the pool");
+        // The next chunk goes where it would have gone.
+        (150..190).for_each(|number| offer(&again, number));
+        let (oldest, newest) = (held[0], held[held.len() - 1]);
+        assert!(!get(&again, oldest) && get(&again, newest), "the oldest chunk went, and no other");
+        assert_eq!(again.counts().wrong, 0);
+        // Blocks that wait in memory are written at the end.
+        assert!(!get(&again, 189));
+        again.stop_using();
+        offer(&again, 500);
+        drop(again);
+        let other = begin(&device, PoolGuid(2), 4);
+        assert_eq!(other.counts().bytes, 0, "another pool believes nothing of it");
+        drop(other);
+        let third = begin(&device, PoolGuid(1), 4);
+        offer(&third, 600);
+        third.end_task();
+        let filling = std::mem::take(&mut lock(&third.state).filling);
+        third.write(filling);
+        drop(third);
+        assert!(get(&begin(&device, PoolGuid(1), 4), 600));
     }
 
     fn offer(cache: &L2Arc, number: u64) {

@@ -85,9 +85,14 @@ impl BlockIo {
     /// Which device keeps a block: the same one always, so that none is kept twice.
     pub(crate) fn offer_l2arc(&self, pointer: &BlockPointer, dataset: DatasetId, bytes: &[u8]) {
         let caches = self.l2arc_of(pointer);
-        if caches.is_empty()
-            || self.not_for_l2arc.read().unwrap_or_else(PoisonError::into_inner).contains(&dataset)
-        {
+        if caches.is_empty() {
+            return;
+        }
+        let not = match pointer.kind {
+            BlockKind::Data => &self.not_for_l2arc,
+            _ => &self.nodes_not_for_l2arc,
+        };
+        if not.read().unwrap_or_else(PoisonError::into_inner).contains(&dataset) {
             return;
         }
         if let Some(cache) = caches.get(usize::from(pointer.hash[0]) % caches.len().max(1)) {
@@ -95,9 +100,13 @@ impl BlockIo {
         }
     }
 
+    /// Cache devices that may hold a block: content, and nodes of file systems' trees. The pool's
+    /// own metadata is read at an import, before there are any.
     pub(crate) fn l2arc_of(&self, pointer: &BlockPointer) -> Vec<Arc<L2Arc>> {
         match pointer.kind {
-            BlockKind::Data => self.l2arc.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            BlockKind::Data | BlockKind::Names | BlockKind::Extents => {
+                self.l2arc.read().unwrap_or_else(PoisonError::into_inner).clone()
+            }
             _ => Vec::new(),
         }
     }
@@ -202,7 +211,12 @@ impl BlockIo {
         pointers: &[BlockPointer],
         context: &ReadContext<'_>,
     ) -> Vec<Result<Block, Error>> {
-        let mut order: Vec<usize> = (0..pointers.len()).collect();
+        let mut answers: Vec<Option<Result<Block, Error>>> = Vec::new();
+        answers.resize_with(pointers.len(), || None);
+        for (pointer, answer) in pointers.iter().zip(&mut answers) {
+            *answer = self.read_l2arc(pointer, context).map(Ok);
+        }
+        let mut order: Vec<usize> = (0..pointers.len()).filter(|&index| answers[index].is_none()).collect();
         order.sort_by_key(|&index| pointers[index].copies[0]);
         let sorted: Vec<BlockPointer> = order.iter().map(|&index| pointers[index]).collect();
         let mut read: Vec<Option<Result<Block, Error>>> = Vec::new();
@@ -228,8 +242,6 @@ impl BlockIo {
             self.env.tasks.run_waiting(std::mem::replace(&mut jobs, later));
         }
         drop(jobs);
-        let mut answers: Vec<Option<Result<Block, Error>>> = Vec::new();
-        answers.resize_with(pointers.len(), || None);
         for (index, answer) in order.into_iter().zip(read) {
             answers[index] = answer;
         }
@@ -249,6 +261,9 @@ impl BlockIo {
         let mut buffers = read.into_iter().flatten();
         for (pointer, answer) in run.iter().zip(answers) {
             let checked = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
+            if let Some(stored) = &checked {
+                self.offer_l2arc(pointer, context.dataset, stored);
+            }
             let opened =
                 checked.and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, context).ok());
             *answer = Some(match opened {

@@ -12,10 +12,10 @@ use crate::stream::{
     StreamSpan,
 };
 use crate::{
-    AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
-    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun, ManifestWriter, MetaKey, OwnerRow,
-    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
-    Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checksums, CommitTail, DatasetRow,
+    DeadRange, HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun, ManifestWriter,
+    MetaKey, OwnerRow, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow,
+    SharingRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any
@@ -27,6 +27,7 @@ pub const ALL: &[Entry] = &[
     ("anchor_record", anchor_record),
     ("block_pointer", block_pointer),
     ("bookmark", bookmark),
+    ("cache_chunk", cache_chunk),
     ("cell", cell),
     ("checksums", checksums),
     ("commit_tail", commit_tail),
@@ -146,6 +147,14 @@ pub fn cell(bytes: &[u8]) {
     if let Ok(dead) = DeadRange::decode(bytes) {
         assert_eq!(dead.encode(), bytes, "{CANONICAL}");
     }
+}
+
+/// Head of a chunk of a cache device.
+pub fn cache_chunk(bytes: &[u8]) {
+    // A check that any bytes have.
+    let hash = |_: &[u8]| bytes.get(8..40).and_then(|check| check.try_into().ok()).unwrap_or([0; 32]);
+    let Ok(head) = CacheChunk::decode(bytes, hash) else { return };
+    assert_eq!(head.encode(hash)[..], bytes[..CacheChunk::size(head.entries.len())], "{CANONICAL}");
 }
 
 /// A part of a segment's checksums.

@@ -2,11 +2,12 @@
 
 use crate::layout::Layout;
 use crate::{
-    AnchorRecord, AuxConfig, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, CommitTail,
-    ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry, LabelConfig, LeafConfig,
-    LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow, ReceivedProperty,
-    ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow, SnapshotRow, Uberblock,
-    WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, raw, stream, xattr,
+    AnchorRecord, AuxConfig, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checksums, Column,
+    CommitTail, ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry, LabelConfig,
+    LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow,
+    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow,
+    SnapshotRow, Uberblock, WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, raw, stream,
+    xattr,
 };
 
 /// The layout of each structure, under its heading in FORMAT.md and its parts.
@@ -26,6 +27,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Run change", &CommitTail::RUN_LAYOUT),
     ("Segment row", &SegmentRow::LAYOUT),
     ("Column", &Column::LAYOUT),
+    ("Cache chunk", &CacheChunk::LAYOUT),
     ("Checksums", &Checksums::LAYOUT),
     ("Scan", &ScanRow::LAYOUT),
     ("Relocation row", &RelocationRow::LAYOUT),

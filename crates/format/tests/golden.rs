@@ -17,12 +17,12 @@ use steadfast_format::label::{
 };
 use steadfast_format::layout::Layout;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
-    CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId,
-    Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord,
-    LogStart, ManifestEntry, ManifestRun, ManifestWriter, MetaKey, OwnerRow, Placement, PoolGuid,
-    ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, SharingClass,
-    SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, CacheChunk, CacheEntry, Cell, CellId,
+    CellPlace, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId,
+    DatasetRow, DeadRange, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage,
+    LogHead, LogHeader, LogRecord, LogStart, ManifestEntry, ManifestRun, ManifestWriter, MetaKey, OwnerRow,
+    Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow,
+    SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 #[path = "golden/streams.rs"]
@@ -771,6 +771,20 @@ fn owner_rows() {
         page.fixed(&OwnerRow::LAYOUT, &bytes, "");
     });
     assert_eq!(OwnerRow::decode(&bytes), Ok(row));
+}
+
+#[test]
+fn cache_chunks() {
+    let entry = |byte, offset, len| CacheEntry { hash: [byte; 32], offset, len };
+    let entries = vec![entry(0x33, 4096, 1500), entry(0x44, 8192, 4096)];
+    let head = CacheChunk { pool: PoolGuid(0x0102), device: 0x0304, sequence: 5, entries };
+    let check = |_: &[u8]| [0x55; 32];
+    let bytes = head.encode(check);
+    golden("cache_chunk", "Cache chunk", &bytes, |page| {
+        page.fixed(&CacheChunk::LAYOUT, &bytes, "");
+        page.line(&bytes[72..112], "entry").line(&bytes[112..], "entry");
+    });
+    assert_eq!(CacheChunk::decode(&bytes, check), Ok(head));
 }
 
 #[test]

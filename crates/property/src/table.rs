@@ -441,7 +441,7 @@ pub const DATASET: &[Property] = &[
         "all | metadata | none",
         Kind::Words(&["all", "metadata", "none"]),
         "all",
-        "Content cached on cache devices. They hold no metadata, so `metadata` means `none`.",
+        "Blocks cached on cache devices: content and metadata, metadata only, or nothing.",
     )
     .inherited(),
     measured(

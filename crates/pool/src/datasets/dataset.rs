@@ -379,9 +379,10 @@ impl Datasets {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
-        let kept = table.resolve(id, "primarycache", "/").is_none_or(|resolved| resolved.value != "none");
-        blocks.nodes_cached.store(kept, Ordering::Relaxed);
-        self.core.blockio.allow_l2arc(id, is_all("secondarycache"));
+        let is_some =
+            |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value != "none");
+        blocks.nodes_cached.store(is_some("primarycache"), Ordering::Relaxed);
+        self.core.blockio.allow_l2arc(id, is_all("secondarycache"), is_some("secondarycache"));
         let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
         // Blocks received raw are sealed, so no two are the same.
         let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);

@@ -2,8 +2,8 @@
 //! them is ever needed.
 //!
 //! The labels list one as an auxiliary device. Its slots are a second cache of blocks ([`L2Arc`]),
-//! empty at every import. One that is missing, damaged or full of something else is of no use, and
-//! of no harm: a block from it is verified like any other.
+//! found again after an import. One that is missing, damaged or full of something else is of no
+//! use, and of no harm: a block from it is verified like any other.
 //!
 //! ## Invariants
 //! [cache_device.1] Nothing that any root names lies on a cache device, so none is counted, waited
@@ -70,7 +70,14 @@ impl CacheDevice {
             let slots = medium::slot_count(device.character().size_bytes, core.identity.slot_size);
             let shared = Arc::clone(&device);
             let unit = 1 << core.identity.ashift;
-            let cache = L2Arc::start(&core.env, shared, core.identity.slot_size, slots, unit);
+            let cache = L2Arc::start(
+                &core.env,
+                shared,
+                (core.identity.guid, guid),
+                core.identity.slot_size,
+                slots,
+                unit,
+            );
             Here {
                 device,
                 meter,
