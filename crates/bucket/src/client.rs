@@ -103,6 +103,12 @@ pub trait Store: Send + Sync {
     /// [`Class::Missing`] if it is not there; every failure of a store.
     fn get(&self, object: &str) -> Result<(Vec<u8>, Tag)>;
 
+    /// Reads whole objects side by side. Each has its own outcome.
+    ///
+    /// # Errors
+    /// In each outcome those of [`Store::get`].
+    fn get_each(&self, objects: &[String]) -> Vec<Result<Vec<u8>>>;
+
     /// Reads ranges side by side. Each has its own outcome.
     fn get_ranges(&self, fetches: &mut [Fetch<'_>]);
 
@@ -366,6 +372,28 @@ impl Store for Client {
         match self.run(object, Request::Get(None))? {
             Answer::Body(bytes, tag) => Ok((bytes.into(), tag)),
             _ => Err(self.bug(Operation::Get, object)),
+        }
+    }
+
+    fn get_each(&self, objects: &[String]) -> Vec<Result<Vec<u8>>> {
+        let (inner, asked) = (Arc::clone(&self.inner), objects.to_vec());
+        let outcomes = block_on(async move {
+            let requests = asked.iter().map(|object| inner.perform(object, &Request::Get(None)));
+            futures_util::future::join_all(requests).await
+        });
+        match outcomes {
+            Ok(outcomes) => objects
+                .iter()
+                .zip(outcomes)
+                .map(|(object, outcome)| match outcome? {
+                    Answer::Body(bytes, _) => Ok(bytes.into()),
+                    _ => Err(self.bug(Operation::Get, object)),
+                })
+                .collect(),
+            Err(sentence) => objects
+                .iter()
+                .map(|object| Err(self.inner.internal(Operation::Get, object, sentence)))
+                .collect(),
         }
     }
 

@@ -111,6 +111,11 @@ impl steadfast_device::objects::Store for DeviceStore {
         outcome.map(|()| out)
     }
 
+    fn read_each(&self, names: &[String]) -> Vec<DeviceResult<Vec<u8>>> {
+        let answers = self.client.get_each(names).into_iter();
+        answers.map(|answer| answer.map_err(|error| device_error(&error))).collect()
+    }
+
     fn read_ranges(&self, ranges: &mut [ObjectRange<'_>]) {
         let mut fetches: Vec<Fetch<'_>> = ranges
             .iter_mut()

@@ -203,6 +203,11 @@ impl Pool {
             let (syncer, zil) = (Arc::clone(&self.syncer), Arc::clone(&self.zil));
             tasks.push(env.tasks.spawn(&format!("sync {name}"), Box::new(move || syncer.sync_loop())));
             tasks.push(env.tasks.spawn(&format!("log {name}"), Box::new(move || zil.interval_loop())));
+            if self.core.space.has_objects() {
+                let syncer = Arc::clone(&self.syncer);
+                let work = Box::new(move || syncer.stores_loop());
+                tasks.push(env.tasks.spawn(&format!("stores {name}"), work));
+            }
         } else {
             let weak = Arc::downgrade(&self.syncer);
             let turn = RankedMutex::<_, rank::StepTurn>::new(self.syncer.first_turn());
@@ -549,6 +554,7 @@ impl Pool {
         self.core.health.stopping.store(true, Ordering::Release);
         self.core.txgs.commits.nudge();
         self.zil.interval.wake();
+        self.syncer.stores.wake();
         for task in self.tasks.lock().drain(..) {
             task.join();
         }
@@ -730,6 +736,7 @@ impl Drop for Pool {
             self.core.suspend(&Error::Suspended { pool: self.name(), reason: "it was dropped".into() });
             self.core.txgs.commits.nudge();
             self.zil.interval.wake();
+            self.syncer.stores.wake();
             tasks.into_iter().for_each(|task| _ = task.join());
         }
         self.release_devices();

@@ -61,6 +61,7 @@ mod special;
 mod split;
 mod streams;
 mod sync_property;
+mod trips;
 mod uneven;
 mod wide;
 
@@ -68,6 +69,8 @@ mod wide;
 mod counting;
 #[path = "common/far.rs"]
 mod far;
+#[path = "common/far_store.rs"]
+mod far_store;
 #[path = "common/forge.rs"]
 mod forge;
 #[path = "common/forge_stream.rs"]

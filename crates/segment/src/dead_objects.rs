@@ -92,6 +92,18 @@ impl Space {
         self.delete_before(self.commits.load(Ordering::Relaxed))
     }
 
+    /// How many commits are over, for a later call of [`Space::delete_objects_before`].
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// The same as [`Space::delete_objects`], for a caller beside which commits go on: as if
+    /// `last` were the last of them.
+    pub fn delete_objects_before(&self, last: u64) -> usize {
+        self.delete_before(last)
+    }
+
     /// Deletes all that wait, those of the last commit too: for a pool that is being closed.
     pub fn delete_all_objects(&self) {
         while self.delete_before(u64::MAX) > 0 {}

@@ -51,6 +51,12 @@ impl Space {
         self.devices.values().any(|handle| !handle.appendable)
     }
 
+    /// True if all devices of the pool hold whole objects: nothing is written twice to one place.
+    #[must_use]
+    pub fn is_all_objects(&self) -> bool {
+        self.devices.values().all(|handle| !handle.appendable)
+    }
+
     /// Epoch of the segments that are opened now; 0 where nothing holds whole objects.
     #[must_use]
     pub fn epoch(&self) -> u64 {

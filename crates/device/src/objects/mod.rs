@@ -67,6 +67,9 @@ pub trait Objects: Send + Sync {
     fn newest_epoch(&self) -> Result<u64>;
 }
 
+/// A root with its number.
+type Looked = (OfEpoch, Vec<u8>);
+
 /// A store of whole objects as a device.
 pub struct ObjectDevice {
     store: Arc<dyn Store>,
@@ -81,6 +84,10 @@ pub struct ObjectDevice {
     labels: Mutex<Vec<OfEpoch>>,
     /// The same of the roots.
     roots: Mutex<Vec<OfEpoch>>,
+    /// The greatest epoch that was listed as claimed when this was opened.
+    listed_epoch: u64,
+    /// The newest root as it was read together with the label, for the next one who asks.
+    looked: Mutex<Option<Looked>>,
     released: AtomicBool,
 }
 
@@ -115,6 +122,8 @@ impl ObjectDevice {
             epoch: AtomicU64::new(0),
             labels: Mutex::default(),
             roots: Mutex::default(),
+            listed_epoch: numbers(EPOCHS, listed).pop().unwrap_or(0),
+            looked: Mutex::default(),
             released: AtomicBool::new(false),
         };
         let stored = numbers(CAPACITIES, listed).pop();
@@ -155,26 +164,52 @@ impl ObjectDevice {
         Ok(())
     }
 
-    /// Adds roots that the list lacked [objects.1]: the one behind the newest has the next number,
-    /// and is of the same epoch or of one that was claimed since.
-    fn look_for_later_roots(&self) -> Result<()> {
-        let Some(mut newest) = lock(&self.roots).last().copied() else { return Ok(()) };
-        let mut claimed = newest.epoch;
+    /// Reads some objects and the newest root, and adds roots that the list lacked [objects.1]: the
+    /// one behind the newest has the next number, in its epoch or in one that was claimed since.
+    /// Or it has the same number in a later epoch, if a writer that was fenced came later with its
+    /// last root. All of them are asked for together: a round trip, if the list was right. Gives
+    /// the answers for `objects` and the newest root.
+    fn look_with(&self, objects: &[String]) -> (Vec<Result<Vec<u8>>>, Result<Option<Looked>>) {
+        let Some(mut newest) = lock(&self.roots).last().copied() else {
+            return (self.store.read_each(objects), Ok(None));
+        };
+        let mut names = objects.to_vec();
+        names.push(object_names::of_epoch(ROOTS, newest));
+        let mut claimed = self.listed_epoch.max(newest.epoch);
+        let (mut answers, mut root) = (Vec::new(), None);
         loop {
-            while self.is_claimed(claimed + 1)? {
-                claimed += 1;
+            let asked = names.len();
+            let later = later_roots(newest, claimed);
+            names.push(object_names::numbered(EPOCHS, claimed + 1));
+            names.extend(later.iter().map(|&root| object_names::of_epoch(ROOTS, root)));
+            let mut told = self.store.read_each(&names);
+            names.clear();
+            let mut looked = told.split_off(asked).into_iter();
+            if let Some(first) = (asked > 0).then(|| told.pop()).flatten() {
+                (answers, root) = (told, Some(first));
             }
-            let number = newest.number + 1;
-            let mut next = (newest.epoch..=claimed).rev().map(|epoch| OfEpoch { epoch, number });
-            let found = next.find_map(|root| match self.is_there(&object_names::of_epoch(ROOTS, root)) {
-                Ok(false) => None,
-                Ok(true) => Some(Ok(root)),
-                Err(error) => Some(Err(error)),
-            });
-            let Some(found) = found.transpose()? else { return Ok(()) };
-            newest = found;
-            lock(&self.roots).push(newest);
+            let next = looked.next().expect("one answer for each name");
+            let found = later.into_iter().zip(looked).find(|(_, answer)| !is_missing(answer));
+            match (next, found) {
+                (Err(Error::Missing { .. }), None) => break,
+                (Err(Error::Missing { .. }), Some((later, answer))) => {
+                    if let Err(error) = answer {
+                        return (answers, Err(error));
+                    }
+                    lock(&self.roots).push(later);
+                    (newest, root) = (later, Some(answer));
+                }
+                (Ok(_), _) => claimed += 1,
+                (Err(error), _) => return (answers, Err(error)),
+            }
         }
+        let root = match root.expect("it was asked for") {
+            Ok(bytes) => Ok(Some((newest, bytes))),
+            // It went meanwhile.
+            Err(Error::Missing { .. }) => Ok(None),
+            Err(error) => Err(error),
+        };
+        (answers, root)
     }
 
     fn check_held(&self) -> Result<()> {
@@ -371,10 +406,12 @@ impl Device for ObjectDevice {
 
     fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
         let newest = lock(&self.labels).last().copied();
-        match newest {
-            Some(newest) if copy == 0 => self.store.read(&object_names::of_epoch(LABELS, newest), None),
-            _ => Ok(Vec::new()),
-        }
+        let Some(newest) = newest.filter(|_| copy == 0) else { return Ok(Vec::new()) };
+        // A reader of labels looks for roots next, as a rule. One that comes late with it is not
+        // deceived: an import asks by name for what came since ([`Objects::has_root`]).
+        let (mut answers, root) = self.look_with(&[object_names::of_epoch(LABELS, newest)]);
+        *lock(&self.looked) = root.ok().flatten();
+        answers.pop().expect("one answer for each name")
     }
 
     fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
@@ -397,7 +434,10 @@ impl Device for ObjectDevice {
     /// is good reads no other.
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
         if copy == 0 {
-            self.look_for_later_roots()?;
+            let newest = lock(&self.roots).last().copied();
+            let looked = lock(&self.looked).take().filter(|(root, _)| Some(*root) == newest);
+            let root = looked.map_or_else(|| self.look_with(&[]).1, |looked| Ok(Some(looked)))?;
+            return Ok(root.into_iter().map(|(_, bytes)| bytes).collect());
         }
         let root = lock(&self.roots).iter().rev().nth(copy).copied();
         let Some(root) = root else { return Ok(Vec::new()) };
@@ -415,6 +455,18 @@ impl Device for ObjectDevice {
         self.released.store(true, Ordering::Release);
         self.store.release();
     }
+}
+
+/// Names that a root which is newer than this one may have, the newest first.
+fn later_roots(newest: OfEpoch, claimed: u64) -> Vec<OfEpoch> {
+    let next = newest.number.saturating_add(1);
+    let since = (newest.epoch + 1..=claimed).rev();
+    let since = since.flat_map(|epoch| [next, newest.number].map(|number| OfEpoch { epoch, number }));
+    since.chain([OfEpoch { epoch: newest.epoch, number: next }]).collect()
+}
+
+fn is_missing(answer: &Result<Vec<u8>>) -> bool {
+    matches!(answer, Err(Error::Missing { .. }))
 }
 
 /// Numbers of the objects in a folder, ascending. Names that are none are not ours.

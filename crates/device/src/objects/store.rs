@@ -54,6 +54,11 @@ pub trait Store: Send + Sync {
         }
     }
 
+    /// Reads whole objects, side by side where the store can: one answer for each name.
+    fn read_each(&self, names: &[String]) -> Vec<Result<Vec<u8>>> {
+        names.iter().map(|name| self.read(name, None)).collect()
+    }
+
     /// Names of the objects below a folder, in no order. A hint: it may lack what was created of
     /// late, and have what was deleted of late.
     fn list(&self, folder: &str) -> Result<Vec<String>>;

@@ -43,7 +43,7 @@ pub(crate) const BEFORE_COMMIT: &[Job] = &[
 pub(crate) const IDLE: &[Job] = &[
     Job::writes("early writing", |syncer| Ok(syncer.write_early().then_some(NOW))),
     Job::writes("discard", Syncer::discard),
-    STORES,
+    STORES_DUE,
     TRIM,
     SCAN,
     Job::writes("index of the reference table", |syncer| {
@@ -54,10 +54,12 @@ pub(crate) const IDLE: &[Job] = &[
 
 /// After each commit.
 pub(crate) const AFTER_COMMIT: &[Job] =
-    &[STORES, Job::writes("resilver", Syncer::begin_resilver), SCAN, TRIM];
+    &[STORES_DUE, Job::writes("resilver", Syncer::begin_resilver), SCAN, TRIM];
 
 /// Copies of the root, and objects that nobody needs.
-const STORES: Job = Job::writes("stores of objects", Syncer::look_after_stores);
+pub(crate) const STORES: Job = Job::writes("stores of objects", Syncer::look_after_stores);
+/// The same, by a task of its own where there are tasks.
+const STORES_DUE: Job = Job::writes("stores of objects", Syncer::stores_due);
 /// Trim and initialize.
 const TRIM: Job = Job::writes("trim", |syncer| syncer.devices.trim_step());
 /// Removal, expansion and rebalance; scrub and resilver.

@@ -6,7 +6,8 @@
 //!      root that is newer than the anchor's. The copy is for the day on which the anchor is lost.
 //!      `Syncer::copy_root`, test: `a_silent_anchor_leaves_a_pool_of_objects_openable`
 //! [stores.2] An object is deleted when the pool is seen to be ours, and when the stores have a
-//!      copy of a root that does not need it, so that the copy can always be opened.
+//!      copy of a root that does not need it, so that the copy can always be opened. Commits may go
+//!      on meanwhile, so what is to be deleted is known before the root is copied.
 //!      `Syncer::look_after_stores`
 //! [stores.3] Without an anchor, a commit is durable when its root is on the stores and nobody has
 //!      claimed the next epoch since. A host that claims it looks for that root by its name
@@ -16,9 +17,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::commit::jobs::IDLE_PAUSE;
+use parking_lot::{Condvar, Mutex};
+use steadfast_env::insist::insisting;
+
+use crate::commit::jobs::{self, IDLE_PAUSE};
 use crate::commit::sync::Syncer;
 use crate::core::error::Result;
+use crate::core::state::Watch;
 
 /// How long after an import what others left over is deleted: a host that only reads may still look
 /// at it.
@@ -31,6 +36,17 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct StoreDuties {
     /// When leftovers are looked for; 0 if they were, or need not be.
     leftovers_at_ns: AtomicU64,
+    /// A commit is over since the task last looked.
+    due: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl StoreDuties {
+    /// Lets the task look at what a commit left to do, or at the end of the pool.
+    pub(crate) fn wake(&self) {
+        *self.due.lock() = true;
+        self.woken.notify_all();
+    }
 }
 
 impl Syncer {
@@ -42,18 +58,44 @@ impl Syncer {
         }
     }
 
+    /// Work for stores behind a commit. Each of its requests is a round trip, for which the next
+    /// commit does not wait: a task does it, where there are tasks.
+    pub(crate) fn stores_due(&self) -> Result<Option<Duration>> {
+        if !self.core.env.tasks.is_concurrent() {
+            return self.look_after_stores();
+        }
+        self.stores.wake();
+        Ok(None)
+    }
+
+    /// Body of the task that works for stores behind commits, until told to stop.
+    pub(crate) fn stores_loop(&self) {
+        let _watch = Watch(&self.core, "stores");
+        while !self.core.is_stopping() {
+            let pause = insisting(|| self.run(&[jobs::STORES]).pause);
+            let mut due = self.stores.due.lock();
+            match pause {
+                _ if *due || self.core.is_stopping() => {}
+                Some(pause) => drop(self.stores.woken.wait_for(&mut due, pause)),
+                None => self.stores.woken.wait(&mut due),
+            }
+            *due = false;
+        }
+    }
+
     /// One step: the copy of the root, then one request of deletes, or the search for leftovers.
     pub(crate) fn look_after_stores(&self) -> Result<Option<Duration>> {
         if !self.core.space.has_objects() {
             return Ok(None);
         }
+        let commits = self.core.space.commits();
         if !self.copy_root() {
             return Ok(Some(RETRY));
         }
         if self.core.space.dead_objects() > 0 {
             // [stores.2]
             self.core.check_ours()?;
-            if self.core.space.delete_objects() > 0 {
+            if self.core.space.delete_objects_before(commits) > 0 {
                 return Ok(Some(IDLE_PAUSE));
             }
         }
@@ -75,9 +117,12 @@ impl Syncer {
     /// Gives stores a copy of the last root, in a pool with an anchor. False if one of them did not
     /// take it.
     fn copy_root(&self) -> bool {
-        let mut state = self.core.commit_state.lock();
-        let Some(root) = state.last.clone() else { return true };
-        if self.core.anchor().is_none() || state.copied == Some(root.txg) {
+        let (last, copied) = {
+            let state = self.core.commit_state.lock();
+            (state.last.clone(), state.copied)
+        };
+        let Some(root) = last else { return true };
+        if self.core.anchor().is_none() || copied == Some(root.txg) {
             return true;
         }
         let bytes = root.encode(|bound| self.tag(bound));
@@ -87,7 +132,7 @@ impl Syncer {
             copied &= !in_use || leaf.device.write_uberblock(0, root.txg, &bytes).is_ok();
         }
         if copied {
-            state.copied = Some(root.txg);
+            self.core.commit_state.lock().copied = Some(root.txg);
         }
         copied
     }

@@ -249,7 +249,11 @@ impl Devices {
             return Ok(Some(rest));
         }
         let _turn = self.core.sync_turn.lock();
-        self.core.check_ours()?;
+        // Nothing is mended in place on stores of objects, and this would be a round trip for each
+        // look: the next commit sees whether the pool is ours.
+        if !self.core.space.is_all_objects() {
+            self.core.check_ours()?;
+        }
         // The look may have asked a store far away, for longer than a step lasts.
         let began_ns = self.core.env.clock.monotonic_ns();
         let root = self.meta_root();

@@ -11,7 +11,8 @@
 //! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded. These datasets are
 //!      reported.
 //! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks
-//!      of [`LEAVES_OBJECTS`] leaves at most.
+//!      of [`LEAVES`] leaves at most. On a store of objects it is [`LEAVES_OBJECTS`] paths beside
+//!      each other.
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: its position is not stored.
@@ -97,10 +98,12 @@ impl Devices {
         match walk.todo.pop()? {
             Visit::Node(tree, pointer) => {
                 let mut nodes = vec![(tree, pointer)];
-                while pointer.level == 0
+                // Each node of a store costs a round trip, so nodes of any level go together there.
+                let any = self.core.space.has_objects() && !small;
+                while (any || pointer.level == 0)
                     && nodes.len() < leaves_max
                     && let Some(Visit::Node(tree, pointer)) = walk.todo.last()
-                    && pointer.level == 0
+                    && (any || pointer.level == 0)
                 {
                     nodes.push((*tree, *pointer));
                     walk.todo.pop();
@@ -139,29 +142,52 @@ impl Devices {
         whole
     }
 
-    /// Runs jobs that wait for devices: on stores of objects many at once.
-    fn run_transfers(&self, mut jobs: Vec<Job<'_>>) {
+    /// Runs jobs that wait for devices: on stores of objects so many at once, and the next one as
+    /// soon as any has ended.
+    fn run_transfers(&self, jobs: Vec<Job<'_>>) {
         if !self.core.space.has_objects() {
             return self.core.env.tasks.run_all(jobs);
         }
-        while !jobs.is_empty() {
-            let later = jobs.split_off(jobs.len().min(TRANSFERS));
-            self.core.env.tasks.run_waiting(std::mem::replace(&mut jobs, later));
-        }
+        let workers = jobs.len().min(TRANSFERS);
+        let queue = Mutex::new(jobs.into_iter());
+        let queue = &queue;
+        let work = || -> Job<'_> {
+            Box::new(move || {
+                // Not in the head of a loop, which would hold the lock over the job.
+                let next = || queue.lock().next();
+                while let Some(job) = next() {
+                    job();
+                }
+            })
+        };
+        self.core.env.tasks.run_waiting((0..workers).map(|_| work()).collect());
     }
 
     fn visit_node(&self, tree: Tree, pointer: &BlockPointer) -> Seen {
         let dataset = tree.dataset;
-        let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
-        let mut seen = Seen { tally, ..Seen::default() };
-        let Some(Reader { keys, is_encrypted, family }) = self.core.reader_of(dataset) else { return seen };
-        if is_encrypted && keys.is_none() {
-            seen.is_locked = true;
-            return seen;
-        }
-        let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
+        let reader = self.core.reader_of(dataset);
+        let is_locked = |reader: &Reader| reader.is_encrypted && reader.keys.is_none();
+        let look = || if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
         // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
-        let Ok(bytes) = self.core.blockio.read(pointer, &context) else { return seen };
+        let open = || {
+            let Reader { keys, family, .. } = reader.as_ref().filter(|reader| !is_locked(reader))?;
+            let context = ReadContext { dataset, family: *family, keys: keys.as_deref(), cache: false };
+            self.core.blockio.read(pointer, &context).ok()
+        };
+        let (tally, bytes) = if self.core.space.has_objects() {
+            // A look at a store heals nothing that is read behind it, and each is a round trip.
+            let (mut tally, mut bytes) = (Tally::default(), None);
+            let looks: Job<'_> = Box::new(|| tally = look());
+            let opens: Job<'_> = Box::new(|| bytes = open());
+            self.core.env.tasks.run_waiting(vec![looks, opens]);
+            (tally, bytes)
+        } else {
+            let tally = look();
+            (tally, open())
+        };
+        let mut seen = Seen { tally, ..Seen::default() };
+        seen.is_locked = reader.as_ref().is_some_and(is_locked);
+        let Some(bytes) = bytes else { return seen };
         let Ok(node) = Node::decode(&bytes) else { return seen };
         if node.level() > 0 {
             let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());

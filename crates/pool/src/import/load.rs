@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use steadfast_anchor::Root;
 use steadfast_device::Device;
 
-use steadfast_env::Env;
-use steadfast_format::{AuxClass, Feature, PoolState, ScanKind, ScanState};
+use steadfast_env::{Env, Job};
+use steadfast_format::{AuxClass, Feature, PoolState, ScanKind, ScanState, Txg, Uberblock};
 use steadfast_property::Local;
 use zeroize::Zeroizing;
 
@@ -140,21 +140,31 @@ impl<'a> Rooted<'a> {
                 other => other?,
             }
         }
+        // The claim is the last thing before datasets are opened, and a log is judged first: an
+        // import that fails shall fence nobody.
+        let root = Root { uberblock, tag: root.tag };
+        let mut epoch = None;
+        if !spec.read_only && root.uberblock.log.is_none() {
+            let mut claimed = Ok(0);
+            let claims: Job<'_> = Box::new(|| claimed = claim_epoch(&pool, &root.uberblock));
+            env.tasks.run_waiting(vec![Box::new(|| pool.bring_roots()), claims]);
+            epoch = Some(claimed?);
+        }
         pool.open_unlocked()?;
         pool.core.update_limits();
         if !spec.read_only
-            && let Some(head) = uberblock.log
+            && let Some(head) = root.uberblock.log
         {
             // The register knows nothing of a root that the operator accepts. It writes nothing,
             // and what another daemon promises meanwhile moves the register, which can then not be
             // taken over.
             let known = pool.core.anchor().filter(|_| choice.accepted.is_none());
             let vouched = known.and_then(|anchor| anchor.held()).map(|(_, log)| log);
-            notices.extend(pool.zil.replay_log(head, uberblock.txg, spec.accept_lost_log, vouched)?);
+            notices.extend(pool.zil.replay_log(head, root.uberblock.txg, spec.accept_lost_log, vouched)?);
         }
-        let root = Root { uberblock, tag: root.tag };
         let anchored = Anchored { path: choice.path, accepted: choice.accepted, notice: choice.notice };
-        Ok(Loaded { env, spec, pool, root, anchored, notices, returning: logs.returning, caches })
+        let returning = logs.returning;
+        Ok(Loaded { env, spec, pool, root, epoch, anchored, notices, returning, caches })
     }
 }
 
@@ -175,6 +185,8 @@ struct Loaded<'a> {
     pool: Pool,
     /// The root that is opened.
     root: Root,
+    /// The epoch that was claimed on stores of whole objects; `None` if none was claimed yet.
+    epoch: Option<u64>,
     anchored: Anchored,
     /// For the history: what the operator gave up of the log.
     notices: Vec<String>,
@@ -183,36 +195,50 @@ struct Loaded<'a> {
     caches: Vec<(u64, Option<Arc<dyn Device>>)>,
 }
 
-impl Loaded<'_> {
-    /// Claims the epoch of what this import will write to stores of whole objects; 0 where there is
-    /// none. Without an anchor, this fences the former writer: it looks for our claim before it
-    /// calls a commit durable. Commits of others since we read the root begin with the txg
-    /// behind it, in an epoch from its own on; and if many came, the root itself is gone.
-    fn claim_epoch(&self) -> Result<u64> {
-        let (core, root) = (&self.pool.core, &self.root.uberblock);
-        let before = core.space.epoch();
-        let anchor = core.anchor();
-        let epoch = core.space.claim_epoch(anchor.as_ref().map_or(0, |anchor| anchor.status().epoch))?;
-        let Some(epoch) = epoch else { return Ok(0) };
-        if anchor.is_none() {
-            if !core.space.creates_once()? {
-                return Err(Error::Unfenced { pool: core.name() });
-            }
-            let mut moved = !core.space.has_root(before, root.txg)?;
-            for other in before..epoch {
-                moved |= core.space.has_root(other, root.txg.next())?;
-            }
-            if moved {
-                return Err(Error::RootMoved { pool: core.name(), txg: root.txg });
-            }
+/// Claims the epoch of what this import will write to stores of whole objects; 0 where there is
+/// none. Without an anchor, this fences the former writer: it looks for our claim before it
+/// calls a commit durable. Commits of others since we read the root begin with the txg
+/// behind it, in an epoch from its own on; and if many came, the root itself is gone.
+fn claim_epoch(pool: &Pool, root: &Uberblock) -> Result<u64> {
+    let core = &pool.core;
+    let before = core.space.epoch();
+    let anchor = core.anchor();
+    let epoch = core.space.claim_epoch(anchor.as_ref().map_or(0, |anchor| anchor.status().epoch))?;
+    let Some(epoch) = epoch else { return Ok(0) };
+    if anchor.is_none() {
+        // All of it is asked for by name, after the claim, and side by side. The root that was
+        // read is still there, and none is behind it, nor one of its number in a later epoch:
+        // a writer that was fenced may have come later with its last root.
+        let next = (before..epoch).map(|other| (other, root.txg.next()));
+        let later = (before + 1..epoch).map(|other| (other, root.txg));
+        let asked: Vec<(u64, Txg)> = [(before, root.txg)].into_iter().chain(next).chain(later).collect();
+        let mut found: Vec<_> = asked.iter().map(|_| Ok(false)).collect();
+        let mut once = Ok(false);
+        let mut jobs: Vec<Job<'_>> = vec![Box::new(|| once = core.space.creates_once())];
+        for ((epoch, txg), found) in asked.iter().zip(&mut found) {
+            jobs.push(Box::new(|| *found = core.space.has_root(*epoch, *txg)));
         }
-        Ok(epoch)
+        core.env.tasks.run_waiting(jobs);
+        if !once? {
+            return Err(Error::Unfenced { pool: core.name() });
+        }
+        let found = found.into_iter().collect::<std::result::Result<Vec<bool>, _>>()?;
+        if !found[0] || found[1..].contains(&true) {
+            return Err(Error::RootMoved { pool: core.name(), txg: root.txg });
+        }
     }
+    Ok(epoch)
+}
 
+impl Loaded<'_> {
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
     /// begin.
     fn go_live(self) -> Result<Pool> {
-        let epoch = if self.spec.read_only { 0 } else { self.claim_epoch()? };
+        let epoch = match self.epoch {
+            _ if self.spec.read_only => 0,
+            Some(epoch) => epoch,
+            None => claim_epoch(&self.pool, &self.root.uberblock)?,
+        };
         let pool = self.pool;
         // The labels say what is so from now on: where the register is, or that there is none.
         let listed = pool.devices.aux.listed.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();
@@ -234,13 +260,21 @@ impl Loaded<'_> {
         if let Some(notice) = &self.anchored.notice {
             pool.note_accepted(notice);
         }
+        // On stores of objects the claim is what fences others, and nothing was promised yet: the
+        // labels and the first commit, which are round trips, come behind the answer.
+        let is_behind = pool.core.env.tasks.is_concurrent()
+            && pool.core.space.is_all_objects()
+            && self.returning.is_empty()
+            && !self.spec.read_only;
         if !self.spec.read_only {
             pool.zil.mend_logs();
             self.notices.iter().for_each(|notice| pool.note_log_given_up(notice));
             pool.syncer.leftovers_due();
             pool.devices.labels_due.mark();
             pool.core.health.changed.store(true, Ordering::Release);
-            pool.syncer.commit()?;
+            if !is_behind {
+                pool.syncer.commit()?;
+            }
             if pool.zil.take_back_logs(&self.returning) {
                 pool.syncer.commit()?;
             }
@@ -257,6 +291,9 @@ impl Loaded<'_> {
         // Last: what has a task of its own must not outlive an import that fails.
         pool.devices.begin_caches(self.caches);
         let pool = pool.start();
+        if is_behind {
+            pool.core.txgs.commits.request_sync(pool.core.txgs.gate.open_txg());
+        }
         if !self.spec.read_only {
             // The rest is freed when its key is loaded, or by the next receive.
             let _ = pool.datasets.discard_broken_off();

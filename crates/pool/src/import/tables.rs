@@ -6,6 +6,9 @@ use crate::core::error::Result;
 use crate::datasets::table::Entry;
 use crate::datasets::table::ROOT;
 use std::collections::BTreeMap;
+use steadfast_blockio::ReadContext;
+use steadfast_env::Job;
+use steadfast_format::BlockPointer;
 use steadfast_format::DatasetId;
 use steadfast_format::DatasetRow;
 use steadfast_format::DecodeError;
@@ -16,6 +19,9 @@ use steadfast_format::SegmentRow;
 use steadfast_format::Txg;
 use steadfast_format::meta_keys;
 use steadfast_property::Local;
+
+/// Tasks that read roots of datasets at once.
+const READERS: usize = 32;
 
 /// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to
 /// the root dataset, and those whose encryption root is none.
@@ -137,6 +143,31 @@ impl Pool {
             self.core.props.write().values.insert(name, value);
         }
         Ok(())
+    }
+
+    /// Brings the roots of the trees of all datasets that can be read, side by side, where each
+    /// would be a round trip when its dataset is opened.
+    pub(crate) fn bring_roots(&self) {
+        if !self.core.space.has_objects() {
+            return;
+        }
+        let heads = self.core.dataset_roots().into_iter().filter(|roots| roots.is_head);
+        let asked: Vec<(DatasetId, BlockPointer)> =
+            heads.flat_map(|head| head.roots.into_iter().map(move |root| (head.dataset, root))).collect();
+        let jobs = asked.chunks(asked.len().div_ceil(READERS).max(1)).map(|some| -> Job<'_> {
+            Box::new(move || {
+                for (dataset, root) in some {
+                    let Some(reader) = self.core.reader_of(*dataset) else { continue };
+                    let (keys, family) = (reader.keys.as_deref(), reader.family);
+                    if keys.is_some() || !reader.is_encrypted {
+                        let context = ReadContext { dataset: *dataset, family, keys, cache: false };
+                        // The opening meets the same fault, and tells it.
+                        let _ = self.core.blockio.read(root, &context);
+                    }
+                }
+            })
+        });
+        self.core.env.tasks.run_waiting(jobs.collect());
     }
 
     /// Opens all datasets that need no key, and those whose key is loaded. One that is faulty is

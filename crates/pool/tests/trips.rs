@@ -1,0 +1,120 @@
+//! Round trips of an import and of a commit, of a pool that is all on a store of objects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{ME, MIB, ROOT, anchored_in, handle, import_spec, mount, noise, spec, write_file};
+use crate::far_store::FarStore;
+use steadfast_anchor::MemoryRegister;
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
+use steadfast_env::Env;
+use steadfast_format::{Column, MetaKey, Placement, SegmentId, SegmentRow, meta_keys};
+use steadfast_pool::forge::ForgedTree;
+use steadfast_pool::{AnchorWish, ImportSpec, Pool, scan};
+
+/// Latency of a request: those that are made together meet.
+const LATENCY: Duration = Duration::from_millis(50);
+
+/// Class of segments of file content, as rows tell it.
+const CONTENT: u8 = 1;
+
+/// A store that is near while it is filled, and far away afterwards.
+struct World {
+    store: MemoryStore,
+    register: Option<Arc<MemoryRegister>>,
+    env: Env,
+}
+
+impl World {
+    fn new(is_anchored: bool) -> World {
+        let register = is_anchored.then(|| Arc::new(MemoryRegister::new("anchor")));
+        World { store: MemoryStore::new("bucket"), register, env: Env::real() }
+    }
+
+    fn wish(&self) -> AnchorWish {
+        self.register.as_ref().map_or_else(AnchorWish::default, anchored_in)
+    }
+
+    fn create(&self, capacity_bytes: u64) -> Pool {
+        let store = Arc::new(self.store.handle(|_| None));
+        let device = ObjectDevice::open(store, Some(capacity_bytes), [1; 16]).expect("a store");
+        let mut spec = spec(vec![handle(&Arc::new(device))], None);
+        spec.anchor = self.wish();
+        Pool::create(&self.env, spec).expect("a pool")
+    }
+
+    /// Looks for the pool far away, and imports it.
+    fn import(&self) -> (Arc<FarStore>, Pool) {
+        let far = FarStore::new(&self.store, LATENCY);
+        let store = Arc::clone(&far) as Arc<dyn Store>;
+        let device = ObjectDevice::open(store, None, [2; 16]).expect("a store");
+        let (mut pools, _) = scan(vec![handle(&Arc::new(device))]);
+        let spec = ImportSpec { anchor: self.wish(), force: true, ..import_spec(None) };
+        let pool = Pool::import(&self.env, pools.remove(0), &spec).expect("imported");
+        (far, pool)
+    }
+}
+
+/// The first commit comes behind the answer, so the round trips so far are those of the import, and
+/// at most the first one of that commit.
+#[test]
+fn an_import_takes_few_round_trips_and_a_commit_fewer() {
+    for (is_anchored, import_max, commit_max) in [(false, 6, 3), (true, 6, 1)] {
+        let world = World::new(is_anchored);
+        {
+            let pool = world.create(256 * MIB);
+            for name in ["tank/a", "tank/b", "tank/c"] {
+                pool.datasets().create_dataset(name, Default::default(), None).expect("made");
+                let (fs, _handle) = mount(&pool, name);
+                write_file(&fs, ROOT, b"file", &noise(1, 100_000));
+                pool.sync().expect("committed");
+            }
+            pool.export().expect("exported");
+        }
+        let (far, pool) = world.import();
+        let (trips, requests) = far.take();
+        println!("import, anchor {is_anchored}: {trips} round trips, {requests:?}");
+        assert!(trips <= import_max, "anchor {is_anchored}: {trips} round trips, {requests:?}");
+        let (fs, _handle) = mount(&pool, "tank");
+        pool.sync().expect("committed");
+        for name in [b"a", b"b", b"c"] {
+            far.quiet();
+            far.take();
+            fs.mkdir(ME, ROOT, name, 0o755).expect("made");
+            pool.sync().expect("committed");
+            let (trips, requests) = far.take();
+            assert!(trips <= commit_max, "anchor {is_anchored}: {trips} round trips, {requests:?}");
+        }
+    }
+}
+
+/// As many segments as a full TiB has in slots of 8 MiB: their rows are in the table, and nobody
+/// reads what they hold.
+#[test]
+fn an_import_of_a_full_tebibyte_takes_few_round_trips() {
+    const SEGMENTS: u64 = 1 << 17;
+    let world = World::new(false);
+    {
+        let pool = world.create(1 << 42);
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"file", &noise(1, 1 << 20));
+        pool.sync().expect("committed");
+        let items = pool.forged_items(ForgedTree::Meta).expect("read");
+        let rows = items.iter().filter(|(key, _)| key[0] == meta_keys::SEGMENT);
+        let mut rows = rows.map(|(_, value)| SegmentRow::decode(value).expect("a row"));
+        let row = rows.find(|row| row.class == CONTENT).expect("one of content");
+        let Placement::Plain(Column { device, .. }) = row.place else { panic!("a store stands alone") };
+        for number in 1..=SEGMENTS {
+            let slot = 10_000 + u32::try_from(number).expect("few");
+            let row = SegmentRow { place: Placement::Plain(Column { device, slot }), ..row.clone() };
+            let key = MetaKey::Segment(SegmentId::new(0, number)).encode();
+            pool.forge(ForgedTree::Meta, &key, Some(&row.encode())).expect("set");
+        }
+        pool.sync().expect("committed");
+    }
+    let (far, pool) = world.import();
+    let (trips, requests) = far.take();
+    println!("import of a TiB: {trips} round trips, {} requests", requests.len());
+    assert!(trips <= 40, "{trips} round trips, {} requests", requests.len());
+    drop(pool);
+}
