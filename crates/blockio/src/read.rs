@@ -123,6 +123,22 @@ impl BlockIo {
         self.first_good(pointer, context, |address| self.read_copy(address, pointer, context)).map(Block::new)
     }
 
+    /// Reads a block of metadata from the pool's devices, though a cache device may hold it: a
+    /// scrub wants to know whether they do.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read`].
+    pub fn read_from_devices(
+        &self,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Block, Error> {
+        if pointer.is_sealed() && context.keys.is_none() {
+            return Err(Error::KeyNotLoaded { dataset: context.dataset });
+        }
+        self.first_good(pointer, context, |address| self.read_copy(address, pointer, context)).map(Block::new)
+    }
+
     /// The first good copy. Faults of the copies before it are noted.
     pub(crate) fn first_good(
         &self,

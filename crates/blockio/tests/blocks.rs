@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use steadfast_blockio::{
-    Badness, BlockFault, BlockIo, BlockWrite, CompressionSetting, Error, ErrorLog, ReadAhead, ReadContext,
-    WriteContext,
+    Badness, BlockFault, BlockIo, BlockWrite, CompressionSetting, Error, ErrorLog, L2Arc, ReadAhead,
+    ReadContext, WriteContext,
 };
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::objects::ObjectDevice;
@@ -281,6 +281,32 @@ fn a_bad_copy_is_healed_by_the_other_and_told_of() {
     assert!(!last.healed && last.attempts.len() == 2);
     fixture.io.clear_faults();
     assert!(fixture.io.faults().is_empty());
+}
+
+/// A scrub is to learn that a node is lost, also if a cache device still has it.
+#[test]
+fn what_a_cache_device_has_can_be_asked_of_the_devices() {
+    let fixture = fixture(false);
+    let env = Env::simulated(1);
+    let device = Arc::new(MemoryDevice::new("cache", 64 << 20)) as SharedDevice;
+    let cache = L2Arc::start(&env, device, (POOL, 7), 64 << 10, 16, GEOMETRY.unit);
+    fixture.io.set_l2arc(vec![Arc::clone(&cache)]);
+    let pointers: Vec<BlockPointer> = (0..20)
+        .map(|seed| fixture.io.write(&writer(None), block(BlockKind::Names, noise(seed, 9000))).unwrap())
+        .collect();
+    fixture.flush();
+    for pointer in &pointers {
+        fixture.io.read(pointer, &reader(None)).unwrap();
+    }
+    for copy in 0..2 {
+        fixture.devices[0].flip_bit(fixture.place(&pointers[0], copy) + 17, 3);
+    }
+    fixture.space.set_chunk_bytes(0);
+    assert_eq!(&*fixture.io.read(&pointers[0], &reader(None)).unwrap(), &noise(0, 9000));
+    assert!(fixture.io.faults().is_empty());
+    assert_eq!(badness(fixture.io.read_from_devices(&pointers[0], &reader(None))), Badness::Checksum);
+    assert!(!fixture.io.faults()[0].healed);
+    cache.stop();
 }
 
 #[test]

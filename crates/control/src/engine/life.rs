@@ -7,6 +7,7 @@ use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool, MissingPool};
 use crate::engine::upkeep;
+use crate::engine::verb::Verbs;
 use crate::engine::zpool::export::{check_names_last, refuse_away};
 use crate::ledger::Ledger;
 use crate::meters;
@@ -45,8 +46,7 @@ impl Engine {
             pools: RwLock::default(),
             lost: Mutex::default(),
             given_up: Mutex::default(),
-            verbs: Mutex::default(),
-            steps: Mutex::default(),
+            verbs: Verbs::default(),
             events: Mutex::new(events),
             relay: Mutex::new(relay),
             backoff: Mutex::default(),

@@ -231,7 +231,7 @@ impl Engine {
         force: bool,
     ) -> Result<Vec<FormerMount>, Refusal> {
         let mut left: Vec<FormerMount> = Vec::new();
-        let is_watched = self.steps.lock().is_some();
+        let is_watched = self.verbs.are_watched();
         let mounted: BTreeSet<String> = match is_watched {
             true => names.iter().flat_map(|name| held.mounted_below(name)).collect(),
             false => BTreeSet::new(),

@@ -8,10 +8,10 @@ use crate::engine::event_ring::EventRing;
 use crate::engine::front::{Front, Mount};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::policy_state::PolicyState;
+use crate::engine::verb::Verbs;
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
-use crate::steps::Steps;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -37,10 +37,7 @@ pub struct Engine {
     /// Numbers of pools that were exported here, though their labels could not be written: they
     /// were suspended, missing or read-only. Their labels still say that this daemon uses them.
     pub(super) given_up: Mutex<BTreeSet<u64>>,
-    /// Turn of verbs ([engine.1]).
-    pub(super) verbs: Mutex<()>,
-    /// Where the steps of the verb whose turn it is are told.
-    pub(super) steps: Mutex<Option<Steps>>,
+    pub(super) verbs: Verbs,
     pub(super) events: Mutex<EventRing>,
     /// Events on their way to the log on disk, the journal and hooks.
     pub(super) relay: Mutex<EventRelay>,

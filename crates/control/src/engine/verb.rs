@@ -7,6 +7,8 @@ use crate::api::Call;
 use crate::caller::Caller;
 use crate::engine::state::Engine;
 use crate::refusal::Refusal;
+use crate::steps::Steps;
+use parking_lot::{Mutex, MutexGuard};
 
 /// A request, how it is checked, and how it is carried out.
 pub trait Verb: Call {
@@ -28,6 +30,27 @@ pub trait Verb: Call {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Self::Answer, Refusal>;
 }
 
+/// The verbs of an engine take turns.
+#[derive(Default)]
+pub struct Verbs {
+    /// Held by the verb whose turn it is ([engine.1]).
+    turn: Mutex<()>,
+    /// The way to the command that shows the steps of this verb, if one does.
+    steps: Mutex<Option<Steps>>,
+}
+
+impl Verbs {
+    /// Waits for the turn.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// True if a command shows the steps of the verb whose turn it is.
+    pub(super) fn are_watched(&self) -> bool {
+        self.steps.lock().is_some()
+    }
+}
+
 impl Engine {
     /// Carries out a verb, in turn with others if it changes something. The request has passed
     /// [`Verb::check`].
@@ -40,15 +63,15 @@ impl Engine {
             return verb.run(self, caller);
         }
         // After a panic the next verb puts its own there.
-        self.steps.lock().clone_from(&caller.steps);
+        self.verbs.steps.lock().clone_from(&caller.steps);
         let answer = verb.run(self, caller);
-        *self.steps.lock() = None;
+        *self.verbs.steps.lock() = None;
         answer
     }
 
     /// Tells the command whose turn it is how many steps of a part of its verb are done.
     pub(super) fn step(&self, part: &str, done: usize, of: usize) {
-        if let Some(steps) = &*self.steps.lock() {
+        if let Some(steps) = &*self.verbs.steps.lock() {
             steps.tell(self.env.clock.monotonic_ns(), part, done, of);
         }
     }

@@ -172,7 +172,7 @@ impl Devices {
         let open = || {
             let Reader { keys, family, .. } = reader.as_ref().filter(|reader| !is_locked(reader))?;
             let context = ReadContext { dataset, family: *family, keys: keys.as_deref(), cache: false };
-            self.core.blockio.read(pointer, &context).ok()
+            self.core.blockio.read_from_devices(pointer, &context).ok()
         };
         let (tally, bytes) = if self.core.space.has_objects() {
             // A look at a store heals nothing that is read behind it, and each is a round trip.
