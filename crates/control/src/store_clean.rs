@@ -5,12 +5,10 @@
 //!
 //! ## Invariants
 //! [store_clean.1] Nothing is deleted below a prefix whose newest label says that a daemon holds
-//! the
-//!      pool. A pool that was exported, and a prefix without a label, take a force.
+//!      the pool. A pool that was exported, and a prefix without a label, take a force.
 //! [store_clean.2] Only objects that were listed before that look, and that have a name of a pool's
 //!      objects, are deleted. Claimed epochs go last: until then nobody claims one of them again,
-//! so
-//!      a new pool on the prefix makes no object of a listed name.
+//!      so a new pool on the prefix makes no object of a listed name.
 
 use std::path::Path;
 
