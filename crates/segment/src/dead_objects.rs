@@ -85,31 +85,17 @@ impl Space {
         dead.dead.len() + dead.left_over.len()
     }
 
-    /// Deletes objects, at most one request's on each device [dead_objects.1]. The caller has seen
-    /// that the pool is still ours. An object that could not be deleted is forgotten: a later
-    /// import finds it left over. Gives how many were taken.
-    pub fn delete_objects(&self) -> usize {
-        self.delete_before(self.commits.load(Ordering::Relaxed))
-    }
-
-    /// How many commits are over, for a later call of [`Space::delete_objects_before`].
+    /// How many commits are over, for a later call of [`Space::delete_objects`].
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// The same as [`Space::delete_objects`], for a caller beside which commits go on: as if
-    /// `last` were the last of them.
-    pub fn delete_objects_before(&self, last: u64) -> usize {
-        self.delete_before(last)
-    }
-
-    /// Deletes all that wait, those of the last commit too: for a pool that is being closed.
-    pub fn delete_all_objects(&self) {
-        while self.delete_before(u64::MAX) > 0 {}
-    }
-
-    fn delete_before(&self, last: u64) -> usize {
+    /// Deletes objects, at most one request's on each device [dead_objects.1], as if `last` were
+    /// the last commit: others may go on beside the caller. The caller has seen that the pool is
+    /// still ours. An object that could not be deleted is forgotten: a later import finds it left
+    /// over. Gives how many were taken.
+    pub fn delete_objects(&self, last: u64) -> usize {
         let due = lock(&self.dead_objects).due(last);
         let count = due.len();
         let mut by_device: BTreeMap<DeviceId, Vec<SegmentId>> = BTreeMap::new();
@@ -124,5 +110,10 @@ impl Space {
             }
         }
         count
+    }
+
+    /// Deletes all that wait, those of the last commit too: for a pool that is being closed.
+    pub fn delete_all_objects(&self) {
+        while self.delete_objects(u64::MAX) > 0 {}
     }
 }

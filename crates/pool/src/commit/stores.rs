@@ -95,7 +95,7 @@ impl Syncer {
         if self.core.space.dead_objects() > 0 {
             // [stores.2]
             self.core.check_ours()?;
-            if self.core.space.delete_objects_before(commits) > 0 {
+            if self.core.space.delete_objects(commits) > 0 {
                 return Ok(Some(IDLE_PAUSE));
             }
         }
