@@ -64,9 +64,12 @@ use std::time::{Duration, Instant};
 const PAYLOAD_MIN: usize = 128 << 10;
 /// How long `unmount` waits for files that are open in other mount namespaces.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it waits for the session to end by itself, as it does unless a copy of the mount is
-/// left somewhere.
+/// How long it waits for threads to leave a connection that has ended.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits for a connection that lives on. Without a copy of the mount it has ended
+/// before `umount2` returns, and a clean `umount2` succeeds only while nobody uses the mount. So
+/// this is for a caller elsewhere that is about to leave a copy.
+const COPIES_TIMEOUT: Duration = Duration::from_millis(5);
 /// How often it looks whether files that were open elsewhere are closed.
 const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// How long dropping a session waits.
@@ -196,7 +199,7 @@ impl Session {
         let queues = options.io_uring.then(uring::prepare).and_then(|prepared| {
             prepared.inspect_err(|error| not_used(format!("no ring could be made: {error}"))).ok()
         });
-        let out = handshake(&fd, &MountOptions { io_uring: queues.is_some(), ..options.clone() })?;
+        let out = handshake(&fd, &MountOptions { io_uring: queues.is_some(), ..options.clone() }, 0)?;
         let queues = queues.filter(|_| {
             let agreed = out.flags & flag::OVER_IO_URING != 0;
             if !agreed {
@@ -304,7 +307,8 @@ impl Session {
     /// call it from a handler.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Error> {
         mount::unmount(&self.mounted, mode)?;
-        if mode == UnmountMode::Lazy || self.wait_timeout(ENDING_TIMEOUT).is_some() {
+        let patience = if self.is_connected() { COPIES_TIMEOUT } else { ENDING_TIMEOUT };
+        if mode == UnmountMode::Lazy || self.wait_timeout(patience).is_some() {
             return Ok(());
         }
         let deadline = Instant::now() + UNMOUNT_TIMEOUT;
