@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use steadfast_tests::{Host, is_root, skip};
+use steadfast_tests::{Host, is_root, skip, steadfast_bin};
 
 const O_DSYNC: i32 = 0o10_000;
 const O_SYNC: i32 = 0o4_010_000;
@@ -129,4 +129,28 @@ fn a_file_is_there_once_sync_has_returned() {
             assert!(host.at(top).join(format!("folder{round}")).is_dir(), "{top}, round {round}");
         }
     }
+}
+
+#[test]
+fn the_daemon_takes_no_part_in_sync_where_that_is_turned_off() {
+    let host = Host::new();
+    let is_served = |setting: &str| {
+        host.shell(&format!("{setting}zpool list")).ok();
+        let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
+        let tasks = fs::read_dir(format!("/proc/{}/task", pid.trim())).expect("it has threads");
+        let names = tasks.map(|task| fs::read_to_string(task.expect("a thread").path().join("comm")));
+        let names: Vec<String> = names.filter_map(Result::ok).map(|name| name.trim().to_owned()).collect();
+        assert!(names.iter().any(|name| name == "accept"), "{names:?}");
+        host.run("daemon stop").ok();
+        names.iter().any(|name| name == "host sync")
+    };
+    assert!(!is_served("STEADFAST_HOST_SYNC=off "));
+    let can_be = is_root() && asks_at_sync() && std::path::Path::new("/dev/loop-control").exists();
+    assert_eq!(is_served(""), can_be);
+    for wrong in ["daemon run --host-sync maybe", "daemon run --host-sync="] {
+        host.run(wrong).fails(2).says("--host-sync").says("on or off");
+    }
+    let program = steadfast_bin().display().to_string();
+    let words = ["STEADFAST_HOST_SYNC=0", program.as_str(), "daemon", "run"];
+    host.exec("env", &words, b"").fails(2).says("STEADFAST_HOST_SYNC is '0'");
 }

@@ -14,13 +14,21 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use steadfast_fuse::SyncCalls;
 
 /// Descriptors that must be left when the socket for everybody is open: a connection takes two, and
 /// a pool with a mount some ten.
 const SPARE_DESCRIPTORS: usize = 32;
 
-/// Serves until a signal or a client ends it. `start` is called once the lock is held and the
+/// Seconds for which the kernel waits for the answer to a call of `sync(2)`, before it goes on
+/// without us. A call waits for the one before it and for its own, a minute each at most.
+const SYNC_PATIENCE: u16 = 135;
+/// Pause before the kernel is asked for calls of `sync(2)` again.
+const SYNC_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves until a signal or a client ends it. With `host_sync` each `sync(2)` of the host waits for
+/// all pools, if that can be. `start` is called once the lock is held and the
 /// socket listens; commands that come meanwhile wait. Says on stderr what it does.
 ///
 /// # Errors
@@ -29,6 +37,7 @@ const SPARE_DESCRIPTORS: usize = 32;
 pub fn run(
     runtime: &Runtime,
     version: &str,
+    host_sync: bool,
     start: impl FnOnce() -> Result<Arc<dyn Service>, Refusal>,
 ) -> Result<(), Refusal> {
     raise_descriptor_limit();
@@ -88,13 +97,11 @@ pub fn run(
             Err(refusal) => eprintln!("steadfast: other users cannot look: {}", refusal.what),
         }
     }
-    if rustix::process::getuid().is_root() && has_spare_descriptors() {
+    if host_sync && rustix::process::getuid().is_root() && has_spare_descriptors() {
         // Without it `sync(2)` promises nothing for file systems, as for users' daemons.
-        match SyncCalls::new() {
-            Ok(calls) => {
-                spawn("sync", Box::new(move || calls.serve(|| syncing.sync())))?;
-            }
-            Err(error) => eprintln!("steadfast: sync(2) does not wait for pools: {error}"),
+        match SyncCalls::new(SYNC_PATIENCE) {
+            Ok(calls) => drop(spawn("host sync", Box::new(move || serve_syncs(calls, &*syncing)))?),
+            Err(error) => tell_no_syncs(&error),
         }
     }
     let handle = signals.handle();
@@ -123,6 +130,29 @@ pub fn run(
     drop(gone);
     eprintln!("steadfast: daemon (process {}) is ending", std::process::id());
     result
+}
+
+/// Answers each `sync(2)` of the host, for good.
+fn serve_syncs(mut calls: SyncCalls, service: &dyn Service) {
+    let error = loop {
+        if let Err(error) = calls.serve(|| service.sync()) {
+            break error;
+        }
+        eprintln!(
+            "steadfast: a sync(2) did not wait for pools: it had no answer within {SYNC_PATIENCE} seconds, \
+             or somebody cut the connection"
+        );
+        std::thread::sleep(SYNC_PAUSE);
+        match SyncCalls::new(SYNC_PATIENCE) {
+            Ok(next) => calls = next,
+            Err(error) => break error,
+        }
+    };
+    tell_no_syncs(&error);
+}
+
+fn tell_no_syncs(error: &steadfast_fuse::Error) {
+    eprintln!("steadfast: sync(2) does not wait for pools: {error}");
 }
 
 /// True if some descriptors are left for the commands of the daemon's own user.

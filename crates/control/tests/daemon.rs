@@ -37,7 +37,7 @@ fn daemon_process() {
         let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(Pretending))?;
         Ok(Arc::new(engine) as Arc<dyn Service>)
     };
-    if let Err(refusal) = daemon::run(&runtime, "0.0.0", engine) {
+    if let Err(refusal) = daemon::run(&runtime, "0.0.0", true, engine) {
         eprintln!("{refusal}");
         std::process::exit(if refusal.code == Code::DaemonRunning { EXIT_RUNNING } else { 1 });
     }

@@ -18,8 +18,9 @@ use crate::wire::{MAJOR, MINOR, OUT_HEADER_SIZE};
 /// How long the kernel may take for its part of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the kernel's offer and answers it.
-pub(crate) fn handshake(fd: &OwnedFd, options: &MountOptions) -> Result<InitOut, Error> {
+/// Reads the kernel's offer and answers it. The kernel cuts the connection if a later request has
+/// no answer within `patience` seconds; 0: never.
+pub(crate) fn handshake(fd: &OwnedFd, options: &MountOptions, patience: u16) -> Result<InitOut, Error> {
     let failed = |message: String| Error::Handshake { message };
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut buffer = RequestBuffer::new(0);
@@ -44,6 +45,7 @@ pub(crate) fn handshake(fd: &OwnedFd, options: &MountOptions) -> Result<InitOut,
         };
         match negotiate(&offer, options) {
             Ok(out) => {
+                let out = out.with_timeout(&offer, patience);
                 reply(fd, unique, &out.encode()).map_err(|e| failed(e.to_string()))?;
                 return Ok(out);
             }

@@ -165,6 +165,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     flags.set(MountFlags::NOEXEC, options.flags.noexec);
     flags.set(MountFlags::NOATIME, options.flags.noatime);
     flags.set(MountFlags::STRICTATIME, options.flags.strictatime);
+    flags.set(MountFlags::NODIRATIME, options.flags.nodiratime);
     let refused = |source: io::Error| Error::MountRefused { path: mountpoint.to_owned(), source };
     let data = CString::new(data).expect("made of numbers and words");
     // A user may exchange a folder on the way for a link since the path was resolved.

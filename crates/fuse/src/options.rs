@@ -99,11 +99,20 @@ pub struct MountFlags {
     /// Shown in the same way, by the absence of `relatime`: every reading moves access times.
     /// Default false.
     pub strictatime: bool,
+    /// Shown in the same way: directories have no access times. Default false.
+    pub nodiratime: bool,
 }
 
 impl Default for MountFlags {
     fn default() -> MountFlags {
-        MountFlags { nosuid: true, nodev: true, noexec: false, noatime: false, strictatime: false }
+        MountFlags {
+            nosuid: true,
+            nodev: true,
+            noexec: false,
+            noatime: false,
+            strictatime: false,
+            nodiratime: false,
+        }
     }
 }
 

@@ -256,6 +256,7 @@ fn replies_are_the_bytes_the_kernels_header_reads() {
         congestion_threshold: 48,
         max_write: 1 << 20,
         max_pages: 256,
+        request_timeout: 0,
     };
     assert_eq!(init.encode()[..], golden["init_out"]);
     assert_eq!(encode_out_header(20, -2, 0x1112_1314_1516_1718)[..], golden["out_header"]);

@@ -19,6 +19,17 @@ const DETACHED: Flag = Flag {
     doc: "with run: in its own session (setsid), and restarted after a crash, as when another command starts it",
 };
 
+const HOST_SYNC: Flag = Flag {
+    letter: '\0',
+    long: "host-sync",
+    value: "on|off",
+    doc: "with run, as root: sync(2) of the host waits until all pools have committed (default: on)",
+};
+
+/// The environment variable of [`HOST_SYNC`], which a daemon inherits from the command that starts
+/// it.
+const HOST_SYNC_VARIABLE: &str = "STEADFAST_HOST_SYNC";
+
 pub(crate) const COMMAND: Command = Command {
     names: &["daemon"],
     syntax: Syntax {
@@ -28,6 +39,7 @@ pub(crate) const COMMAND: Command = Command {
             memory::NODE_CACHE,
             memory::BLOCK_CACHE,
             memory::DIRTY,
+            HOST_SYNC,
             flag('p', "with memory: exact numbers"),
         ],
         operands: "run|pid|memory|stop",
@@ -47,9 +59,10 @@ fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
                 return supervisor::supervise(&arguments.collect::<Vec<_>>());
             }
             let memory = memory::settings(parsed)?;
+            let host_sync = host_sync(parsed)?;
             steadfast_control::memory::bound_slack();
             let version = env!("CARGO_PKG_VERSION");
-            let result = daemon::run(&runtime, version, || {
+            let result = daemon::run(&runtime, version, host_sync, || {
                 let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;
                 let engine = Arc::new(engine);
                 engine.tend();
@@ -80,5 +93,19 @@ fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
         other => {
             Err(Failure::Usage(format!("unknown action '{}': must be run, pid, memory or stop", tame(other))))
         }
+    }
+}
+
+/// True if `sync(2)` of the host is to wait for pools.
+fn host_sync(parsed: &Parsed) -> Result<bool, Failure> {
+    let (text, origin) = match (parsed.value_of_long("host-sync"), std::env::var(HOST_SYNC_VARIABLE)) {
+        (Some(text), _) => (text.to_owned(), "--host-sync"),
+        (None, Ok(text)) if !text.is_empty() => (text, HOST_SYNC_VARIABLE),
+        _ => return Ok(true),
+    };
+    match text.as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Failure::Usage(format!("{origin} is '{}', and must be on or off", tame(&text)))),
     }
 }

@@ -36,7 +36,7 @@
 //! | HAS_RESEND | leave | nobody takes over a dead server's connection |
 //! | ALLOW_IDMAP | leave | needs a handler that never relies on the caller's ids |
 //! | OVER_IO_URING | option | a queue for each processor instead of system calls on `/dev/fuse`: docs/decisions/0034 |
-//! | REQUEST_TIMEOUT | leave | a slow disk is no reason to abort the mount |
+//! | REQUEST_TIMEOUT | for `sync(2)` only | a slow disk is no reason to abort a mount, but a stopped daemon must not hold up the host: [`crate::SyncCalls`] |
 
 use super::{DecodeError, Fields, MAJOR, MINOR, MINOR_MIN, opcode};
 use crate::options::{MountOptions, Readdirplus};
@@ -70,6 +70,7 @@ pub mod flag {
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
     pub const OVER_IO_URING: u64 = 1 << 41;
+    pub const REQUEST_TIMEOUT: u64 = 1 << 42;
 }
 
 /// The page size by which the protocol counts `max_pages`: the kernel's own.
@@ -130,7 +131,9 @@ impl InitIn {
 /// |  28 |   2 | max_pages            |
 /// |  30 |   2 | map_alignment, zero  |
 /// |  32 |   4 | flags2               |
-/// |  36 |  28 | unused, zero         |
+/// |  36 |   4 | stack depth, zero    |
+/// |  40 |   2 | request_timeout      |
+/// |  42 |  22 | unused, zero         |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct InitOut {
     /// The smaller minor version of both sides.
@@ -147,6 +150,8 @@ pub struct InitOut {
     pub max_write: u32,
     /// Pages of the longest request.
     pub max_pages: u16,
+    /// Seconds after which the kernel cuts the connection if a request has no answer; 0: never.
+    pub request_timeout: u16,
 }
 
 impl InitOut {
@@ -167,6 +172,7 @@ impl InitOut {
         put(24, &1u32.to_ne_bytes()); // time_gran: our times are true to the nanosecond
         put(28, &self.max_pages.to_ne_bytes());
         put(32, &((self.flags >> 32) as u32).to_ne_bytes());
+        put(40, &self.request_timeout.to_ne_bytes());
         out
     }
 }
@@ -241,7 +247,19 @@ pub fn negotiate(offer: &InitIn, options: &MountOptions) -> Result<InitOut, Mism
         congestion_threshold: options.max_background / 4 * 3,
         max_write: max_write as u32,
         max_pages: max_write.div_ceil(page).min(usize::from(u16::MAX)) as u16,
+        request_timeout: 0,
     })
+}
+
+impl InitOut {
+    /// The same, with an end of the kernel's patience where it offers one (Linux 6.15).
+    pub(crate) fn with_timeout(mut self, offer: &InitIn, seconds: u16) -> Self {
+        if seconds > 0 && offer.flags & flag::REQUEST_TIMEOUT != 0 {
+            self.flags |= flag::REQUEST_TIMEOUT;
+            self.request_timeout = seconds;
+        }
+        self
+    }
 }
 
 #[cfg(test)]
@@ -290,6 +308,21 @@ mod tests {
         assert_eq!(flags & on, on);
         assert_eq!(flags & (flag::EXPORT_SUPPORT | flag::DO_READDIRPLUS | flag::READDIRPLUS_AUTO), 0);
         assert_eq!(flags & flag::PARALLEL_DIROPS, 0);
+    }
+
+    #[test]
+    fn a_timeout_is_set_where_it_is_wanted_and_offered() {
+        let options = MountOptions::new("x");
+        let answer = |flags: u64, seconds: u16| {
+            let offer = offer(45, flags);
+            negotiate(&offer, &options).unwrap().with_timeout(&offer, seconds)
+        };
+        let bytes = answer(u64::MAX, 135).encode();
+        assert_eq!(u16::from_ne_bytes([bytes[40], bytes[41]]), 135);
+        assert_ne!(answer(u64::MAX, 135).flags & flag::REQUEST_TIMEOUT, 0);
+        for other in [answer(u64::MAX, 0), answer(!flag::REQUEST_TIMEOUT, 135)] {
+            assert_eq!((other.flags & flag::REQUEST_TIMEOUT, other.request_timeout), (0, 0));
+        }
     }
 
     #[test]
