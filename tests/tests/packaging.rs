@@ -127,6 +127,38 @@ fn the_packages_have_what_their_links_and_pages_name() {
 }
 
 #[test]
+fn only_a_static_program_goes_into_the_archive_for_any_linux() {
+    let host = Host::new();
+    let target =
+        steadfast_bin().parent().and_then(Path::parent).expect("target/PROFILE/steadfast").to_owned();
+    let xtask = steadfast_bin().with_file_name("xtask");
+    if !xtask.exists() || !there(&host, "strip") || !there(&host, "tar") {
+        return skip("the archive", "xtask is not built here, or strip or tar is not installed");
+    }
+    let pack = |program: &Path| {
+        let (xtask, out) = (xtask.display(), host.at("out").display().to_string());
+        host.shell(&format!("{xtask} tarball --program {} --out {out}", program.display()))
+    };
+    pack(&steadfast_bin()).fails(1).says("is not static: it is loaded by /lib");
+    assert!(!host.at("out").exists(), "nothing is made");
+    let arch = std::env::consts::ARCH;
+    let built =
+        ["release", "debug"].map(|kind| target.join(format!("{arch}-unknown-linux-musl/{kind}/steadfast")));
+    let Some(program) = built.iter().find(|program| program.exists()) else {
+        return skip("the archive of a static program", "none is built here");
+    };
+    pack(program).ok().says("-static.tar.gz");
+    host.shell("mkdir root && tar -xzf out/*.tar.gz -C root --strip-components=1").ok();
+    host.shell(
+        "(ldd root/usr/bin/steadfast 2>&1 || true) | grep -E 'not a dynamic executable|statically linked'",
+    )
+    .ok();
+    host.shell("root/usr/sbin/zpool version && root/usr/sbin/zfs version").ok().says("steadfast");
+    host.shell("test -e root/usr/share/man/man8/zfs-send.8 -a -e root/usr/share/doc/steadfast/LICENSE-MIT")
+        .ok();
+}
+
+#[test]
 fn man_formats_every_page_without_a_warning() {
     let host = Host::new();
     host.run("man {}/pages").ok();

@@ -132,7 +132,7 @@ fn make(root: &Path, runner: &Runner, wish: &Wish) -> Result<Vec<PathBuf>, Strin
 }
 
 /// Fills the package of the program. Gives the packages that it depends on.
-fn of_program(root: &Path, built: &Path, tree: &Tree) -> Result<String, String> {
+pub(crate) fn of_program(root: &Path, built: &Path, tree: &Tree) -> Result<String, String> {
     // Pages and scripts come from the program, before it is stripped.
     let man = tree.folder("usr/share/man/man8")?;
     let miscellanea = tree.folder("usr/share/man/man7")?;
@@ -187,7 +187,7 @@ fn of_program(root: &Path, built: &Path, tree: &Tree) -> Result<String, String> 
 }
 
 /// Fills the package of the words: links to what the other one has.
-fn of_words(program: &Tree, words: &Tree) -> Result<(), String> {
+pub(crate) fn of_words(program: &Tree, words: &Tree) -> Result<(), String> {
     let pages = listed(&program.root.join("usr/share/man/man8"))?;
     let names = |page: &Path| page.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for (word, family) in WORDS {
@@ -220,8 +220,8 @@ struct Control<'a> {
 }
 
 /// The files of a package.
-struct Tree {
-    root: PathBuf,
+pub(crate) struct Tree {
+    pub root: PathBuf,
 }
 
 impl Tree {
@@ -244,7 +244,7 @@ impl Tree {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(trouble(&path))
     }
 
-    fn copy(&self, from: &Path, name: &str, mode: u32) -> Result<PathBuf, String> {
+    pub fn copy(&self, from: &Path, name: &str, mode: u32) -> Result<PathBuf, String> {
         let path = self.place(name)?;
         fs::copy(from, &path).map_err(trouble(from))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(trouble(&path))?;
@@ -327,11 +327,11 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-fn trouble(path: &Path) -> impl Fn(io::Error) -> String + '_ {
+pub(crate) fn trouble(path: &Path) -> impl Fn(io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }
 
-fn done(command: &mut Command) -> Result<(), String> {
+pub(crate) fn done(command: &mut Command) -> Result<(), String> {
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim())),

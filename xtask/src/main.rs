@@ -14,6 +14,7 @@ mod prose;
 mod ratchet;
 mod rooms;
 mod suites;
+mod tarball;
 mod test_run;
 mod tidy;
 
@@ -63,6 +64,10 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!demo::run(&root, &words)))
         }
+        Some("tarball") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!tarball::run(&root, &words)))
+        }
         Some("deb") => {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!deb::run(&root, &words)))
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask demo [--quick]   looks whether this machine can mount, builds the program, and runs its demo",
                 "       cargo xtask deb              two Debian packages in target/debian: the program, and the words zpool and zfs",
+                "       cargo xtask tarball          the program without libraries, for any Linux of this architecture, in target/tarball",
                 "       cargo xtask book             README and docs/ as one site in target/book/html; installs mdbook",
                 "       cargo xtask licences         licences, versions and sources of all packages, by deny.toml",
                 "       cargo xtask circles          files of each crate that import one another in a loop",
