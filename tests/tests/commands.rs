@@ -198,7 +198,17 @@ fn mount_understands_what_fstab_says() {
     host.shell(&format!("exec 5< home/file; {helper} -o remount,rw,nodev; touch home/yes")).ok();
     host.shell(&format!("{helper} -o sideways,remount")).fails(1).says("PROP-VALUE");
     host.shell(&format!("{helper} -s -o sideways,remount")).ok();
+    // An option holds a property for as long as the mount lasts.
+    let shown = "zfs get -Ho value,source atime,readonly,exec tank/home";
+    assert_eq!(host.shell(shown).ok().out, "on\tdefault\noff\tdefault\non\tdefault\n");
     host.shell("umount home").ok();
+    host.shell(&format!("{helper} -o noatime,nodiratime,noexec,rw")).ok();
+    host.shell("findmnt -no OPTIONS $PWD/home").ok().says("nodiratime");
+    assert_eq!(host.shell(shown).ok().out, "off\ttemporary\noff\tdefault\noff\ttemporary\n");
+    host.shell("zfs set exec=off tank/home").ok();
+    host.shell("zfs get -Ho value,source exec tank/home").ok().says("off\tlocal");
+    host.shell("umount home").ok();
+    assert_eq!(host.shell(shown).ok().out, "on\tdefault\noff\tdefault\noff\tlocal\n");
     host.shell(&format!("{helper} -o remount,ro")).fails(1).says("FS-NOT-MOUNTED");
     host.shell("mount.steadfast -f tank/none $PWD/home").fails(1).says("FS-ABSENT");
 }

@@ -275,3 +275,20 @@ fn a_snapshot_has_what_the_kernel_holds_back() {
         assert!(writer.wait().expect("it ends").success());
     }
 }
+
+#[test]
+fn a_name_that_would_be_too_long_below_is_refused_before_anything_changes() {
+    let Some(host) = Host::with_tank("long_names") else { return };
+    let (long, tag) = ("l".repeat(200), "t".repeat(50));
+    host.shell(&format!("zfs create tank/a && zfs create -u tank/a/{long} && zfs snapshot -r tank/a@one"))
+        .ok();
+    let all = || host.shell("zfs list -Ho name -t all -r tank").ok().out;
+    let before = all();
+    host.shell(&format!("zfs snapshot -r tank/a@{tag}")).fails(1).says("at most 255");
+    host.shell(&format!("zfs rename -r tank/a@one {tag}")).fails(1).says("at most 255");
+    host.shell(&format!("zfs rename tank/a tank/{tag}")).fails(1).says("at most 255");
+    assert_eq!(all(), before);
+    host.shell(&format!("zfs snapshot tank/a@{tag} && zfs rename tank/a@one {}", &tag[1..])).ok();
+    // A shorter name is as good below as above.
+    host.shell("zfs rename tank/a tank/b").ok();
+}

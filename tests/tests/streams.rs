@@ -34,6 +34,14 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     let told = host.shell("zfs receive -v -x compression -o recordsize=64K safe/home < home.stream").ok().out;
     assert!(told.contains("receiving full stream of tank/home@a into safe/home@a\nreceived "), "{told}");
     host.shell("diff -r t/home s/home && test $(stat -c %b s/home/sparse) -lt 100").ok();
+    // A snapshot is told of when it begins, and again when it has arrived.
+    host.shell(
+        "mkfifo pipe; zfs receive -v safe/slow < pipe > told & exec 9> pipe; head -c 1000000 home.stream >&9; \
+         until grep -qx 'receiving full stream of tank/home@a into safe/slow@a' told; do sleep 0.02; done; \
+         ! grep received told; tail -c +1000001 home.stream >&9; exec 9>&-; wait; grep '^received ' told; \
+         zfs destroy -r safe/slow",
+    )
+    .ok();
     let value = |property: &str| host.shell(&format!("zfs get -Ho value {property} safe/home")).ok().out;
     assert_eq!(
         (value("org:note").trim(), value("compression").trim(), value("recordsize").trim()),
@@ -47,11 +55,31 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     for name in ["b", "c", "d"] {
         host.shell(&format!("cd t/home && date >> deep/numbers && rm -f noise.* && cp noise noise.{name} && truncate -s 1000 sparse && zfs snapshot tank/home@{name}")).ok();
     }
-    host.shell("zfs send -i a tank/home@b | zfs receive safe/home").ok();
+    host.shell("zfs send -i a tank/home@b | zfs receive safe/home")
+        .ok()
+        .says("Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix");
     host.shell("zfs send -nvI @b tank/home@d").ok().says("send from @c to tank/home@d");
     host.shell("zfs send -I @b tank/home@d | zfs receive -v safe/home").ok().says("into safe/home@d");
     host.shell("diff -r t/home s/home && diff -r t/home/.zfs/snapshot/c s/home/.zfs/snapshot/c").ok();
     host.shell("zfs list -Ho name -t snapshot safe/home | wc -l").ok().says("4");
+
+    // As it is now, where nobody can change it meanwhile.
+    host.shell("zfs send tank/home > nothing")
+        .fails(1)
+        .says("target is busy; if a filesystem, it must not be mounted");
+    host.shell("date > t/home/now && cp -r t/home now && zfs unmount tank/home").ok();
+    host.shell("zfs send -R tank/home > nothing")
+        .fails(1)
+        .says("Unsupported flag with filesystem or bookmark");
+    host.shell("zfs send -nv tank/home").ok().says("full send of tank/home estimated size is");
+    host.shell(
+        "zfs send -i @d tank/home | zfs receive safe/home && zfs send tank/home | zfs receive safe/now",
+    )
+    .ok();
+    let snapshots = host.shell("zfs list -Ho name -t snapshot -r tank/home safe").ok().out;
+    let live: Vec<&str> = snapshots.lines().filter(|name| name.contains("--")).collect();
+    assert_eq!(live, ["safe/home@--head--", "safe/now@--head--"]);
+    host.shell("zfs mount tank/home && diff -r now s/home && diff -r now s/now && rm t/home/now && zfs rollback -r safe/home@d").ok();
 
     // Impossible requests are refused with a way out, and change nothing.
     host.shell("zfs receive safe/home < home.stream").fails(1).says("STREAM-EXISTS");
@@ -183,6 +211,15 @@ fn clones_go_as_what_they_have_beyond_their_origins() {
     )
     .ok();
     assert_eq!(origin("safe/two"), "safe/w/b@2\n");
+    // All that a clone has, from where it began.
+    host.shell("zfs send -nvI tank/w/z@1 tank/w/b@3")
+        .ok()
+        .says("send from @1 to tank/w/b@2 ")
+        .says("send from @2 to tank/w/b@3 ");
+    host.shell("zfs send -I tank/w/z@1 tank/w/b@3 | zfs receive safe/all && diff -r t/w/b s/all").ok();
+    host.shell("zfs list -Ho name -t snapshot safe/all").ok().says("safe/all@2\nsafe/all@3\n");
+    assert_eq!(origin("safe/all"), "safe/w/z@1\n");
+    host.shell("zfs send -I tank/w/z@2 tank/w/b@3 > nothing").fails(1).says("STREAM-BASE");
     host.shell("zfs receive -o origin=safe/w/b@3 safe/three < one").fails(1).says("STREAM-NO-BASE");
     host.shell("zfs receive -o origin=none safe/three < one").fails(1);
     host.shell("zfs send tank/w/b@2 | zfs receive -o origin=safe/w/z@1 safe/three")
@@ -283,7 +320,6 @@ fn what_comes_open_is_sealed_with_a_key_of_its_own() {
     let send = "zfs send tank/p@1 | zfs receive";
     refused(&format!("{send} -o encryption=on -o keyformat=passphrase safe/x"), "keylocation=file:///PATH");
     refused(&format!("{send} -o encryption=on safe/x"), "without keyformat=");
-    refused(&format!("{send} -o encryption=off safe/p/x"), "encryption=off is not possible below");
     refused(&format!("{send} -s {options} safe/x"), "-s");
     refused(
         &format!("zfs send -i @1 tank/p@2 | zfs receive -F {options} safe/p"),
@@ -295,6 +331,21 @@ fn what_comes_open_is_sealed_with_a_key_of_its_own() {
     );
     host.shell(&format!("{send} -n -v {options} safe/x")).ok().says("would receive full stream");
     host.shell("zfs list safe/x").fails(1);
+    // In the clear below what has a key, if that is said.
+    host.shell(&format!("{send} -o encryption=off safe/p/clear; zfs get -Ho value encryption safe/p/clear"))
+        .ok()
+        .says("off\n");
+    host.shell("zfs unmount safe/p && zfs unload-key safe/p && zfs mount safe/p/clear && cat s/p/clear/f")
+        .ok()
+        .says("open\n");
+    host.shell("zfs create -o encryption=off safe/p/too && zfs create safe/p/clear/below").ok();
+    host.shell("zfs get -Ho value encryption safe/p/too safe/p/clear/below").ok().says("off\noff\n");
+    host.shell("zfs create safe/p/none").fails(1).says("KEY-NEEDED");
+    // It may move there, too, and stays what it is.
+    host.shell("zfs rename safe/p/too safe/too && zfs rename safe/too safe/p/too && zpool scrub -w safe")
+        .ok();
+    host.shell("zfs load-key safe/p && zfs unmount safe/p/clear && zfs unmount safe/p/too && zfs mount -a && cat s/p/clear/f").ok().says("open\n");
+    host.shell("zfs destroy -r safe/p/clear && zfs destroy safe/p/too").ok();
     // Below what has a key, with another one.
     let other = options.replace("/key", "/other");
     host.shell(&format!("{send} {other} safe/p/own; zfs get -Ho value encryptionroot safe/p/own"))
@@ -317,6 +368,20 @@ fn what_changed_is_told_file_by_file() {
     assert_eq!(told, "M\t/\t/\n+\tF\t/later\n");
     host.shell("zfs diff -t tank/d@b | head -1 | grep -Eq '^[0-9]+[.][0-9]{9}\tM'").ok();
     host.shell("zfs diff tank/d@b tank/d@a").fails(1).says("STREAM-BASE");
+
+    // A clone against what it began at, or anything before; not against what came after.
+    host.shell("zfs clone tank/d@b tank/e && echo own > t/e/own && rm t/e/second && zfs snapshot tank/e@c")
+        .ok();
+    let top = host.at("t/e").display().to_string();
+    let told = host.shell("zfs diff tank/d@b tank/e").ok().out.replace(&top, "");
+    assert_eq!(told, "M\t/\nM\t/changed\t(-1)\n+\t/own\n");
+    let told = host.shell("zfs diff tank/d@a tank/e@c").ok().out.replace(&top, "");
+    assert_eq!(
+        told,
+        "M\t/\nM\t/changed\nM\t/folder\nR\t/folder/old -> /folder/new\n+\t/fresh\n+\t/fresh/file\n-\t/gone\n+\t/own\n"
+    );
+    host.shell("zfs snapshot tank/d@d && zfs diff tank/d@d tank/e@c").fails(1).says("STREAM-BASE");
+    host.shell("zfs diff tank/e@c tank/d").fails(1).says("STREAM-BASE");
 }
 
 #[test]

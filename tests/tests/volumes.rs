@@ -159,6 +159,15 @@ fn a_volume_is_a_file_of_one_size() {
     host.shell("zfs create -s -V 1T tank/thin && test $(stat -c %s t/thin) = 1099511627776").ok();
     assert_eq!(value(&host, "refreservation", "tank/thin"), "0");
 
+    host.shell("zfs create -s -V 1M -o refreservation=auto tank/auto").ok();
+    assert_eq!(value(&host, "refreservation", "tank/auto"), MIB.to_string());
+    host.shell("zfs set refreservation=none tank/auto && zfs set refreservation=auto tank/auto").ok();
+    assert_eq!(value(&host, "refreservation", "tank/auto"), MIB.to_string());
+    host.shell("zfs set volsize=2M refreservation=auto tank/auto").ok();
+    assert_eq!(value(&host, "refreservation,volsize", "tank/auto"), format!("{0}\n{0}", 2 * MIB));
+    host.shell("zfs set refreservation=auto tank/fs").fails(1).says("PROP-KIND");
+    host.shell("zfs create -o refreservation=auto tank/x").fails(1).says("PROP-KIND");
+
     host.shell("zfs set volmode=none tank/thin && ! test -s t/thin").ok();
     assert_eq!(value(&host, "nbd", "tank/thin"), "-");
     assert!(Client::choose(&host, "tank/thin").is_none());

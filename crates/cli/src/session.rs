@@ -9,6 +9,15 @@ use steadfast_control::client::Client;
 use steadfast_control::wire::Progress;
 use steadfast_control::{Code, Refusal, rights};
 
+/// Text of a call's progress, and the output that it is for.
+#[derive(Debug)]
+pub enum Said {
+    /// Standard output.
+    Out(String),
+    /// Standard error.
+    Err(String),
+}
+
 /// Reason why a command did not succeed.
 #[derive(Debug)]
 pub enum Failure {
@@ -92,7 +101,7 @@ impl<'a, 'w> Session<'a, 'w> {
     /// # Errors
     /// The daemon's refusal.
     pub fn ask<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
-        self.request::<C>(request.into_request(), None, &mut |_, _| ())
+        self.request::<C>(request.into_request(), None, &mut |_| ())
     }
 
     /// As [`Session::ask`], with a bar on a terminal if it takes long. `doing` reads like
@@ -125,7 +134,7 @@ impl<'a, 'w> Session<'a, 'w> {
         &mut self,
         call: Request,
         data: Option<BorrowedFd<'_>>,
-        progress: &mut dyn FnMut(&str, u64),
+        progress: &mut dyn FnMut(&Progress),
     ) -> Result<C::Answer, Refusal> {
         if self.world.uid == 0 || !rights::is_for_guests(&call) {
             return self.daemon()?.request::<C>(call, data, progress);
@@ -168,7 +177,7 @@ impl<'a, 'w> Session<'a, 'w> {
     }
 
     /// Calls the daemon with a descriptor that it reads or writes. The text that `say` makes of its
-    /// progress goes to standard error.
+    /// progress is written at once.
     ///
     /// # Errors
     /// The daemon's refusal.
@@ -176,14 +185,18 @@ impl<'a, 'w> Session<'a, 'w> {
         &mut self,
         request: C,
         data: BorrowedFd<'_>,
-        say: &dyn Fn(&str, u64) -> String,
+        say: &dyn Fn(&Progress) -> Said,
     ) -> Result<C::Answer, Refusal> {
         // Progress is written while the session waits for the answer.
         let err = std::mem::replace(&mut self.world.err, Box::leak(Box::new(std::io::sink())));
-        let answer = self.request::<C>(request.into_request(), Some(data), &mut |snapshot, bytes| {
-            let _ = err.write_all(say(snapshot, bytes).as_bytes());
+        let out = std::mem::replace(&mut self.world.out, Box::leak(Box::new(std::io::sink())));
+        let answer = self.request::<C>(request.into_request(), Some(data), &mut |progress| {
+            let _ = match say(progress) {
+                Said::Out(text) => out.write_all(text.as_bytes()).and_then(|()| out.flush()),
+                Said::Err(text) => err.write_all(text.as_bytes()),
+            };
         });
-        self.world.err = err;
+        (self.world.err, self.world.out) = (err, out);
         answer
     }
 

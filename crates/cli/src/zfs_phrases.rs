@@ -71,6 +71,9 @@ pub fn first_line(doing: &str, refusal: &Refusal, typed: &str) -> Option<String>
         Code::StreamDecrypts => "cannot receive new filesystem stream: zfs receive -F cannot be used to \
              destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
             .to_owned(),
+        Code::FsBusy if doing.starts_with("cannot send") => {
+            said("target is busy; if a filesystem, it must not be mounted")
+        }
         Code::FsBusy | Code::PoolBusy => said("pool or dataset is busy"),
         Code::FsChildren | Code::FsSnapshots if doing.starts_with("cannot destroy") => {
             said("filesystem has children")

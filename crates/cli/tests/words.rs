@@ -764,7 +764,7 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     machine.ok("zfs snapshot -r tank@a");
     machine.ok("zfs snapshot -r tank@b");
     let stream = machine.sent("zfs send tank@a");
-    let told = machine.ok("zfs send -n -v -i a tank@b");
+    let told = machine.ok("zfs send -n -v -i @a tank@b");
     assert_eq!(told, "send from tank@a to tank@b estimated size is 1M\ntotal estimated size is 1M\n");
     assert_eq!(machine.ok("zfs send -nP tank@b"), "full\ttank@b\t1048576\nsize\t1048576\n");
     for compressed in ["-c", "--compressed", "-wc", "-cRp", "-Lec"] {

@@ -32,6 +32,11 @@ pub fn name_refusal(error: NameError) -> Refusal {
 
 /// Refuses file system properties of a volume, and volume properties of a file system.
 pub(crate) fn check_kind(name: &str, properties: &Properties, volume: bool) -> Result<(), Refusal> {
+    if !volume && properties.get("refreservation").is_some_and(|value| value == "auto") {
+        let what =
+            format!("refreservation=auto is the size of a volume, and '{name}' is not made or set as one");
+        return Err(Refusal::new(Code::PropKind, what).with("property", "refreservation").with("fs", name));
+    }
     let Some(property) = properties.keys().find(|property| !applies(property, volume)) else { return Ok(()) };
     let (kind, other) = if volume { ("volume", "file system") } else { ("file system", "volume") };
     let what = format!("'{property}' is a property of a {other}, and '{name}' is a {kind}");

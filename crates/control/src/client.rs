@@ -169,7 +169,7 @@ impl Client {
     /// # Errors
     /// The daemon's refusal; [`Code::DaemonLost`] if the connection breaks.
     pub fn call<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
-        self.call_with(request, None, &mut |_, _| ())
+        self.call_with(request, None, &mut |_| ())
     }
 
     /// As [`Client::call`], and hands over a descriptor that the daemon writes to or reads from.
@@ -181,7 +181,7 @@ impl Client {
         &mut self,
         request: C,
         data: Option<BorrowedFd<'_>>,
-        progress: &mut dyn FnMut(&str, u64),
+        progress: &mut dyn FnMut(&Progress),
     ) -> Result<C::Answer, Refusal> {
         self.request::<C>(request.into_request(), data, progress)
     }
@@ -194,9 +194,9 @@ impl Client {
         &mut self,
         call: Request,
         data: Option<BorrowedFd<'_>>,
-        progress: &mut dyn FnMut(&str, u64),
+        progress: &mut dyn FnMut(&Progress),
     ) -> Result<C::Answer, Refusal> {
-        self.converse::<C>(call, data, false, &mut |step| progress(&step.what, step.bytes))
+        self.converse::<C>(call, data, false, progress)
     }
 
     /// As [`Client::call`], for a request of the verb `C` without a descriptor. `progress` hears

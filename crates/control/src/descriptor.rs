@@ -7,7 +7,7 @@
 //! (200 ms), unless a write is stuck in a pipe that nobody reads.
 
 use crate::api::API_VERSION;
-use crate::wire::{Answer, Progress, write_line};
+use crate::wire::{Answer, Arrival, Progress, write_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -82,7 +82,16 @@ impl Descriptor {
 
     /// Tells the command how far it is.
     pub fn progress(&self, what: &str, bytes: u64) {
-        let progress = Progress { what: what.to_owned(), bytes, of: 0 };
+        self.tell(Progress { what: what.to_owned(), bytes, of: 0, arrival: None });
+    }
+
+    /// Tells the command of a snapshot that begins to arrive, or has.
+    pub fn arrival(&self, arrival: Arrival) {
+        let (what, bytes) = (arrival.part.snapshot.clone(), arrival.part.bytes);
+        self.tell(Progress { what, bytes, of: 0, arrival: Some(arrival) });
+    }
+
+    fn tell(&self, progress: Progress) {
         let (id, progress) = (self.0.id, Some(progress));
         let answer = Answer { version: API_VERSION, id, progress, ok: None, refused: None };
         // `wait` notices if the command is gone.

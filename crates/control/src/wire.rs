@@ -1,7 +1,7 @@
 //! One message a line. Every message carries the version of the API, which is read first: two ends
 //! of different versions can still report that.
 
-use crate::api::{API_VERSION, Request};
+use crate::api::{API_VERSION, ReceivedPart, Request};
 use crate::refusal::{Code, Refusal};
 use crate::secret::wipe;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,18 @@ pub struct Progress {
     /// Steps of the part in all; 0: unknown.
     #[serde(default)]
     pub of: u64,
+    /// A snapshot of a stream that begins to arrive, or has arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrival: Option<Arrival>,
+}
+
+/// A snapshot on its way into a pool.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The snapshot. Its bytes and its time are 0 until it has arrived.
+    pub part: ReceivedPart,
+    /// It has arrived.
+    pub done: bool,
 }
 
 /// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. Every line other

@@ -64,6 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         fs_name: "example".into(),
         read_only: false,
         atime: Atime::Relative,
+        dir_atime: true,
         nosuid: false,
         nodev: false,
         noexec: false,

@@ -29,6 +29,8 @@ pub struct MountSpec {
     pub read_only: bool,
     /// When reading changes access times.
     pub atime: Atime,
+    /// Directories have access times, as files have.
+    pub dir_atime: bool,
     /// Set-id bits have no effect.
     pub nosuid: bool,
     /// Device nodes cannot be opened.
@@ -69,6 +71,7 @@ pub struct MountedFs {
 #[derive(Clone)]
 struct Shown {
     options: Options,
+    dir_atime: bool,
     acl: bool,
     xattr: bool,
     utf8_only: bool,
@@ -83,6 +86,7 @@ impl Shown {
             // one.
             fs.set_atime(Atime::Off);
         }
+        fs.set_dir_atime(self.dir_atime);
         fs.set_acls(self.acl);
         fs.set_user_attributes(self.xattr);
         fs.set_utf8_only(self.utf8_only);
@@ -94,7 +98,13 @@ impl MountedFs {
     /// Mounts; the mount works when this returns.
     pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
         let shown = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
-        let shown = Shown { options: shown, acl: spec.acl, xattr: spec.xattr, utf8_only: spec.utf8_only };
+        let shown = Shown {
+            options: shown,
+            dir_atime: spec.dir_atime,
+            acl: spec.acl,
+            xattr: spec.xattr,
+            utf8_only: spec.utf8_only,
+        };
         let fs = Arc::new(shown.file_system(&handle)?);
         let volume = fs.is_volume();
         let mut options = MountOptions::new(spec.fs_name.clone());
@@ -107,6 +117,7 @@ impl MountedFs {
         options.posix_acl = spec.acl;
         options.flags.noatime = spec.atime == Atime::Off;
         options.flags.strictatime = spec.atime == Atime::Strict;
+        options.flags.nodiratime = !spec.dir_atime;
         options.log = spec.log.clone();
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;
@@ -242,10 +253,13 @@ impl MountedFs {
         self.session.notifier().drain(NOTES_MAX).ok();
     }
 
-    /// Changes how access times are kept.
-    pub fn set_atime(&self, atime: Atime) {
-        self.shown.lock().options.atime = atime;
+    /// Changes how access times are kept, and whether directories have them.
+    pub fn set_atime(&self, atime: Atime, of_dirs: bool) {
+        let mut shown = self.shown.lock();
+        (shown.options.atime, shown.dir_atime) = (atime, of_dirs);
+        drop(shown);
         let head = self.handler.head.read();
+        head.fs.set_dir_atime(of_dirs);
         head.fs.set_atime(if head.fs.is_volume() { Atime::Off } else { atime });
     }
 }

@@ -66,6 +66,9 @@ impl FileSystem {
     }
 
     pub(crate) fn accessed(&self, inode: &std::sync::Arc<steadfast_dataset::Inode>, record: &InodeRecord) {
+        if is_directory(record) && !self.has_dir_atime() {
+            return;
+        }
         let atime = self.options.read().atime;
         let now = || self.now();
         let old = |now: Time| {

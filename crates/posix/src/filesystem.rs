@@ -120,6 +120,7 @@ pub struct FileSystem {
     pub(crate) acls: AtomicBool,
     pub(crate) user_attributes: AtomicBool,
     pub(crate) utf8_only: AtomicBool,
+    pub(crate) dir_atime: AtomicBool,
 }
 
 impl FileSystem {
@@ -152,6 +153,7 @@ impl FileSystem {
             acls: AtomicBool::new(false),
             user_attributes: AtomicBool::new(true),
             utf8_only: AtomicBool::new(false),
+            dir_atime: AtomicBool::new(true),
         }
     }
 
@@ -164,6 +166,11 @@ impl FileSystem {
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
         self.options.write().atime = atime;
+    }
+
+    /// Says whether directories have access times, as files have; so until this is called.
+    pub fn set_dir_atime(&self, on: bool) {
+        self.dir_atime.store(on, Ordering::Relaxed);
     }
 
     /// True if this is a volume: its root is a file of a fixed size.
@@ -192,6 +199,10 @@ impl FileSystem {
 
     pub(crate) fn has_user_attributes(&self) -> bool {
         self.user_attributes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_dir_atime(&self) -> bool {
+        self.dir_atime.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_acls(&self) -> bool {

@@ -173,6 +173,17 @@ fn reading_changes_the_access_time_as_the_mount_says() {
     assert!(first.seconds > 1_000, "older than the last change");
     assert_eq!(read(Atime::Relative), first, "newer than the last change, and of today");
     assert!(read(Atime::Strict) > first);
+
+    let list = |dirs| {
+        world.fs.setattr(1, &set).expect("sets");
+        world.fs.set_dir_atime(dirs);
+        world.fs.readdir(1, 0, |_| true).expect("lists");
+        world.fs.getattr(1).expect("there").atime
+    };
+    assert_eq!(list(false).seconds, 1_000);
+    assert!(list(true).seconds > 1_000);
+    world.fs.set_dir_atime(false);
+    assert!(read(Atime::Strict) > first, "files are no directories");
 }
 
 #[test]

@@ -420,10 +420,11 @@ pub const DATASET: &[Property] = &[
     setting(
         "refreservation",
         "REFRESERV",
-        "<size> | none",
+        "<size> | none | auto",
         Kind::Limit,
         "0",
-        "Bytes reserved for its own content, besides its snapshots. Counts as used before it is written.",
+        "Bytes reserved for its own content, besides its snapshots. Counts as used before it is written. \
+         `auto`: the size of the volume.",
     ),
     measured("guid", "GUID", "<guid>", Kind::Identifier, "Number of the dataset; stays the same when it is renamed."),
     setting(

@@ -192,6 +192,8 @@ impl Property {
         match self.kind {
             Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::Limit | Kind::CountLimit if text == "none" => Ok("0".to_owned()),
+            // The size of a volume, which is not known here.
+            Kind::Limit if self.name == "refreservation" && text == "auto" => Ok("auto".to_owned()),
             Kind::Limit | Kind::CountLimit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::BytesUpTo { max } => {
                 parse_size(text).filter(|n| *n <= max).map(|n| n.to_string()).ok_or_else(wrong)

@@ -23,7 +23,7 @@ pub(crate) const COMMAND: Command = Command {
             valued(
                 'o',
                 "options",
-                "ro, noexec, nosuid, nodev, noatime, relatime, allow_other, remount and their opposites",
+                "ro, noexec, nosuid, nodev, noatime, relatime, nodiratime, allow_other, remount and their opposites",
             ),
         ],
         operands: "filesystem folder",
@@ -35,7 +35,7 @@ pub(crate) const COMMAND: Command = Command {
 };
 
 /// Options with an effect. With `-s` others are ignored.
-const MOUNT_OPTIONS: [&str; 20] = [
+const MOUNT_OPTIONS: [&str; 22] = [
     "ro",
     "rw",
     "exec",
@@ -53,6 +53,8 @@ const MOUNT_OPTIONS: [&str; 20] = [
     "relatime",
     "norelatime",
     "strictatime",
+    "diratime",
+    "nodiratime",
     "allow_other",
     "remount",
     "defaults",

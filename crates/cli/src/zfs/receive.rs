@@ -4,10 +4,11 @@ use crate::command::Command;
 use crate::key;
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::properties::assignments;
-use crate::session::{Doing, Failure, Session};
+use crate::session::{Doing, Failure, Said, Session};
 use crate::table::tame;
 use std::os::fd::AsFd;
-use steadfast_control::api::{FsReceive, FsReceiveAbort, ReceiveNaming, ReceivedPart};
+use steadfast_control::api::{FsReceive, FsReceiveAbort, ReceiveNaming};
+use steadfast_control::wire::{Arrival, Progress};
 use steadfast_control::{Code, Refusal, check};
 use steadfast_property::{Scope, nice_bytes};
 
@@ -99,7 +100,12 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     }
     let none = || Refusal::new(Code::StreamTerminal, "there is no standard input");
     let input = session.world.input_fd.take().ok_or_else(none).doing(doing)?;
-    let receipt = match session.stream(request, input.as_fd(), &|_, _| String::new()) {
+    let (shows, dry) = (parsed.has('v'), parsed.has('n'));
+    let say = |step: &Progress| match &step.arrival {
+        Some(arrival) if shows => Said::Out(told(arrival, dry)),
+        _ => Said::Out(String::new()),
+    };
+    let receipt = match session.stream(request, input.as_fd(), &say) {
         Ok(receipt) => receipt,
         Err(refusal) => {
             session.complain(&doing(), &refusal);
@@ -109,34 +115,32 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             return Ok(());
         }
     };
-    if parsed.has('v') {
-        receipt.parts.iter().for_each(|part| session.out.push_str(&told(part, parsed.has('n'))));
-    }
     session.warn("the stream is received, but", &receipt.warnings);
     Ok(())
 }
 
-/// The lines of ZFS for one snapshot of the stream.
-fn told(part: &ReceivedPart, dry: bool) -> String {
+/// The lines of ZFS for one snapshot of the stream: when it begins to arrive, and when it has.
+fn told(Arrival { part, done }: &Arrival, dry: bool) -> String {
     let kind = if part.increment { "incremental" } else { "full" };
     let (from, snapshot) = (tame(&part.from), tame(&part.snapshot));
-    if part.there {
-        return format!("snap {snapshot} already exists; ignoring\n");
+    match done {
+        false if part.there => format!("snap {snapshot} already exists; ignoring\n"),
+        false => {
+            let origin =
+                part.origin.as_deref().map(|origin| format!("found clone origin {}\n", tame(origin)));
+            let doing = if dry { "would receive" } else { "receiving" };
+            let line = format!("{doing} {kind} stream of {from} into {snapshot}\n");
+            origin.unwrap_or_default() + &line
+        }
+        true if part.there || dry => String::new(),
+        true => {
+            let seconds = part.nanos.max(1) as f64 / 1e9;
+            // A rate beyond 2^64 saturates.
+            let rate = (part.bytes as f64 / seconds) as u64;
+            let (bytes, rate) = (nice_bytes(part.bytes), nice_bytes(rate));
+            format!("received {bytes} stream in {seconds:.2} seconds ({rate}/sec)\n")
+        }
     }
-    let mut text = String::new();
-    if let Some(origin) = &part.origin {
-        text.push_str(&format!("found clone origin {}\n", tame(origin)));
-    }
-    let doing = if dry { "would receive" } else { "receiving" };
-    text.push_str(&format!("{doing} {kind} stream of {from} into {snapshot}\n"));
-    if !dry {
-        let seconds = part.nanos.max(1) as f64 / 1e9;
-        // A rate beyond 2^64 saturates.
-        let rate = (part.bytes as f64 / seconds) as u64;
-        let (bytes, rate) = (nice_bytes(part.bytes), nice_bytes(rate));
-        text.push_str(&format!("received {bytes} stream in {seconds:.2} seconds ({rate}/sec)\n"));
-    }
-    text
 }
 
 /// Lines after the problem for `-s`, as in ZFS: programs take the token from the last one.
@@ -151,6 +155,7 @@ fn resumable(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_control::api::ReceivedPart;
 
     #[test]
     fn a_received_snapshot_is_told_in_the_words_of_zfs() {
@@ -163,13 +168,17 @@ mod tests {
             there: false,
             origin: None,
         };
+        let tell = |part: &ReceivedPart, done, dry| told(&Arrival { part: part.clone(), done }, dry);
+        assert_eq!(tell(&part, true, false), "received 3M stream in 1.50 seconds (2M/sec)\n");
+        assert_eq!(tell(&part, true, true), "");
         let receiving = "receiving incremental stream of tank/a@2 into safe/a@2\n";
-        assert_eq!(told(&part, false), format!("{receiving}received 3M stream in 1.50 seconds (2M/sec)\n"));
-        assert_eq!(told(&part, true), "would receive incremental stream of tank/a@2 into safe/a@2\n");
+        assert_eq!(tell(&part, false, false), receiving);
+        assert_eq!(tell(&part, false, true), "would receive incremental stream of tank/a@2 into safe/a@2\n");
         (part.origin, part.nanos) = (Some("safe/b@1".into()), 0);
-        let told_at_once = told(&part, false);
-        assert!(told_at_once.starts_with(&format!("found clone origin safe/b@1\n{receiving}received 3M ")));
+        assert_eq!(tell(&part, false, false), format!("found clone origin safe/b@1\n{receiving}"));
+        assert!(tell(&part, true, false).starts_with("received 3M "));
         part.there = true;
-        assert_eq!(told(&part, false), "snap safe/a@2 already exists; ignoring\n");
+        assert_eq!(tell(&part, false, false), "snap safe/a@2 already exists; ignoring\n");
+        assert_eq!(tell(&part, true, false), "");
     }
 }

@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::date::{self, now};
 use crate::options::{Parsed, Syntax, flag, valued};
-use crate::session::{Doing, Failure, Session};
+use crate::session::{Doing, Failure, Said, Session};
 use crate::table::tame;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -54,11 +54,12 @@ pub(super) const COMMAND: Command = Command {
             valued('d', "bookmark", "refused: there are no redacted streams").or("redact"),
             flag('V', "accepted, no effect: the daemon sends the stream").or("proctitle"),
         ],
-        operands: "[filesystem@snapshot]",
+        operands: "[filesystem@snapshot|filesystem]",
         least: 0,
         most: 1,
     },
-    doc: "Writes a snapshot, or the changes between two snapshots, as a stream to standard output.",
+    doc: "Writes a snapshot, or the changes between two snapshots, as a stream to standard output. A file system that is \
+          not mounted, or a volume, goes as it is now, as a snapshot named --head--.",
     run: send,
 };
 
@@ -110,6 +111,12 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         false => format!("cannot send '{}'", tame(&snapshot)),
     };
     let (properties, recursive) = (parsed.has('p'), parsed.has('R'));
+    if !recursive && parsed.value('i').is_some_and(|base| !base.contains(['@', '#'])) {
+        session.tell(
+            "Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to \
+             avoid ambiguity.\n",
+        );
+    }
     let mut request = FsSend {
         snapshot: snapshot.clone(),
         base,
@@ -159,9 +166,9 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let snapshots = planned.parts.into_iter().map(|part| part.snapshot).collect();
     let progress = RefCell::new(Progress { headings: snapshots, script, told: now() });
     let shows = parsed.has('v');
-    let say = |snapshot: &str, bytes: u64| match shows {
-        false => String::new(),
-        true => progress.borrow_mut().line(now(), snapshot, bytes),
+    let say = |step: &steadfast_control::wire::Progress| match shows {
+        false => Said::Err(String::new()),
+        true => Said::Err(progress.borrow_mut().line(now(), &step.what, step.bytes)),
     };
     let sent = session.stream(request, out.as_fd(), &say);
     if shows {

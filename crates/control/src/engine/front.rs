@@ -25,6 +25,8 @@ pub struct MountSettings {
     pub atime: bool,
     /// Reads are recorded at most once a day.
     pub relatime: bool,
+    /// Listing directories is recorded as reading is.
+    pub dir_atime: bool,
     /// POSIX access control lists are kept and count.
     pub acl: bool,
     /// Extended attributes of users are kept and shown.

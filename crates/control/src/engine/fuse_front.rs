@@ -28,6 +28,7 @@ impl Front for FuseFront {
             fs_name: settings.source.clone(),
             read_only: settings.read_only,
             atime: atime(settings),
+            dir_atime: settings.dir_atime,
             nosuid: !settings.setuid,
             nodev: !settings.devices,
             noexec: !settings.exec,
@@ -99,6 +100,7 @@ impl Mounted for MountedFs {
         flags.set(MountFlags::NOSUID, !settings.setuid);
         flags.set(MountFlags::NODEV, !settings.devices);
         flags.set(MountFlags::NOATIME, !settings.atime);
+        flags.set(MountFlags::NODIRATIME, !settings.dir_atime);
         flags.set(MountFlags::STRICTATIME, settings.atime && !settings.relatime);
         mount_remount(at, flags, "").map_err(|error| {
             let (code, why) = match error {
@@ -111,7 +113,7 @@ impl Mounted for MountedFs {
             let what = format!("cannot change the mount options of {}: {why} ({error})", at.display());
             Refusal::new(code, what).with("mountpoint", at.display())
         })?;
-        self.set_atime(atime(settings));
+        self.set_atime(atime(settings), settings.dir_atime);
         Ok(())
     }
 }

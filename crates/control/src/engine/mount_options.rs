@@ -23,6 +23,7 @@ impl Engine {
             devices: is_on("devices")?,
             atime: is_on("atime")?,
             relatime: is_on("relatime")?,
+            dir_atime: true,
             acl: self.value(held, name, "acltype")? == "posix",
             xattr: self.value(held, name, "xattr")? != "off",
             utf8_only: is_on("utf8only")?,
@@ -49,6 +50,8 @@ impl Engine {
                 "relatime" => (settings.atime, settings.relatime) = (true, true),
                 "norelatime" => settings.relatime = false,
                 "strictatime" => (settings.atime, settings.relatime) = (true, false),
+                "diratime" => settings.dir_atime = true,
+                "nodiratime" => settings.dir_atime = false,
                 "acl" | "posixacl" => settings.acl = true,
                 "noacl" => settings.acl = false,
                 "xattr" | "saxattr" => settings.xattr = true,
@@ -59,7 +62,7 @@ impl Engine {
                 other => {
                     let what = format!(
                         "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
-                         [no]relatime, [no]acl, [no]xattr, allow_other or a switch of the transport (docs/measurements/fuse.md)"
+                         [no]relatime, [no]diratime, [no]acl, [no]xattr, allow_other or a switch of the transport (docs/measurements/fuse.md)"
                     );
                     return Err(Refusal::new(Code::PropValue, what).with("option", other));
                 }

@@ -523,9 +523,9 @@ impl Datasets {
             let root = entry.row.encryption.as_ref()?.root;
             Some(root)
         });
-        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's.
-        // Blocks of a raw child are sealed already.
-        let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw) };
+        // A child of an encrypted dataset is encrypted, with a key of its own or its parent's,
+        // unless it was said that it is not. Blocks of a raw child are sealed already.
+        let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw && !is_clear(&props)) };
         let (encryption, keys) = match root {
             None => (None, None),
             Some(root) => {
@@ -624,7 +624,7 @@ impl Datasets {
     }
 
     /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is
-    /// encrypted in any case. Durable when it returns.
+    /// encrypted unless `props` have `encryption=off`. Durable when it returns.
     pub fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
         self.create_with(name, props, key, None)
     }
@@ -639,7 +639,7 @@ impl Datasets {
     ) -> Result<DatasetId> {
         self.core.check_writable()?;
         let (parent, last) = self.place_for(name)?;
-        if key.is_none() {
+        if key.is_none() && !is_clear(&props) {
             // It looks as if what is made below it were sealed too.
             self.check_not_raw(parent, &self.core.dataset_name(parent))?;
         }
@@ -764,6 +764,11 @@ pub(crate) fn with_fixed(of: Option<&Entry>, mut props: Local) -> Local {
         }
     }
     props
+}
+
+/// True if a new dataset is not to be encrypted, wherever it is made.
+pub(crate) fn is_clear(props: &Local) -> bool {
+    props.get("encryption").is_some_and(|cipher| cipher == "off")
 }
 
 /// The engine's setting for a value of the property `compression`.

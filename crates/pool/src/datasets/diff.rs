@@ -69,7 +69,7 @@ struct Moment {
     /// Carrier of a raw dataset's blocks.
     carrier: Option<Arc<Dataset>>,
     /// Pin of a snapshot: it is not destroyed meanwhile.
-    _pin: Option<Pin>,
+    pin: Option<Pin>,
     paths: BTreeMap<InodeId, Vec<u8>>,
     /// A link of each changed inode, once one was needed.
     links: Option<BTreeMap<InodeId, Link>>,
@@ -113,11 +113,14 @@ impl Moment {
 }
 
 impl Datasets {
-    /// Changes from a snapshot to a later one of the same dataset, or to the dataset now, by path.
+    /// Changes from a snapshot to a later one of the same dataset or of a clone that began at it or
+    /// later, or to the dataset or clone now, by path.
     pub fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
-        let (id, mut before) = self.moment(base)?;
-        let (other, mut after) = self.moment(target)?;
-        if id != other || before.txg >= after.txg {
+        let (of, mut before) = self.moment(base)?;
+        let (id, mut after) = self.moment(target)?;
+        let origin = before.pin.as_ref().map_or(before.txg, |pin| pin.txg);
+        let is_apart = id != of && !self.table.read().begins_after(id, of, origin);
+        if is_apart || before.txg >= after.txg {
             return Err(Error::NotEarlier { name: target.to_owned(), base: base.to_owned() });
         }
         let blocks = match (&after.carrier, &before.carrier) {
@@ -127,7 +130,7 @@ impl Datasets {
             _ => {
                 let table = self.table.read();
                 let open = table.get(id).and_then(|entry| entry.open.as_ref());
-                Arc::clone(&open.ok_or_else(|| Error::NoSuchDataset { name: base.to_owned() })?.blocks)
+                Arc::clone(&open.ok_or_else(|| Error::NoSuchDataset { name: target.to_owned() })?.blocks)
             }
         };
         let bad = |error: steadfast_format::DecodeError| Error::BadDataset {
@@ -238,7 +241,7 @@ impl Datasets {
             let names = self.table.read().get(id).and_then(|entry| entry.row.names);
             return Ok((
                 id,
-                Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, _pin: None, paths, links },
+                Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, pin: None, paths, links },
             ));
         }
         let (id, pin) = self.pin(name)?;
@@ -250,12 +253,12 @@ impl Datasets {
         let snapshot = self.open_snapshot(id, &pin.row.name)?;
         let dataset = Arc::clone(snapshot.dataset());
         let (names, txg) = (pin.row.names, pin.txg);
-        Ok((id, Moment { dataset, names, txg, carrier: None, _pin: Some(pin), paths, links }))
+        Ok((id, Moment { dataset, names, txg, carrier: None, pin: Some(pin), paths, links }))
     }
 
     fn raw_moment(&self, id: DatasetId, carrier: Arc<Dataset>, txg: Txg, pin: Option<Pin>) -> Result<Moment> {
         let view = self.raw_view(id, vec![Arc::clone(&carrier)])?;
         let (names, carrier, paths) = (view.roots.names, Some(carrier), BTreeMap::new());
-        Ok(Moment { dataset: view.dataset, names, txg, carrier, _pin: pin, paths, links: None })
+        Ok(Moment { dataset: view.dataset, names, txg, carrier, pin, paths, links: None })
     }
 }

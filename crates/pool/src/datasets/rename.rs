@@ -68,10 +68,8 @@ pub(crate) fn clone_border(table: &Table, of: DatasetId, parent: DatasetId) -> O
     match (table.encryption_root(of), table.encryption_root(parent)) {
         (_, None) => None,
         (own, above) if own == above => None,
-        (None, Some(root)) => {
-            let root = table.full_name(root);
-            Some(format!("it is not encrypted, and all below '{root}' is"))
-        }
+        // It is not encrypted, and stays so.
+        (None, Some(_)) => None,
         (Some(own), Some(root)) => {
             let (own, root) = (table.full_name(own), table.full_name(root));
             Some(format!(
@@ -93,10 +91,6 @@ fn key_border(table: &Table, id: DatasetId, parent: DatasetId) -> Option<String>
         (Some(root), above) if above != Some(root) => {
             let root = table.full_name(root);
             Some(format!("it takes its key from '{root}'; give it one of its own first (zfs change-key)"))
-        }
-        (None, Some(root)) => {
-            let root = table.full_name(root);
-            Some(format!("it is not encrypted, and all below '{root}' is"))
         }
         _ => None,
     }

@@ -38,6 +38,7 @@ use steadfast_property::Local;
 
 use crate::core::error::{Error, Result};
 use crate::datasets::dataset::NewKey;
+use crate::datasets::dataset::is_clear;
 use crate::datasets::partial::hidden_name;
 use crate::datasets::received::Brought;
 use crate::datasets::received::KEY_PROPERTIES;
@@ -132,6 +133,14 @@ pub trait ReceiveWatch {
     fn after(&mut self, dataset: &str);
     /// Bytes of the stream read so far.
     fn progress(&mut self, snapshot: &str, bytes: u64);
+    /// A snapshot begins to arrive. Its bytes and its time are 0 still.
+    fn begins(&mut self, one: &Received) {
+        let _ = one;
+    }
+    /// A snapshot has arrived, or was passed over.
+    fn arrived(&mut self, one: &Received) {
+        let _ = one;
+    }
     /// A snapshot was received, even if the rest of the stream fails.
     fn received(&mut self, snapshot: &str) {
         let _ = snapshot;
@@ -228,6 +237,18 @@ impl Streams {
             let new = begin.base == 0 || self.datasets.table.read().find(&name).is_err();
             let is_top = begin.name.split('@').next() == Some(&top);
             let there = self.is_there((&name, &snapshot), &begin, is_top);
+            let becomes_clone = comes_new && !there && (begin.clone || spec.origin.is_some());
+            let mut one = Received {
+                snapshot: full,
+                from: begin.name.clone(),
+                increment: begin.base != 0,
+                bytes: 0,
+                nanos: 0,
+                left_out: Vec::new(),
+                there,
+                origin: becomes_clone.then(|| self.origin_for(spec, &name, &begin)).flatten(),
+            };
+            watch.begins(&one);
             let mut brought = match there {
                 true => Brought::default(),
                 false => self.brought(spec, &begin, is_top, new),
@@ -240,30 +261,40 @@ impl Streams {
                 false => {
                     let called = (name.as_str(), snapshot.as_str());
                     let between = self.make_between(spec, &name, &begin)?;
-                    let one = self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch);
-                    if one.is_err() && self.datasets.table.read().hidden_for(&name).is_none() {
+                    let taken = self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch);
+                    if taken.is_err() && self.datasets.table.read().hidden_for(&name).is_none() {
                         self.unmake(&between);
                     }
-                    let (next, left_out) = one?;
+                    let (next, left_out) = taken?;
                     brought.left_out.extend(left_out);
-                    came.push(Some((begin.guid, format!("{name}@{snapshot}"))));
-                    watch.received(&format!("{name}@{snapshot}"));
+                    came.push(Some((begin.guid, one.snapshot.clone())));
+                    watch.received(&one.snapshot);
                     next
                 }
             };
-            let becomes_clone = comes_new && !there && (begin.clone || spec.origin.is_some());
-            let origin = becomes_clone.then(|| self.datasets.dataset_info(&name).ok()?.origin).flatten();
-            received.push(Received {
-                snapshot: format!("{name}@{snapshot}"),
-                from: begin.name.clone(),
-                increment: begin.base != 0,
-                bytes: reader.bytes - before,
-                nanos: self.core.env.clock.monotonic_ns().saturating_sub(begun),
-                left_out: brought.left_out,
-                there,
-                origin,
-            });
+            if becomes_clone && !spec.dry_run {
+                one.origin = self.datasets.dataset_info(&name).ok().and_then(|info| info.origin);
+            }
+            one.bytes = reader.bytes - before;
+            one.nanos = self.core.env.clock.monotonic_ns().saturating_sub(begun);
+            one.left_out = brought.left_out;
+            watch.arrived(&one);
+            received.push(one);
         }
+    }
+
+    /// The snapshot of which a dataset that is to come will be a clone, if it is here.
+    fn origin_for(&self, spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Option<String> {
+        if spec.origin.is_some() {
+            return spec.origin.clone();
+        }
+        let table = self.datasets.table.read();
+        // The parent may be made only now; then the nearest one above is as good.
+        let above = std::iter::successors(name.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
+        let parent = above.into_iter().find_map(|(above, _)| table.find(above).ok())?;
+        let (id, txg) = table.snapshot_of_guid(begin.base, begin.raw, parent)?;
+        let snapshot = &table.get(id)?.snapshots.get(&txg)?.row.name;
+        Some(format!("{}@{snapshot}", table.full_name(id)))
     }
 
     /// A replication that broke off is caught up: what came then is not taken again. A whole
@@ -502,6 +533,7 @@ impl Streams {
         match begin.raw {
             true => self.core.need_feature(crate::datasets::raw::FEATURE)?,
             false if brought.key.is_some() => self.core.need_feature("encryption")?,
+            false if is_clear(&props) => {}
             false => self.datasets.check_not_raw(parent, parent_name)?,
         }
         // A replaced dataset makes room for the new one.

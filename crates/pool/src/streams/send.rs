@@ -66,6 +66,8 @@ pub struct SendSpec {
     pub raw: bool,
     /// Records that are compressed go so.
     pub packed: bool,
+    /// Full name under which it goes, if that is not its own.
+    pub called: Option<String>,
     /// Where a receive broke off: content before this inode and offset is there.
     pub resume: Option<(u64, u64)>,
 }
@@ -342,7 +344,7 @@ impl Streams {
             volume: self.datasets.is_volume(id),
             clone: self.is_elsewhere(spec, id),
             packed,
-            name: spec.snapshot.clone(),
+            name: spec.called.as_ref().unwrap_or(&spec.snapshot).clone(),
             properties: properties.into_iter().collect(),
         };
         writer.frame(FrameKind::Begin, &begin.encode())?;

@@ -49,7 +49,8 @@ impl Verb for FsCreate {
         let parent = held.pool.datasets().dataset_info(nearest).map_err(refuse::pool)?;
         let mut props = self.properties.clone();
         key_rules(&mut props, parent.encryption_root.as_deref(), self.key.as_ref())?;
-        if parent.encryption_root.is_some() && !parent.key_loaded && self.key.is_none() {
+        let is_clear = props.get("encryption").is_some_and(|cipher| cipher == "off");
+        if parent.encryption_root.is_some() && !parent.key_loaded && self.key.is_none() && !is_clear {
             let root = parent.encryption_root.unwrap_or_default();
             let what =
                 format!("the key of '{root}' is not loaded; file systems below it are encrypted with it");

@@ -23,7 +23,8 @@ impl Verb for FsDiff {
     }
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<FsDiffEntry>, Refusal> {
-        let fs = self.base.split('@').next().unwrap_or_default();
+        // Paths are those of the later moment: its file system may be a clone of the other's.
+        let fs = self.target.split('@').next().unwrap_or_default();
         let held = engine.held(fs)?;
         let top = held.mounted_at(fs).map(|at| at.display().to_string()).unwrap_or_default();
         // A volume is one file, at its mountpoint.

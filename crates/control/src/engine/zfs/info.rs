@@ -87,12 +87,39 @@ impl Engine {
         if held.pool.is_read_only() {
             properties.insert("readonly".into(), Value { value: "on".into(), source: Source::Temporary });
         }
+        for (property, value) in self.temporary(held, name)? {
+            properties.insert(property.into(), Value { value: value.into(), source: Source::Temporary });
+        }
         if let (Some(altroot), Some(mountpoint)) = (&held.altroot, properties.get_mut("mountpoint"))
             && mountpoint.value.starts_with('/')
         {
             mountpoint.value = mountpoints::under(Some(altroot), &mountpoint.value).display().to_string();
         }
         Ok(FsInfo { name: name.to_owned(), createtxg: info.created_txg.0, mounted_at, properties, received })
+    }
+
+    /// Properties that options of the mount hold for as long as it lasts.
+    fn temporary(
+        &self,
+        held: &ImportedPool,
+        name: &str,
+    ) -> Result<Vec<(&'static str, &'static str)>, Refusal> {
+        let options = held.options_of(name);
+        if options.is_empty() || held.mounted_at(name).is_none() {
+            return Ok(Vec::new());
+        }
+        let (set, mounted) = (self.settings(held, name, &[])?, self.settings(held, name, &options)?);
+        let pairs = [
+            ("readonly", set.read_only, mounted.read_only),
+            ("exec", set.exec, mounted.exec),
+            ("setuid", set.setuid, mounted.setuid),
+            ("devices", set.devices, mounted.devices),
+            ("atime", set.atime, mounted.atime),
+            ("relatime", set.relatime, mounted.relatime),
+            ("xattr", set.xattr, mounted.xattr),
+        ];
+        let differing = pairs.into_iter().filter(|(_, set, mounted)| set != mounted);
+        Ok(differing.map(|(name, _, mounted)| (name, if mounted { "on" } else { "off" })).collect())
     }
 
     /// A snapshot and its properties.

@@ -122,10 +122,9 @@ pub(in crate::engine) fn key_rules(
     let rules = |what: String| Err(Refusal::new(Code::KeyRules, what));
     let encryption = properties.get("encryption").map(String::as_str);
     match (encryption, parent_root, key) {
-        (Some("off"), Some(root), _) => {
-            rules(format!("encryption=off is not possible below '{root}', which is encrypted"))
+        (None, None, Some(_)) | (Some("off"), _, Some(_)) => {
+            rules("keyformat= is given without encryption=on".into())
         }
-        (None | Some("off"), None, Some(_)) => rules("keyformat= is given without encryption=on".into()),
         (Some(cipher), None, None) if cipher != "off" => {
             rules(format!("encryption={cipher} is given without keyformat="))
         }

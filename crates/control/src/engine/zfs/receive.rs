@@ -14,11 +14,12 @@ use crate::engine::zfs::names::is_at_or_below;
 use crate::engine::zfs::streams::{StreamGuard, TELL_NS, descriptor};
 use crate::engine::zfs::token::resume_token;
 use crate::refusal::{Code, Refusal};
+use crate::wire::Arrival;
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use steadfast_pool::{Naming, ReceiveSpec, ReceiveWatch};
+use steadfast_pool::{Naming, ReceiveSpec, ReceiveWatch, Received};
 use steadfast_property::{Change, Scope, check_dataset_name, check_snapshot_name};
 
 impl Verb for FsReceive {
@@ -137,22 +138,33 @@ impl Verb for FsReceive {
                 None => refusal,
             }
         };
-        for part in received.map_err(told)? {
-            let (snapshot, from) = (part.snapshot, part.from);
-            for property in part.left_out {
+        for one in received.map_err(told)? {
+            let part = part_of(&one);
+            let snapshot = &part.snapshot;
+            for property in one.left_out {
                 let what = format!(
                     "the property '{property}' of '{snapshot}' is ignored: this version does not know it, or not its value"
                 );
                 receipt.warnings.push(Refusal::new(Code::PropUnknown, what).with("property", &property));
             }
-            let (increment, bytes, nanos) = (part.increment, part.bytes, part.nanos);
-            let (there, origin) = (part.there, part.origin);
-            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos, there, origin });
+            receipt.parts.push(part);
         }
         if !self.dry_run {
             engine.log(&held, caller);
         }
         Ok(receipt)
+    }
+}
+
+fn part_of(one: &Received) -> ReceivedPart {
+    ReceivedPart {
+        snapshot: one.snapshot.clone(),
+        from: one.from.clone(),
+        increment: one.increment,
+        bytes: one.bytes,
+        nanos: one.nanos,
+        there: one.there,
+        origin: one.origin.clone(),
     }
 }
 
@@ -219,6 +231,14 @@ impl ReceiveWatch for Watch<'_> {
         let placed = std::mem::take(&mut self.placed);
         self.warnings.extend(self.engine.mount_or_wait(self.held, placed, &mut self.waiting));
         self.turn = None;
+    }
+
+    fn begins(&mut self, one: &Received) {
+        self.teller.arrival(Arrival { part: part_of(one), done: false });
+    }
+
+    fn arrived(&mut self, one: &Received) {
+        self.teller.arrival(Arrival { part: part_of(one), done: true });
     }
 
     fn received(&mut self, snapshot: &str) {

@@ -4,9 +4,9 @@ use crate::api::{FsRename, FsSnapshotRename, Outcome};
 use crate::caller::Caller;
 use crate::check::name_refusal;
 use crate::engine::refuse;
-use crate::engine::state::{Engine, touched};
+use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
-use crate::engine::zfs::names::halves;
+use crate::engine::zfs::names::{halves, is_at_or_below};
 use crate::engine::zfs::parents::{give, with_parents};
 use crate::refusal::{Code, Refusal};
 use steadfast_property::{check_dataset_name, check_snapshot_name};
@@ -49,6 +49,7 @@ impl Verb for FsRename {
         if missing.iter().any(|parent| *parent == name || parent.starts_with(&format!("{name}/"))) {
             return place(format!("'{to}' is below '{name}' itself"));
         }
+        check_lengths(&held, name, to)?;
         let mounted = match self.no_remount {
             true => Vec::new(),
             false => engine.leave(&held, &[name.to_owned()], self.force)?,
@@ -83,6 +84,21 @@ impl Verb for FsRename {
     }
 }
 
+/// Refuses a new name with which one at or below it, or a snapshot of one, would be too long.
+fn check_lengths(held: &ImportedPool, name: &str, to: &str) -> Result<(), Refusal> {
+    if to.len() <= name.len() {
+        return Ok(());
+    }
+    for old in held.pool.datasets().names().iter().filter(|old| is_at_or_below(old, name)) {
+        let new = format!("{to}{}", &old[name.len()..]);
+        check_dataset_name(&new).map_err(name_refusal)?;
+        for snapshot in held.pool.datasets().snapshot_names(old).map_err(refuse::pool)? {
+            check_snapshot_name(&format!("{new}@{snapshot}")).map_err(name_refusal)?;
+        }
+    }
+    Ok(())
+}
+
 impl Verb for FsSnapshotRename {
     fn check(&mut self) -> Result<(), Refusal> {
         check_snapshot_name(&self.name).map_err(name_refusal)?;
@@ -95,6 +111,9 @@ impl Verb for FsSnapshotRename {
         let held = engine.held(fs)?;
         engine.check_writable(&held)?;
         let names = engine.in_tree(&self.name, self.recursive)?;
+        for old in &names {
+            check_snapshot_name(&format!("{}@{}", halves(old)?.0, self.to)).map_err(name_refusal)?;
+        }
         held.pool.datasets().rename_snapshots(&names, &self.to).map_err(refuse::pool)?;
         held.note_snapshots([fs]);
         engine.log(&held, caller);

@@ -24,16 +24,24 @@ impl Verb for FsSend {
     const IN_TURN: bool = false;
 
     fn check(&mut self) -> Result<(), Refusal> {
-        if self.token.is_none() {
-            check_snapshot_name(&self.snapshot).map_err(name_refusal)?;
+        match (&self.token, self.snapshot.contains('@')) {
+            (Some(_), _) => {}
+            (None, true) => check_snapshot_name(&self.snapshot).map_err(name_refusal)?,
+            (None, false) => check_dataset_name(&self.snapshot).map_err(name_refusal)?,
         }
         self.base.iter().try_for_each(|name| check_snapshot_or_bookmark(name))?;
         self.exclude.iter().try_for_each(|name| check_dataset_name(name)).map_err(name_refusal)
     }
 
-    fn run(self, engine: &Engine, caller: &Caller) -> Result<Sent, Refusal> {
+    fn run(mut self, engine: &Engine, caller: &Caller) -> Result<Sent, Refusal> {
         let mut sent = Sent::default();
-        let (held, specs, tree) = engine.what_to_send(&self, &mut sent.skipped)?;
+        let asked = self.snapshot.clone();
+        let live =
+            (self.token.is_none() && !asked.contains('@')).then(|| self.take_live(engine)).transpose()?;
+        let (held, mut specs, tree) = engine.what_to_send(&self, &mut sent.skipped)?;
+        if live.is_some() {
+            specs.iter_mut().for_each(|spec| spec.called = Some(format!("{asked}@{LIVE}")));
+        }
         specs.iter().try_for_each(|spec| check_in_clear(&held, spec))?;
         for spec in &specs {
             let estimate = match self.dry_run {
@@ -42,7 +50,8 @@ impl Verb for FsSend {
                 false => held.pool.streams().check_send(spec),
             };
             let estimate = estimate.map_err(refuse::pool)?;
-            let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
+            let snapshot = if live.is_some() { asked.clone() } else { spec.snapshot.clone() };
+            let base = spec.base.clone();
             sent.parts.push(SentPart { snapshot, base, estimate });
         }
         if self.dry_run {
@@ -71,6 +80,69 @@ impl Verb for FsSend {
     }
 }
 
+/// Name under which a file system goes that is sent as it is now, as in ZFS.
+const LIVE: &str = "--head--";
+
+/// Snapshot of a file system that is sent as it is now. It goes with the stream.
+struct Live {
+    held: Arc<ImportedPool>,
+    name: String,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // If the pool is suspended it stays, and the next such stream takes it away.
+        let _ = self.held.pool.datasets().destroy_snapshots(std::slice::from_ref(&self.name), false);
+    }
+}
+
+impl FsSend {
+    /// Takes a snapshot of the file system that is asked for, and asks for that instead.
+    fn take_live(&mut self, engine: &Engine) -> Result<Live, Refusal> {
+        let fs = self.snapshot.clone();
+        if self.recursive || self.intermediate {
+            let what = "Unsupported flag with filesystem or bookmark";
+            return Err(Refusal::new(Code::ApiRequest, what));
+        }
+        let _turn = engine.verbs.lock();
+        let held = engine.held(&fs)?;
+        held.pool.datasets().dataset_info(&fs).map_err(refuse::pool)?;
+        held.reap();
+        if held.mounted_at(&fs).is_some() {
+            let what = format!("'{fs}' is mounted, and only what nobody can change goes without a snapshot");
+            let refusal = Refusal::new(Code::FsBusy, what).with("fs", &fs);
+            let action = format!("Unmount it, or take a snapshot and send that: `zfs snapshot {fs}@NAME`.");
+            return Err(refusal.advising(&action));
+        }
+        engine.check_writable(&held)?;
+        // A killed daemon may have left some: their numbers are not ours.
+        let mut number = [0; 8];
+        engine.env.random.fill(&mut number);
+        let run = *RUN.get_or_init(|| u32::from_le_bytes(number[..4].try_into().expect("four bytes")));
+        let prefix = |run: u32| format!("{LIVE}{run:08x}");
+        let is_left = |name: &String| {
+            let tail = name.strip_prefix(LIVE).filter(|tail| tail.len() == 16);
+            tail.is_some_and(|tail| tail.bytes().all(|byte| byte.is_ascii_hexdigit()))
+                && !name.starts_with(&prefix(run))
+        };
+        let left = held.pool.datasets().snapshot_names(&fs).map_err(refuse::pool)?;
+        for name in left.iter().filter(|name| is_left(name)) {
+            let _ = held.pool.datasets().destroy_snapshots(&[format!("{fs}@{name}")], false);
+        }
+        let tail = u32::from_le_bytes(number[4..].try_into().expect("four bytes"));
+        let name = format!("{fs}@{}{tail:08x}", prefix(run));
+        held.pool
+            .datasets()
+            .take_snapshots(std::slice::from_ref(&name), &Default::default())
+            .map_err(refuse::pool)?;
+        self.snapshot.clone_from(&name);
+        Ok(Live { held, name })
+    }
+}
+
+/// Tells snapshots of this daemon's streams from those that a killed one left.
+static RUN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+
 impl Engine {
     /// Snapshots to send, each with its base. `skipped` gets file systems that lack the snapshot.
     fn what_to_send(&self, request: &FsSend, skipped: &mut Vec<String>) -> Result<Sending, Refusal> {
@@ -90,6 +162,7 @@ impl Engine {
             holds: request.holds,
             raw: request.raw,
             packed: request.compressed,
+            called: None,
             resume: None,
         };
         if request.recursive {
@@ -114,14 +187,23 @@ impl Engine {
             return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
         }
         let (base_fs, first) = halves(&base)?;
-        let (from, to) = (at(first)?, at(last)?);
-        if base_fs != fs || from >= to {
+        let to = at(last)?;
+        let full = |name: &String| format!("{fs}@{name}");
+        let is_origin =
+            held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?.origin == Some(base.clone());
+        let mut names: Vec<String> = match is_origin {
+            // All that the clone has, from where it began.
+            true => vec![base.clone()],
+            false => Vec::new(),
+        };
+        let from = if is_origin { 0 } else { at(first)? };
+        if !is_origin && (base_fs != fs || from >= to) {
             let what = format!("'{base}' is not an earlier snapshot of '{fs}' than '{last}'");
             return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
         }
-        let full = |name: &String| format!("{fs}@{name}");
-        let steps = all[from..=to].windows(2);
-        Ok((held, steps.map(|pair| spec(full(&pair[1]), Some(full(&pair[0])))).collect(), None))
+        names.extend(all[from..=to].iter().map(full));
+        let steps = names.windows(2).map(|pair| spec(pair[1].clone(), Some(pair[0].clone())));
+        Ok((held, steps.collect(), None))
     }
 
     /// A tree: each file system that has the snapshot, with all its snapshots up to that one, or
@@ -179,6 +261,7 @@ impl Engine {
                 holds: request.holds,
                 raw: request.raw,
                 packed: request.compressed,
+                called: None,
                 resume: None,
             };
             match from {
@@ -278,7 +361,9 @@ impl Engine {
                 let raw = token.form == Form::Raw;
                 let packed = token.form == Form::Compressed || request.compressed && !raw;
                 let holds = request.holds;
-                let spec = SendSpec { snapshot, base, properties, backup, holds, raw, packed, resume };
+                let called = None;
+                let spec =
+                    SendSpec { snapshot, base, properties, backup, holds, raw, packed, called, resume };
                 return Ok((held, vec![spec]));
             }
         }

@@ -44,6 +44,8 @@ impl Verb for FsSnapshot {
                 let of = all.iter().filter(|n| *n == dataset || self.recursive && n.starts_with(&below));
                 touched.extend(of.map(|n| format!("{n}@{snapshot}")));
             }
+            // Below it names are longer than the one that was checked.
+            touched.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
             engine.check_writable(&held)?;
             held.pool.datasets().take_snapshots(&touched, &self.properties).map_err(refuse::pool)?;
             held.note_snapshots(touched.iter().filter_map(|name| Some(name.split_once('@')?.0)));

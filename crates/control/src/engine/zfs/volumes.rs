@@ -12,6 +12,9 @@ pub(in crate::engine) const SIZE: &str = "volsize";
 /// Property: reserved space.
 pub(in crate::engine) const RESERVED: &str = "refreservation";
 
+/// Value of it: all that the volume can hold.
+const AUTO: &str = "auto";
+
 const BLOCK: &str = "volblocksize";
 
 /// Default of `volblocksize`, as in ZFS.
@@ -29,10 +32,37 @@ pub(in crate::engine) fn spec(volume: NewVolume, properties: &mut Properties) ->
         let what = format!("{} bytes exceed the largest possible volume", volume.bytes);
         return Err(Refusal::new(Code::VolumeSize, what));
     };
+    if properties.get(RESERVED).is_some_and(|value| value == AUTO) {
+        properties.insert(RESERVED.to_owned(), bytes.to_string());
+    }
     if !volume.sparse {
         properties.entry(RESERVED.to_owned()).or_insert_with(|| bytes.to_string());
     }
     Ok(VolumeSpec { bytes, block_bytes })
+}
+
+/// Replaces `refreservation=auto` by the size that the volume has, or gets by the same edits.
+///
+/// # Errors
+/// [`Code::KeyNeeded`].
+pub(in crate::engine) fn reserve_all(
+    name: &str,
+    info: &DatasetInfo,
+    edits: &mut [(String, Option<String>)],
+) -> Result<(), Refusal> {
+    let wanted = edits.iter().find(|(property, _)| property == SIZE).and_then(|(_, value)| value.clone());
+    let has = || info.volume.and_then(|volume| volume.bytes).map(|bytes| bytes.to_string());
+    for (_, value) in edits.iter_mut().filter(|(property, _)| property == RESERVED) {
+        if value.as_deref() == Some(AUTO) {
+            *value = Some(wanted.clone().or_else(has).ok_or_else(|| locked(name))?);
+        }
+    }
+    Ok(())
+}
+
+fn locked(name: &str) -> Refusal {
+    let what = format!("the key of '{name}' is not loaded, so its size is not known");
+    Refusal::new(Code::KeyNeeded, what).with("fs", name)
 }
 
 /// New size of a volume that grows.
@@ -57,10 +87,7 @@ pub(in crate::engine) fn growth(
     let wanted = edits.iter().find(|(property, _)| property == SIZE).and_then(|(_, value)| value.as_deref());
     let Some(bytes) = wanted.and_then(|text| text.parse::<u64>().ok()) else { return Ok(None) };
     let measured = info.volume.and_then(|volume| Some((volume.bytes?, volume.block_bytes?)));
-    let Some((has, block)) = measured else {
-        let what = format!("the key of '{name}' is not loaded, so its size is not known");
-        return Err(Refusal::new(Code::KeyNeeded, what).with("fs", name));
-    };
+    let Some((has, block)) = measured else { return Err(locked(name)) };
     let refuse_size = |what: String| Err(Refusal::new(Code::VolumeSize, what).with("fs", name));
     if bytes < has {
         return refuse_size(format!("'{name}' has {has} bytes and cannot shrink to {bytes}"));
