@@ -285,6 +285,25 @@ impl Host {
         }
     }
 
+    /// Kills each process that was started in this corner, and those that these start meanwhile,
+    /// until there is none.
+    fn kill_processes(&self) {
+        let started = Instant::now();
+        loop {
+            let pids = processes_of(self.path());
+            if pids.is_empty() {
+                return;
+            }
+            if started.elapsed() > LOOKS_LAST {
+                // A drop must not panic: a test may be on its way out of a panic already.
+                eprintln!("processes that do not end: {pids:?}");
+                return;
+            }
+            let _ = spawn(Command::new("kill").arg("-9").args(&pids)).map(|mut child| child.wait());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Runs a line of shell with `steadfast`, `zpool` and `zfs` on its path.
     pub fn shell(&self, line: &str) -> Ran {
         let compat = self.at("compat");
@@ -324,6 +343,20 @@ fn kill_group(pid: &str) {
         spawn(Command::new("kill").args(["-9", "--", &format!("-{group}")])).map(|mut child| child.wait());
 }
 
+/// Numbers of the processes that were started in the corner of this directory: a daemon, its
+/// parent, commands. Root sees those of all users.
+#[must_use]
+pub fn processes_of(corner: &Path) -> Vec<String> {
+    let mark = format!("STEADFAST_RUNTIME_DIR={}", corner.join("run").display());
+    let is_of_it = |process: &Path| {
+        let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found = entries.filter(|entry| is_of_it(&entry.path()));
+    found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 /// As one word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -336,13 +369,10 @@ impl Drop for Host {
         if stopped.status != 0 && !std::thread::panicking() {
             eprintln!("daemon stop: {} {}", stopped.out, stopped.err);
         }
-        if stopped.status != 0
-            && let Ok(pid) = std::fs::read_to_string(self.at("run/daemon.lock"))
-            && Path::new("/proc").join(pid.trim()).exists()
-        {
+        if stopped.status != 0 {
             // It cannot export in order (a test may have seen to that), and it must not outlive its
-            // folder.
-            kill_group(pid.trim());
+            // folder. One look is not enough: its parent may be about to start it again.
+            self.kill_processes();
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let here = self.dir.path().display().to_string();

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 
-use steadfast_tests::{Host, spawn, steadfast_bin, until};
+use steadfast_tests::{Host, processes_of, spawn, steadfast_bin, until};
 
 /// A command that goes on until it is dropped, and what it has printed so far.
 struct Going {
@@ -145,4 +145,16 @@ fn a_killed_daemon_comes_back_with_its_mounts() {
     host.run("daemon pid").fails(1).says("DAEMON-ABSENT");
     assert!(!host.at("t/file").exists());
     host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn nothing_of_a_corner_is_left_when_its_daemon_is_being_restarted() {
+    let Some(host) = Host::with_tank("nothing is left") else { return };
+    let pid = host.run("daemon pid").ok().out;
+    let corner = host.path().to_owned();
+    // The daemon alone: its parent starts another one.
+    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    assert!(!processes_of(&corner).is_empty(), "its parent lives");
+    drop(host);
+    assert_eq!(processes_of(&corner), Vec::<String>::new());
 }
