@@ -160,7 +160,9 @@ pub fn run(root: &Path, wish: &Wish) -> bool {
             }
         });
         board.step(wish, "format", || runner.cargo(&["fmt", "--all", "--check"]));
-        board.step(wish, "rules", || is_clean(&crate::tidy::check(root)));
+        board.step(wish, "rules", || {
+            is_clean(&[crate::tidy::check(root), crate::features::check(root)].concat())
+        });
         board.step(wish, "licences", || is_clean(&crate::licences::check(root)));
         let mut tests = None;
         if needs_build {

@@ -7,6 +7,7 @@ mod circles;
 mod clients;
 mod deb;
 mod demo;
+mod features;
 mod fuzz;
 mod labels;
 mod licences;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        Some("features") => told("features", &features::check(&root)),
         Some("licences") => told("licences", &licences::check(&root)),
         Some("test") => match check::Wish::read(&std::env::args().skip(2).collect::<Vec<_>>()) {
             Ok(wish) => ExitCode::from(u8::from(!check::run(&root, &wish))),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
                 "       cargo xtask deb              two Debian packages in target/debian: the program, and the words zpool and zfs",
                 "       cargo xtask tarball          the program without libraries, for any Linux of this architecture, in target/tarball",
                 "       cargo xtask book             README and docs/ as one site in target/book/html; installs mdbook",
+                "       cargo xtask features         packages that tests of one crate would build once more",
                 "       cargo xtask licences         licences, versions and sources of all packages, by deny.toml",
                 "       cargo xtask circles          files of each crate that import one another in a loop",
                 "       cargo xtask tidy [--lower]   house rules that the compiler does not know; lowers the listed counts",
