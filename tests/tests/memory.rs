@@ -178,3 +178,40 @@ fn compressed_by_many_at_once() {
         read(at);
     });
 }
+
+/// Counters of the node cache: bytes, limit, misses, evictions.
+fn nodes_of(host: &Host, words: &str) -> [u64; 4] {
+    let told = host.run(&format!("daemon memory -j {words}")).ok().out;
+    let told: serde_json::Value = serde_json::from_str(&told).expect("a document");
+    let nodes = &told["memory"]["pools"][0]["nodes"];
+    ["bytes", "bytes_max", "misses", "evictions"].map(|name| nodes[name].as_u64().expect("a number"))
+}
+
+#[test]
+fn limits_change_while_files_are_used() {
+    let Some(host) = Host::with_tank("limits of memory") else { return };
+    host.shell(
+        "for d in $(seq 20); do mkdir t/$d; (cd t/$d; seq -f file-of-a-longer-name-%g 150 | xargs touch); done
+         zpool sync tank",
+    )
+    .ok();
+    // Only a new mount asks the file system again for names that the kernel knows.
+    let walk =
+        || host.shell("zfs unmount tank && zfs mount tank && find $PWD/t -printf '%s %p\n' | wc -l").ok().out;
+    let [bytes, limit, before, _] = nodes_of(&host, "--node-cache-bytes 100K");
+    assert!(bytes <= limit && limit == 100 << 10, "{bytes} of {limit}");
+    assert_eq!(walk().trim(), "3021");
+    let [bytes, _, small, evictions] = nodes_of(&host, "");
+    assert!(bytes <= 100 << 10 && evictions > 0 && small > before, "{bytes} {evictions} {small} {before}");
+    assert_eq!(nodes_of(&host, "--node-cache-bytes 64M")[1], 64 << 20);
+    walk();
+    let warmed = nodes_of(&host, "");
+    assert_eq!(walk().trim(), "3021");
+    assert_eq!(nodes_of(&host, "")[2..], warmed[2..], "all nodes stay: no miss, no eviction");
+    let told = host.run("daemon memory").ok().out;
+    assert!(told.contains("node cache 64M") && told.contains("EVICTED"), "{told}");
+    host.run("daemon memory --node-cache-bytes 99K").fails(2).says("must be at least 100K");
+    host.run("daemon memory --dirty-bytes many").fails(2).says("must be a size");
+    assert_eq!(nodes_of(&host, "")[1], 64 << 20, "a refusal changes nothing");
+    host.shell("zpool export tank").ok();
+}

@@ -22,6 +22,7 @@ const RANKS: &[(&str, u32)] = &[
     ("format", 0),
     ("property", 0),
     ("model", 0),
+    ("cache", 1),
     ("crypto", 1),
     ("device", 1),
     ("anchor", 2),

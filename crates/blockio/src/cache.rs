@@ -1,6 +1,6 @@
 //! The block cache: verified, opened blocks of file content, kept for the next reader.
 //!
-//! Like ZFS's ARC, but its replacement policy is a clock with second chance instead of the two
+//! Like ZFS's ARC, but S3-FIFO decides which blocks stay (`steadfast_cache`) instead of the two
 //! adapting lists, its size is set by the pool instead of adapting to memory, and it holds file
 //! content only: tree nodes have a cache of their own (`tree::cache`). Blocks are kept
 //! decompressed. The second level, on cache devices, is [`crate::l2arc`].
@@ -10,11 +10,11 @@
 //! itself, so that the error is its own. If the block is freed or its dataset forgotten meanwhile,
 //! the flight ends as usual and leaves nothing here.
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use steadfast_cache::{AddressMap, Shard, shard_of};
 use steadfast_crypto::Verified;
 use steadfast_device::Buffer;
 use steadfast_format::{Address, BlockPointer, DatasetId};
@@ -47,12 +47,10 @@ impl AsRef<[u8]> for Block {
 const SHARDS: usize = 16;
 /// A block larger than this share of a shard would push out everything else for itself.
 const BLOCK_SHARE: usize = 2;
-/// Bytes of an entry besides those of its block.
-const ENTRY_OVERHEAD: usize = 160;
 
 pub(crate) struct Cache {
-    shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: AtomicUsize,
+    shards: Vec<Mutex<Part>>,
+    bytes_max: AtomicUsize,
 }
 
 /// Answer to a reader.
@@ -107,7 +105,7 @@ impl Lead<'_> {
             if listed {
                 shard.flights.remove(&self.address);
                 if let (Some(block), Some(pointer)) = (block, keep_as) {
-                    shard.insert(self.flight.dataset, pointer, block, self.cache.shard_bytes_max());
+                    shard.insert(self.flight.dataset, pointer, block);
                 }
             }
         }
@@ -125,33 +123,42 @@ impl Drop for Lead<'_> {
     }
 }
 
-#[derive(Default)]
-struct Shard {
-    entries: HashMap<Address, Entry>,
-    /// The clock's circle; may name what is gone already.
-    circle: VecDeque<Address>,
-    bytes: usize,
-    flights: HashMap<Address, Arc<Flight>>,
+/// Blocks that are here, and those being read.
+struct Part {
+    shard: Shard<Kept>,
+    flights: AddressMap<Arc<Flight>>,
 }
 
-struct Entry {
+struct Kept {
     block: Block,
     hash: [u8; 32],
     dataset: DatasetId,
-    referenced: bool,
 }
 
-impl Entry {
-    fn cost(&self) -> usize {
-        self.block.0.memory_bytes() + ENTRY_OVERHEAD
+impl Part {
+    fn find(&self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
+        let is_it = |kept: &Kept| {
+            kept.dataset == dataset && kept.hash == pointer.hash && kept.block.len() == pointer.lsize as usize
+        };
+        self.shard.find(pointer.copies[0], is_it).map(|kept| kept.block.clone())
+    }
+
+    fn insert(&mut self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
+        let bytes = block.0.memory_bytes();
+        if bytes + Shard::<Kept>::ENTRY_BYTES <= self.shard.bytes_max() / BLOCK_SHARE {
+            let kept = Kept { block: block.clone(), hash: pointer.hash, dataset };
+            self.shard.insert(pointer.copies[0], kept, bytes);
+        }
     }
 }
 
 impl Cache {
     pub fn new(bytes_max: usize) -> Cache {
         let cache = Cache {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: AtomicUsize::new(0),
+            shards: (0..SHARDS)
+                .map(|_| Mutex::new(Part { shard: Shard::new(0), flights: AddressMap::default() }))
+                .collect(),
+            bytes_max: AtomicUsize::new(0),
         };
         cache.set_bytes_max(bytes_max);
         cache
@@ -159,18 +166,14 @@ impl Cache {
 
     /// Changes the bound; what is too much goes at once.
     pub fn set_bytes_max(&self, bytes_max: usize) {
-        self.shard_bytes_max.store(bytes_max / SHARDS, Ordering::Relaxed);
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
         for shard in &self.shards {
-            lock(shard).shrink(bytes_max / SHARDS);
+            lock(shard).shard.set_bytes_max(bytes_max / SHARDS);
         }
     }
 
     pub fn bytes_max(&self) -> usize {
-        self.shard_bytes_max() * SHARDS
-    }
-
-    fn shard_bytes_max(&self) -> usize {
-        self.shard_bytes_max.load(Ordering::Relaxed)
+        self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// The block, if it is here for this dataset with this hash; else the caller reads it.
@@ -192,18 +195,14 @@ impl Cache {
 
     /// True if the block is here or being read.
     pub fn expects(&self, dataset: DatasetId, pointer: &BlockPointer) -> bool {
-        let mut shard = self.shard(pointer.copies[0]);
+        let shard = self.shard(pointer.copies[0]);
         shard.flights.contains_key(&pointer.copies[0]) || shard.find(dataset, pointer).is_some()
     }
 
     pub fn remove(&self, address: Address) {
         let mut shard = self.shard(address);
-        shard.remove(address);
+        shard.shard.remove(address);
         shard.flights.remove(&address);
-        // Names of what is gone are swept once they are the greater part.
-        if shard.circle.len() > 2 * shard.entries.len() + 64 {
-            shard.sweep();
-        }
     }
 
     /// Drops everything of one dataset: its key was unloaded.
@@ -211,74 +210,21 @@ impl Cache {
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.flights.retain(|_, flight| flight.dataset != dataset);
-            shard.entries.retain(|_, entry| entry.dataset != dataset);
-            shard.bytes = shard.entries.values().map(Entry::cost).sum();
-            shard.sweep();
+            shard.shard.retain(|kept| kept.dataset != dataset);
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).bytes).sum()
+        self.shards.iter().map(|shard| lock(shard).shard.bytes()).sum()
     }
 
-    fn shard(&self, address: Address) -> MutexGuard<'_, Shard> {
-        let mixed =
-            (address.segment.0 << 20 ^ u64::from(address.offset) >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        lock(&self.shards[(mixed >> 32) as usize % SHARDS])
-    }
-}
-
-impl Shard {
-    fn find(&mut self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
-        let entry = self.entries.get_mut(&pointer.copies[0])?;
-        if entry.dataset != dataset
-            || entry.hash != pointer.hash
-            || entry.block.len() != pointer.lsize as usize
-        {
-            return None;
-        }
-        entry.referenced = true;
-        Some(entry.block.clone())
+    /// Blocks that went for others.
+    pub fn evictions(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).shard.evictions()).sum()
     }
 
-    fn insert(&mut self, dataset: DatasetId, pointer: &BlockPointer, block: &Block, bytes_max: usize) {
-        let entry = Entry { block: block.clone(), hash: pointer.hash, dataset, referenced: false };
-        if entry.cost() > bytes_max / BLOCK_SHARE {
-            return;
-        }
-        self.bytes += entry.cost();
-        match self.entries.insert(pointer.copies[0], entry) {
-            Some(before) => self.bytes -= before.cost(),
-            None => self.circle.push_back(pointer.copies[0]),
-        }
-        self.shrink(bytes_max);
-    }
-
-    /// Lets the clock's hand take what is too much.
-    fn shrink(&mut self, bytes_max: usize) {
-        while self.bytes > bytes_max {
-            let address = self.circle.pop_front().expect("whatever has bytes is in the circle");
-            match self.entries.get_mut(&address) {
-                Some(entry) if entry.referenced => {
-                    entry.referenced = false;
-                    self.circle.push_back(address);
-                }
-                Some(_) => self.remove(address),
-                None => {}
-            }
-        }
-    }
-
-    fn remove(&mut self, address: Address) {
-        if let Some(entry) = self.entries.remove(&address) {
-            self.bytes -= entry.cost();
-        }
-    }
-
-    /// Leaves one name per entry in the circle.
-    fn sweep(&mut self) {
-        let mut seen = std::collections::HashSet::new();
-        self.circle.retain(|address| self.entries.contains_key(address) && seen.insert(*address));
+    fn shard(&self, address: Address) -> MutexGuard<'_, Part> {
+        lock(&self.shards[shard_of(address, SHARDS)])
     }
 }
 
@@ -343,7 +289,7 @@ mod tests {
         }
 
         fn insert(&self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
-            self.shard(pointer.copies[0]).insert(dataset, pointer, block, self.shard_bytes_max());
+            self.shard(pointer.copies[0]).insert(dataset, pointer, block);
         }
     }
 
@@ -432,6 +378,5 @@ mod tests {
             cache.remove(pointer(1, 100).copies[0]);
         }
         assert_eq!(cache.bytes(), 0);
-        assert!(cache.shards.iter().all(|shard| lock(shard).circle.len() <= 65));
     }
 }

@@ -192,7 +192,7 @@ impl BlockIo {
     /// Counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.counters.snapshot(self.cache.bytes() as u64, self.cache.bytes_max() as u64)
+        self.counters.snapshot(&self.cache)
     }
 
     /// Changes how many bytes the cache may hold; what is too much goes at once.

@@ -1,5 +1,6 @@
 //! Counters of the room.
 
+use crate::cache::Cache;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Work done since the pool was imported. Device operations and bytes are in
@@ -24,6 +25,8 @@ pub struct Statistics {
     pub cache_misses: u64,
     /// Reads that waited for a block another reader or the read-ahead was bringing already.
     pub cache_waits: u64,
+    /// Blocks that went out of the cache for others.
+    pub cache_evictions: u64,
     /// Blocks read ahead of their reader.
     pub blocks_read_ahead: u64,
     /// Blocks that a cache device had.
@@ -76,7 +79,7 @@ pub(crate) fn add(counter: &AtomicU64, value: u64) {
 }
 
 impl Counters {
-    pub fn snapshot(&self, cache_bytes: u64, cache_bytes_max: u64) -> Statistics {
+    pub fn snapshot(&self, cache: &Cache) -> Statistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Statistics {
             blocks_written: get(&self.blocks_written),
@@ -90,8 +93,9 @@ impl Counters {
             cache_waits: get(&self.cache_waits),
             blocks_read_ahead: get(&self.blocks_read_ahead),
             l2arc_hits: get(&self.l2arc_hits),
-            cache_bytes,
-            cache_bytes_max,
+            cache_bytes: cache.bytes() as u64,
+            cache_bytes_max: cache.bytes_max() as u64,
+            cache_evictions: cache.evictions(),
             blocks_healed: get(&self.blocks_healed),
             blocks_bad: get(&self.blocks_bad),
             frees_refused: get(&self.frees_refused),

@@ -25,9 +25,10 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Least sizes that make sense: below, a tree's path or a record does not stay while it is
-    /// used.
-    pub const CACHE_BYTES_MIN: usize = 4 << 20;
+    /// Least size of a node cache: the nodes of a few paths stay while they are used.
+    pub const NODE_CACHE_BYTES_MIN: usize = 100 << 10;
+    /// Least size of a block cache: below, a record does not stay while it is used.
+    pub const BLOCK_CACHE_BYTES_MIN: usize = 4 << 20;
     /// Least bytes of changes.
     pub const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
@@ -36,7 +37,8 @@ impl Memory {
     /// of content. Changes get a sixteenth, at most 256 MiB.
     #[must_use]
     pub fn of_machine(total: u64) -> Memory {
-        let part = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::CACHE_BYTES_MIN);
+        let part =
+            |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::BLOCK_CACHE_BYTES_MIN);
         Memory {
             node_cache_bytes: part(total / 12),
             block_cache_bytes: part(total / 6),
@@ -65,8 +67,8 @@ impl Memory {
     pub fn share(&self, pools: usize) -> Memory {
         let pools = pools.max(1);
         Memory {
-            node_cache_bytes: (self.node_cache_bytes / pools).max(Memory::CACHE_BYTES_MIN),
-            block_cache_bytes: (self.block_cache_bytes / pools).max(Memory::CACHE_BYTES_MIN),
+            node_cache_bytes: (self.node_cache_bytes / pools).max(Memory::NODE_CACHE_BYTES_MIN),
+            block_cache_bytes: (self.block_cache_bytes / pools).max(Memory::BLOCK_CACHE_BYTES_MIN),
             dirty_bytes_max: (self.dirty_bytes_max / pools as u64).max(Memory::DIRTY_BYTES_MIN),
         }
     }
@@ -111,10 +113,16 @@ pub struct CacheUse {
     pub bytes_max: u64,
     /// Bytes it holds.
     pub bytes: u64,
-    /// Requests that were found; a block that was being read counts.
+    /// Requests that were found.
     pub hits: u64,
     /// Requests that were not found.
     pub misses: u64,
+    /// Requests that were not found, and got their entry from another one that was reading it.
+    pub shared: u64,
+    /// Entries that went for others.
+    pub evictions: u64,
+    /// Entries that an operation uses now.
+    pub pinned: u64,
 }
 
 /// Memory that a pool uses.
@@ -164,18 +172,25 @@ impl Pool {
                 bytes: nodes.bytes as u64,
                 hits: nodes.hits,
                 misses: nodes.misses,
+                shared: nodes.shared,
+                evictions: nodes.evictions,
+                pinned: nodes.pinned as u64,
             },
             blocks: CacheUse {
                 bytes_max: blocks.cache_bytes_max,
                 bytes: blocks.cache_bytes,
-                hits: blocks.cache_hits + blocks.cache_waits,
+                hits: blocks.cache_hits,
                 misses: blocks.cache_misses,
+                shared: blocks.cache_waits,
+                evictions: blocks.cache_evictions,
+                pinned: 0,
             },
             chunks: CacheUse {
                 bytes_max: chunks.bytes_max,
                 bytes: chunks.bytes,
                 hits: chunks.hits,
                 misses: chunks.misses,
+                ..CacheUse::default()
             },
             inodes: self.core.caches.inodes.used(),
             blocks_read_ahead: blocks.blocks_read_ahead,
@@ -209,6 +224,8 @@ mod tests {
         assert_eq!(memory.share(1), memory);
         assert_eq!(memory.share(0), memory);
         assert_eq!(memory.share(4).block_cache_bytes, 64 << 20);
-        assert_eq!(memory.share(1000).node_cache_bytes, Memory::CACHE_BYTES_MIN);
+        assert_eq!(memory.share(1000).node_cache_bytes, (128 << 20) / 1000);
+        assert_eq!(memory.share(10_000).node_cache_bytes, Memory::NODE_CACHE_BYTES_MIN);
+        assert_eq!(memory.share(1000).block_cache_bytes, Memory::BLOCK_CACHE_BYTES_MIN);
     }
 }

@@ -8,9 +8,10 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
+use steadfast_cache::AddressMap;
 use steadfast_format::BlockPointer;
 
-use crate::cache::{AddressMap, CacheView};
+use crate::cache::CacheView;
 use crate::node::Node;
 use crate::write::Bounds;
 use crate::{Error, NodeStore, Result, StoreError};
@@ -152,7 +153,10 @@ impl Nodes {
         each.map(|(answer, (wanted, lookup))| match (answer, lookup) {
             (Some(answer), _) => answer,
             (None, Lookup::Follow(flight)) => match flight.wait() {
-                Some(node) => check_place(&node, &wanted.pointer, wanted.bounds()).map(|()| node),
+                Some(node) => {
+                    self.cache.count_shared(&wanted.pointer);
+                    check_place(&node, &wanted.pointer, wanted.bounds()).map(|()| node)
+                }
                 None => Self::decode(wanted, self.store.read(&wanted.pointer)),
             },
             (None, _) => unreachable!("all but followers have their answer"),

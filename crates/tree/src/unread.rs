@@ -25,11 +25,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use steadfast_cache::AddressMap;
 use steadfast_env::brief;
 use steadfast_format::BlockPointer;
 
 use crate::Result;
-use crate::cache::AddressMap;
 use crate::node::{Child, Node};
 use crate::nodes::{Nodes, Wanted};
 use crate::write::Bounds;

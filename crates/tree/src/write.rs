@@ -18,10 +18,11 @@
 
 use std::sync::Arc;
 
+use steadfast_cache::AddressMap;
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, LEVEL_MAX};
 
-use crate::cache::{AddressMap, CacheView};
+use crate::cache::CacheView;
 use crate::node::{Child, Dirty, Node, NodeVersion, Predecessor, separator};
 use crate::nodes::{Nodes, Wanted};
 use crate::page::{Page, Run};

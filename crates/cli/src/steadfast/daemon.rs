@@ -2,7 +2,7 @@
 
 use super::{memory, supervisor};
 use crate::command::Command;
-use crate::options::{Flag, Parsed, Syntax, flag};
+use crate::options::{Flag, JSON, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) const COMMAND: Command = Command {
             memory::BLOCK_CACHE,
             memory::DIRTY,
             HOST_SYNC,
+            JSON,
             flag('p', "with memory: exact numbers"),
         ],
         operands: "run|pid|memory|stop",

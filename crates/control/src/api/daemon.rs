@@ -8,9 +8,19 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonPing {}
 
-/// Ask for the memory of the daemon.
+/// Ask for the memory of the daemon, after its limits were changed to those that are given.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct DaemonMemory {}
+pub struct DaemonMemory {
+    /// New limit of the node caches of all pools together, in bytes.
+    #[serde(default)]
+    pub node_cache_bytes: Option<u64>,
+    /// New limit of the block caches of all pools together, in bytes.
+    #[serde(default)]
+    pub block_cache_bytes: Option<u64>,
+    /// New limit of dirty data of all pools together, in bytes.
+    #[serde(default)]
+    pub dirty_bytes: Option<u64>,
+}
 
 /// Memory of the daemon. All sizes are in bytes.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -77,6 +87,15 @@ pub struct CacheReport {
     pub hits: u64,
     /// Misses since the import.
     pub misses: u64,
+    /// Requests since the import that got their entry from another one that was reading it.
+    #[serde(default)]
+    pub shared: u64,
+    /// Entries since the import that went for others.
+    #[serde(default)]
+    pub evictions: u64,
+    /// Entries that operations use now. Counted for nodes.
+    #[serde(default)]
+    pub pinned: u64,
 }
 
 /// Ask the daemon about itself.

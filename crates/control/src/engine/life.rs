@@ -41,7 +41,7 @@ impl Engine {
             runtime,
             cachefile,
             host,
-            memory,
+            memory: RwLock::new(memory),
             front,
             pools: RwLock::default(),
             lost: Mutex::default(),

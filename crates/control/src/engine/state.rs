@@ -28,7 +28,8 @@ pub struct Engine {
     pub(super) cachefile: Cachefile,
     /// Name of this machine, as labels and history carry it.
     pub(super) host: String,
-    pub(super) memory: Memory,
+    /// Memory that all pools together may use.
+    pub(super) memory: RwLock<Memory>,
     pub(super) front: Arc<dyn Front>,
     /// Imported pools by name.
     pub(super) pools: RwLock<BTreeMap<String, Arc<ImportedPool>>>,

@@ -113,7 +113,7 @@ impl Verb for PoolCreate {
             aux: AuxHandles { logs: device_list::log_groups(&self.vdevs, logs), spares, caches },
             anchor,
             host: engine.host.clone(),
-            memory: engine.memory,
+            memory: *engine.memory.read(),
         };
         let mut pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
         if self.temporary_name.is_some() {
@@ -146,7 +146,7 @@ impl PoolCreate {
             anchor: engine.anchor_of(&self.vdevs),
             accept_lost_log: false,
             host: engine.host.clone(),
-            memory: engine.memory,
+            memory: *engine.memory.read(),
         };
         Pool::import(&engine.env, found, &spec).map_err(refuse::pool)
     }

@@ -102,7 +102,7 @@ impl Verb for PoolImport {
             },
             accept_lost_log: self.accept_lost_log,
             host: engine.host.clone(),
-            memory: engine.memory,
+            memory: *engine.memory.read(),
         };
         // Roots to try, newest first.
         let mut roots = match self.rewind && spec.read_only {
@@ -216,7 +216,7 @@ impl Engine {
             anchor: self.anchor_wish(None),
             accept_lost_log: false,
             host: self.host.clone(),
-            memory: self.memory,
+            memory: *self.memory.read(),
         };
         let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
         let held = Arc::new(self.hold(pool, cached.devices.clone(), cached.altroot.clone(), true));

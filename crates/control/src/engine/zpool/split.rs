@@ -62,7 +62,7 @@ fn give_properties(engine: &Engine, request: &PoolSplit, parted: &[String]) -> R
         anchor: engine.anchor_wish(None),
         accept_lost_log: false,
         host: engine.host.clone(),
-        memory: engine.memory,
+        memory: *engine.memory.read(),
     };
     let pool = Pool::import(&engine.env, devices::reopen(found, false)?, &spec)
         .map_err(|error| refuse::of_pool(error, &request.new_name))?;
