@@ -156,3 +156,21 @@ fn unmounting_unloads_the_keys_of_all_that_was_unmounted() {
     host.shell("zfs unmount -a -u").ok();
     assert_eq!(status(), "none unavailable unavailable unavailable unavailable ");
 }
+
+#[test]
+fn a_mount_hides_nothing_that_is_mounted_below_it() {
+    let Some(host) = Host::with_tank("below") else { return };
+    host.shell("zfs create tank/a && zfs create tank/a/b && zfs create tank/a/b/c && echo inner > t/a/b/c/f")
+        .ok();
+    host.shell("zfs unmount tank/a && zfs mount tank/a/b/c && zfs mount -o ro tank/a/b && zfs mount tank/a")
+        .ok();
+    host.shell("cat t/a/b/c/f").ok().says("inner");
+    host.shell("! touch t/a/b/no && touch t/a/yes").ok();
+    let mounted = host.shell("zfs mount | cut -d ' ' -f 1").ok().out;
+    assert_eq!(mounted, "tank\ntank/a\ntank/a/b\ntank/a/b/c\n");
+    // A mount in use stays under it. The refusal says why it cannot be unmounted.
+    host.shell("zfs unmount tank/a && zfs mount tank/a/b/c && zfs mount tank/a/b && zfs unmount tank/a/b/c")
+        .ok();
+    host.shell("exec 5< t/a/b; zfs mount tank/a; zfs unmount tank/a/b").fails(1).says("mounted over");
+    host.shell("umount t/a && zfs unmount tank/a/b && zfs mount -a && cat t/a/b/c/f").ok().says("inner");
+}

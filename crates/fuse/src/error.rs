@@ -126,8 +126,8 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Something else was mounted over the mountpoint.
-    #[error("something else is mounted over {}: unmount that first", path.display())]
+    /// Something else was mounted over the mountpoint, or over a folder above it.
+    #[error("something else is mounted over {} or a folder above it: unmount that first", path.display())]
     MountedOver {
         /// The path.
         path: PathBuf,

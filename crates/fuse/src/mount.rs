@@ -305,6 +305,10 @@ pub(crate) fn unmount(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error>
         Ok(()) => Ok(()),
         Err(OsErrno::PERM) if mounted.by_helper => unmount_by_helper(mounted, mode),
         Err(OsErrno::BUSY) => Err(Error::Busy { path: path.clone() }),
+        // A mount of a folder above hides it.
+        Err(OsErrno::INVAL | OsErrno::NOENT | OsErrno::NOTDIR) if is_mounted(mounted)? => {
+            Err(Error::MountedOver { path: path.clone() })
+        }
         // Somebody was faster.
         Err(_) if !is_mounted(mounted)? => Ok(()),
         Err(errno) => Err(Error::UnmountRefused { path: path.clone(), source: errno.into() }),

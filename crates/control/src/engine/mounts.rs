@@ -66,11 +66,28 @@ impl Engine {
             }
         };
         let settings = self.settings(held, name, &request.options)?;
-        let options = self.telling(held, name, &request.options)?;
         if !settings.allow_other && self.is_inside_a_mount(&at) {
             let what = format!("{} is inside another mount of this daemon", at.display());
             return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
         }
+        // Mounts below it would be out of reach. They come back on top of it, except those in use.
+        let mut below = Vec::new();
+        for placed in self.placed_under(held, &at).into_iter().rev() {
+            if held.unmount(&placed.name, false).is_ok() {
+                below.insert(0, placed);
+            }
+        }
+        let mounted = self.mount_there(held, request, at);
+        let left_out = self.mount_placed(held, below).into_iter().next();
+        mounted.and(left_out.map_or(Ok(()), Err))
+    }
+
+    /// Mounts one file system, of which all was checked that needs no look at the folder.
+    fn mount_there(&self, held: &Arc<ImportedPool>, request: &FsMount, at: PathBuf) -> Result<(), Refusal> {
+        let name = request.name.as_str();
+        let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
+        let settings = self.settings(held, name, &request.options)?;
+        let options = self.telling(held, name, &request.options)?;
         self.front.clear_stale(&at);
         let shape = Shape::of(&info);
         let mut made = mountpoints::prepare(&at, request.overlay || self.is_overlay(held, name)?, shape)?;
@@ -273,14 +290,26 @@ impl Engine {
 
     /// Mounts at and below a name, outermost first.
     pub(super) fn placed_below(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<FormerMount> {
-        let placed = |name: String| {
-            let was = held.mounted_at(&name)?;
-            let own = self.mountpoint(held, &name).ok().flatten();
-            let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref() && !held.is_displaced(&name));
-            let options = held.options_of(&name);
-            Some(FormerMount { name, was, at, options })
+        held.mounted_below(name).into_iter().filter_map(|name| self.placed(held, name)).collect()
+    }
+
+    /// Mounts of the pool at places below a path, outermost first.
+    fn placed_under(&self, held: &Arc<ImportedPool>, path: &Path) -> Vec<FormerMount> {
+        let mut names: Vec<(PathBuf, String)> = {
+            let mounts = held.mounts.lock();
+            let under = mounts.iter().filter(|(_, mount)| mount.at != path && mount.at.starts_with(path));
+            under.map(|(name, mount)| (mount.at.clone(), name.clone())).collect()
         };
-        held.mounted_below(name).into_iter().filter_map(placed).collect()
+        names.sort();
+        names.into_iter().filter_map(|(_, name)| self.placed(held, name)).collect()
+    }
+
+    fn placed(&self, held: &Arc<ImportedPool>, name: String) -> Option<FormerMount> {
+        let was = held.mounted_at(&name)?;
+        let own = self.mountpoint(held, &name).ok().flatten();
+        let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref() && !held.is_displaced(&name));
+        let options = held.options_of(&name);
+        Some(FormerMount { name, was, at, options })
     }
 }
 
