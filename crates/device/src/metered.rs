@@ -264,6 +264,10 @@ impl Objects for Metered {
         self.stores()?.has_root(epoch, txg)
     }
 
+    fn is_pruned(&self, epoch: u64) -> Result<bool> {
+        self.stores()?.is_pruned(epoch)
+    }
+
     fn newest_epoch(&self) -> Result<u64> {
         self.stores()?.newest_epoch()
     }

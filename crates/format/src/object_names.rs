@@ -16,6 +16,8 @@ pub const ROOTS: &str = "pool/root";
 pub const LABELS: &str = "pool/label";
 /// Folder of the claimed epochs.
 pub const EPOCHS: &str = "pool/epoch";
+/// Folder of the epochs whose owners delete roots.
+pub const PRUNED: &str = "pool/pruned";
 /// Folder of what the pool may use.
 pub const CAPACITIES: &str = "pool/capacity";
 

@@ -171,6 +171,7 @@ fn names_of_objects_are_as_described() {
         object_names::of_epoch(object_names::ROOTS, of(255)),
         object_names::of_epoch(object_names::LABELS, of(7)),
         object_names::numbered(object_names::EPOCHS, 3),
+        object_names::numbered(object_names::PRUNED, 3),
         object_names::numbered(object_names::CAPACITIES, 256 << 20),
     ];
     for name in names {

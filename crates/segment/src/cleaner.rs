@@ -416,7 +416,7 @@ impl Space {
             }
             let used = f64::from(row.live) / f64::from(worth);
             // The counter goes on over all epochs.
-            let age = (next - id.counter()) as f64;
+            let age = next.saturating_sub(id.counter()) as f64;
             // Cost-benefit. The root of the age, not the age: by simulation the better compromise
             // between data that is overwritten evenly (1 % dearer than without age) and a hot tenth
             // (a quarter cheaper).

@@ -113,6 +113,11 @@ impl Space {
         Ok(self.ask_stores(&[], |store| store.is_claimed(next))?.into_iter().any(|claimed| claimed))
     }
 
+    /// True if the owner of an epoch may have deleted roots on a device of whole objects.
+    pub fn is_pruned(&self, epoch: u64) -> Result<bool, Error> {
+        Ok(self.ask_stores(&[], |store| store.is_pruned(epoch))?.into_iter().any(|pruned| pruned))
+    }
+
     /// True if a device of whole objects has the root of a txg, written in an epoch.
     pub fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool, Error> {
         Ok(self.ask_stores(&[], |store| store.has_root(epoch, txg))?.into_iter().any(|found| found))

@@ -14,14 +14,18 @@ use steadfast_format::{Address, BlockPointer, CommitTail, Placement, RelocationR
 
 impl Space {
     /// Makes the tail readable at the places that the uberblock names for its copies, before any
-    /// row is known.
+    /// row is known. Bytes before it in its segment, as those of the top of the meta tree, come
+    /// with it from a device of whole objects.
     pub fn bootstrap(&self, tail: &BlockPointer, places: [Option<Placement>; 2]) -> Result<(), TableError> {
         let mut state = self.write_state();
         assert!(state.table.rows.is_empty(), "only the space of a pool that is being imported is loaded");
         for (address, place) in tail.copies.into_iter().zip(places) {
             let (Address { segment, .. }, Some(place)) = (address, place) else { continue };
             state.table.check_place(segment, Class::Pool0, &place)?;
-            state.provisional.insert(segment, place);
+            // Nothing follows the tail in its segment: so much of it can be read.
+            let behind = state.table.units_of(address, tail.psize as usize);
+            let behind = behind.map_or(0, |(unit, units)| unit.saturating_add(units));
+            state.provisional.insert(segment, (place, behind));
         }
         Ok(())
     }

@@ -202,7 +202,7 @@ impl Space {
             let emptied = || state.table.emptied.get(&piece.segment).map(|emptied| &emptied.row);
             let row = state.table.rows.get(&piece.segment).or_else(emptied);
             let place = match state.provisional.get(&piece.segment) {
-                Some(place) => place,
+                Some((place, _)) => place,
                 None => row.map(|row| &row.place).ok_or(Unallocated)?,
             };
             let bytes = left.min(piece.units as usize * self.geometry.unit as usize);
@@ -214,7 +214,12 @@ impl Space {
                 offset: piece.unit * self.geometry.unit,
                 bytes,
                 open: state.open.get(&piece.segment).cloned(),
-                chunked: row.and_then(|row| self.chunked(row)),
+                chunked: match state.provisional.get(&piece.segment) {
+                    Some((place, end)) => {
+                        self.is_chunked(place).then(|| (end.saturating_mul(self.geometry.unit), true))
+                    }
+                    None => row.and_then(|row| self.chunked(row)),
+                },
             })
         });
         located.collect()
@@ -223,9 +228,12 @@ impl Space {
     /// Bytes of a segment, and whether these are metadata, if it is closed and its device is one of
     /// whole objects.
     fn chunked(&self, row: &Row) -> Option<(u32, bool)> {
-        let Placement::Plain(Column { device, .. }) = row.place else { return None };
-        let is_chunked = !row.open && !self.devices[&device].appendable;
+        let is_chunked = !row.open && self.is_chunked(&row.place);
         is_chunked.then(|| (row.filled * self.geometry.unit, row.class.copy_index().is_some()))
+    }
+
+    fn is_chunked(&self, place: &Placement) -> bool {
+        matches!(place, Placement::Plain(Column { device, .. }) if !self.devices[device].appendable)
     }
 
     fn source_of(&self, part: &Located) -> Option<Source> {

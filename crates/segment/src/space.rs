@@ -63,8 +63,8 @@ type Streams = BTreeMap<(DatasetId, Class), Arc<BriefMutex<Stream>>>;
 pub(crate) struct State {
     pub table: Table,
     pub open: BTreeMap<SegmentId, Arc<OpenSegment>>,
-    /// Segments that import reads before it has their rows.
-    pub provisional: BTreeMap<SegmentId, Placement>,
+    /// Segments that import reads before it has their rows, and the unit behind the tail in each.
+    pub provisional: BTreeMap<SegmentId, (Placement, u32)>,
     pub loading: Option<crate::loading::Loading>,
     /// Living share of the victims of late: what a slot costs.
     pub victim_live: f64,

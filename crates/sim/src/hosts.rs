@@ -8,8 +8,12 @@
 //!
 //! ## What is asked
 //! - A change that a host was told to be durable is found by the next host.
-//! - A change whose host was told an error is there whole or not at all; when another host has
-//!   imported without it, it never comes.
+//! - A change whose host was told an error is there whole or not at all. When another host has
+//!   committed without it, it never comes; with a register, when another one has imported without
+//!   it. (Without a register an import writes nothing but a claim. If its host is gone before its
+//!   first commit, the next one finds what the fenced writer stored last.)
+//! - The first commit of a host is behind the answer of its import: it is done alone, or with what
+//!   the host changes first.
 //! - An import fails only for a fault of its own requests, because another host took over
 //!   meanwhile, or because somebody went on from the root that it was about to open.
 //! - The offline check finds nothing, once every host is gone.
@@ -23,6 +27,7 @@ use steadfast_anchor::{MemoryRegister, RecordBytes, Register, Witness};
 use steadfast_device::Device;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
 use steadfast_env::Env;
+use steadfast_format::object_names::PRUNED;
 use steadfast_format::{AnchorRecord, PoolGuid};
 use steadfast_inspect::{Leaf, Request as Check, Severity, check};
 use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, ImportSpec, Pool, Registers, scan};
@@ -41,6 +46,13 @@ const DEPTH_MAX: usize = 3;
 /// Requests among which the one is drawn before which a host sleeps: a life makes about so many.
 const REQUESTS: usize = 120;
 
+/// A fault of the code that is played, to show that it would be found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Planted {
+    /// Nobody is told by name that roots were deleted: the store loses what says so.
+    PrunedUntold,
+}
+
 /// Numbers of things done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
@@ -50,6 +62,8 @@ pub struct Counts {
     pub states: u64,
     /// Hosts that slept while another one lived.
     pub slept: u64,
+    /// First commits of hosts, done alone behind an import.
+    pub behind: u64,
     /// Hosts that were stopped because another one had taken over.
     pub fenced: u64,
     /// Requests and swaps that failed, or whose answer was lost.
@@ -61,6 +75,7 @@ impl Counts {
         self.worlds += other.worlds;
         self.states += other.states;
         self.slept += other.slept;
+        self.behind += other.behind;
         self.fenced += other.fenced;
         self.faults += other.faults;
     }
@@ -116,6 +131,9 @@ struct World {
     register: Option<Arc<MemoryRegister>>,
     /// Faults strike, and hosts sleep.
     is_calm: AtomicBool,
+    planted: Option<Planted>,
+    /// Roots that are kept, and those beyond.
+    roots_kept: Option<(usize, usize)>,
     model: Mutex<Model>,
 }
 
@@ -146,7 +164,8 @@ fn base(is_anchored: bool) -> &'static (MemoryStore, Option<Box<RecordBytes>>) {
 
 impl World {
     fn of(store: MemoryStore, register: Option<Arc<MemoryRegister>>) -> World {
-        World { store, register, is_calm: AtomicBool::new(false), model: Mutex::default() }
+        let is_calm = AtomicBool::new(false);
+        World { store, register, is_calm, planted: None, roots_kept: None, model: Mutex::default() }
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
@@ -169,7 +188,11 @@ impl World {
     ) -> DeviceHandle {
         let store = Arc::new(self.store.handle(hook));
         let device = ObjectDevice::open(store, Some(CAPACITY_BYTES), [writer; 16]);
-        let device = Arc::new(device.expect("no fault strikes the opening"));
+        let device = device.expect("no fault strikes the opening");
+        let device = Arc::new(match self.roots_kept {
+            Some((kept, spare)) => device.keeping_roots(kept, spare),
+            None => device,
+        });
         DeviceHandle { path: "bucket".into(), device: device as Arc<dyn Device> }
     }
 
@@ -284,6 +307,10 @@ fn live(world: &Arc<World>, depth: usize) {
                 return None;
             }
             let world = world.upgrade()?;
+            if world.planted == Some(Planted::PrunedUntold) {
+                let names = world.store.names().into_iter();
+                names.filter(|name| name.starts_with(PRUNED)).for_each(|name| _ = world.store.remove(&name));
+            }
             let (sleeps, fails) = {
                 let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
                 let sleeps = count_down(&mut fate.sleeps);
@@ -362,6 +389,9 @@ fn live(world: &Arc<World>, depth: usize) {
     if world.is_owner(host, &pool) && !judge(world, host, &fs, &excused) {
         return;
     }
+    if world.draw(|draw| draw.percent(50)) && !first_commit(world, host, &pool, &excused) {
+        return;
+    }
     let steps = world.draw(|draw| if is_calm { 1 } else { draw.below(5) });
     for _ in 0..steps {
         let (name, remove, idle) = world
@@ -408,6 +438,30 @@ fn live(world: &Arc<World>, depth: usize) {
     } else {
         world.tell(host, "dies");
     }
+}
+
+/// Lets the first commit of a host be done alone. False if the pool stopped.
+fn first_commit(world: &World, host: u8, pool: &Pool, is_excused: &dyn Fn() -> bool) -> bool {
+    let (imports, before) = (world.model().imports, pool.state().txg);
+    pool.step();
+    let state = pool.state();
+    if let Some(reason) = state.suspended {
+        world.tell(host, format!("its first commit failed: {reason}"));
+        note_fenced(world, &reason);
+        if !is_excused() {
+            world.break_off(format!("host {host} is stopped: {reason}"));
+        }
+        return false;
+    }
+    // With rivals it was done inside the import.
+    let is_behind = state.txg > before;
+    world.tell(host, if is_behind { "its first commit is done" } else { "committed in its import" });
+    let mut model = world.model();
+    model.counts.behind += u64::from(is_behind);
+    if model.imports == imports {
+        model.maybe.clear();
+    }
+    true
 }
 
 fn count_down(left: &mut Option<usize>) -> bool {
@@ -464,10 +518,14 @@ fn judge(world: &World, host: u8, fs: &FileSystem, is_excused: &dyn Fn() -> bool
             return false;
         }
     }
-    // A change that did not come by now never comes: its host has lost the pool.
-    let maybe = std::mem::take(&mut model.maybe);
+    // With a register, a change that did not come by now never comes: its host has lost the pool.
+    // Without one it may come until the first commit of this host.
     let has_come = |change: &&(u8, &str, u64)| found.get(change.1).copied().unwrap_or(0) == change.2;
-    model.came.extend(maybe.iter().filter(has_come).map(|change| change.0));
+    let came: Vec<u8> = model.maybe.iter().filter(has_come).map(|change| change.0).collect();
+    model.came.extend(came);
+    if world.register.is_some() {
+        model.maybe.clear();
+    }
     model.durable = found;
     true
 }
@@ -476,7 +534,7 @@ fn judge(world: &World, host: u8, fs: &FileSystem, is_excused: &dyn Fn() -> bool
 ///
 /// # Errors
 /// A claim that does not hold, with what the hosts did.
-pub fn explore(seed: u64) -> Result<Counts, Finding> {
+pub fn explore(seed: u64, planted: Option<Planted>) -> Result<Counts, Finding> {
     let mut draw = Draw(seed);
     let is_anchored = draw.percent(50);
     let (store, record) = base(is_anchored);
@@ -485,10 +543,15 @@ pub fn explore(seed: u64) -> Result<Counts, Finding> {
         register.put(Some(record.clone()));
         register
     });
-    let world = Arc::new(World::of(store.copy(), register));
+    let mut world = World::of(store.copy(), register);
+    world.planted = planted;
     if draw.percent(25) {
         world.store.settle();
+    } else if draw.percent(50) {
+        // A list that is late by more roots than are kept finds none.
+        world.roots_kept = Some((2, draw.below(3)));
     }
+    let world = Arc::new(world);
     let hosts = 1 + draw.below(3);
     {
         let mut model = world.model();
@@ -540,11 +603,16 @@ fn offline(world: &World) -> Option<String> {
 
 /// Worlds of seeds from `from` on until so many states are judged. Ends with the first claim that
 /// does not hold. `progress` is told now and then.
-pub fn run(from: u64, states: u64, progress: impl Fn(&Counts)) -> (Counts, Option<Finding>) {
+pub fn run(
+    from: u64,
+    states: u64,
+    planted: Option<Planted>,
+    progress: impl Fn(&Counts),
+) -> (Counts, Option<Finding>) {
     let mut counts = Counts::default();
     let mut told = 0;
     for seed in from.. {
-        match explore(seed) {
+        match explore(seed, planted) {
             Ok(more) => counts.add(more),
             Err(finding) => return (counts, Some(finding)),
         }

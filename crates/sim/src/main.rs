@@ -214,15 +214,16 @@ fn share(words: &[String]) -> Result<ExitCode, String> {
     };
     let tell = |counts: &hosts::Counts| {
         format!(
-            "{} states judged in {} worlds; {} hosts slept, {} were stopped, {} faults",
+            "{} states judged in {} worlds; {} first commits behind an import, {} hosts slept, {} were stopped, {} faults",
             commas(counts.states),
             commas(counts.worlds),
+            commas(counts.behind),
             commas(counts.slept),
             commas(counts.fenced),
             commas(counts.faults)
         )
     };
-    let (counts, finding) = hosts::run(from, number(0)?, |counts| eprintln!("{}", tell(counts)));
+    let (counts, finding) = hosts::run(from, number(0)?, None, |counts| eprintln!("{}", tell(counts)));
     println!("{}", tell(&counts));
     if let Some(finding) = &finding {
         println!("\nseed {}: {}", finding.seed, finding.what);

@@ -4,7 +4,8 @@ use steadfast_sim::hosts::run;
 
 #[test]
 fn hosts_on_one_store_lose_nothing_that_they_were_told() {
-    let (counts, finding) = run(0, 3_000, |_| ());
+    let (counts, finding) = run(0, 3_000, None, |_| ());
     assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
+    assert!(counts.behind > 300, "{counts:?}");
     assert!(counts.slept > 300 && counts.fenced > 100 && counts.faults > 100, "{counts:?}");
 }

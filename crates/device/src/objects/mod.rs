@@ -9,6 +9,7 @@
 //! | `pool/root/EPOCH-TXG` | once                           | when 48 newer ones exist |
 //! | `pool/label/EPOCH-N`  | once, N counts up              | when 4 newer ones exist |
 //! | `pool/epoch/N`        | once, by the writer of epoch N | never |
+//! | `pool/pruned/N`       | before the writer of epoch N deletes a root | never |
 //! | `pool/capacity/BYTES` | when the store is made         | never; the greatest counts |
 //!
 //! A put has reached stable storage when it returns, so `flush` has nothing to do. A put whose
@@ -19,6 +20,10 @@
 //!      object is taken to be there, or to be missing, because a list says so.
 //! [objects.2] An epoch is claimed by creating an object that nobody else creates with the same
 //!      bytes: of two that claim one number, one does.
+//! [objects.3] A writer deletes roots only when a root that it wrote later than `pool/pruned/N`, N
+//!      being its epoch, counts: a host that claims an epoch afterwards finds that object by its
+//!      name, and so hears of roots that are gone. One that claimed before is seen by the writer
+//!      when it looks behind that root, and then it deletes nothing more.
 
 mod memory;
 mod store;
@@ -27,7 +32,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_format::medium::{CONFIG_SIZE, DEVICE_SIZE_MIN, UBERBLOCK_SIZE};
-use steadfast_format::object_names::{self, CAPACITIES, EPOCHS, LABELS, OfEpoch, POOL, ROOTS, SEGMENTS};
+use steadfast_format::object_names::{
+    self, CAPACITIES, EPOCHS, LABELS, OfEpoch, POOL, PRUNED, ROOTS, SEGMENTS,
+};
 use steadfast_format::{SegmentId, Txg};
 
 use crate::{Character, Device, Error, Kind, Operation, PartRead, Result, SegmentPlace};
@@ -63,6 +70,10 @@ pub trait Objects: Send + Sync {
     /// True if the root of a txg, written in an epoch, is there. No hint.
     fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool>;
 
+    /// True if the owner of an epoch may have deleted roots, its own first ones among them
+    /// [objects.3]. No hint.
+    fn is_pruned(&self, epoch: u64) -> Result<bool>;
+
     /// The greatest epoch that the store lists as claimed; 0 if none. A hint [objects.1].
     fn newest_epoch(&self) -> Result<u64>;
 }
@@ -84,6 +95,10 @@ pub struct ObjectDevice {
     labels: Mutex<Vec<OfEpoch>>,
     /// The same of the roots.
     roots: Mutex<Vec<OfEpoch>>,
+    /// How many of them are kept, and how many more before the oldest are deleted.
+    roots_kept: (usize, usize),
+    /// The epoch of which the store was told that its owner deletes roots; 0 if none.
+    pruned: AtomicU64,
     /// The greatest epoch that was listed as claimed when this was opened.
     listed_epoch: u64,
     /// The newest root as it was read together with the label, for the next one who asks.
@@ -122,6 +137,8 @@ impl ObjectDevice {
             epoch: AtomicU64::new(0),
             labels: Mutex::default(),
             roots: Mutex::default(),
+            roots_kept: (ROOTS_KEPT, ROOTS_SPARE),
+            pruned: AtomicU64::new(0),
             listed_epoch: numbers(EPOCHS, listed).pop().unwrap_or(0),
             looked: Mutex::default(),
             released: AtomicBool::new(false),
@@ -149,6 +166,15 @@ impl ObjectDevice {
     pub fn in_memory(identity: &str, capacity_bytes: u64) -> ObjectDevice {
         let store = Arc::new(MemoryStore::new(identity));
         ObjectDevice::open(store, Some(capacity_bytes), [0; 16]).expect("memory takes it")
+    }
+
+    /// The same device with another number of roots kept, and of those beyond, for simulations in
+    /// which hosts live briefly.
+    #[must_use]
+    pub fn keeping_roots(mut self, kept: usize, spare: usize) -> ObjectDevice {
+        assert!(kept > 1, "the root before the last one is needed [dead_objects.1]");
+        self.roots_kept = (kept, spare);
+        self
     }
 
     /// Deletes all but the newest `keep` of a folder.
@@ -293,6 +319,10 @@ impl Objects for ObjectDevice {
         self.is_there(&object_names::of_epoch(ROOTS, OfEpoch { epoch, number: txg.0 }))
     }
 
+    fn is_pruned(&self, epoch: u64) -> Result<bool> {
+        self.is_there(&object_names::numbered(PRUNED, epoch))
+    }
+
     fn newest_epoch(&self) -> Result<u64> {
         Ok(numbers(EPOCHS, &self.store.list(EPOCHS)?).pop().unwrap_or(0))
     }
@@ -424,10 +454,17 @@ impl Device for ObjectDevice {
         if let Err(at) = roots.binary_search(&root) {
             roots.insert(at, root);
         }
-        if roots.len() <= ROOTS_KEPT + ROOTS_SPARE {
+        let (kept, spare) = self.roots_kept;
+        if roots.len() > kept && self.pruned.load(Ordering::Acquire) != root.epoch {
+            // [objects.3]
+            self.create(&object_names::numbered(PRUNED, root.epoch), &[])?;
+            self.pruned.store(root.epoch, Ordering::Release);
             return Ok(());
         }
-        self.keep_newest(ROOTS, &mut roots, ROOTS_KEPT)
+        if roots.len() <= kept + spare {
+            return Ok(());
+        }
+        self.keep_newest(ROOTS, &mut roots, kept)
     }
 
     /// Ring 0 holds the newest root, ring 1 the one before, and so on: a reader for whom the newest

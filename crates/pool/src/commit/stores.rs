@@ -13,8 +13,17 @@
 //!      claimed the next epoch since. A host that claims it looks for that root by its name
 //!      afterwards, so one of the two sees the other.
 //!      `Syncer::write_uberblocks`, `Loaded::claim_epoch`
+//! [stores.4] A root that is looked for by its name may have been deleted, if its writer made many
+//!      more. Such a writer has said so by another name before [objects.3], and the host
+//!      that claims an epoch looks for that one, too.
+//!      `Loaded::claim_epoch`, test: `a_stale_root_of_a_fenced_writer_is_not_opened`
+//! [stores.5] A state that a host opened is not lost again, though nobody was told of it. A root
+//!      that a fenced writer put last may have a rival: the first root of a host that claimed an
+//!      epoch between that writer's and ours, of which nothing is seen yet. So where somebody has
+//!      claimed between, an import commits before it answers: its root counts more than both.
+//!      `Loaded::go_live`, test: `what_an_import_showed_stays_when_a_rival_wakes`
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -22,7 +31,7 @@ use steadfast_env::insist::insisting;
 
 use crate::commit::jobs::{self, IDLE_PAUSE};
 use crate::commit::sync::Syncer;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::state::Watch;
 
 /// How long after an import what others left over is deleted: a host that only reads may still look
@@ -36,12 +45,32 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct StoreDuties {
     /// When leftovers are looked for; 0 if they were, or need not be.
     leftovers_at_ns: AtomicU64,
+    /// The first commit since the import is behind its answer, and not over yet.
+    first_due: AtomicBool,
     /// A commit is over since the task last looked.
     due: Mutex<bool>,
     woken: Condvar,
 }
 
 impl StoreDuties {
+    /// The first commit of an import comes behind its answer.
+    pub(crate) fn first_is_due(&self) {
+        self.first_due.store(true, Ordering::Relaxed);
+    }
+
+    /// A commit is over.
+    pub(crate) fn committed(&self) {
+        self.first_due.store(false, Ordering::Relaxed);
+    }
+
+    /// Reason of a pool that stops because a commit failed. The operator who saw an import succeed
+    /// is told that the pool never got further.
+    pub(crate) fn reason(&self, error: &Error) -> String {
+        if !self.first_due.load(Ordering::Relaxed) {
+            return error.to_string();
+        }
+        format!("its first commit since the import failed, and what was done since may be lost: {error}")
+    }
     /// Lets the task look at what a commit left to do, or at the end of the pool.
     pub(crate) fn wake(&self) {
         *self.due.lock() = true;

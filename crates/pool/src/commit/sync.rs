@@ -217,7 +217,7 @@ impl Syncer {
     fn commit_or_suspend(&self) {
         let began_ns = self.core.env.clock.monotonic_ns();
         if let Err(error) = self.commit() {
-            self.core.suspend(&error);
+            self.core.suspend_because(&self.stores.reason(&error));
         }
         let nanos = self.core.env.clock.monotonic_ns().saturating_sub(began_ns);
         if u128::from(nanos) >= events::STALL.as_nanos() {
@@ -265,6 +265,7 @@ impl Syncer {
         self.core.update_limits();
         // First, so that a task that waited for this commit finds the log.
         self.zil.begin_log(txg);
+        self.stores.committed();
         self.core.txgs.commits.note_committed(txg);
         Ok(())
     }

@@ -140,16 +140,8 @@ impl<'a> Rooted<'a> {
                 other => other?,
             }
         }
-        // The claim is the last thing before datasets are opened, and a log is judged first: an
-        // import that fails shall fence nobody.
         let root = Root { uberblock, tag: root.tag };
-        let mut epoch = None;
-        if !spec.read_only && root.uberblock.log.is_none() {
-            let mut claimed = Ok(0);
-            let claims: Job<'_> = Box::new(|| claimed = claim_epoch(&pool, &root.uberblock));
-            env.tasks.run_waiting(vec![Box::new(|| pool.bring_roots()), claims]);
-            epoch = Some(claimed?);
-        }
+        pool.bring_roots();
         pool.open_unlocked()?;
         pool.core.update_limits();
         if !spec.read_only
@@ -164,7 +156,7 @@ impl<'a> Rooted<'a> {
         }
         let anchored = Anchored { path: choice.path, accepted: choice.accepted, notice: choice.notice };
         let returning = logs.returning;
-        Ok(Loaded { env, spec, pool, root, epoch, anchored, notices, returning, caches })
+        Ok(Loaded { env, spec, pool, root, anchored, notices, returning, caches })
     }
 }
 
@@ -185,8 +177,6 @@ struct Loaded<'a> {
     pool: Pool,
     /// The root that is opened.
     root: Root,
-    /// The epoch that was claimed on stores of whole objects; `None` if none was claimed yet.
-    epoch: Option<u64>,
     anchored: Anchored,
     /// For the history: what the operator gave up of the log.
     notices: Vec<String>,
@@ -208,22 +198,28 @@ fn claim_epoch(pool: &Pool, root: &Uberblock) -> Result<u64> {
     if anchor.is_none() {
         // All of it is asked for by name, after the claim, and side by side. The root that was
         // read is still there, and none is behind it, nor one of its number in a later epoch:
-        // a writer that was fenced may have come later with its last root.
+        // a writer that was fenced may have come later with its last root. And no owner of a
+        // later epoch has deleted roots, for then these may be among them [stores.4].
         let next = (before..epoch).map(|other| (other, root.txg.next()));
         let later = (before + 1..epoch).map(|other| (other, root.txg));
         let asked: Vec<(u64, Txg)> = [(before, root.txg)].into_iter().chain(next).chain(later).collect();
         let mut found: Vec<_> = asked.iter().map(|_| Ok(false)).collect();
+        let mut pruned: Vec<_> = (before + 1..epoch).map(|_| Ok(false)).collect();
         let mut once = Ok(false);
         let mut jobs: Vec<Job<'_>> = vec![Box::new(|| once = core.space.creates_once())];
         for ((epoch, txg), found) in asked.iter().zip(&mut found) {
             jobs.push(Box::new(|| *found = core.space.has_root(*epoch, *txg)));
+        }
+        for (other, pruned) in (before + 1..epoch).zip(&mut pruned) {
+            jobs.push(Box::new(move || *pruned = core.space.is_pruned(other)));
         }
         core.env.tasks.run_waiting(jobs);
         if !once? {
             return Err(Error::Unfenced { pool: core.name() });
         }
         let found = found.into_iter().collect::<std::result::Result<Vec<bool>, _>>()?;
-        if !found[0] || found[1..].contains(&true) {
+        let pruned = pruned.into_iter().collect::<std::result::Result<Vec<bool>, _>>()?;
+        if !found[0] || found[1..].contains(&true) || pruned.contains(&true) {
             return Err(Error::RootMoved { pool: core.name(), txg: root.txg });
         }
     }
@@ -234,11 +230,13 @@ impl Loaded<'_> {
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
     /// begin.
     fn go_live(self) -> Result<Pool> {
-        let epoch = match self.epoch {
-            _ if self.spec.read_only => 0,
-            Some(epoch) => epoch,
-            None => claim_epoch(&self.pool, &self.root.uberblock)?,
+        // All that can refuse was looked at: an import that fails shall fence nobody.
+        let before = self.pool.core.space.epoch();
+        let epoch = match self.spec.read_only {
+            true => 0,
+            false => claim_epoch(&self.pool, &self.root.uberblock)?,
         };
+        let is_next = epoch == before + 1;
         let pool = self.pool;
         // The labels say what is so from now on: where the register is, or that there is none.
         let listed = pool.devices.aux.listed.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();
@@ -261,11 +259,13 @@ impl Loaded<'_> {
             pool.note_accepted(notice);
         }
         // On stores of objects the claim is what fences others, and nothing was promised yet: the
-        // labels and the first commit, which are round trips, come behind the answer.
-        let is_behind = pool.core.env.tasks.is_concurrent()
-            && pool.core.space.is_all_objects()
+        // labels and the first commit, which are round trips, come behind the answer. Unless there
+        // may be rivals: then others shall find a root of ours before anybody sees what this host
+        // opened [stores.5].
+        let is_behind = pool.core.space.is_all_objects()
             && self.returning.is_empty()
-            && !self.spec.read_only;
+            && !self.spec.read_only
+            && (is_next || pool.core.anchor().is_some());
         if !self.spec.read_only {
             pool.zil.mend_logs();
             self.notices.iter().for_each(|notice| pool.note_log_given_up(notice));
@@ -290,6 +290,9 @@ impl Loaded<'_> {
         }
         // Last: what has a task of its own must not outlive an import that fails.
         pool.devices.begin_caches(self.caches);
+        if is_behind {
+            pool.syncer.stores.first_is_due();
+        }
         let pool = pool.start();
         if is_behind {
             pool.core.txgs.commits.request_sync(pool.core.txgs.gate.open_txg());
