@@ -68,7 +68,8 @@ pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
 pub use crate::devices::probe::{
-    FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, root_txgs, scan, scan_telling,
+    FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,
+    scan_telling,
 };
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scan::ScanPass;

@@ -92,6 +92,26 @@ pub struct FoundPool {
     pub missing: Vec<String>,
 }
 
+/// Claims an epoch on a store of whole objects, and marks the pool of a label as destroyed. False
+/// if another host has claimed that epoch, or the device holds no whole objects.
+///
+/// # Errors
+/// The device's.
+pub fn mark_destroyed(
+    device: &dyn Device,
+    label: &LabelConfig,
+    epoch: u64,
+) -> steadfast_device::Result<bool> {
+    let Some(objects) = device.objects() else { return Ok(false) };
+    if !objects.claim_epoch(epoch)? {
+        return Ok(false);
+    }
+    let label = LabelConfig { state: PoolState::Destroyed, ..label.clone() };
+    let bytes = label.encode(steadfast_crypto::hash).expect("it is no longer than the one that was read");
+    device.write_label(0, &bytes)?;
+    Ok(true)
+}
+
 /// Groups devices into pools by their labels. Devices without a label are given back with the
 /// reason.
 pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
