@@ -8,8 +8,9 @@
 //!      error, never data. A store that lies in the head too is found out above, by hash.
 //!      test: `torn_bodies_and_wrong_ranges_are_never_data`
 //! [bucket.3] A failure is told after at most `tries` requests, each with a deadline; while a store
-//!      is known not to answer, after two.
-//!      test: `a_store_that_never_answers_is_told_so`
+//!      is known not to answer, after two. A caller that insists repeats the operation itself, and
+//!      says meanwhile that the store is away: it hears of that within seconds.
+//!      tests: `a_store_that_never_answers_is_told_so`, `a_caller_that_insists_hears_soon`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use object_store::{
     UpdateVersion,
 };
 use steadfast_env::Env;
+use steadfast_env::insist::is_insisting;
 
 use crate::error::Failure;
 use crate::meter::{Counts, Meter};
@@ -154,6 +156,8 @@ pub(crate) struct Inner {
 
 /// Tries of an operation on a store that did not answer the one before.
 const TRIES_AWAY: u32 = 2;
+/// Tries where a store does not answer a caller that insists: some two seconds of pauses.
+const TRIES_INSISTING: u32 = 6;
 
 /// One operation, with all that its tries need.
 #[derive(Clone, Debug)]
@@ -334,10 +338,17 @@ impl Client {
     fn run(&self, object: &str, request: Request) -> Result<Answer> {
         let inner = Arc::clone(&self.inner);
         let (name, operation) = (object.to_owned(), request.operation());
-        match block_on(async move { inner.perform(&name, &request).await }) {
+        let tries = self.tries();
+        match block_on(async move { inner.perform(&name, &request, tries).await }) {
             Ok(outcome) => outcome,
             Err(sentence) => Err(self.inner.internal(operation, object, sentence)),
         }
+    }
+
+    /// Tries of an operation that this thread begins on a store that does not answer.
+    fn tries(&self) -> u32 {
+        let tries = self.inner.tuning.tries;
+        if is_insisting() { tries.min(TRIES_INSISTING) } else { tries }
     }
 
     fn bug(&self, operation: Operation, object: &str) -> Box<Error> {
@@ -377,8 +388,9 @@ impl Store for Client {
 
     fn get_each(&self, objects: &[String]) -> Vec<Result<Vec<u8>>> {
         let (inner, asked) = (Arc::clone(&self.inner), objects.to_vec());
+        let tries = self.tries();
         let outcomes = block_on(async move {
-            let requests = asked.iter().map(|object| inner.perform(object, &Request::Get(None)));
+            let requests = asked.iter().map(|object| inner.perform(object, &Request::Get(None), tries));
             futures_util::future::join_all(requests).await
         });
         match outcomes {
@@ -406,8 +418,9 @@ impl Store for Client {
                 (fetch.object.to_owned(), Request::Get(Some((fetch.offset, end))))
             })
             .collect();
+        let tries = self.tries();
         let outcomes = block_on(async move {
-            let requests = asked.iter().map(|(object, request)| inner.perform(object, request));
+            let requests = asked.iter().map(|(object, request)| inner.perform(object, request, tries));
             futures_util::future::join_all(requests).await
         });
         let outcomes = match outcomes {
@@ -549,8 +562,8 @@ impl Inner {
         }
     }
 
-    /// One operation, with all its tries.
-    async fn perform(&self, object: &str, request: &Request) -> Result<Answer> {
+    /// One operation, with all its tries: at most `silent_max` if the store does not answer.
+    async fn perform(&self, object: &str, request: &Request, silent_max: u32) -> Result<Answer> {
         let operation = request.operation();
         let (mut tries, mut lost_answer) = (0, false);
         // Deletes that the store has confirmed are not asked for again.
@@ -573,7 +586,7 @@ impl Inner {
             }
             match (&request, failure.class) {
                 (Request::Create(bytes), Class::Exists | Class::Changed) => {
-                    match self.settle(object, bytes).await {
+                    match self.settle(object, bytes, silent_max).await {
                         Ok(Some(_)) => return Ok(Answer::Done),
                         Ok(None) => failure.class = Class::Exists,
                         // Another create is under way, and may yet fail.
@@ -582,7 +595,8 @@ impl Inner {
                     }
                 }
                 (Request::Replace(bytes, _), Class::Changed) if lost_answer => {
-                    if let Some(tag) = self.settle(object, bytes).await.map_err(|error| self.failed(error))? {
+                    let settled = self.settle(object, bytes, silent_max).await;
+                    if let Some(tag) = settled.map_err(|error| self.failed(error))? {
                         return Ok(Answer::Tag(tag));
                     }
                 }
@@ -596,7 +610,11 @@ impl Inner {
             }
             lost_answer |= failure.class.is_transient();
             let away = self.is_away.load(Ordering::Relaxed);
-            let tries_max = if away { self.tuning.tries.min(TRIES_AWAY) } else { self.tuning.tries };
+            let tries_max = match failure.class {
+                _ if away => self.tuning.tries.min(TRIES_AWAY),
+                Class::Away => silent_max,
+                _ => self.tuning.tries,
+            };
             if !failure.class.is_transient() || tries >= tries_max {
                 self.is_away.store(failure.class == Class::Away, Ordering::Relaxed);
                 let error = self.error(operation, object, failure, seen, tries);
@@ -612,9 +630,9 @@ impl Inner {
     }
 
     /// Reads an object back: its version if it holds these bytes, `None` if it holds others.
-    async fn settle(&self, object: &str, bytes: &Bytes) -> Result<Option<Tag>> {
+    async fn settle(&self, object: &str, bytes: &Bytes, silent_max: u32) -> Result<Option<Tag>> {
         // Boxed, as it is the same loop once more; reading never settles anything.
-        match Box::pin(self.perform(object, &Request::Get(None))).await? {
+        match Box::pin(self.perform(object, &Request::Get(None), silent_max)).await? {
             Answer::Body(found, tag) if found == *bytes => Ok(Some(tag)),
             _ => Ok(None),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use steadfast_bucket::{Class, Client, Fetch, Operation, Store as _, Tag, Tuning};
 use steadfast_env::Env;
+use steadfast_env::insist::insisting;
 use steadfast_hostile::{Conditions, Fault, KEYS, Kind, Rule, Store};
 
 use crate::{client, client_with, keys, tuning};
@@ -133,6 +134,21 @@ fn a_store_that_never_answers_is_told_so() {
     drop(store);
     let error = client.put("seg/3", b"x").unwrap_err();
     assert_eq!((error.class, error.status), (Class::Away, None), "{error}");
+}
+
+/// A commit waits for a store by itself, and tells of the outage meanwhile.
+#[test]
+fn a_caller_that_insists_hears_soon() {
+    let store = Store::start();
+    let client = client(&store);
+    let location = store.location("tank");
+    drop(store);
+    let error = insisting(|| client.create("seg/1", b"x")).unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 6), "{error}");
+    let (name, secret) = KEYS[0];
+    let client = client_with(&location, &keys(name, secret), tuning()).unwrap();
+    let error = client.create("seg/1", b"x").unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 10), "{error}");
 }
 
 #[test]
