@@ -66,6 +66,12 @@ impl Dataset {
         Ok(true)
     }
 
+    /// True if reads wait for a device that is away.
+    #[must_use]
+    pub fn reads_wait(&self) -> bool {
+        self.txgs.commits.holds_reads()
+    }
+
     /// Waits until everything done so far is durable; not at all with [`SyncMode::Disabled`].
     pub fn wait_all_durable(&self) -> Result<()> {
         if self.sync_mode() == SyncMode::Disabled {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use steadfast_env::Clock;
 use steadfast_env::brief::check_none_held;
-use steadfast_env::insist::is_insisting;
+use steadfast_env::insist::{is_insisting, served};
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{DeviceId, SegmentId, Txg};
 
@@ -201,8 +201,15 @@ impl Metered {
         Metered { wait: Some((wait, id)), ..self }
     }
 
-    /// Makes a transfer that waits for the device. Only the last attempt is counted.
-    fn patiently<T>(&self, call: Call, bytes: usize, act: impl Fn() -> Result<T>) -> Result<T> {
+    /// Makes a transfer that waits for the device, as long as `goes_on` says. Only the last attempt
+    /// is counted.
+    fn patiently<T>(
+        &self,
+        call: Call,
+        bytes: usize,
+        goes_on: &dyn Fn() -> bool,
+        act: impl Fn() -> Result<T>,
+    ) -> Result<T> {
         check_none_held("a device");
         let begin = Cell::new(0);
         let attempt = || {
@@ -210,23 +217,31 @@ impl Metered {
             act()
         };
         let result = match &self.wait {
-            Some((wait, id)) => wait.patiently(*id, &|| self.meter.wall_ns_of(begin.get()), attempt),
+            Some((wait, id)) => wait.patiently(*id, &|| self.meter.wall_ns_of(begin.get()), goes_on, attempt),
             None => attempt(),
         };
         self.meter.account(call, bytes, begin.get(), result)
     }
 
     fn write(&self, bytes: usize, act: impl Fn() -> Result<()>) -> Result<()> {
-        self.patiently(Call::Write, bytes, act)
+        self.patiently(Call::Write, bytes, &|| true, act)
     }
 
-    /// Waits for the device only where the caller insists.
+    /// True if this thread reads for a client, and such reads wait for the device.
+    fn holds_this_read(&self) -> bool {
+        self.wait.as_ref().is_some_and(|(wait, _)| wait.holds_reads() && served().is_some())
+    }
+
+    /// Waits for the device only where the caller insists, or reads for a client that waits.
     fn measure<T>(&self, call: Call, bytes: usize, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        if !is_insisting() {
+        let insists = is_insisting();
+        let waits = insists || call == Call::Read && self.holds_this_read();
+        if !waits {
             return self.meter.measure(call, bytes, act);
         }
         let act = RefCell::new(&mut act);
-        self.patiently(call, bytes, || (act.borrow_mut())())
+        let is_heard = || self.holds_this_read() && !served().is_some_and(|client| client.is_gone());
+        self.patiently(call, bytes, &|| insists || is_heard(), || (act.borrow_mut())())
     }
 }
 
@@ -254,7 +269,7 @@ impl Objects for Metered {
         match &self.wait {
             Some((wait, id)) if is_insisting() => {
                 let begin = self.meter.clock.monotonic_ns();
-                wait.patiently(*id, &|| self.meter.wall_ns_of(begin), || store.is_claimed(epoch))
+                wait.patiently(*id, &|| self.meter.wall_ns_of(begin), &|| true, || store.is_claimed(epoch))
             }
             _ => store.is_claimed(epoch),
         }
@@ -318,8 +333,8 @@ impl Device for Metered {
         for read in reads {
             let outcome = std::mem::replace(&mut read.outcome, Ok(()));
             read.outcome = match outcome {
-                // A commit reads this, and waits for the store.
-                Err(Error::Away { .. }) if is_insisting() => {
+                // A commit reads this, or a client that waits, and waits for the store.
+                Err(Error::Away { .. }) if is_insisting() || self.holds_this_read() => {
                     self.read_segment_parts(read.place, read.offset, &mut read.outs)
                 }
                 outcome => self.meter.account(Call::Read, read.bytes(), begin, outcome),

@@ -6,10 +6,13 @@
 //! or name. So it waits and is repeated, as ZFS repeats the I/O of a suspended pool. A flush is not
 //! repeated ([device.2]).
 //!
+//! Reads of a client wait as well if the pool says so ([`DeviceWait::hold_reads`]), until the store
+//! answers, the client is killed, or the pool says otherwise.
+//!
 //! [wait.1] Nothing waits for a store whose group does without it: other copies are read, and the
 //!      device is given up. test: `nothing_waits_for_a_store_whose_group_does_without_it`
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +57,9 @@ pub enum Change {
     Waits(Outage),
     /// None does any more: the one that waited succeeded.
     GoesOn(Outage),
+    /// None does any more: the last that waited was a read, whose client is gone. Whether the
+    /// obstacle is still there is not known.
+    Forgotten(Outage),
 }
 
 /// Hears of changes.
@@ -76,6 +82,8 @@ pub struct DeviceWait {
     changed: Condvar,
     /// Outages that have ended.
     ended: AtomicU64,
+    /// Reads of clients wait.
+    holds_reads: AtomicBool,
     hooks: OnceLock<(OnChange, IsSpared)>,
 }
 
@@ -88,6 +96,8 @@ struct State {
     /// Transfers that failed, and that were asked for by [`DeviceWait::retry`].
     failed: u64,
     asked: u64,
+    /// Transfers that wait, those included that are being repeated.
+    waiting: usize,
 }
 
 impl DeviceWait {
@@ -101,6 +111,16 @@ impl DeviceWait {
     pub fn give_up(&self) {
         self.lock().waits = false;
         self.changed.notify_all();
+    }
+
+    /// Whether reads of clients wait from now on.
+    pub fn hold_reads(&self, on: bool) {
+        self.holds_reads.store(on, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn holds_reads(&self) -> bool {
+        self.holds_reads.load(Ordering::Acquire)
     }
 
     /// The outage for which a transfer waits, or waited when it was given up.
@@ -129,7 +149,8 @@ impl DeviceWait {
     }
 
     /// Makes a transfer of a device, and repeats it while something stands in the way that passes.
-    /// `began_ns` tells when the attempt that failed began.
+    /// `began_ns` tells when the attempt that failed began. After each pause `goes_on` is asked
+    /// whether there is anybody left who waits.
     ///
     /// # Errors
     /// Of the transfer.
@@ -137,6 +158,7 @@ impl DeviceWait {
         &self,
         device: DeviceId,
         began_ns: &dyn Fn() -> u64,
+        goes_on: &dyn Fn() -> bool,
         transfer: impl Fn() -> Result<T>,
     ) -> Result<T> {
         let mut has_waited = false;
@@ -144,11 +166,15 @@ impl DeviceWait {
             let ended = self.ended.load(Ordering::Acquire);
             let result = transfer();
             let then = match &result {
-                Err(error) => self.wait(device, began_ns, error, ended),
+                Err(error) => self.wait(device, began_ns, error, (ended, !has_waited)),
                 Ok(_) => Then::Returns,
             };
             match then {
                 Then::Repeats => {}
+                Then::RepeatsAfterWait if !goes_on() => {
+                    self.leave();
+                    return result;
+                }
                 Then::RepeatsAfterWait => has_waited = true,
                 Then::Returns => {
                     if has_waited {
@@ -160,8 +186,15 @@ impl DeviceWait {
         }
     }
 
-    /// Waits before a transfer is repeated. `ended` outages had ended when the attempt began.
-    fn wait(&self, id: DeviceId, began_ns: &dyn Fn() -> u64, error: &Error, ended: u64) -> Then {
+    /// Waits before a transfer is repeated. `ended` outages had ended when the attempt began, and
+    /// it may be the first one of its transfer that waits.
+    fn wait(
+        &self,
+        id: DeviceId,
+        began_ns: &dyn Fn() -> u64,
+        error: &Error,
+        (ended, is_first): (u64, bool),
+    ) -> Then {
         let Some(obstacle) = obstacle(error) else { return Then::Returns };
         if !self.lock().waits {
             return Then::Returns;
@@ -177,6 +210,7 @@ impl DeviceWait {
             return Then::Repeats;
         }
         state.failed += 1;
+        state.waiting += usize::from(is_first);
         let asked = state.asked;
         if state.outage.is_none() {
             let (device, reason) = (error.device().to_owned(), error.to_string());
@@ -195,8 +229,26 @@ impl DeviceWait {
         Then::RepeatsAfterWait
     }
 
+    /// A transfer that waited is not repeated, as nobody is left who wants it. The last one that
+    /// goes takes the outage with it.
+    fn leave(&self) {
+        let mut state = self.lock();
+        state.waiting -= 1;
+        if state.waiting > 0 || !state.waits {
+            return;
+        }
+        let outage = state.outage.take();
+        self.ended.fetch_add(u64::from(outage.is_some()), Ordering::AcqRel);
+        drop(state);
+        self.changed.notify_all();
+        if let Some(outage) = outage {
+            self.tell(&Change::Forgotten(outage));
+        }
+    }
+
     /// A transfer that had waited has ended.
     fn end(&self, error: Option<&Error>) {
+        self.lock().waiting -= 1;
         if error.is_some_and(|error| obstacle(error).is_some()) {
             // It was given up, and its caller suspends the pool. Until then `outage` says so.
             return;
@@ -288,7 +340,7 @@ mod tests {
             let passed = AtomicBool::new(false);
             let transfer = || if passed.load(Ordering::SeqCst) { Ok(5) } else { Err(error()) };
             std::thread::scope(|scope| {
-                let writer = scope.spawn(|| wait.patiently(ONE, &|| 77, transfer));
+                let writer = scope.spawn(|| wait.patiently(ONE, &|| 77, &|| true, transfer));
                 until(|| wait.outage().is_some());
                 let outage = wait.outage().unwrap();
                 assert_eq!((outage.obstacle, outage.since_ns), (obstacle, 77));
@@ -306,7 +358,7 @@ mod tests {
             assert_eq!(wait.outage(), None);
             // Another error does not pass.
             let fatal = || Err::<(), _>(Error::ReadOnly { device: "a.img".into() });
-            assert!(wait.patiently(ONE, &|| 0, fatal).is_err());
+            assert!(wait.patiently(ONE, &|| 0, &|| true, fatal).is_err());
         }
     }
 
@@ -314,14 +366,14 @@ mod tests {
     fn transfers_that_wait_are_given_up() {
         let (wait, told) = wait();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| wait.patiently(ONE, &|| 0, || Err::<(), _>(no_space())));
+            let writer = scope.spawn(|| wait.patiently(ONE, &|| 0, &|| true, || Err::<(), _>(no_space())));
             until(|| wait.outage().is_some());
             wait.give_up();
             assert!(is_full(&writer.join().unwrap().unwrap_err()));
             assert!(wait.outage().is_some() && wait.waits_for().is_none(), "nobody may take it for writable");
         });
         assert!(
-            wait.patiently(ONE, &|| 0, || Err::<(), _>(no_space())).is_err(),
+            wait.patiently(ONE, &|| 0, &|| true, || Err::<(), _>(no_space())).is_err(),
             "nor does a later one wait"
         );
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 0]);
@@ -347,9 +399,9 @@ mod tests {
         wait.begin(on_change, is_spared);
         let transfer = || if is_back.load(Ordering::SeqCst) { Ok(5) } else { Err(away()) };
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| wait.patiently(ONE, &|| 0, transfer));
+            let first = scope.spawn(|| wait.patiently(ONE, &|| 0, &|| true, transfer));
             until(|| wait.outage().is_some());
-            assert_eq!(wait.patiently(DeviceId(2), &|| 0, transfer).unwrap(), 5);
+            assert_eq!(wait.patiently(DeviceId(2), &|| 0, &|| true, transfer).unwrap(), 5);
             assert_eq!(first.join().unwrap().unwrap(), 5);
         });
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 1]);
@@ -358,7 +410,39 @@ mod tests {
     #[test]
     fn nothing_waits_for_a_store_whose_group_does_without_it() {
         let (wait, told) = wait();
-        assert!(wait.patiently(DeviceId(9), &|| 0, || Err::<(), _>(away())).is_err());
+        assert!(wait.patiently(DeviceId(9), &|| 0, &|| true, || Err::<(), _>(away())).is_err());
         assert_eq!((wait.outage(), told[0].load(Ordering::SeqCst)), (None, 0));
+    }
+
+    #[test]
+    fn a_read_whose_client_is_gone_forgets_the_outage_unless_somebody_else_waits() {
+        let wait = Arc::new(DeviceWait::default());
+        let told = Arc::<[AtomicU32; 3]>::default();
+        let hear = Arc::clone(&told);
+        let on_change = Box::new(move |change: &Change| {
+            let at = match change {
+                Change::Waits(_) => 0,
+                Change::GoesOn(_) => 1,
+                Change::Forgotten(_) => 2,
+            };
+            hear[at].fetch_add(1, Ordering::SeqCst);
+        });
+        wait.begin(on_change, Box::new(|_| false));
+        let counts = || [0, 1, 2].map(|at: usize| told[at].load(Ordering::SeqCst));
+        let gone = || wait.patiently(ONE, &|| 0, &|| false, || Err::<(), _>(away()));
+        gone().unwrap_err();
+        assert_eq!((wait.outage(), counts()), (None, [1, 0, 1]));
+        let is_back = AtomicBool::new(false);
+        let transfer = || if is_back.load(Ordering::SeqCst) { Ok(5) } else { Err(away()) };
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| wait.patiently(ONE, &|| 0, &|| true, transfer));
+            until(|| wait.outage().is_some());
+            gone().unwrap_err();
+            assert!(wait.outage().is_some(), "a commit still waits");
+            is_back.store(true, Ordering::SeqCst);
+            assert!(wait.retry(Duration::from_secs(600)));
+            assert_eq!(writer.join().unwrap().unwrap(), 5);
+        });
+        assert_eq!((wait.outage(), counts()), (None, [2, 1, 1]));
     }
 }

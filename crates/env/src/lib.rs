@@ -234,9 +234,9 @@ impl Tasks for Threads {
 fn share(mut jobs: Vec<Job<'_>>, workers: usize) {
     jobs.reverse();
     let queue = std::sync::Mutex::new(jobs);
-    let insists = insist::is_insisting();
+    let manner = insist::manner();
     let draw = || {
-        insist::set(insists);
+        insist::set(manner);
         loop {
             let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
             match job {

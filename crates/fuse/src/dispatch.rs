@@ -78,7 +78,14 @@ pub fn serve_waiting(
         may_wait,
         ..Request::by(header.uid, header.gid)
     };
-    let result = catch_unwind(AssertUnwindSafe(|| dispatch(handler, incoming, &mut request, out)));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        if !may_wait {
+            return dispatch(handler, incoming, &mut request, out);
+        }
+        let mut outcome = Outcome::Silent;
+        handler.attend(header.pid, &mut || outcome = dispatch(handler, incoming, &mut request, out));
+        outcome
+    }));
     let stale = request.stale.get();
     match result {
         Ok(outcome) => Served { outcome, stale, panicked: None },

@@ -56,6 +56,12 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// Runs `answer`, which serves a request of a thread that waits, by calling the other methods.
+    /// For a handler whose layers below want to know for whom they work.
+    fn attend(&self, thread: u32, answer: &mut dyn FnMut()) {
+        answer();
+    }
+
     /// Resolves `name` in `parent`. A name that is not there: `ENOENT`, or [`Entry::negative`] to
     /// have it cached.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {

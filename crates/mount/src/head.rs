@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use steadfast_env::insist::{Client, serving};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler, Later,
@@ -147,7 +148,7 @@ impl Handler for HeadHandler {
     /// Quick: names, attributes, writes into memory. Slow: requests that may read many blocks, or
     /// wait for a commit.
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
-        if self.fs.changes_wait() && is_change(operation) {
+        if self.fs.changes_wait() && is_change(operation) || self.fs.reads_wait() {
             return false;
         }
         !matches!(
@@ -163,6 +164,10 @@ impl Handler for HeadHandler {
                 | Operation::CopyFileRange { .. }
                 | Operation::Ioctl { .. }
         )
+    }
+
+    fn attend(&self, thread: u32, answer: &mut dyn FnMut()) {
+        serving(Client { is_dying, thread }, answer);
     }
 
     fn destroy(&self) {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use steadfast_env::insist::{Client, serving};
 use steadfast_format::{DatasetId, InodeId};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
@@ -26,6 +27,7 @@ use steadfast_pool::{SnapshotHandle, SnapshotsOf};
 use steadfast_posix::{Caller, FileSystem, Options};
 
 use crate::convert::{self, TTL};
+use crate::fsync_waiters::is_dying;
 use crate::head::HeadHandler;
 
 /// Bits of an inode's number within its file system.
@@ -308,6 +310,10 @@ impl Handler for SnapshotFolders {
 
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
         self.head.read().is_quick(operation)
+    }
+
+    fn attend(&self, thread: u32, answer: &mut dyn FnMut()) {
+        serving(Client { is_dying, thread }, answer);
     }
 
     fn destroy(&self) {

@@ -9,6 +9,7 @@ use crate::common::{MIB, ROOT, handle, import_spec, mount, noise, read_file, spe
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, StoreFault};
 use steadfast_env::Env;
+use steadfast_env::insist::{Client, serving};
 use steadfast_pool::{DeviceHandle, Error, EventKind, Obstacle, Pool, scan};
 
 /// A store that is away as long as a test wants it.
@@ -166,6 +167,58 @@ fn with_failmode_continue_fsync_fails_and_nothing_is_lost_all_the_same() {
     drop((fs, _handle));
     drop(pool);
     cloud.check(&[b"one", b"two"]);
+}
+
+/// A client reads bytes that only the store has: it waits until the store is back, until it is
+/// killed, or not at all, as `failmode` says.
+#[test]
+fn a_read_of_what_only_the_store_has_waits_as_failmode_says() {
+    static IS_KILLED: AtomicBool = AtomicBool::new(false);
+    let client = Client { is_dying: |_| IS_KILLED.load(Ordering::SeqCst), thread: 7 };
+    let cloud = Cloud::new("bucket");
+    drop(cloud.pool(|_| true, "wait"));
+    // Requests of the pool's own tasks are answered: nobody but the reader waits.
+    let refused: Refused = |request| request.name.starts_with("seg/") && request.operation == Operation::Read;
+    let (mut pools, _) = scan(vec![cloud.device(2, refused)]);
+    let spec = steadfast_pool::ImportSpec { force: true, ..import_spec(None) };
+    let pool = Pool::import(&Env::real(), pools.remove(0), &spec).expect("it opens");
+    pool.wait_for_devices();
+    let (fs, _handle) = mount(&pool, "tank");
+    pool.sync().expect("its first commit is over");
+    let entry = fs.lookup(ROOT, b"one").expect("found");
+    let expected = content(b"one");
+    let read = |at: usize| {
+        let mut out = vec![0; 4096];
+        let read = serving(client, || fs.read(entry.ino, at as u64, &mut out));
+        read.map(|count| assert!(count > 0 && out[..count] == expected[at..at + count], "{at}"))
+    };
+    assert!(fs.reads_wait());
+    let outage_ends = cloud.leave();
+    std::thread::scope(|scope| {
+        let _ends = outage_ends;
+        let held = scope.spawn(|| read(0));
+        until(|| pool.store_away().is_some());
+        assert!(!held.is_finished());
+        cloud.come_back(&pool);
+        held.join().expect("no panic").expect("read");
+    });
+    assert_eq!(kinds(&pool), ["away", "back"]);
+    pool.sync().expect("the time of the read is stored, so no commit waits");
+    // A reader that is killed is not kept, and takes the outage along.
+    let outage_ends = cloud.leave();
+    std::thread::scope(|scope| {
+        let _ends = outage_ends;
+        let killed = scope.spawn(|| read(500_000));
+        until(|| pool.store_away().is_some());
+        IS_KILLED.store(true, Ordering::SeqCst);
+        assert_eq!(killed.join().expect("no panic"), Err(steadfast_posix::Errno::EIO));
+        until(|| pool.store_away().is_none());
+        IS_KILLED.store(false, Ordering::SeqCst);
+    });
+    pool.set_pool_prop("failmode", Some("continue")).expect("set");
+    assert!(!fs.reads_wait());
+    let _ends = cloud.leave();
+    assert_eq!(read(500_000), Err(steadfast_posix::Errno::EIO));
 }
 
 /// The first request that a commit makes may be any: each kind is away in turn.

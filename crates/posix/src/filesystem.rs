@@ -365,6 +365,12 @@ impl FileSystem {
         self.dataset.sync_mode() == SyncMode::Always
     }
 
+    /// True if reads wait for a device that is away (`failmode=wait`).
+    #[must_use]
+    pub fn reads_wait(&self) -> bool {
+        self.dataset.reads_wait()
+    }
+
     /// Ends a change that `ino` shows, without locks: with `sync=always` it is durable when this
     /// returns.
     pub(crate) fn settle(&self, ino: u64) -> Result<()> {

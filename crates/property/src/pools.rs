@@ -79,7 +79,7 @@ pub const POOL: &[Property] = &[
         Kind::Words(&["wait", "continue", "panic"]),
         "continue",
         "While the pool is suspended, changes wait until it resumes or is exported (`wait`) or fail with EIO (`continue`, `panic`). Reads go \
-         on. The same for changes and `fsync` that wait for a store that is away. In ZFS the default is `wait`.",
+         on. The same for changes, `fsync` and reads that wait for a store that is away. In ZFS the default is `wait`.",
     ),
     setting(
         "scrublimit",

@@ -2,6 +2,7 @@
 
 use crate::{Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use steadfast_format::Txg;
@@ -25,6 +26,8 @@ pub struct Commits {
     news: Condvar,
     /// A step of the sync loop, in a world where nobody else makes it.
     step: OnceLock<Step>,
+    /// Reads wait for a device that is away.
+    holds_reads: AtomicBool,
 }
 
 /// One look of the sync loop, made by its waiter.
@@ -70,6 +73,7 @@ impl Commits {
             work: Condvar::new(),
             news: Condvar::new(),
             step: OnceLock::new(),
+            holds_reads: AtomicBool::new(false),
         }
     }
 
@@ -256,6 +260,17 @@ impl Commits {
     pub fn set_holding(&self, on: bool) {
         self.state.lock().holding = on;
         self.progress.notify_all();
+    }
+
+    /// Whether reads wait for a device that is away.
+    pub fn set_holding_reads(&self, on: bool) {
+        self.holds_reads.store(on, Ordering::Relaxed);
+    }
+
+    /// True if reads wait for a device that is away.
+    #[must_use]
+    pub fn holds_reads(&self) -> bool {
+        self.holds_reads.load(Ordering::Relaxed)
     }
 
     /// Fails if the pool is suspended; where operations are held, only when they are let go, or the

@@ -201,6 +201,7 @@ impl Core {
                     core.events.note(EventKind::Suspended { reason: outage.reason.clone() });
                     core.txgs.commits.suspend(&outage.reason);
                 }
+                Change::Forgotten(_) => core.txgs.commits.resume(),
                 Change::GoesOn(outage) => {
                     let nanos = core.now_ns().saturating_sub(outage.since_ns);
                     core.events.note(EventKind::Resumed { outage: outage.clone(), nanos });
@@ -297,6 +298,9 @@ impl Core {
     pub fn apply_failmode(&self) {
         let waits = self.props.read().values.get("failmode").is_some_and(|value| value == "wait");
         self.txgs.commits.set_holding(waits);
+        let holds_reads = waits && self.space.has_objects();
+        self.txgs.commits.set_holding_reads(holds_reads);
+        self.events.wait.hold_reads(holds_reads);
     }
 
     /// True if the pool's labels list a feature.
