@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use steadfast_anchor::memory::Fault as Answer;
 use steadfast_anchor::{MemoryRegister, RecordBytes, Register, Witness};
-use steadfast_device::Device;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
+use steadfast_device::{Device, Operation};
 use steadfast_env::Env;
-use steadfast_format::object_names::PRUNED;
+use steadfast_format::object_names::{PRUNED, ROOTS};
 use steadfast_format::{AnchorRecord, PoolGuid};
 use steadfast_inspect::{Leaf, Request as Check, Severity, check};
 use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, ImportSpec, Pool, Registers, scan};
@@ -52,6 +52,9 @@ pub enum Planted {
     /// Nobody is told by name that roots were deleted: the store loses what says so.
     PrunedUntold,
 }
+
+/// Requests with which an import looks for labels and roots.
+const LOOKS: usize = 8;
 
 /// Numbers of things done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -267,10 +270,18 @@ fn change(pool: &Pool, fs: &FileSystem, name: &str, version: u64) -> Result<(), 
     pool.sync().map_err(|error| error.to_string())
 }
 
+/// Requests before which a host may sleep.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Sleeps {
+    BeforeAny,
+    /// Those that create a root: the last one of a writer that is fenced meanwhile comes late.
+    BeforeRoot,
+}
+
 /// Faults and sleep of one life.
 struct Fate {
-    /// Requests until the host sleeps.
-    sleeps: Option<usize>,
+    /// Requests of a kind until the host sleeps.
+    sleeps: Option<(Sleeps, usize)>,
     /// Requests until one fails, and how.
     fails: Option<(usize, StoreFault)>,
 }
@@ -284,7 +295,12 @@ fn live(world: &Arc<World>, depth: usize) {
     };
     let is_calm = world.is_calm.load(Ordering::Relaxed);
     let fate = world.draw(|draw| {
-        let sleeps = (depth < DEPTH_MAX && draw.percent(60)).then(|| draw.below(REQUESTS));
+        let sleeps = (depth < DEPTH_MAX && draw.percent(60)).then(|| match draw.below(4) {
+            // After its list, while it looks for what came since.
+            0 => (Sleeps::BeforeAny, draw.below(LOOKS)),
+            1 => (Sleeps::BeforeRoot, draw.below(3)),
+            _ => (Sleeps::BeforeAny, draw.below(REQUESTS)),
+        });
         let fault = if draw.percent(50) { StoreFault::Fails } else { StoreFault::AnswerLost };
         let fails = draw.percent(25).then(|| (draw.below(REQUESTS), fault));
         let swaps = [Answer::Before, Answer::After];
@@ -313,7 +329,17 @@ fn live(world: &Arc<World>, depth: usize) {
             }
             let (sleeps, fails) = {
                 let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
-                let sleeps = count_down(&mut fate.sleeps);
+                let is_root = request.operation == Operation::Write && request.name.starts_with(ROOTS);
+                let sleeps = match &mut fate.sleeps {
+                    Some((Sleeps::BeforeRoot, _)) if !is_root => false,
+                    Some((kind, left)) => {
+                        let (kind, mut left) = (*kind, Some(*left));
+                        let sleeps = count_down(&mut left);
+                        fate.sleeps = left.map(|left| (kind, left));
+                        sleeps
+                    }
+                    None => false,
+                };
                 let mut left = fate.fails.map(|(left, _)| left);
                 let fails = count_down(&mut left).then(|| fate.fails.expect("it counts").1);
                 fate.fails = left.and_then(|left| Some((left, fate.fails?.1)));
@@ -392,7 +418,12 @@ fn live(world: &Arc<World>, depth: usize) {
     if world.draw(|draw| draw.percent(50)) && !first_commit(world, host, &pool, &excused) {
         return;
     }
-    let steps = world.draw(|draw| if is_calm { 1 } else { draw.below(5) });
+    let steps = world.draw(|draw| match draw.percent(15) {
+        _ if is_calm => 1,
+        // Long enough for roots to be deleted, where few are kept.
+        true => 4 + draw.below(4),
+        false => draw.below(5),
+    });
     for _ in 0..steps {
         let (name, remove, idle) = world
             .draw(|draw| (*draw.pick(&FILES), draw.percent(25), draw.percent(30).then(|| draw.below(900))));
@@ -536,7 +567,7 @@ fn judge(world: &World, host: u8, fs: &FileSystem, is_excused: &dyn Fn() -> bool
 /// A claim that does not hold, with what the hosts did.
 pub fn explore(seed: u64, planted: Option<Planted>) -> Result<Counts, Finding> {
     let mut draw = Draw(seed);
-    let is_anchored = draw.percent(50);
+    let is_anchored = draw.percent(50) && planted.is_none();
     let (store, record) = base(is_anchored);
     let register = record.as_ref().map(|record| {
         let register = Arc::new(MemoryRegister::new(REGISTER));
@@ -547,7 +578,7 @@ pub fn explore(seed: u64, planted: Option<Planted>) -> Result<Counts, Finding> {
     world.planted = planted;
     if draw.percent(25) {
         world.store.settle();
-    } else if draw.percent(50) {
+    } else if draw.percent(50) || planted.is_some() {
         // A list that is late by more roots than are kept finds none.
         world.roots_kept = Some((2, draw.below(3)));
     }

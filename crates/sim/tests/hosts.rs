@@ -1,6 +1,6 @@
 //! Hosts that share one store of whole objects: a bounded part of `steadfast-sim --hosts 1000000`.
 
-use steadfast_sim::hosts::run;
+use steadfast_sim::hosts::{Planted, run};
 
 #[test]
 fn hosts_on_one_store_lose_nothing_that_they_were_told() {
@@ -8,4 +8,11 @@ fn hosts_on_one_store_lose_nothing_that_they_were_told() {
     assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
     assert!(counts.behind > 300, "{counts:?}");
     assert!(counts.slept > 300 && counts.fenced > 100 && counts.faults > 100, "{counts:?}");
+}
+
+#[test]
+fn a_stale_root_that_nobody_is_warned_of_is_found() {
+    let (counts, finding) = run(0, 20_000, Some(Planted::PrunedUntold), |_| ());
+    let what = finding.map(|finding| finding.what).unwrap_or_default();
+    assert!(what.contains("durable is"), "{counts:?}: {what}");
 }
