@@ -38,6 +38,7 @@ const RANKS: &[(&str, u32)] = &[
     ("fuse", 6),
     ("nbd", 6),
     ("refs", 6),
+    ("nfs", 7),
     ("pool", 7),
     ("inspect", 8),
     ("mount", 8),
@@ -47,7 +48,7 @@ const RANKS: &[(&str, u32)] = &[
 ];
 
 /// Rooms that may start threads and read clocks themselves: the world itself, and the fronts.
-const WORLDLY: &[&str] = &["env", "fuse", "mount", "control", "cli"];
+const WORLDLY: &[&str] = &["env", "fuse", "nfs", "mount", "control", "cli"];
 
 /// Rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];

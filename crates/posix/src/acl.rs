@@ -172,6 +172,38 @@ impl Acl {
         self
     }
 
+    /// True if the list gives all of `wanted` to somebody who is not the owner: `is_user` says for
+    /// a named user whether it is that one, `is_of` the same for a named group or the owning one.
+    /// Of the groups one must give all of it (Linux, `posix_acl_permission`).
+    pub(crate) fn permits(
+        &self,
+        is_user: impl Fn(u32) -> bool,
+        is_of: impl Fn(Option<u32>) -> bool,
+        wanted: u32,
+    ) -> bool {
+        let gives = |entry: &Entry| wanted & !u32::from(entry.bits) == 0;
+        let mask = self.0.iter().find(|entry| entry.tag == Tag::Mask);
+        let is_masked = || mask.is_none_or(gives);
+        let mut in_group = false;
+        for entry in &self.0 {
+            match entry.tag {
+                Tag::User if is_user(entry.id) => return gives(entry) && is_masked(),
+                Tag::OwningGroup | Tag::Group => {
+                    let named = (entry.tag == Tag::Group).then_some(entry.id);
+                    if is_of(named) {
+                        in_group = true;
+                        if gives(entry) {
+                            return is_masked();
+                        }
+                    }
+                }
+                Tag::Others => return !in_group && gives(entry),
+                Tag::Owner | Tag::User | Tag::Mask => {}
+            }
+        }
+        false
+    }
+
     /// Access list and mode of something new, where this is the default list and `mode` what was
     /// asked for.
     pub(crate) fn inherited(self, mode: u32) -> (Acl, u32) {

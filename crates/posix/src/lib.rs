@@ -8,7 +8,8 @@
 //! Access checks (a FUSE mount has `default_permissions`), the sticky bit, `O_TRUNC` and `O_APPEND`
 //! positions of cached writes, locks, leases, watches. Our part: set-id bits and capabilities on
 //! write, truncate and chown; the group of new files in set-gid directories; keeping access control
-//! lists in step with modes and handing them down, with them the umask; hiding `trusted.*`.
+//! lists in step with modes and handing them down, with them the umask; hiding `trusted.*`. A
+//! network front has no kernel before it and asks `permission` who may do what.
 //! DESIGN.md, "POSIX", lists what programs see.
 //!
 //! ## Invariants
@@ -31,6 +32,7 @@ mod content;
 mod errno;
 mod filesystem;
 mod namespace;
+mod permission;
 mod walk;
 mod xattr;
 
@@ -40,6 +42,7 @@ pub use content::Fallocate;
 pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
 pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE};
+pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use steadfast_dataset::Time;
 pub use steadfast_txg::Patience;
 

@@ -223,7 +223,7 @@ impl FileSystem {
         if is_set { self.settle(ino) } else { Ok(()) }
     }
 
-    fn stored_acl(&self, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
+    pub(crate) fn stored_acl(&self, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
         if inode.record().flags & flag_of(kind) == 0 {
             return Ok(None);
         }

@@ -28,6 +28,7 @@ mod owner;
 mod policy;
 mod pools;
 mod resolve;
+mod share;
 mod size;
 mod table;
 mod value;
@@ -40,6 +41,7 @@ pub use owner::OwnerProperty;
 pub use policy::{AUTO_SNAPSHOT, Period, Policy};
 pub use pools::POOL;
 pub use resolve::{Local, Resolved, Source, resolve};
+pub use share::{ShareAccess, ShareOptions};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, Property, Scope, document};
 pub use value::{

@@ -1,0 +1,110 @@
+//! Exports: file systems that are shared, and the table in which requests find them.
+
+use crate::handle::{ExportId, HandleKey};
+use crate::mount3::Listed;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steadfast_posix::FileSystem;
+use steadfast_property::ShareOptions;
+
+/// A change that a request made, for caches above the file system.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Note {
+    /// Attributes of an inode.
+    Attributes(u64),
+    /// Content of an inode: offset and length, 0 for all that follows.
+    Content(u64, u64, u64),
+    /// A name in a directory came, went or changed its meaning.
+    Name(u64, Vec<u8>),
+}
+
+/// A file system as requests find it.
+pub struct View<'a> {
+    /// The file system.
+    pub fs: &'a Arc<FileSystem>,
+    /// Changes when writes that were answered and not yet durable may be lost.
+    pub verifier: [u8; 8],
+    /// It is mounted read-only.
+    pub read_only: bool,
+}
+
+/// A mounted file system, as the front reaches it.
+pub trait Volume: Send + Sync {
+    /// Runs a request. False if it cannot at the moment: it is being unmounted, or its content
+    /// exchanged.
+    fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool;
+
+    /// Tells caches above the file system what changed, and waits until they know, for a limited
+    /// time. No request of this volume runs in the calling thread.
+    fn note(&self, notes: &[Note]);
+}
+
+/// A file system that is shared.
+pub struct Export {
+    /// Which.
+    pub id: ExportId,
+    /// Its path.
+    pub path: String,
+    /// Clients that may use it, and how.
+    pub options: ShareOptions,
+    /// Signs its handles.
+    pub key: HandleKey,
+    /// The mount.
+    pub volume: Arc<dyn Volume>,
+}
+
+/// All exports of a daemon.
+#[derive(Default)]
+pub struct Exports(RwLock<BTreeMap<ExportId, Arc<Export>>>);
+
+impl Exports {
+    /// Adds an export, or changes it.
+    pub fn share(&self, export: Export) {
+        self.0.write().insert(export.id, Arc::new(export));
+    }
+
+    /// Removes an export; requests that are under way end as they began.
+    pub fn unshare(&self, id: ExportId) {
+        self.0.write().remove(&id);
+    }
+
+    /// An export.
+    #[must_use]
+    pub fn get(&self, id: ExportId) -> Option<Arc<Export>> {
+        self.0.read().get(&id).cloned()
+    }
+
+    /// True if nothing is shared.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
+    }
+
+    /// The innermost export that holds a path, and the names that lead from its top to there.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<(Arc<Export>, Vec<String>)> {
+        let plain = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let wanted: Vec<String> = plain(path);
+        let table = self.0.read();
+        let within = table.values().filter_map(|export| {
+            let own: Vec<String> = plain(&export.path);
+            wanted.starts_with(&own).then_some((own.len(), export))
+        });
+        let (length, export) = within.max_by_key(|(length, _)| *length)?;
+        Some((Arc::clone(export), wanted[length..].to_vec()))
+    }
+
+    /// The list for clients, by path.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
+        let table = self.0.read();
+        let listed = |export: &Arc<Export>| Listed {
+            path: export.path.clone().into_bytes(),
+            clients: export.options.clients(),
+        };
+        let mut list: Vec<Listed> = table.values().map(listed).collect();
+        list.sort_by(|one, other| one.path.cmp(&other.path));
+        list
+    }
+}

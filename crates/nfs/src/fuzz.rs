@@ -1,0 +1,113 @@
+//! Entries for fuzzers: any bytes, as a client sends them, are read or refused.
+
+use crate::handle::{ExportId, HandleKey, SIZE, export_of};
+use crate::rpc::{Assembler, Call, Credential, GROUPS_MAX, RECORD_MAX};
+use crate::xdr::{Reader, Writer};
+use crate::{mount3, nfs3};
+
+/// A stream of records, in pieces of any length: nothing is kept beyond what came, and the pieces
+/// make no difference.
+pub fn stream(bytes: &[u8]) {
+    let records = |piece: usize| {
+        let (mut assembler, mut records) = (Assembler::default(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let mut input = piece;
+            while !input.is_empty() {
+                match assembler.feed(&mut input) {
+                    Ok(record) => records.extend(record),
+                    Err(_) => return (records, None),
+                }
+                assert!(assembler.kept() <= bytes.len().min(RECORD_MAX));
+            }
+        }
+        (records, Some(assembler.is_between()))
+    };
+    let whole = records(bytes.len().max(1));
+    assert_eq!(whole, records(1));
+    assert_eq!(whole, records(7));
+}
+
+/// The head of a call: its credential is within bounds, and what follows are the arguments.
+pub fn call(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    let Ok(call) = Call::decode(&mut reader) else { return };
+    assert!(bytes.ends_with(reader.rest()));
+    if let Ok(Credential::Sys { groups, .. }) = &call.credential {
+        assert!(groups.len() <= GROUPS_MAX);
+    }
+}
+
+/// Arguments of NFS 3; the first byte chooses the procedure.
+pub fn nfs_arguments(bytes: &[u8]) {
+    let Some((procedure, bytes)) = bytes.split_first() else { return };
+    let procedure = u32::from(procedure % 24);
+    let mut reader = Reader::new(bytes);
+    match nfs3::Call::decode(procedure, &mut reader) {
+        Ok(None) => assert!(procedure > 21),
+        Ok(Some(nfs3::Call::Write { data, .. })) => assert!(data.len() <= nfs3::TRANSFER_MAX),
+        Ok(Some(_)) => assert!(bytes.ends_with(reader.rest())),
+        Err(_) => assert!(procedure <= 21),
+    }
+}
+
+/// Arguments of the mount protocol; the first byte chooses the procedure.
+pub fn mount_arguments(bytes: &[u8]) {
+    let Some((procedure, bytes)) = bytes.split_first() else { return };
+    let procedure = u32::from(procedure % 8);
+    match mount3::Call::decode(procedure, &mut Reader::new(bytes)) {
+        Ok(Some(mount3::Call::Mnt(path) | mount3::Call::Umnt(path))) => {
+            assert!(path.len() <= mount3::PATH_MAX)
+        }
+        Ok(call) => assert_eq!(call.is_none(), procedure > 5),
+        Err(_) => assert!(matches!(procedure, 1 | 3)),
+    }
+}
+
+/// A handle: bytes that the key did not sign open nothing.
+pub fn handle(bytes: &[u8]) {
+    let key = HandleKey::of(&[7; 16]);
+    if let Some(file) = key.open(bytes) {
+        let export = export_of(bytes).expect("it was opened");
+        assert_eq!(key.sign(export, file), bytes);
+    }
+    if bytes.len() == SIZE {
+        let mut made = Writer::default();
+        made.u32(1).fixed(&bytes[4..]);
+        assert_eq!(
+            export_of(&made.out).map(|ExportId { pool, .. }| pool),
+            Reader::new(&bytes[4..]).u64().ok()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A short run of what the fuzzers do, with drawn bytes.
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let mut seed = 11_u64;
+        for round in 0..20_000_usize {
+            let bytes: Vec<u8> = (0..round % 160)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let drawn = (seed >> 33) as u8;
+                    // Most bytes of the protocol are zeros and small numbers.
+                    if drawn < 160 {
+                        0
+                    } else if drawn < 230 {
+                        drawn % 8
+                    } else {
+                        drawn
+                    }
+                })
+                .collect();
+            stream(&bytes);
+            call(&bytes);
+            nfs_arguments(&bytes);
+            mount_arguments(&bytes);
+            handle(&bytes);
+        }
+    }
+}

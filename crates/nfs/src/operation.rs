@@ -1,0 +1,650 @@
+//! The procedures of NFS 3, as calls of `posix`.
+
+use crate::export::{Export, Note, View};
+use crate::handle::FileId;
+use crate::nfs3::{
+    Call, Handle, HowToCreate, NewAttributes, SetTime, Stable, Status, TRANSFER_MAX, access, device_number,
+    kind, write_attributes, write_post, write_wcc,
+};
+use crate::rpc;
+use crate::xdr::Writer;
+use std::sync::Arc;
+use steadfast_posix::{
+    Attr, Caller, Entry, Errno, FileSystem, Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE, S_IFDIR, S_IFMT,
+    S_IFREG, SetAttr, SetIds, Time,
+};
+
+/// Longest answer of a listing.
+const LISTING_MAX: usize = 256 << 10;
+/// Bytes of attributes that are there (`post_op_attr`).
+const POST_BYTES: usize = 88;
+
+type Result<T, E = Status> = std::result::Result<T, E>;
+
+/// The end of a request within its volume.
+pub(crate) enum Outcome {
+    /// The reply.
+    Done(Vec<u8>),
+    /// The reply, once an inode is durable.
+    Durable {
+        /// The file system.
+        fs: Arc<FileSystem>,
+        /// The inode.
+        ino: u64,
+        /// The reply.
+        reply: Vec<u8>,
+    },
+}
+
+/// A file that a handle names, with a reference while this lives.
+struct Held<'a> {
+    fs: &'a FileSystem,
+    ino: u64,
+    attr: Attr,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.ino, 1);
+    }
+}
+
+impl Held<'_> {
+    fn is_directory(&self) -> bool {
+        self.attr.mode & S_IFMT == S_IFDIR
+    }
+}
+
+/// One request.
+pub(crate) struct Operation<'a> {
+    pub view: &'a View<'a>,
+    pub export: &'a Export,
+    pub who: Identity<'a>,
+    pub read_only: bool,
+    pub xid: u32,
+}
+
+impl Call<'_> {
+    /// The handle by which the export is found.
+    pub(crate) fn handle(&self) -> Handle<'_> {
+        match self {
+            Call::Null => &[],
+            Call::Getattr { object }
+            | Call::Setattr { object, .. }
+            | Call::Access { object, .. }
+            | Call::Readlink { object }
+            | Call::Pathconf { object } => object,
+            Call::Lookup { dir, .. }
+            | Call::Create { dir, .. }
+            | Call::Mkdir { dir, .. }
+            | Call::Symlink { dir, .. }
+            | Call::Mknod { dir, .. }
+            | Call::Remove { dir, .. }
+            | Call::Rmdir { dir, .. }
+            | Call::Readdir { dir, .. }
+            | Call::Readdirplus { dir, .. } => dir,
+            Call::Read { file, .. }
+            | Call::Write { file, .. }
+            | Call::Link { file, .. }
+            | Call::Commit { file, .. } => file,
+            Call::Rename { from, .. } => from,
+            Call::Fsstat { root } | Call::Fsinfo { root } => root,
+        }
+    }
+
+    /// True if the call may be carried out twice with the same result.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !matches!(
+            self,
+            Call::Setattr { .. }
+                | Call::Create { .. }
+                | Call::Mkdir { .. }
+                | Call::Symlink { .. }
+                | Call::Mknod { .. }
+                | Call::Remove { .. }
+                | Call::Rmdir { .. }
+                | Call::Rename { .. }
+                | Call::Link { .. }
+        )
+    }
+
+    fn is_change(&self) -> bool {
+        !self.is_repeatable() || matches!(self, Call::Write { .. })
+    }
+}
+
+impl Operation<'_> {
+    /// Carries a call out. Notes say what it changed, even if it failed then.
+    pub(crate) fn run(&self, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
+        if self.read_only && call.is_change() {
+            return Err(Status::ROFS);
+        }
+        let file = self.held(call.handle())?;
+        let mut out = rpc::reply(self.xid);
+        out.u32(Status::OK.0);
+        // The inode that has to be durable before the client hears of it.
+        let mut durable = None;
+        match call {
+            Call::Null => {}
+            Call::Getattr { .. } => write_attributes(&mut out, self.fsid(), &file.attr),
+            Call::Setattr { new, guard, .. } => {
+                self.setattr(&file, new, *guard, notes, &mut out)?;
+                durable = Some(file.ino);
+            }
+            Call::Lookup { name, .. } => return self.lookup(&file, name).map(Outcome::Done),
+            Call::Access { rights, .. } => {
+                let granted = self.access(&file, *rights)?;
+                self.post(&mut out, Some(&file.attr));
+                out.u32(granted);
+            }
+            Call::Readlink { .. } => {
+                let target = self.fs().readlink(file.ino)?;
+                self.post(&mut out, self.attr(file.ino).as_ref());
+                out.opaque(&target);
+            }
+            Call::Read { offset, count, .. } => self.read(&file, *offset, *count, &mut out)?,
+            Call::Write { offset, count, stable, data, .. } => {
+                let count = data.len().min(*count as usize);
+                self.write(&file, *offset, &data[..count], notes)?;
+                self.wcc(&mut out, file.ino);
+                let kept = if *stable == Stable::No { Stable::No } else { Stable::File };
+                out.u32(count as u32).u32(kept as u32).fixed(&self.view.verifier);
+                if *stable != Stable::No {
+                    return Ok(self.durable(file.ino, out));
+                }
+            }
+            Call::Create { name, how, .. } => {
+                let made = self.create(&file, name, how, notes)?;
+                self.made(&mut out, &file, &made);
+                durable = Some(file.ino);
+            }
+            Call::Mkdir { name, new, .. } => {
+                let make = |caller, mode| self.fs().mkdir(caller, file.ino, name, mode);
+                let made = self.make(&file, name, S_IFDIR, new, notes, make)?;
+                self.made(&mut out, &file, &made);
+                durable = Some(file.ino);
+            }
+            Call::Symlink { name, new, target, .. } => {
+                let make = |caller, _| self.fs().symlink(caller, file.ino, name, target);
+                let new = NewAttributes { mode: None, size: None, ..*new };
+                let made = self.make(&file, name, 0, &new, notes, make)?;
+                self.made(&mut out, &file, &made);
+                durable = Some(file.ino);
+            }
+            Call::Mknod { name, kind, new, device, .. } => {
+                let made = self.mknod(&file, name, *kind, new, *device, notes)?;
+                self.made(&mut out, &file, &made);
+                durable = Some(file.ino);
+            }
+            Call::Remove { name, .. } | Call::Rmdir { name, .. } => {
+                self.remove(&file, name, matches!(call, Call::Rmdir { .. }), notes)?;
+                self.wcc(&mut out, file.ino);
+                durable = Some(file.ino);
+            }
+            Call::Rename { name, to, new_name, .. } => {
+                let target = self.second(to)?;
+                self.rename((&file, name), (&target, new_name), notes)?;
+                self.wcc(&mut out, file.ino);
+                self.wcc(&mut out, target.ino);
+                durable = Some(target.ino);
+            }
+            Call::Link { dir, name, .. } => {
+                let directory = self.second(dir)?;
+                self.fs().check_add(&self.who, directory.ino)?;
+                let linked = self.fs().link(file.ino, directory.ino, name)?;
+                self.fs().forget(linked.ino, 1);
+                notes.extend([Note::Name(directory.ino, name.to_vec()), Note::Attributes(directory.ino)]);
+                notes.push(Note::Attributes(file.ino));
+                self.post(&mut out, self.attr(file.ino).as_ref());
+                self.wcc(&mut out, directory.ino);
+                durable = Some(directory.ino);
+            }
+            Call::Readdir { cookie, count, .. } => {
+                self.fs().check(&self.who, file.ino, MAY_READ)?;
+                self.readdir(&file, *cookie, *count as usize, &mut out)?;
+            }
+            Call::Readdirplus { cookie, maxcount, .. } => {
+                self.fs().check(&self.who, file.ino, MAY_READ)?;
+                self.readdir_plus(&file, *cookie, *maxcount as usize, &mut out)?;
+            }
+            Call::Fsstat { .. } => self.fsstat(&file, &mut out),
+            Call::Fsinfo { .. } => self.fsinfo(&file, &mut out),
+            Call::Pathconf { .. } => {
+                self.post(&mut out, Some(&file.attr));
+                out.u32(1 << 30).u32(255).bool(true).bool(true).bool(false).bool(true);
+            }
+            Call::Commit { .. } => {
+                self.wcc(&mut out, file.ino);
+                out.fixed(&self.view.verifier);
+                return Ok(self.durable(file.ino, out));
+            }
+        }
+        match durable.filter(|_| self.export.options.sync) {
+            Some(ino) => Ok(self.durable(ino, out)),
+            None => Ok(Outcome::Done(rpc::record(out))),
+        }
+    }
+
+    fn fs(&self) -> &FileSystem {
+        self.view.fs
+    }
+
+    fn fsid(&self) -> u64 {
+        // Two datasets of one daemon must differ, and one must stay itself.
+        self.export.id.pool ^ self.export.id.dataset.rotate_left(48)
+    }
+
+    fn durable(&self, ino: u64, out: Writer) -> Outcome {
+        Outcome::Durable { fs: Arc::clone(self.view.fs), ino, reply: rpc::record(out) }
+    }
+
+    /// The file of a handle.
+    fn held(&self, handle: Handle<'_>) -> Result<Held<'_>> {
+        let file = self.export.key.open(handle).ok_or(Status::BADHANDLE)?;
+        let found = self.fs().lookup(file.ino, b".").map_err(|errno| match errno {
+            // Nothing but a file that is gone: the number was ours.
+            Errno::ENOENT | Errno::ESTALE => Status::STALE,
+            errno => errno.into(),
+        })?;
+        let held = Held { fs: self.fs(), ino: found.ino, attr: found.attr };
+        if found.generation == file.generation { Ok(held) } else { Err(Status::STALE) }
+    }
+
+    /// The second handle of a request.
+    fn second(&self, handle: Handle<'_>) -> Result<Held<'_>> {
+        match crate::handle::export_of(handle) {
+            None => Err(Status::BADHANDLE),
+            Some(id) if id != self.export.id => Err(Status::XDEV),
+            Some(_) => self.held(handle),
+        }
+    }
+
+    /// Attributes as they are now; none if the file went meanwhile.
+    fn attr(&self, ino: u64) -> Option<Attr> {
+        self.fs().getattr(ino).ok()
+    }
+
+    fn post(&self, out: &mut Writer, attr: Option<&Attr>) {
+        write_post(out, self.fsid(), attr);
+    }
+
+    fn wcc(&self, out: &mut Writer, ino: u64) {
+        write_wcc(out, self.fsid(), self.attr(ino).as_ref());
+    }
+
+    fn sign(&self, ino: u64, generation: u64) -> [u8; crate::handle::SIZE] {
+        self.export.key.sign(self.export.id, FileId { ino, generation })
+    }
+
+    /// Results of what made a name: the handle, its attributes, those of the directory.
+    fn made(&self, out: &mut Writer, directory: &Held<'_>, made: &Entry) {
+        out.bool(true).opaque(&self.sign(made.ino, made.generation));
+        self.post(out, self.attr(made.ino).as_ref());
+        self.wcc(out, directory.ino);
+    }
+
+    fn lookup(&self, directory: &Held<'_>, name: &[u8]) -> Result<Vec<u8>> {
+        if !directory.is_directory() {
+            return Err(Status::NOTDIR);
+        }
+        self.fs().check(&self.who, directory.ino, MAY_EXECUTE)?;
+        let mut out = rpc::reply(self.xid);
+        match self.fs().lookup(directory.ino, name) {
+            Ok(found) => {
+                self.fs().forget(found.ino, 1);
+                out.u32(Status::OK.0).opaque(&self.sign(found.ino, found.generation));
+                self.post(&mut out, Some(&found.attr));
+            }
+            // With the directory's attributes a client can keep that there is no such name.
+            Err(Errno::ENOENT) => _ = out.u32(Status::NOENT.0),
+            Err(errno) => return Err(errno.into()),
+        }
+        self.post(&mut out, Some(&directory.attr));
+        Ok(rpc::record(out))
+    }
+
+    fn access(&self, file: &Held<'_>, rights: u32) -> Result<u32> {
+        let is_directory = file.is_directory();
+        let mut granted = 0;
+        let needs = [
+            (access::READ, MAY_READ, true),
+            (access::LOOKUP, MAY_EXECUTE, is_directory),
+            (access::MODIFY, if is_directory { MAY_WRITE | MAY_EXECUTE } else { MAY_WRITE }, !self.read_only),
+            (access::EXTEND, if is_directory { MAY_WRITE | MAY_EXECUTE } else { MAY_WRITE }, !self.read_only),
+            (access::DELETE, MAY_WRITE | MAY_EXECUTE, is_directory && !self.read_only),
+            (access::EXECUTE, MAY_EXECUTE, !is_directory),
+        ];
+        for (right, needed, applies) in needs {
+            if rights & right != 0 && applies && self.fs().may(&self.who, file.ino, needed)? {
+                granted |= right;
+            }
+        }
+        Ok(granted)
+    }
+
+    fn read(&self, file: &Held<'_>, offset: u64, count: u32, out: &mut Writer) -> Result<()> {
+        // The right to run a program is enough to load it.
+        if !self.fs().may(&self.who, file.ino, MAY_EXECUTE)? || file.is_directory() {
+            self.fs().check_content(&self.who, file.ino, MAY_READ)?;
+        }
+        let at = out.out.len();
+        let data = at + POST_BYTES + 12;
+        out.out.resize(data + TRANSFER_MAX.min(count as usize), 0);
+        let read = self.fs().read(file.ino, offset, &mut out.out[data..])?;
+        out.out.truncate(data + read);
+        out.pad(read);
+        let attr = self.attr(file.ino).unwrap_or(file.attr);
+        let mut head = Writer { out: Vec::with_capacity(POST_BYTES + 12) };
+        self.post(&mut head, Some(&attr));
+        let is_end = offset.saturating_add(read as u64) >= attr.size;
+        head.u32(read as u32).bool(is_end).u32(read as u32);
+        out.out[at..data].copy_from_slice(&head.out);
+        Ok(())
+    }
+
+    /// Set-id bits go with a change of content, unless root makes it.
+    fn changing<R>(&self, act: impl FnOnce(SetIds<'_>) -> R) -> R {
+        let is_of = |gid| self.who.is_of(gid);
+        act(if self.who.is_root() { SetIds::Stay } else { SetIds::Go(&is_of) })
+    }
+
+    fn write(&self, file: &Held<'_>, offset: u64, data: &[u8], notes: &mut Vec<Note>) -> Result<()> {
+        self.fs().check_content(&self.who, file.ino, MAY_WRITE)?;
+        self.changing(|set_ids| self.fs().write(file.ino, offset, data, set_ids))?;
+        notes.push(Note::Content(file.ino, offset, data.len() as u64));
+        Ok(())
+    }
+
+    fn setattr(
+        &self,
+        file: &Held<'_>,
+        new: &NewAttributes,
+        guard: Option<Time>,
+        notes: &mut Vec<Note>,
+        out: &mut Writer,
+    ) -> Result<()> {
+        if guard.is_some_and(|guard| guard != file.attr.ctime) {
+            return Err(Status::NOT_SYNC);
+        }
+        self.set(file.ino, new, notes)?;
+        self.wcc(out, file.ino);
+        Ok(())
+    }
+
+    fn set(&self, ino: u64, new: &NewAttributes, notes: &mut Vec<Note>) -> Result<()> {
+        let time = |time: Option<SetTime>| {
+            time.map(|time| match time {
+                SetTime::Now => steadfast_posix::SetTime::Now,
+                SetTime::To(time) => steadfast_posix::SetTime::To(time),
+            })
+        };
+        let NewAttributes { mode, uid, gid, size, atime, mtime } = *new;
+        self.changing(|set_ids| {
+            let set_ids = if size.is_some() { set_ids } else { SetIds::Stay };
+            let (atime, mtime) = (time(atime), time(mtime));
+            let mut set = SetAttr { mode, uid, gid, size, atime, mtime, ctime: None, set_ids };
+            self.fs().check_setattr(&self.who, ino, &mut set)?;
+            self.fs().setattr(ino, &set)
+        })?;
+        notes.push(match size {
+            Some(_) => Note::Content(ino, 0, 0),
+            None => Note::Attributes(ino),
+        });
+        Ok(())
+    }
+
+    /// Makes something new with `make`, which gets the caller and the mode, and gives it the rest
+    /// of its attributes.
+    fn make(
+        &self,
+        directory: &Held<'_>,
+        name: &[u8],
+        kind: u32,
+        new: &NewAttributes,
+        notes: &mut Vec<Note>,
+        make: impl FnOnce(Caller, u32) -> steadfast_posix::Result<Entry>,
+    ) -> Result<Entry> {
+        self.fs().check_add(&self.who, directory.ino)?;
+        let mode = kind | new.mode.unwrap_or(0) & 0o7777;
+        let mode = self.fs().mode_for_new(&self.who, directory.ino, mode)?;
+        // The client took its umask away already.
+        let caller = Caller { uid: self.who.uid, gid: self.who.gid, umask: 0 };
+        let made = make(caller, mode)?;
+        let _held = Held { fs: self.fs(), ino: made.ino, attr: made.attr };
+        notes.extend([Note::Name(directory.ino, name.to_vec()), Note::Attributes(directory.ino)]);
+        let mut rest = NewAttributes { mode: None, ..*new };
+        if !self.who.is_root() {
+            // It has the owner that it gets; only root may name another one.
+            (rest.uid, rest.gid) = (None, None);
+        }
+        if rest != NewAttributes::default() {
+            self.set(made.ino, &rest, notes)?;
+        }
+        Ok(made)
+    }
+
+    fn create(
+        &self,
+        directory: &Held<'_>,
+        name: &[u8],
+        how: &HowToCreate,
+        notes: &mut Vec<Note>,
+    ) -> Result<Entry> {
+        let new = match how {
+            HowToCreate::Unchecked(new) | HowToCreate::Guarded(new) => *new,
+            HowToCreate::Exclusive(verifier) => marked(verifier),
+        };
+        let make = |caller, mode| self.fs().mknod(caller, directory.ino, name, mode, 0);
+        let first = self.make(directory, name, S_IFREG, &new, notes, make);
+        if !matches!(first, Err(Status::EXIST)) {
+            return first;
+        }
+        let found = self.fs().lookup(directory.ino, name)?;
+        let held = Held { fs: self.fs(), ino: found.ino, attr: found.attr };
+        let is_regular = found.attr.mode & S_IFMT == S_IFREG;
+        match how {
+            HowToCreate::Unchecked(_) if held.is_directory() => Err(Status::ISDIR),
+            HowToCreate::Unchecked(new) if is_regular => {
+                // The size counts for a file that exists, and nothing else.
+                if new.size.is_some() {
+                    let size = NewAttributes { size: new.size, ..NewAttributes::default() };
+                    self.set(found.ino, &size, notes)?;
+                }
+                Ok(found)
+            }
+            HowToCreate::Exclusive(verifier) if is_regular && has_mark(&found.attr, verifier) => Ok(found),
+            _ => Err(Status::EXIST),
+        }
+    }
+
+    fn mknod(
+        &self,
+        directory: &Held<'_>,
+        name: &[u8],
+        kind: u32,
+        new: &NewAttributes,
+        (major, minor): (u32, u32),
+        notes: &mut Vec<Note>,
+    ) -> Result<Entry> {
+        let (bits, rdev) = match kind {
+            kind::SOCKET => (0o140_000, 0),
+            kind::FIFO => (0o010_000, 0),
+            kind::BLOCK | kind::CHARACTER => {
+                if !self.who.is_root() {
+                    return Err(Status::PERM);
+                }
+                let bits = if kind == kind::BLOCK { 0o060_000 } else { 0o020_000 };
+                (bits, device_number(major, minor).ok_or(Status::INVAL)?)
+            }
+            _ => return Err(Status::BADTYPE),
+        };
+        let new = NewAttributes { size: None, ..*new };
+        let make = |caller, mode| self.fs().mknod(caller, directory.ino, name, mode, rdev);
+        self.make(directory, name, bits, &new, notes, make)
+    }
+
+    /// The inode of a name, for a note about it.
+    fn named(&self, directory: &Held<'_>, name: &[u8]) -> Option<u64> {
+        let found = self.fs().lookup(directory.ino, name).ok()?;
+        self.fs().forget(found.ino, 1);
+        Some(found.ino)
+    }
+
+    fn remove(
+        &self,
+        directory: &Held<'_>,
+        name: &[u8],
+        is_directory: bool,
+        notes: &mut Vec<Note>,
+    ) -> Result<()> {
+        match name {
+            b"." => return Err(Status::INVAL),
+            b".." => return Err(Status::EXIST),
+            _ => self.fs().check_remove(&self.who, directory.ino, name)?,
+        }
+        let gone = self.named(directory, name);
+        match is_directory {
+            true => self.fs().rmdir(directory.ino, name)?,
+            false => self.fs().unlink(directory.ino, name)?,
+        }
+        notes.extend([Note::Name(directory.ino, name.to_vec()), Note::Attributes(directory.ino)]);
+        notes.extend(gone.map(Note::Attributes));
+        Ok(())
+    }
+
+    fn rename(
+        &self,
+        (from, name): (&Held<'_>, &[u8]),
+        (to, new_name): (&Held<'_>, &[u8]),
+        notes: &mut Vec<Note>,
+    ) -> Result<()> {
+        if [name, new_name].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Err(Status::INVAL);
+        }
+        self.fs().check_rename(&self.who, (from.ino, name), (to.ino, new_name))?;
+        let touched = [self.named(from, name), self.named(to, new_name)];
+        self.fs().rename(from.ino, name, to.ino, new_name, 0)?;
+        notes.extend([Note::Name(from.ino, name.to_vec()), Note::Name(to.ino, new_name.to_vec())]);
+        notes.extend([Note::Attributes(from.ino), Note::Attributes(to.ino)]);
+        notes.extend(touched.into_iter().flatten().map(Note::Attributes));
+        Ok(())
+    }
+
+    /// Lists a directory. Cookies are those of the file system, which stay true while names come
+    /// and go, so the verifier is always zero.
+    fn readdir(&self, directory: &Held<'_>, cookie: u64, count: usize, out: &mut Writer) -> Result<()> {
+        let mut listing = Listing::begin(self, directory, count, out);
+        self.fs().readdir(directory.ino, cookie, |entry| {
+            listing.add(entry.name.len(), 0, |out| {
+                out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
+            })
+        })?;
+        listing.end()
+    }
+
+    fn readdir_plus(&self, directory: &Held<'_>, cookie: u64, count: usize, out: &mut Writer) -> Result<()> {
+        let mut listing = Listing::begin(self, directory, count, out);
+        let extra = POST_BYTES + 8 + crate::handle::SIZE;
+        let mut taken = Vec::new();
+        let listed = self.fs().readdir_plus(directory.ino, cookie, |entry, known| {
+            let known = known.and_then(std::result::Result::ok);
+            let added = listing.add(entry.name.len(), extra, |out| {
+                out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
+                self.post(out, known.as_ref().map(|known| &known.attr));
+                out.bool(known.is_some());
+                if let Some(known) = &known {
+                    out.opaque(&self.sign(known.ino, known.generation));
+                }
+            });
+            if added {
+                taken.extend(known.map(|known| known.ino));
+            }
+            added
+        });
+        taken.into_iter().for_each(|ino| self.fs().forget(ino, 1));
+        listed?;
+        listing.end()
+    }
+
+    fn fsstat(&self, file: &Held<'_>, out: &mut Writer) {
+        let stat = self.fs().statfs();
+        let block = u64::from(stat.block_bytes);
+        self.post(out, Some(&file.attr));
+        let free = stat.blocks_free.saturating_mul(block);
+        out.u64(stat.blocks.saturating_mul(block)).u64(free).u64(free);
+        out.u64(stat.files).u64(stat.files_free).u64(stat.files_free).u32(0);
+    }
+
+    fn fsinfo(&self, file: &Held<'_>, out: &mut Writer) {
+        let transfer = TRANSFER_MAX as u32;
+        self.post(out, Some(&file.attr));
+        out.u32(transfer).u32(transfer).u32(4_096).u32(transfer).u32(transfer).u32(4_096);
+        // A listing's good size; the greatest file; times have nanoseconds; links, symbolic links,
+        // one answer of PATHCONF for all, times can be set.
+        out.u32(64 << 10).u64(i64::MAX as u64).u32(0).u32(1).u32(0x1b);
+    }
+}
+
+/// The attributes of a file that CREATE makes with a verifier: it is kept in the times, as knfsd
+/// does. The client sets them when it has the reply.
+fn marked(verifier: &[u8; 8]) -> NewAttributes {
+    let [atime, mtime] = marks(verifier);
+    NewAttributes {
+        mode: Some(0o600),
+        atime: Some(SetTime::To(atime)),
+        mtime: Some(SetTime::To(mtime)),
+        ..NewAttributes::default()
+    }
+}
+
+fn marks(verifier: &[u8; 8]) -> [Time; 2] {
+    let half = |at: usize| u32::from_be_bytes(verifier[at..at + 4].try_into().expect("four bytes"));
+    [0, 4].map(|at| Time { seconds: i64::from(half(at)), nanos: 0 })
+}
+
+fn has_mark(attr: &Attr, verifier: &[u8; 8]) -> bool {
+    [attr.atime, attr.mtime] == marks(verifier)
+}
+
+/// Results of a listing as they grow.
+struct Listing<'a> {
+    out: &'a mut Writer,
+    /// Length that they may have.
+    end: usize,
+    is_empty: bool,
+    is_full: bool,
+}
+
+impl<'a> Listing<'a> {
+    fn begin(
+        operation: &Operation<'_>,
+        directory: &Held<'_>,
+        count: usize,
+        out: &'a mut Writer,
+    ) -> Listing<'a> {
+        // The count is about the results behind the status; two numbers end them.
+        let end = out.out.len() + count.min(LISTING_MAX).saturating_sub(8);
+        operation.post(out, operation.attr(directory.ino).as_ref());
+        out.u64(0);
+        Listing { out, end, is_empty: true, is_full: false }
+    }
+
+    /// Adds an entry, if it has room.
+    fn add(&mut self, name: usize, extra: usize, write: impl FnOnce(&mut Writer)) -> bool {
+        if self.out.out.len() + 24 + name.next_multiple_of(4) + extra > self.end {
+            self.is_full = true;
+            return false;
+        }
+        write(self.out);
+        self.is_empty = false;
+        true
+    }
+
+    fn end(self) -> Result<()> {
+        if self.is_empty && self.is_full {
+            return Err(Status::TOOSMALL);
+        }
+        self.out.bool(false).bool(!self.is_full);
+        Ok(())
+    }
+}

@@ -1,0 +1,599 @@
+//! # Connections and threads
+//!
+//! ## The problem
+//! A portal has many clients of which few do something. A thread for each costs memory and
+//! switches; an async runtime brings another scheduler, and the calls below block anyway.
+//!
+//! ## The rule
+//! Worker threads wait for one epoll set together. A socket is armed for one event at a time
+//! (`EPOLLONESHOT`), so one thread reads it. That thread puts records together and carries the
+//! first out itself; others it hands over. A request that waits for durability holds no thread.
+//!
+//! A connection that waits is some hundred bytes here: buffers exist while a record comes or a
+//! reply goes.
+//!
+//! ## Bounds
+//! | what | bound |
+//! |---|---|
+//! | connections | [`CONNECTIONS_MAX`]; one more is closed at once |
+//! | requests of one connection that run | [`RUNNING_MAX`]; further ones are not read |
+//! | replies that one connection does not take | [`REPLIES_MAX`] bytes; then no more of it runs |
+//! | incomplete records of all connections | [`KEPT_MAX`] bytes; then a connection with a long one is closed |
+//! | a record that does not come, a reply that is not taken | [`STALL`]; then the connection is closed |
+//! | threads | [`THREADS_MAX`]; one is added when none is idle and none finished anything for a [`TICK`] |
+//!
+//! Requests of all connections run in the order in which they became ready: a client that floods
+//! has at most [`RUNNING_MAX`] in front of another one's next.
+//!
+//! ## Invariants
+//! [nfs.1] A connection's requests that run are `running`; each ends in [`Connection::send`] or
+//!      [`Connection::close`] exactly once. guard: `Running`
+//! [nfs.2] Under a connection's lock nothing blocks: its socket does not.
+
+use crate::rpc::Assembler;
+use crate::service::Service;
+use parking_lot::{Condvar, Mutex};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::fd::OwnedFd;
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Most connections.
+pub const CONNECTIONS_MAX: usize = 12_000;
+/// Most requests of one connection that run at once.
+const RUNNING_MAX: usize = 16;
+/// Bytes of replies that wait for one connection, beyond which nothing more of it runs.
+const REPLIES_MAX: usize = 2 << 20;
+/// Bytes of incomplete records.
+const KEPT_MAX: usize = 128 << 20;
+/// Bytes that each connection may keep of an incomplete record even then.
+const KEPT_ALWAYS: usize = 16 << 10;
+/// How long a connection may make no progress in the middle of something.
+const STALL: Duration = Duration::from_secs(60);
+/// How often stalled connections are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+/// Most threads.
+const THREADS_MAX: usize = 64;
+/// How long nothing must have ended, with no thread idle, before one is added.
+const TICK: Duration = Duration::from_millis(10);
+/// How long a thread more than needed stays.
+const LINGER: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Bytes read at once.
+const PIECE: usize = 64 << 10;
+/// Pieces read at once: the longest record, and a bit.
+const PIECES_MAX: usize = 20;
+/// Connections accepted at once.
+const ACCEPT_MAX: usize = 64;
+
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+
+/// Takes a line about a client that misbehaves.
+pub type Log = Arc<dyn Fn(String) + Send + Sync>;
+
+/// Figures of a server.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Figures {
+    /// Connections.
+    pub connections: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Bytes of incomplete records.
+    pub kept: usize,
+}
+
+/// A server of a [`Service`]. Dropping it ends all connections.
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    service: Arc<Service>,
+    listener: TcpListener,
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    log: Log,
+    since: Instant,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+    jobs: Mutex<VecDeque<Job>>,
+    live: AtomicUsize,
+    idle: AtomicUsize,
+    answered: AtomicU64,
+    kept: AtomicUsize,
+    stopping: AtomicBool,
+    supervisor: OnceLock<Thread>,
+    left: Mutex<()>,
+    gone: Condvar,
+}
+
+/// A request that is to run.
+struct Job {
+    running: Running,
+    record: Vec<u8>,
+}
+
+struct Connection {
+    token: u64,
+    client: SocketAddr,
+    stream: TcpStream,
+    shared: Weak<Shared>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    assembler: Assembler,
+    /// Complete records that do not run yet.
+    pending: VecDeque<Vec<u8>>,
+    running: usize,
+    /// Replies that were not taken yet, and how much of the first one was.
+    replies: VecDeque<Vec<u8>>,
+    sent: usize,
+    reply_bytes: usize,
+    is_closed: bool,
+    /// Bytes counted in `Shared::kept`.
+    kept: usize,
+    /// Seconds, at the last byte that came or went.
+    progress: u64,
+}
+
+/// One running request of a connection [nfs.1]. If it is dropped without an answer, the request
+/// met a bug: the connection ends, and the client asks again on another one.
+struct Running(Option<Arc<Connection>>);
+
+impl Running {
+    fn answer(mut self, reply: Vec<u8>) {
+        if let Some(connection) = self.0.take() {
+            connection.send(reply);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.close();
+        }
+    }
+}
+
+impl Server {
+    /// Serves on a listening socket.
+    ///
+    /// # Errors
+    /// The system gives no epoll set or no thread.
+    pub fn start(service: Arc<Service>, listener: TcpListener, log: Log) -> io::Result<Server> {
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ONESHOT)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        let shared = Arc::new(Shared {
+            service,
+            listener,
+            epoll,
+            bell,
+            log,
+            since: Instant::now(),
+            connections: Mutex::default(),
+            next: AtomicU64::new(BELL + 1),
+            jobs: Mutex::default(),
+            live: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
+            kept: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            supervisor: OnceLock::new(),
+            left: Mutex::new(()),
+            gone: Condvar::new(),
+        });
+        let server = Server(Arc::clone(&shared));
+        for _ in 0..shared.base() {
+            shared.add_thread()?;
+        }
+        let supervise = move || shared.supervise();
+        std::thread::Builder::new().name("nfs supervisor".into()).spawn(supervise)?;
+        Ok(server)
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.0.listener.local_addr()
+    }
+
+    /// Its figures.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures {
+            connections: self.0.connections.lock().len(),
+            threads: self.0.live.load(SeqCst),
+            answered: self.0.answered.load(SeqCst),
+            kept: self.0.kept.load(SeqCst),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.stopping.store(true, SeqCst);
+        let connections: Vec<_> = self.0.connections.lock().values().cloned().collect();
+        connections.iter().for_each(|connection| connection.close());
+        self.0.ring();
+        if let Some(supervisor) = self.0.supervisor.get() {
+            supervisor.unpark();
+        }
+        let mut left = self.0.left.lock();
+        while self.0.live.load(SeqCst) > 0 {
+            // A thread in a request that waits for a device ends when that does.
+            if self.0.gone.wait_for(&mut left, Duration::from_secs(10)).timed_out() {
+                break;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Threads that stay.
+    fn base(&self) -> usize {
+        std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16)
+    }
+
+    fn now(&self) -> u64 {
+        self.since.elapsed().as_secs()
+    }
+
+    /// Wakes a thread that waits.
+    fn ring(&self) {
+        // Full after 2^64 rings: the event is pending then.
+        _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        self.live.fetch_add(1, SeqCst);
+        let shared = Arc::clone(self);
+        let work = move || {
+            shared.work();
+            shared.live.fetch_sub(1, SeqCst);
+            let _left = shared.left.lock();
+            shared.gone.notify_all();
+        };
+        let spawned = std::thread::Builder::new().name("nfs worker".into()).spawn(work);
+        if spawned.is_err() {
+            self.live.fetch_sub(1, SeqCst);
+        }
+        spawned.map(drop)
+    }
+
+    /// Adds threads while all are blocked, and ends connections that are stuck.
+    fn supervise(self: Arc<Self>) {
+        _ = self.supervisor.set(std::thread::current());
+        let (mut swept, mut before) = (Instant::now(), u64::MAX);
+        while !self.stopping.load(SeqCst) {
+            let is_busy = self.idle.load(SeqCst) == 0;
+            std::thread::park_timeout(if is_busy { TICK } else { SWEEP });
+            let answered = self.answered.load(SeqCst);
+            let is_stuck = is_busy && self.idle.load(SeqCst) == 0 && answered == before;
+            before = answered;
+            if is_stuck && self.live.load(SeqCst) < THREADS_MAX {
+                // Where the system gives no thread, those that there are go on.
+                _ = self.add_thread();
+            }
+            if swept.elapsed() >= SWEEP {
+                swept = Instant::now();
+                self.sweep();
+            }
+        }
+    }
+
+    fn sweep(&self) {
+        let now = self.now();
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        for connection in connections {
+            if connection.is_stalled(now) {
+                connection.close();
+            }
+        }
+        // It is not armed after an error of accept.
+        _ = self.arm_listener();
+    }
+
+    fn work(self: &Arc<Self>) {
+        let (mut events, mut piece) = (Vec::with_capacity(1), vec![0; PIECE]);
+        loop {
+            if self.stopping.load(SeqCst) {
+                // The next one wakes.
+                return self.ring();
+            }
+            if let Some(job) = self.next_job() {
+                self.run(job);
+                continue;
+            }
+            events.clear();
+            self.idle.fetch_add(1, SeqCst);
+            let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&LINGER));
+            if self.idle.fetch_sub(1, SeqCst) == 1
+                && let Some(supervisor) = self.supervisor.get()
+            {
+                supervisor.unpark();
+            }
+            match (waited, events.first().map(|event| event.data.u64())) {
+                (Err(rustix::io::Errno::INTR), _) => {}
+                (Err(error), _) => {
+                    (self.log)(format!("the network front lost a thread: {error}"));
+                    return;
+                }
+                (Ok(_), None) if self.live.load(SeqCst) > self.base() => return,
+                (Ok(_), None | Some(BELL)) => {}
+                (Ok(_), Some(LISTENER)) => self.accept(),
+                (Ok(_), Some(token)) => {
+                    let connection = self.connections.lock().get(&token).cloned();
+                    if let Some(job) = connection.and_then(|connection| connection.ready(&mut piece)) {
+                        self.run(job);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next request that waits for a thread. If more wait, another thread is woken.
+    fn next_job(&self) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        let job = jobs.pop_front();
+        if !jobs.is_empty() {
+            drop(jobs);
+            self.ring();
+        }
+        job
+    }
+
+    fn run(&self, job: Job) {
+        let Job { running, record } = job;
+        let Some(connection) = running.0.clone() else { return };
+        let answer = Box::new(move |reply| running.answer(reply));
+        let call = || self.service.call(connection.client, &record, answer);
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+            Ok(true) => {}
+            Ok(false) => {
+                (self.log)(format!("{} sends what is no call; its connection is closed", connection.client));
+                connection.close();
+            }
+            // Its `Running` closed the connection.
+            Err(_) => (self.log)(format!("internal error in a call of {}", connection.client)),
+        }
+        self.answered.fetch_add(1, SeqCst);
+    }
+
+    fn arm_listener(&self) -> rustix::io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::ONESHOT;
+        epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags)
+    }
+
+    fn accept(self: &Arc<Self>) {
+        for _ in 0..ACCEPT_MAX {
+            match self.listener.accept() {
+                Ok((stream, client)) => self.add(stream, client),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // No descriptors, most likely. The next sweep tries again.
+                Err(error) => return (self.log)(format!("no connection can be accepted: {error}")),
+            }
+        }
+        _ = self.arm_listener();
+    }
+
+    fn add(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        // A socket that failed already is found so when it is read.
+        _ = stream.set_nodelay(true);
+        _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let token = self.next.fetch_add(1, SeqCst);
+        let state = Mutex::new(State { progress: self.now(), ..State::default() });
+        let connection = Arc::new(Connection { token, client, stream, shared: Arc::downgrade(self), state });
+        {
+            let mut connections = self.connections.lock();
+            if connections.len() >= CONNECTIONS_MAX || self.stopping.load(SeqCst) {
+                return;
+            }
+            connections.insert(token, Arc::clone(&connection));
+        }
+        let flags = EventFlags::IN | EventFlags::ONESHOT;
+        if epoll::add(&self.epoll, &connection.stream, EventData::new_u64(token), flags).is_err() {
+            connection.close();
+        }
+    }
+}
+
+impl Connection {
+    /// Its socket has something, or takes something. Gives a request to run.
+    fn ready(self: &Arc<Self>, piece: &mut [u8]) -> Option<Job> {
+        let shared = self.shared.upgrade()?;
+        let mut jobs = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if !self.flush(&mut state) || !self.read(&shared, &mut state, piece) {
+                drop(state);
+                self.close();
+                return None;
+            }
+            self.pump(&mut state, &mut jobs);
+            self.arm(&shared, &state);
+        }
+        let mut jobs = jobs.into_iter();
+        let first = jobs.next();
+        shared.hand_over(jobs);
+        first
+    }
+
+    /// Reads what is there, up to the end of a record. False if the connection is to end.
+    fn read(&self, shared: &Shared, state: &mut State, piece: &mut [u8]) -> bool {
+        for _ in 0..PIECES_MAX {
+            if !wants_input(state) {
+                break;
+            }
+            let count = match (&self.stream).read(piece) {
+                Ok(0) => return false,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            };
+            state.progress = shared.now();
+            let mut input = &piece[..count];
+            while !input.is_empty() {
+                match state.assembler.feed(&mut input) {
+                    Ok(Some(record)) => state.pending.push_back(record),
+                    Ok(None) => {}
+                    Err(error) => {
+                        (shared.log)(format!("{} sends {error}; its connection is closed", self.client));
+                        return false;
+                    }
+                }
+            }
+            if count < piece.len() {
+                break;
+            }
+        }
+        self.may_keep(shared, state)
+    }
+
+    /// Counts what is kept of an incomplete record. False if it is too much.
+    fn may_keep(&self, shared: &Shared, state: &mut State) -> bool {
+        let kept = state.assembler.kept();
+        let more = kept.wrapping_sub(std::mem::replace(&mut state.kept, kept));
+        let all = shared.kept.fetch_add(more, SeqCst).wrapping_add(more);
+        kept <= KEPT_ALWAYS || all <= KEPT_MAX
+    }
+
+    /// Starts requests, as many as may run.
+    fn pump(self: &Arc<Self>, state: &mut State, jobs: &mut Vec<Job>) {
+        while state.running < RUNNING_MAX
+            && state.reply_bytes < REPLIES_MAX
+            && let Some(record) = state.pending.pop_front()
+        {
+            state.running += 1;
+            jobs.push(Job { running: Running(Some(Arc::clone(self))), record });
+        }
+    }
+
+    /// Arms the socket for its next event.
+    fn arm(&self, shared: &Shared, state: &State) {
+        if state.is_closed {
+            return;
+        }
+        let mut flags = EventFlags::ONESHOT;
+        flags.set(EventFlags::IN, wants_input(state));
+        flags.set(EventFlags::OUT, !state.replies.is_empty());
+        _ = epoll::modify(&shared.epoll, &self.stream, EventData::new_u64(self.token), flags);
+    }
+
+    /// Sends the reply of a request that ran.
+    fn send(self: &Arc<Self>, reply: Vec<u8>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut jobs = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.running -= 1;
+            if state.is_closed {
+                return;
+            }
+            let was_closed_to_input = !wants_input_but(&state, 1);
+            state.reply_bytes += reply.len();
+            state.replies.push_back(reply);
+            if state.replies.len() == 1 {
+                state.progress = shared.now();
+                if !self.flush(&mut state) {
+                    drop(state);
+                    return self.close();
+                }
+            }
+            self.pump(&mut state, &mut jobs);
+            // Armed already for input, unless it had enough of that.
+            if was_closed_to_input || !state.replies.is_empty() {
+                self.arm(&shared, &state);
+            }
+        }
+        shared.hand_over(jobs.into_iter());
+    }
+
+    /// Writes what the socket takes. False if the connection is to end.
+    fn flush(&self, state: &mut State) -> bool {
+        while let Some(first) = state.replies.front() {
+            match (&self.stream).write(&first[state.sent..]) {
+                Ok(count) => {
+                    state.sent += count;
+                    state.reply_bytes -= count;
+                    if let Some(shared) = self.shared.upgrade() {
+                        state.progress = shared.now();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if state.sent == first.len() {
+                state.sent = 0;
+                state.replies.pop_front();
+            }
+        }
+        true
+    }
+
+    fn is_stalled(&self, now: u64) -> bool {
+        let state = self.state.lock();
+        let in_the_middle = !state.assembler.is_between() && wants_input(&state) || !state.replies.is_empty();
+        in_the_middle && now.saturating_sub(state.progress) > STALL.as_secs()
+    }
+
+    /// Ends the connection; running requests end as they began, and nobody hears of it.
+    fn close(&self) {
+        let pending = {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_closed, true) {
+                return;
+            }
+            state.replies.clear();
+            if let Some(shared) = self.shared.upgrade() {
+                shared.kept.fetch_sub(std::mem::take(&mut state.kept), SeqCst);
+            }
+            state.assembler = Assembler::default();
+            std::mem::take(&mut state.pending)
+        };
+        drop(pending);
+        _ = self.stream.shutdown(std::net::Shutdown::Both);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.connections.lock().remove(&self.token);
+        }
+    }
+}
+
+impl Shared {
+    fn hand_over(&self, jobs: impl ExactSizeIterator<Item = Job>) {
+        if jobs.len() > 0 {
+            self.jobs.lock().extend(jobs);
+            self.ring();
+        }
+    }
+}
+
+fn wants_input(state: &State) -> bool {
+    wants_input_but(state, 0)
+}
+
+/// The same as if `more` requests ran beside those that do.
+fn wants_input_but(state: &State, more: usize) -> bool {
+    state.pending.is_empty() && state.running + more < RUNNING_MAX && state.reply_bytes < REPLIES_MAX
+}

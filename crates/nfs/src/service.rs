@@ -1,0 +1,307 @@
+//! From a record to a reply: which program, which caller, which export.
+
+use crate::export::{Export, Exports, Note, View};
+use crate::handle::{FileId, export_of};
+use crate::mount3;
+use crate::nfs3::{self, Handle, Status};
+use crate::operation::{Operation, Outcome};
+use crate::replay::{Known, Repeat, Replays};
+use crate::rpc::{self, Call, Credential, Denial, Failure};
+use crate::xdr::{Reader, Writer};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use steadfast_posix::{Identity, Patience};
+use steadfast_property::{ShareAccess, ShareOptions};
+
+/// Ports that only root of the client's machine can use.
+const SECURE_PORTS: u16 = 1_024;
+/// Longest wait of a change for room or for a commit; the client is told to ask again then.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Top of an export.
+const TOP: u64 = 1;
+
+/// Takes the reply to a call. It may be called later and by another thread.
+pub type Answer = Box<dyn FnOnce(Vec<u8>) + Send>;
+
+/// The caller of a request, after what the export makes of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Person {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+}
+
+impl Person {
+    /// Root of root's client becomes nobody, unless the export trusts it.
+    fn of(credential: &Credential, options: &ShareOptions) -> Person {
+        let (nobody, nogroup) = (options.anonuid, options.anongid);
+        match credential {
+            Credential::Sys { uid, gid, groups } if !options.all_squash => {
+                let squash = |id: u32, none: u32| if id == 0 && options.root_squash { none } else { id };
+                Person {
+                    uid: squash(*uid, nobody),
+                    gid: squash(*gid, nogroup),
+                    groups: groups.iter().map(|gid| squash(*gid, nogroup)).collect(),
+                }
+            }
+            _ => Person { uid: nobody, gid: nogroup, groups: Vec::new() },
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Identity<'_> {
+        Identity { uid: self.uid, gid: self.gid, groups: &self.groups }
+    }
+}
+
+/// Answers calls.
+pub struct Service {
+    exports: Arc<Exports>,
+    replays: Replays,
+}
+
+impl Service {
+    /// Serves these exports.
+    #[must_use]
+    pub fn new(exports: Arc<Exports>) -> Service {
+        Service { exports, replays: Replays::default() }
+    }
+
+    /// Answers a record. False if it is no call: the client speaks another language, and the
+    /// connection should end.
+    pub fn call(self: &Arc<Self>, client: SocketAddr, record: &[u8], answer: Answer) -> bool {
+        let mut reader = Reader::new(record);
+        let Ok(call) = Call::decode(&mut reader) else { return false };
+        let xid = call.xid;
+        if !call.is_understood() {
+            answer(rpc::denial(xid, Denial::RpcVersion));
+            return true;
+        }
+        let credential = match call.credential {
+            Ok(credential @ (Credential::None | Credential::Sys { .. })) => credential,
+            Ok(Credential::Other(_)) => {
+                answer(rpc::denial(xid, Denial::TooWeak));
+                return true;
+            }
+            Err(_) => {
+                answer(rpc::denial(xid, Denial::BadCredential));
+                return true;
+            }
+        };
+        match (call.program, call.version) {
+            (nfs3::PROGRAM, nfs3::VERSION) => {
+                let request = Request { client, xid, procedure: call.procedure, record };
+                self.nfs(&request, &credential, &mut reader, answer);
+            }
+            (mount3::PROGRAM, mount3::VERSION) => {
+                answer(self.mount(client, xid, call.procedure, &mut reader));
+            }
+            (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3))),
+            _ => answer(rpc::failure(xid, Failure::Program)),
+        }
+        true
+    }
+
+    fn mount(&self, client: SocketAddr, xid: u32, procedure: u32, reader: &mut Reader<'_>) -> Vec<u8> {
+        let mut out = rpc::reply(xid);
+        match mount3::Call::decode(procedure, reader) {
+            Err(_) => return rpc::failure(xid, Failure::Arguments),
+            Ok(None) => return rpc::failure(xid, Failure::Procedure),
+            Ok(Some(mount3::Call::Mnt(path))) => match self.top_of(client, path) {
+                Ok(handle) => mount3::write_mounted(&mut out, &handle),
+                Err(refusal) => _ = out.u32(refusal as u32),
+            },
+            // Nothing is kept about mounts: a client that is gone for ever would stay in it.
+            Ok(Some(mount3::Call::Dump)) => _ = out.bool(false),
+            Ok(Some(mount3::Call::Export)) => mount3::write_exports(&mut out, &self.exports.list()),
+            Ok(Some(mount3::Call::Null | mount3::Call::Umnt(_) | mount3::Call::UmntAll)) => {}
+        }
+        rpc::record(out)
+    }
+
+    /// The handle of a path: the top of an export, or a directory in it.
+    fn top_of(&self, client: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mount3::Refusal> {
+        use mount3::Refusal;
+        let path = std::str::from_utf8(path).map_err(|_| Refusal::NoEntry)?;
+        let (export, names) = self.exports.find(path).ok_or(Refusal::NoEntry)?;
+        if access(&export, client).is_none() {
+            return Err(Refusal::Access);
+        }
+        let mut found = Err(Refusal::ServerFault);
+        export.volume.enter(&mut |view| {
+            found = descend(view, &names).map(|file| export.key.sign(export.id, file).to_vec());
+        });
+        found
+    }
+
+    fn nfs(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        credential: &Credential,
+        reader: &mut Reader<'_>,
+        answer: Answer,
+    ) {
+        let xid = request.xid;
+        let call = match nfs3::Call::decode(request.procedure, reader) {
+            Ok(Some(nfs3::Call::Null)) => return answer(rpc::record(rpc::reply(xid))),
+            Ok(Some(call)) => call,
+            Ok(None) => return answer(rpc::failure(xid, Failure::Procedure)),
+            Err(_) => return answer(rpc::failure(xid, Failure::Arguments)),
+        };
+        // A client asks this before it has chosen a kind of credential.
+        if *credential == Credential::None && !matches!(call, nfs3::Call::Fsinfo { .. }) {
+            return answer(rpc::denial(xid, Denial::TooWeak));
+        }
+        let (export, access) = match self.export_for(request.client, call.handle()) {
+            Ok(found) => found,
+            Err(status) => return answer(failed(xid, request.procedure, status)),
+        };
+        let answer = match call.is_repeatable() {
+            true => answer,
+            false => match self.replays.begin(request.client.ip(), xid, request.record) {
+                (_, Known::Answered(reply)) => return answer(reply),
+                (_, Known::UnderWay) => return,
+                (repeat, Known::New) => {
+                    let mut kept = Kept { service: Arc::clone(self), repeat, reply: None };
+                    Box::new(move |reply: Vec<u8>| {
+                        kept.reply = Some(reply.clone());
+                        drop(kept);
+                        answer(reply);
+                    })
+                }
+            },
+        };
+        self.carry_out(request, &call, credential, &export, access, answer);
+    }
+
+    fn carry_out(
+        &self,
+        request: &Request<'_>,
+        call: &nfs3::Call<'_>,
+        credential: &Credential,
+        export: &Export,
+        access: ShareAccess,
+        answer: Answer,
+    ) {
+        let (xid, procedure) = (request.xid, request.procedure);
+        let person = Person::of(credential, &export.options);
+        let (mut outcome, mut notes): (Option<Outcome>, Vec<Note>) = (None, Vec::new());
+        let entered = export.volume.enter(&mut |view| {
+            let read_only = view.read_only || access == ShareAccess::ReadOnly;
+            let operation = Operation { view, export, who: person.identity(), read_only, xid };
+            let made = patience().during(|| operation.run(call, &mut notes));
+            outcome = Some(made.unwrap_or_else(|status| Outcome::Done(failed(xid, procedure, status))));
+        });
+        if !notes.is_empty() {
+            export.volume.note(&notes);
+        }
+        match outcome.filter(|_| entered) {
+            // It is being unmounted, or comes back in a moment.
+            None => answer(failed(xid, procedure, Status::JUKEBOX)),
+            Some(Outcome::Done(reply)) => answer(reply),
+            Some(Outcome::Durable { fs, ino, reply }) => fs.fsync_later(ino, move |durable| {
+                answer(match durable {
+                    Ok(()) => reply,
+                    Err(errno) => failed(xid, procedure, errno.into()),
+                });
+            }),
+        }
+    }
+
+    /// The export of a handle, and how this client may use it.
+    fn export_for(
+        &self,
+        client: SocketAddr,
+        handle: Handle<'_>,
+    ) -> Result<(Arc<Export>, ShareAccess), Status> {
+        let id = export_of(handle).ok_or(Status::BADHANDLE)?;
+        let export = self.exports.get(id).ok_or(Status::STALE)?;
+        let access = access(&export, client).ok_or(Status::ACCES)?;
+        Ok((export, access))
+    }
+}
+
+/// One call of NFS.
+struct Request<'a> {
+    client: SocketAddr,
+    xid: u32,
+    procedure: u32,
+    record: &'a [u8],
+}
+
+/// Keeps the reply to a call, however it ends.
+struct Kept {
+    service: Arc<Service>,
+    repeat: Repeat,
+    reply: Option<Vec<u8>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.service.replays.end(self.repeat, self.reply.as_deref());
+    }
+}
+
+/// How a client may use an export.
+fn access(export: &Export, client: SocketAddr) -> Option<ShareAccess> {
+    if export.options.secure && client.port() >= SECURE_PORTS {
+        return None;
+    }
+    let address = match client.ip() {
+        IpAddr::V6(address) => address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4),
+        address => address,
+    };
+    export.options.access(address)
+}
+
+/// The directory to which names lead from the top.
+fn descend(view: &View<'_>, names: &[String]) -> Result<FileId, mount3::Refusal> {
+    use mount3::Refusal;
+    use steadfast_posix::{Errno, S_IFDIR, S_IFMT};
+    let refuse = |errno| match errno {
+        Errno::ENOENT => Refusal::NoEntry,
+        Errno::ENOTDIR => Refusal::NotDirectory,
+        Errno::ENAMETOOLONG => Refusal::NameTooLong,
+        _ => Refusal::Io,
+    };
+    let mut at = view.fs.lookup(TOP, b".").map_err(refuse)?;
+    for name in names {
+        let next = view.fs.lookup(at.ino, name.as_bytes());
+        view.fs.forget(at.ino, 1);
+        at = next.map_err(refuse)?;
+    }
+    view.fs.forget(at.ino, 1);
+    if at.attr.mode & S_IFMT != S_IFDIR {
+        return Err(Refusal::NotDirectory);
+    }
+    Ok(FileId { ino: at.ino, generation: at.generation })
+}
+
+/// The reply of a procedure that failed: its status, and no attributes.
+fn failed(xid: u32, procedure: u32, status: Status) -> Vec<u8> {
+    let mut out = rpc::reply(xid);
+    write_failure(&mut out, procedure, status);
+    rpc::record(out)
+}
+
+/// Each `post_op_attr` of a failure is one zero, each `wcc_data` two.
+pub(crate) fn write_failure(out: &mut Writer, procedure: u32, status: Status) {
+    let absent = match procedure {
+        1 => 0,
+        2 | 7..=13 | 21 => 2,
+        14 => 4,
+        15 => 3,
+        _ => 1,
+    };
+    out.u32(status.0);
+    (0..absent).for_each(|_| _ = out.u32(0));
+}
+
+/// Waits for a while, and then asks the client to try again.
+fn patience() -> Patience {
+    static SINCE: OnceLock<Instant> = OnceLock::new();
+    let now = || u32::try_from(SINCE.get_or_init(Instant::now).elapsed().as_secs()).unwrap_or(u32::MAX);
+    let is_over = |end: u32| SINCE.get().is_some_and(|since| since.elapsed().as_secs() > u64::from(end));
+    Patience::WhileAlive { is_dying: is_over, caller: now() + PATIENCE.as_secs() as u32 }
+}

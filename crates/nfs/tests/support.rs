@@ -1,0 +1,178 @@
+//! A server over a dataset in memory.
+
+// The world of the tests of `posix`.
+#[path = "../../posix/tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "each program of tests uses some of it")]
+mod posix;
+
+use parking_lot::Mutex;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use steadfast_dataset::Settings;
+use steadfast_env::Env;
+use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
+use steadfast_nfs::handle::{ExportId, HandleKey};
+use steadfast_nfs::xdr::{Reader, Writer};
+use steadfast_nfs::{Export, Exports, Note, Server, Service, View, Volume};
+use steadfast_posix::FileSystem;
+use steadfast_property::ShareOptions;
+
+pub use posix::World;
+
+/// Path of the export.
+pub const PATH: &str = "/tank/home";
+pub const ID: ExportId = ExportId { pool: 0x1122_3344_5566_7788, dataset: 9 };
+
+/// A mount without a kernel.
+pub struct Mounted {
+    pub fs: Mutex<Option<Arc<FileSystem>>>,
+    pub verifier: Mutex<[u8; 8]>,
+    pub notes: Mutex<Vec<Note>>,
+}
+
+impl Volume for Mounted {
+    fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool {
+        let fs = self.fs.lock().clone();
+        let Some(fs) = fs else { return false };
+        act(&View { fs: &fs, verifier: *self.verifier.lock(), read_only: false });
+        true
+    }
+
+    fn note(&self, notes: &[Note]) {
+        self.notes.lock().extend_from_slice(notes);
+    }
+}
+
+/// A server, and what it serves.
+pub struct Portal {
+    pub world: World,
+    pub mounted: Arc<Mounted>,
+    pub exports: Arc<Exports>,
+    pub server: Server,
+}
+
+impl Portal {
+    /// A new file system, shared with these options. `async` spares tests a commit for each name:
+    /// there is nobody here who makes one.
+    pub fn new(options: &str) -> Portal {
+        let world = World::new(Env::real(), Settings::default());
+        world.fs.set_acls(true);
+        let mounted = Arc::new(Mounted {
+            fs: Mutex::new(Some(Arc::clone(&world.fs))),
+            verifier: Mutex::new(*b"verifier"),
+            notes: Mutex::default(),
+        });
+        let exports = Arc::new(Exports::default());
+        let service = Arc::new(Service::new(Arc::clone(&exports)));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let log = Arc::new(|line: String| eprintln!("{line}"));
+        let server = Server::start(service, listener, log).expect("starts");
+        let portal = Portal { world, mounted, exports, server };
+        portal.share(options);
+        portal
+    }
+
+    pub fn share(&self, options: &str) {
+        let options = ShareOptions::parse(options).expect("options").expect("not off");
+        let volume = Arc::clone(&self.mounted) as Arc<dyn Volume>;
+        let key = HandleKey::of(&[5; 16]);
+        self.exports.share(Export { id: ID, path: PATH.into(), options, key, volume });
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address().expect("it listens")
+    }
+
+    pub fn client(&self, uid: u32, gid: u32, groups: &[u32]) -> Client {
+        let claim = Claim { uid, gid, groups: groups.to_vec() };
+        Client::connect(self.address(), claim).expect("connects")
+    }
+
+    /// A client of root, and the handle of the top.
+    pub fn root(&self) -> (Client, Vec<u8>) {
+        let mut client = self.client(0, 0, &[]);
+        let top = client.mount(PATH).expect("answered").expect("allowed");
+        (client, top)
+    }
+}
+
+/// Arguments that set nothing but a mode.
+pub fn mode(out: &mut Writer, mode: u32) {
+    out.bool(true).u32(mode).bool(false).bool(false).bool(false).u32(0).u32(0);
+}
+
+/// Calls by their names.
+pub trait Calls {
+    fn create(&mut self, dir: &[u8], name: &str, bits: u32) -> Result<Found, u32>;
+    fn mkdir(&mut self, dir: &[u8], name: &str, bits: u32) -> Result<Found, u32>;
+    fn find(&mut self, dir: &[u8], name: &str) -> Result<Found, u32>;
+    fn remove(&mut self, dir: &[u8], name: &str) -> u32;
+    fn write(&mut self, file: &[u8], offset: u64, stable: u32, data: &[u8]) -> Answered;
+    fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<(Vec<u8>, bool), u32>;
+    fn getattr(&mut self, file: &[u8]) -> Result<Attributes, u32>;
+}
+
+/// A handle and attributes of something new.
+pub fn made(answer: &Answered) -> Result<Found, u32> {
+    if answer.status != 0 {
+        return Err(answer.status);
+    }
+    let mut reader = Reader::new(&answer.results);
+    assert_eq!(reader.bool(), Ok(true), "the handle is there");
+    let handle = reader.opaque(64).expect("a handle").to_vec();
+    Ok(Found { handle, attributes: attributes(&mut reader).expect("attributes") })
+}
+
+impl Calls for Client {
+    fn create(&mut self, dir: &[u8], name: &str, bits: u32) -> Result<Found, u32> {
+        let answer = self.nfs(8, |out| {
+            out.opaque(dir).opaque(name.as_bytes()).u32(1);
+            mode(out, bits);
+        });
+        made(&answer.expect("answered"))
+    }
+
+    fn mkdir(&mut self, dir: &[u8], name: &str, bits: u32) -> Result<Found, u32> {
+        let answer = self.nfs(9, |out| {
+            out.opaque(dir).opaque(name.as_bytes());
+            mode(out, bits);
+        });
+        made(&answer.expect("answered"))
+    }
+
+    fn find(&mut self, dir: &[u8], name: &str) -> Result<Found, u32> {
+        self.lookup(dir, name).expect("answered")
+    }
+
+    fn remove(&mut self, dir: &[u8], name: &str) -> u32 {
+        self.nfs(12, |out| _ = out.opaque(dir).opaque(name.as_bytes())).expect("answered").status
+    }
+
+    fn write(&mut self, file: &[u8], offset: u64, stable: u32, data: &[u8]) -> Answered {
+        let count = data.len() as u32;
+        self.nfs(7, |out| _ = out.opaque(file).u64(offset).u32(count).u32(stable).opaque(data))
+            .expect("answered")
+    }
+
+    fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<(Vec<u8>, bool), u32> {
+        let answer = self.nfs(6, |out| _ = out.opaque(file).u64(offset).u32(count)).expect("answered");
+        if answer.status != 0 {
+            return Err(answer.status);
+        }
+        let mut reader = Reader::new(&answer.results);
+        attributes(&mut reader).expect("attributes");
+        let (count, is_end) = (reader.u32().expect("a count"), reader.bool().expect("the end"));
+        let data = reader.opaque(1 << 20).expect("data").to_vec();
+        assert_eq!((data.len(), reader.rest()), (count as usize, &b""[..]));
+        Ok((data, is_end))
+    }
+
+    fn getattr(&mut self, file: &[u8]) -> Result<Attributes, u32> {
+        let answer = self.nfs(1, |out| _ = out.opaque(file)).expect("answered");
+        let mut reader = Reader::new(&answer.results);
+        match answer.status {
+            0 => Ok(steadfast_nfs::client::plain_attributes(&mut reader).expect("attributes")),
+            status => Err(status),
+        }
+    }
+}
