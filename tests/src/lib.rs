@@ -231,6 +231,8 @@ impl Host {
     pub fn exec<S: AsRef<OsStr>>(&self, program: impl AsRef<OsStr>, args: &[S], input: &[u8]) -> Ran {
         let mut command = Command::new(program.as_ref());
         command.args(args).env("STEADFAST_RUNTIME_DIR", self.at("run")).current_dir(self.dir.path());
+        // A free port for each daemon that shares something.
+        command.env("STEADFAST_NFS", "127.0.0.1:0");
         // Tests look for codes, which stand in the explanation.
         command.env("STEADFAST_EXPLAIN", "1");
         let words = format!("{command:?}");

@@ -24,6 +24,7 @@ mod log_mirror;
 mod memory;
 mod misfortune;
 mod moving;
+mod nfs;
 mod packaging;
 mod pjdfstest;
 mod properties;

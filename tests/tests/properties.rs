@@ -5,7 +5,8 @@ use steadfast_tests::Host;
 #[test]
 fn properties_of_zfs_answer_and_only_broken_promises_are_refused() {
     let Some(host) = Host::with_tank("elsewhere") else { return };
-    host.shell("zfs set sharenfs=on tank").fails(1).says("NFS server").says("PROP-ELSEWHERE");
+    host.shell("zfs set sharesmb=on tank").fails(1).says("SMB server").says("PROP-ELSEWHERE");
+    host.shell("zfs set sharenfs=sec=krb5 tank").fails(1).says("there is no Kerberos here");
     host.shell("zfs create -o volsize=1G tank/v")
         .fails(1)
         .says("'volsize' is a property of a volume, and 'tank/v' is a file system");

@@ -19,6 +19,7 @@ const PAGES: &[&str] = &[
     include_str!("../../../docs/operations/log.md"),
     include_str!("../../../docs/operations/anchor.md"),
     include_str!("../../../docs/operations/tune.md"),
+    include_str!("../../../docs/operations/sharing.md"),
     include_str!("../../../docs/operations/volume.md"),
     include_str!("../../../docs/operations/inject.md"),
     include_str!("../../../docs/operations/system.md"),

@@ -330,6 +330,10 @@ codes! {
         "Find the cause with `zpool status`, or make room; `fsync` or `close` reports the error to the programs. Then take another snapshot.";
     FsMounted "FS-MOUNTED" "The file system is mounted already."
         "Nothing needs to be done; `zfs mount` lists the mounts.";
+    FsNotShared "FS-NOT-SHARED" "The property sharenfs of the file system is off."
+        "Say who may use it: `zfs set sharenfs=on FS` for everybody who reaches the server, or `zfs set sharenfs=rw=@NETWORK/LENGTH FS`.";
+    ShareListen "SHARE-LISTEN" "The daemon cannot listen for NFS clients, so nothing is shared."
+        "Another NFS server may have the port. Start the daemon with another one, as in `STEADFAST_NFS=127.0.0.1:20490 steadfast daemon run`, then run `zfs share -a`.";
     FsNotMounted "FS-NOT-MOUNTED" "The file system is not mounted."
         "Nothing needs to be done.";
     FsCanmount "FS-CANMOUNT" "The properties of the file system prevent its mount."

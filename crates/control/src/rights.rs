@@ -25,6 +25,7 @@ pub fn is_look(request: &Request) -> bool {
             | Request::FsHolds(_)
             | Request::FsDeleteQueue(_)
             | Request::FsAllowed(_)
+            | Request::FsShares(_)
             | Request::DaemonPing(_)
     )
 }

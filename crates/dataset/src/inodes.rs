@@ -285,6 +285,16 @@ impl Dataset {
         known
     }
 
+    /// True if somebody holds a reference to an inode.
+    #[must_use]
+    pub fn is_referenced(&self, id: InodeId) -> bool {
+        let shard = self.inodes.shard(id);
+        match shard.get(id) {
+            Some(inode) => inode.state.lock().refs > 0,
+            None => shard.resting.contains(id),
+        }
+    }
+
     /// Takes over lookups that the kernel made when the dataset had other content. Inodes that are
     /// not in it now stay unknown to every other call.
     pub fn adopt_lookups(&self, lookups: &[(InodeId, u64)]) {

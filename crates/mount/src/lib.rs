@@ -10,6 +10,7 @@
 //! - `fsync_waiters`: callers of `fsync` that another thread answers.
 //! - `convert`: attributes, times and errors in the kernel's form.
 //! - `volume`: a volume as an NBD client reads and writes it.
+//! - `share`: a mounted file system as network clients use it.
 #![forbid(unsafe_code)]
 
 mod convert;
@@ -18,6 +19,7 @@ mod groups;
 mod head;
 mod mapped;
 mod mount;
+mod share;
 mod snapshots;
 mod volume;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_fuse::{Handler, LogSink, MountOptions, NotifyError, Session, UnmountMode};
+use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
 use crate::head::HeadHandler;
+use crate::share::NetworkDoor;
 use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
 
 /// Longest wait for the kernel to take what it is told.
@@ -61,6 +63,8 @@ pub const SWITCHES_VARIABLE: &str = "STEADFAST_FUSE";
 pub struct MountedFs {
     session: Session,
     handler: Arc<SnapshotFolders>,
+    /// The way of network clients.
+    door: Arc<NetworkDoor>,
     /// How file systems of this mount are made.
     shown: Mutex<Shown>,
     // Dropped last: the dataset is in use until the session is gone.
@@ -134,7 +138,9 @@ impl MountedFs {
         ));
         let session = Session::mount(&spec.mountpoint, &options, Arc::clone(&handler) as Arc<dyn Handler>)?;
         let handle = Mutex::new(Some(handle));
-        let mounted = MountedFs { session, handler, shown: Mutex::new(shown), handle };
+        let door = NetworkDoor::new(Arc::clone(&handler), session.notifier(), spec.read_only);
+        let (door, shown) = (Arc::new(door), Mutex::new(shown));
+        let mounted = MountedFs { session, handler, door, shown, handle };
         mounted.tell_sizes_of(&fs);
         Ok(mounted)
     }
@@ -185,6 +191,7 @@ impl MountedFs {
         let fs = Arc::new(self.shown.lock().file_system(&handle)?);
         fs.dataset().adopt_lookups(&lookups);
         self.tell_sizes_of(&fs);
+        self.door.renew_verifier(&fs);
         head.fs = fs;
         *self.handle.lock() = Some(handle);
         drop(head);
@@ -211,7 +218,28 @@ impl MountedFs {
 
     /// Unmounts. A busy mount is refused, or with `force` detached and ended.
     pub fn unmount(&self, force: bool) -> Result<(), steadfast_fuse::Error> {
-        self.session.unmount(if force { UnmountMode::Force } else { UnmountMode::Clean })
+        if !self.door.close() {
+            return Err(steadfast_fuse::Error::Busy { path: self.mountpoint().to_owned() });
+        }
+        let unmounted = self.session.unmount(if force { UnmountMode::Force } else { UnmountMode::Clean });
+        if unmounted.is_err() {
+            self.door.open();
+        }
+        unmounted
+    }
+
+    /// The way of network clients into this file system, and the secret of its handles. `None` for
+    /// a volume.
+    #[must_use]
+    pub fn network_door(&self) -> Option<(Arc<dyn Volume>, [u8; 16])> {
+        let head = self.handler.head.read();
+        let secret = *head.fs.dataset().hash_seed();
+        (!head.fs.is_volume()).then(|| (Arc::clone(&self.door) as Arc<dyn Volume>, secret))
+    }
+
+    /// Says whether network clients may change it, as the kernel was told for its own.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.door.set_read_only(read_only);
     }
 
     /// False once it was unmounted, by this daemon or by anybody else.
@@ -261,6 +289,13 @@ impl MountedFs {
         let head = self.handler.head.read();
         head.fs.set_dir_atime(of_dirs);
         head.fs.set_atime(if head.fs.is_volume() { Atime::Off } else { atime });
+    }
+}
+
+impl Drop for MountedFs {
+    fn drop(&mut self) {
+        // Somebody else may have unmounted it.
+        self.door.close_for_good();
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::handle::{ExportId, HandleKey};
 use crate::mount3::Listed;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use steadfast_posix::FileSystem;
 use steadfast_property::ShareOptions;
 
@@ -56,29 +57,51 @@ pub struct Export {
 
 /// All exports of a daemon.
 #[derive(Default)]
-pub struct Exports(RwLock<BTreeMap<ExportId, Arc<Export>>>);
+pub struct Exports {
+    table: RwLock<BTreeMap<ExportId, Arc<Export>>>,
+    /// How long clients of an export that is not there are told to wait, as it may come back: a
+    /// daemon that starts imports one pool after the other, and a new option is a new mount.
+    grace: Duration,
+    /// When an export was last taken away; at first, when all this began.
+    ended: Mutex<Option<Instant>>,
+}
 
 impl Exports {
+    /// No exports yet. Clients of one that is not there wait so long before they hear that it is
+    /// gone.
+    #[must_use]
+    pub fn with_grace(grace: Duration) -> Exports {
+        Exports { grace, ended: Mutex::new(Some(Instant::now())), ..Exports::default() }
+    }
+
     /// Adds an export, or changes it.
     pub fn share(&self, export: Export) {
-        self.0.write().insert(export.id, Arc::new(export));
+        self.table.write().insert(export.id, Arc::new(export));
     }
 
     /// Removes an export; requests that are under way end as they began.
     pub fn unshare(&self, id: ExportId) {
-        self.0.write().remove(&id);
+        if self.table.write().remove(&id).is_some() {
+            *self.ended.lock() = Some(Instant::now());
+        }
+    }
+
+    /// True if an export that is not there may come back in a moment.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.ended.lock().is_some_and(|ended| ended.elapsed() < self.grace)
     }
 
     /// An export.
     #[must_use]
     pub fn get(&self, id: ExportId) -> Option<Arc<Export>> {
-        self.0.read().get(&id).cloned()
+        self.table.read().get(&id).cloned()
     }
 
     /// True if nothing is shared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.read().is_empty()
+        self.table.read().is_empty()
     }
 
     /// The innermost export that holds a path, and the names that lead from its top to there.
@@ -86,7 +109,7 @@ impl Exports {
     pub fn find(&self, path: &str) -> Option<(Arc<Export>, Vec<String>)> {
         let plain = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let wanted: Vec<String> = plain(path);
-        let table = self.0.read();
+        let table = self.table.read();
         let within = table.values().filter_map(|export| {
             let own: Vec<String> = plain(&export.path);
             wanted.starts_with(&own).then_some((own.len(), export))
@@ -98,7 +121,7 @@ impl Exports {
     /// The list for clients, by path.
     #[must_use]
     pub fn list(&self) -> Vec<Listed> {
-        let table = self.0.read();
+        let table = self.table.read();
         let listed = |export: &Arc<Export>| Listed {
             path: export.path.clone().into_bytes(),
             clients: export.options.clients(),

@@ -216,7 +216,8 @@ impl Service {
         handle: Handle<'_>,
     ) -> Result<(Arc<Export>, ShareAccess), Status> {
         let id = export_of(handle).ok_or(Status::BADHANDLE)?;
-        let export = self.exports.get(id).ok_or(Status::STALE)?;
+        let gone = || if self.exports.is_settling() { Status::JUKEBOX } else { Status::STALE };
+        let export = self.exports.get(id).ok_or_else(gone)?;
         let access = access(&export, client).ok_or(Status::ACCES)?;
         Ok((export, access))
     }

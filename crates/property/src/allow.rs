@@ -47,7 +47,8 @@ const NEVER: &[(&str, &str)] = &[
     ("receive", "a stream may bring set-user-id programs of root"),
     ("rename", "a mount moves with the name"),
     ("setuid", "a set-user-id program has the rights of its owner"),
-    ("share", "file servers are not configured here"),
+    ("share", "a share lets machines in that say themselves who their users are"),
+    ("sharenfs", "a share lets machines in that say themselves who their users are"),
     ("volmode", "the daemon mounts as root"),
 ];
 

@@ -54,7 +54,6 @@ const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
          bring names into one form",
     ),
     ("rootcontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
-    ("sharenfs", &["*"], "use the tools of your NFS server to export the mountpoint"),
     ("sharesmb", &["*"], "use the tools of your SMB server to export the mountpoint"),
     (
         "snapdev",

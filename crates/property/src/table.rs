@@ -74,6 +74,8 @@ pub enum Kind {
     PathOrNone,
     /// `prompt` or `file://` + absolute path.
     KeyLocation,
+    /// `on`, `off` or options of an export.
+    Share,
 }
 
 /// One row of the table.
@@ -692,7 +694,15 @@ pub const DATASET: &[Property] = &[
         "It is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`).",
     )
     .inherited(),
-    idle("sharenfs", "SHARENFS", "off", OFF, "off", "Export the mountpoint with the tools of your NFS server.").inherited(),
+    setting(
+        "sharenfs",
+        "SHARENFS",
+        "on | off | <options>",
+        Kind::Share,
+        "off",
+        "NFS clients may use the file system while it is mounted, as the options of exports(5) say: `rw=@10.0.0.0/8,ro`, `no_root_squash` and others.",
+    )
+    .inherited(),
     idle("sharesmb", "SHARESMB", "off", OFF, "off", "Export the mountpoint with the tools of your SMB server.").inherited(),
     idle("longname", "LONGNAME", "off", OFF, "off", "A name has at most 255 bytes, as programs expect.").inherited(),
     idle("nbmand", "NBMAND", "off", OFF, "off", "Linux has no mandatory locks any more.").inherited(),

@@ -4,6 +4,7 @@ use crate::elsewhere::{substitute, why_not_here, why_not_this};
 use crate::owner::OwnerProperty;
 use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::pools::POOL;
+use crate::share::ShareOptions;
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, Property, Scope};
 
@@ -225,6 +226,10 @@ impl Property {
             Kind::Mountpoint if matches!(text, "none" | "legacy") => Ok(text.to_owned()),
             Kind::PathOrNone if text == "none" => Ok(text.to_owned()),
             Kind::Mountpoint | Kind::PathOrNone => absolute_path(text).ok_or_else(wrong),
+            Kind::Share => match ShareOptions::parse(text) {
+                Ok(_) => Ok(text.to_owned()),
+                Err(why) => Err(PropertyError::Policy { name: self.name, why }),
+            },
             Kind::KeyLocation if text == "prompt" => Ok(text.to_owned()),
             Kind::KeyLocation => match text.strip_prefix("file://").and_then(absolute_path) {
                 Some(path) => Ok(format!("file://{path}")),
@@ -340,7 +345,6 @@ mod tests {
             ("normalization=formC", "convmv"),
             ("keylocation=https://x", "file://"),
             ("volmode=dev", "nbd-client"),
-            ("sharenfs=rw=@10.0.0.0/8", "NFS server"),
             ("snapdev=visible", "NBD"),
             ("snapdir=disabled", "hidden"),
         ];
@@ -350,6 +354,9 @@ mod tests {
             let said = error.to_string();
             assert!(said.contains(text) && said.contains(word), "{said}");
         }
+        assert_eq!(exact("sharenfs=rw=@10.0.0.0/8,ro"), "rw=@10.0.0.0/8,ro");
+        let kerberos = dataset("sharenfs=sec=krb5").unwrap_err();
+        assert_eq!(kerberos.to_string(), "'sharenfs' cannot be set: there is no Kerberos here; use sec=sys");
         for text in ["multihost=on", "bootfs=tank/root"] {
             let error = parse_assignment(Scope::Pool, text);
             assert!(matches!(error, Err(PropertyError::ValueElsewhere { .. })), "{text}: {error:?}");

@@ -23,6 +23,7 @@ mod rollback;
 mod select;
 mod send;
 mod set;
+mod share;
 mod snapshot;
 mod unload_key;
 mod unmount;
@@ -70,19 +71,9 @@ pub const FAMILY: Family = Family {
             instead: "Copy the file to write it with the present properties. `zpool rebalance` moves data to other devices.",
         },
         NotBuilt {
-            name: "share",
-            reason: "Steadfast does not configure file servers",
-            instead: "Export the mountpoint with the tools of your NFS or SMB server.",
-        },
-        NotBuilt {
             name: "unjail",
             reason: "jails exist only on FreeBSD",
             instead: "Remove the bind mount from the container.",
-        },
-        NotBuilt {
-            name: "unshare",
-            reason: "Steadfast does not configure file servers",
-            instead: "Remove the export with the tools of your NFS or SMB server.",
         },
         NotBuilt {
             name: "unzone",
@@ -122,6 +113,8 @@ pub const FAMILY: Family = Family {
         change_key::COMMAND,
         mount::COMMAND,
         unmount::COMMAND,
+        share::SHARE,
+        share::UNSHARE,
         load_key::COMMAND,
         unload_key::COMMAND,
         upgrade::COMMAND,

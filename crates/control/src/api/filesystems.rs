@@ -167,6 +167,32 @@ pub struct FsUnmount {
     pub force: bool,
 }
 
+/// Share a file system with NFS clients as its `sharenfs` says, or end that until its next mount.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsShare {
+    /// Name.
+    pub name: String,
+    /// False: end it.
+    pub share: bool,
+}
+
+/// List the file systems that are shared.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsShares {}
+
+/// A file system that is shared.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct SharedFs {
+    /// Name.
+    pub name: String,
+    /// Path that clients mount.
+    pub path: String,
+    /// Address and port of the server.
+    pub address: String,
+    /// Clients that may mount it.
+    pub clients: Vec<String>,
+}
+
 /// Load a key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct FsLoadKey {

@@ -10,7 +10,7 @@ use super::devices::{
 use super::events::{PoolEvent, PoolEvents, PoolEventsClear, PoolHistory, PoolIo, PoolIostat, PoolPast};
 use super::filesystems::{
     FsChangeKey, FsCreate, FsDeleteQueue, FsDestroy, FsInfo, FsInherit, FsList, FsListAll, FsLoadKey,
-    FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, FsUserspace, OwnerEntry,
+    FsMount, FsRename, FsSet, FsShare, FsShares, FsUnloadKey, FsUnmount, FsUserspace, OwnerEntry, SharedFs,
 };
 use super::pools::{
     PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolImportScan, PoolInfo, PoolList,
@@ -105,6 +105,8 @@ macro_rules! for_each_verb {
             FsInherit -> Outcome;
             FsMount -> Outcome;
             FsUnmount -> Outcome;
+            FsShare -> Outcome;
+            FsShares -> Vec<SharedFs>;
             FsLoadKey -> Outcome;
             FsUnloadKey -> Outcome;
             DaemonMemory -> MemoryReport;

@@ -1,10 +1,12 @@
 //! How file systems are mounted: settings, and the interface to the kernel. Tests implement it
 //! without one.
 
+use crate::engine::shares::Share;
 use crate::refusal::Refusal;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::Usage;
 
@@ -104,6 +106,12 @@ pub trait Mounted: Send + Sync {
         Err(Refusal::new(crate::Code::FsBusy, "the content of this mount cannot be exchanged"))
     }
 
+    /// The way of network clients into it, and the secret of its handles. `None` if it cannot be
+    /// shared.
+    fn network_door(&self) -> Option<(Arc<dyn Volume>, [u8; 16])> {
+        None
+    }
+
     /// The list of snapshots, or its visibility, changed.
     fn note_snapshots(&self);
 
@@ -134,4 +142,6 @@ pub(super) struct Mount {
     pub name: Arc<Mutex<String>>,
     /// It is at the path of its old name, and moves to its mountpoint at the next mount.
     pub displaced: bool,
+    /// Its export, as long as it is shared.
+    pub share: Option<Share>,
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use steadfast_fuse::Error;
 use steadfast_mount::{MountError, MountSpec, MountedFs};
+use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::Atime;
 
@@ -84,6 +85,10 @@ impl Mounted for MountedFs {
         })
     }
 
+    fn network_door(&self) -> Option<(Arc<dyn Volume>, [u8; 16])> {
+        MountedFs::network_door(self)
+    }
+
     fn note_snapshots(&self) {
         MountedFs::note_snapshots(self);
     }
@@ -114,6 +119,7 @@ impl Mounted for MountedFs {
             Refusal::new(code, what).with("mountpoint", at.display())
         })?;
         self.set_atime(atime(settings), settings.dir_atime);
+        self.set_read_only(settings.read_only);
         Ok(())
     }
 }

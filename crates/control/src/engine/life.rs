@@ -5,6 +5,7 @@ use crate::engine::event_relay::EventRelay;
 use crate::engine::front::{FormerMount, Front};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
+use crate::engine::shares::Shares;
 use crate::engine::state::{Engine, ImportedPool, MissingPool};
 use crate::engine::upkeep;
 use crate::engine::verb::Verbs;
@@ -53,6 +54,7 @@ impl Engine {
             policies: Mutex::default(),
             ledger,
             clients: Clients::default(),
+            shares: Shares::default(),
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {

@@ -16,7 +16,7 @@
 //!   journal and hooks.
 //! - `costs`: counters, prices and budgets of stores of objects.
 //! - `key_files`: keys that are loaded at the start.
-//! - `nbd`: volumes for NBD clients.
+//! - `nbd`: volumes for NBD clients. `shares`: file systems for NFS clients.
 //! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
 //!   refusals.
 //!
@@ -61,6 +61,7 @@ mod pool_properties;
 mod refuse;
 mod registry;
 mod reports;
+mod shares;
 mod state;
 mod upkeep;
 mod verb;

@@ -101,8 +101,12 @@ impl Engine {
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
                 let served = Arc::from(served);
-                let mount = Mount { served, at, options, made, name: called, displaced: false };
+                let (displaced, share) = (false, None);
+                let mount = Mount { served, at, options, made, name: called, displaced, share };
                 held.mounts.lock().insert(name.to_owned(), mount);
+                if let Err(refusal) = self.share(held, name) {
+                    eprintln!("steadfast: '{name}' is mounted and not shared: {}", refusal.what);
+                }
                 Ok(())
             }
             Err(refusal) => {

@@ -8,6 +8,7 @@ use crate::engine::event_ring::EventRing;
 use crate::engine::front::{Front, Mount};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::policy_state::PolicyState;
+use crate::engine::shares::Shares;
 use crate::engine::verb::Verbs;
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
@@ -50,6 +51,8 @@ pub struct Engine {
     pub(super) ledger: Ledger,
     /// Clients of NBD.
     pub(super) clients: Clients,
+    /// File systems that are shared with NFS clients.
+    pub(super) shares: Shares,
 }
 
 /// An imported pool.

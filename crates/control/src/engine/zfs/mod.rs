@@ -21,6 +21,7 @@ mod rename;
 mod rollback;
 mod send;
 mod set;
+mod share;
 mod snapshot;
 mod streams;
 pub(super) mod token;

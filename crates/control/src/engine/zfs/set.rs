@@ -151,6 +151,9 @@ impl Engine {
         } else if touches(&OPTIONS) && !no_mount {
             warnings = self.remount(&held, name);
         }
+        if touches(&["sharenfs"]) {
+            warnings.extend(self.share_below(&held, name));
+        }
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
 

@@ -1,0 +1,140 @@
+//! Shares: mounted file systems that NFS clients may use, and the server that listens for them.
+//!
+//! ## Invariants
+//! [shares.1] An export exists only while its file system is mounted: the mount holds it.
+//!      guard: `Share`
+//! [shares.2] Nothing listens before something is shared.
+
+use crate::engine::state::{Engine, ImportedPool};
+use crate::refusal::{Code, Refusal};
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_nfs::handle::{ExportId, HandleKey};
+use steadfast_nfs::{Export, Exports, Server, Service};
+use steadfast_property::ShareOptions;
+
+/// Environment variable: address and port at which the daemon listens for NFS clients.
+pub const LISTEN_VARIABLE: &str = "STEADFAST_NFS";
+/// The same where it is not set. Only this machine reaches it.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2_049);
+/// How long clients of an export that is not there are told to wait: as long as a start may take
+/// from the first pool to the last, or a mount with other options.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Exports, and the server if something was shared.
+pub(super) struct Shares {
+    exports: Arc<Exports>,
+    server: Mutex<Option<Server>>,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares { exports: Arc::new(Exports::with_grace(GRACE)), server: Mutex::default() }
+    }
+}
+
+impl Shares {
+    /// Listens for clients, if nothing does yet.
+    fn listen(&self) -> Result<(), Refusal> {
+        let mut server = self.server.lock();
+        if server.is_some() {
+            return Ok(());
+        }
+        let asked = std::env::var(LISTEN_VARIABLE).ok().filter(|asked| !asked.is_empty());
+        let trouble = |what: String| Refusal::new(Code::ShareListen, what);
+        let address = match &asked {
+            None => LISTEN,
+            Some(asked) => asked.parse().map_err(|_| {
+                trouble(format!(
+                    "{LISTEN_VARIABLE}={asked}: this is not an address and a port, as 127.0.0.1:2049"
+                ))
+            })?,
+        };
+        let failed =
+            |error: std::io::Error| trouble(format!("cannot listen at {address} for NFS clients: {error}"));
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let log = Arc::new(|line: String| eprintln!("steadfast: nfs: {line}"));
+        let started = Server::start(Arc::new(Service::new(Arc::clone(&self.exports))), listener, log);
+        let started = started.map_err(failed)?;
+        eprintln!("steadfast: nfs: listens at {}", started.address().unwrap_or(address));
+        if !address.ip().is_loopback() {
+            eprintln!(
+                "steadfast: nfs: there is no Kerberos: every machine that may mount a share says itself who its users \
+                 are, and the network reads all that is sent"
+            );
+        }
+        *server = Some(started);
+        Ok(())
+    }
+
+    /// The address at which clients are listened for.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.server.lock().as_ref().and_then(|server| server.address().ok())
+    }
+}
+
+/// Keeps a mounted file system shared.
+pub(super) struct Share {
+    exports: Arc<Exports>,
+    id: ExportId,
+}
+
+impl Share {
+    /// Clients that may mount it.
+    pub(super) fn clients(&self) -> Vec<String> {
+        self.exports.get(self.id).map(|export| export.options.clients()).unwrap_or_default()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.exports.unshare(self.id);
+    }
+}
+
+impl Engine {
+    /// Shares a mounted file system as its property says, or ends that. True if it is shared now.
+    pub(super) fn share(&self, held: &Arc<ImportedPool>, name: &str) -> Result<bool, Refusal> {
+        let value = self.value(held, name, "sharenfs")?;
+        let wrong = |why: String| {
+            let what = format!("the value '{value}' of sharenfs cannot be used: {why}");
+            Refusal::new(Code::PropValue, what).with("fs", name)
+        };
+        let Some(options) = ShareOptions::parse(&value).map_err(wrong)? else {
+            self.unshare(held, name);
+            return Ok(false);
+        };
+        let dataset = held.pool.datasets().dataset_info(name).map_err(crate::engine::refuse::pool)?.id;
+        let id = ExportId { pool: held.pool.guid().0, dataset: dataset.0 };
+        let door = {
+            let mounts = held.mounts.lock();
+            let Some(mount) = mounts.get(name) else { return Ok(false) };
+            mount.served.network_door().map(|door| (door, mount.at.display().to_string()))
+        };
+        let Some(((volume, secret), path)) = door else { return Ok(false) };
+        self.shares.listen()?;
+        let mut mounts = held.mounts.lock();
+        let Some(mount) = mounts.get_mut(name) else { return Ok(false) };
+        let key = HandleKey::of(&secret);
+        self.shares.exports.share(Export { id, path, options, key, volume });
+        // An export that is changed is there all the time.
+        if mount.share.is_none() {
+            mount.share = Some(Share { exports: Arc::clone(&self.shares.exports), id });
+        }
+        Ok(true)
+    }
+
+    /// Ends the share of a file system. True if there was one.
+    pub(super) fn unshare(&self, held: &ImportedPool, name: &str) -> bool {
+        held.mounts.lock().get_mut(name).is_some_and(|mount| mount.share.take().is_some())
+    }
+
+    /// Shares everything that is mounted at and below a name as its property says. Failures are
+    /// warnings.
+    pub(super) fn share_below(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        let mounted = held.mounted_below(name).into_iter();
+        mounted.filter_map(|name| self.share(held, &name).err()).collect()
+    }
+}

@@ -1,0 +1,113 @@
+//! A mounted file system as network clients use it: the very object that the kernel's requests use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_format::InodeId;
+use steadfast_fuse::{Notifier, NotifyError};
+use steadfast_nfs::{Note, View, Volume};
+use steadfast_posix::FileSystem;
+
+use crate::snapshots::SnapshotFolders;
+
+/// Longest wait for requests under way, before the file system is unmounted.
+const PARTING_MAX: Duration = Duration::from_secs(10);
+/// Longest wait of a reply until the kernel knows what changed.
+const NOTED_MAX: Duration = Duration::from_secs(1);
+/// Inode of the top folder, of which the kernel knows without a lookup.
+const TOP: u64 = 1;
+
+/// The way of network clients into a mount.
+pub(crate) struct NetworkDoor {
+    folders: Arc<SnapshotFolders>,
+    notifier: Notifier,
+    /// Held while a request runs.
+    is_open: RwLock<bool>,
+    verifier: Mutex<[u8; 8]>,
+    read_only: AtomicBool,
+}
+
+impl NetworkDoor {
+    pub(crate) fn new(folders: Arc<SnapshotFolders>, notifier: Notifier, read_only: bool) -> NetworkDoor {
+        let verifier = Mutex::new(verifier_of(&folders.head.read().fs));
+        let (is_open, read_only) = (RwLock::new(true), AtomicBool::new(read_only));
+        NetworkDoor { folders, notifier, is_open, verifier, read_only }
+    }
+
+    /// Lets nobody in any more, and waits for those inside. False if they do not leave.
+    pub(crate) fn close(&self) -> bool {
+        let Some(mut is_open) = self.is_open.try_write_for(PARTING_MAX) else { return false };
+        *is_open = false;
+        true
+    }
+
+    /// The same, however long they take.
+    pub(crate) fn close_for_good(&self) {
+        *self.is_open.write() = false;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.write() = true;
+    }
+
+    /// Writes that were answered and were not durable may be lost: clients are to send them again.
+    pub(crate) fn renew_verifier(&self, fs: &FileSystem) {
+        *self.verifier.lock() = verifier_of(fs);
+    }
+
+    pub(crate) fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Relaxed);
+    }
+
+    /// True if the kernel remembers the inode, or a network request of the moment does.
+    fn is_remembered(&self, ino: u64) -> bool {
+        ino == TOP || self.folders.head.read().fs.dataset().is_referenced(InodeId(ino))
+    }
+
+    fn push(&self, note: &Note) -> Result<(), NotifyError> {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        match note {
+            Note::Attributes(ino) => self.notifier.inval_inode(*ino, -1, 0),
+            Note::Content(ino, offset, length) => {
+                self.notifier.inval_inode(*ino, signed(*offset), signed(*length))
+            }
+            Note::Name(directory, name) => self.notifier.inval_entry(*directory, name),
+        }
+    }
+}
+
+/// Differs from mount to mount: the time at which it began.
+fn verifier_of(fs: &FileSystem) -> [u8; 8] {
+    (fs.dataset().now().as_ns() as u64).to_be_bytes()
+}
+
+impl Volume for NetworkDoor {
+    fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool {
+        let Some(is_open) = self.is_open.try_read().filter(|is_open| **is_open) else { return false };
+        let head = self.folders.head.read();
+        let (verifier, read_only) = (*self.verifier.lock(), self.read_only.load(Ordering::Relaxed));
+        act(&View { fs: &head.fs, verifier, read_only });
+        drop(is_open);
+        true
+    }
+
+    fn note(&self, notes: &[Note]) {
+        let mut is_told = false;
+        for note in notes {
+            let (Note::Attributes(ino) | Note::Content(ino, ..) | Note::Name(ino, _)) = note;
+            if !self.is_remembered(*ino) {
+                continue;
+            }
+            is_told = true;
+            if self.push(note) == Err(NotifyError::Full) {
+                self.notifier.drain(NOTED_MAX).ok();
+                self.push(note).ok();
+            }
+        }
+        if is_told {
+            self.notifier.drain(NOTED_MAX).ok();
+        }
+    }
+}
