@@ -69,10 +69,65 @@ pub struct Fetch<'a> {
     pub object: &'a str,
     /// First byte.
     pub offset: u64,
-    /// Where the bytes go; all of it is filled or the fetch failed.
-    pub out: &'a mut [u8],
+    /// Where the bytes go, one buffer after the other; all of them are filled or the fetch failed.
+    pub outs: Vec<&'a mut [u8]>,
     /// Outcome, once it was tried.
     pub outcome: Result<()>,
+}
+
+impl Fetch<'_> {
+    fn bytes(&self) -> usize {
+        self.outs.iter().map(|out| out.len()).sum()
+    }
+
+    /// Spreads the bytes of an answer, which are as many as the buffers take.
+    fn fill(&mut self, body: &Body) {
+        let mut frames = body.0.iter();
+        let mut frame: &[u8] = &[];
+        for out in &mut self.outs {
+            let mut out = &mut **out;
+            while !out.is_empty() {
+                if frame.is_empty() {
+                    frame = frames.next().expect("as many bytes as the buffers take");
+                    continue;
+                }
+                let count = out.len().min(frame.len());
+                let (now, later) = out.split_at_mut(count);
+                now.copy_from_slice(&frame[..count]);
+                (out, frame) = (later, &frame[count..]);
+            }
+        }
+    }
+}
+
+/// The content of an answer, in the pieces in which it came: they are copied once, to where they
+/// are wanted.
+#[derive(Debug, Default)]
+struct Body(Vec<Bytes>);
+
+impl Body {
+    fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        match <[Bytes; 1]>::try_from(self.0) {
+            Ok([whole]) => whole.into(),
+            Err(pieces) => pieces.concat(),
+        }
+    }
+}
+
+impl PartialEq<Bytes> for Body {
+    fn eq(&self, other: &Bytes) -> bool {
+        let mut rest = &other[..];
+        let is_next = |piece: &Bytes| {
+            let same = rest.starts_with(piece);
+            rest = rest.get(piece.len()..).unwrap_or_default();
+            same
+        };
+        self.len() == other.len() && self.0.iter().all(is_next)
+    }
 }
 
 /// A store of whole objects. Calls block; many threads may call at once. Names are relative to the
@@ -163,6 +218,8 @@ const TRIES_INSISTING: u32 = 6;
 #[derive(Clone, Debug)]
 enum Request {
     Create(Bytes),
+    /// A create, without bytes, of an object that is there: a refusal needs no second look.
+    CreateAgain,
     Put(Bytes),
     Replace(Bytes, Tag),
     Get(Option<(u64, u64)>),
@@ -174,7 +231,7 @@ enum Request {
 enum Answer {
     Done,
     Tag(Tag),
-    Body(Bytes, Tag),
+    Body(Body, Tag),
     Head(Option<Head>),
     Listed(Vec<Head>),
 }
@@ -182,7 +239,7 @@ enum Answer {
 impl Request {
     fn operation(&self) -> Operation {
         match self {
-            Request::Create(_) => Operation::Create,
+            Request::Create(_) | Request::CreateAgain => Operation::Create,
             Request::Put(_) => Operation::Put,
             Request::Replace(..) => Operation::Replace,
             Request::Get(_) => Operation::Get,
@@ -200,7 +257,7 @@ impl Request {
             // The length of a whole object is not known; none of ours is larger than a segment.
             Request::Get(None) => 8 << 20,
             Request::Delete(objects) => objects.len() as u64 * 1_024,
-            Request::Head | Request::List => 0,
+            Request::Head | Request::List | Request::CreateAgain => 0,
         }
     }
 
@@ -270,6 +327,18 @@ impl Client {
     pub fn check(&self) -> Result<()> {
         // A folder of this name holds little or nothing.
         self.list("label").map(drop)
+    }
+
+    /// True if the store refuses to create an object that is there. False if it was overwritten.
+    ///
+    /// # Errors
+    /// Every failure of a store.
+    pub fn refuses(&self, object: &str) -> Result<bool> {
+        match self.run(object, Request::CreateAgain) {
+            Ok(_) => Ok(false),
+            Err(error) if matches!(error.class, Class::Exists | Class::Changed) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Time, randomness and tasks of this client.
@@ -381,7 +450,7 @@ impl Store for Client {
 
     fn get(&self, object: &str) -> Result<(Vec<u8>, Tag)> {
         match self.run(object, Request::Get(None))? {
-            Answer::Body(bytes, tag) => Ok((bytes.into(), tag)),
+            Answer::Body(body, tag) => Ok((body.into_vec(), tag)),
             _ => Err(self.bug(Operation::Get, object)),
         }
     }
@@ -398,7 +467,7 @@ impl Store for Client {
                 .iter()
                 .zip(outcomes)
                 .map(|(object, outcome)| match outcome? {
-                    Answer::Body(bytes, _) => Ok(bytes.into()),
+                    Answer::Body(body, _) => Ok(body.into_vec()),
                     _ => Err(self.bug(Operation::Get, object)),
                 })
                 .collect(),
@@ -414,7 +483,7 @@ impl Store for Client {
         let asked: Vec<(String, Request)> = fetches
             .iter()
             .map(|fetch| {
-                let end = fetch.offset.saturating_add(fetch.out.len() as u64);
+                let end = fetch.offset.saturating_add(fetch.bytes() as u64);
                 (fetch.object.to_owned(), Request::Get(Some((fetch.offset, end))))
             })
             .collect();
@@ -432,8 +501,8 @@ impl Store for Client {
         };
         for (fetch, outcome) in fetches.iter_mut().zip(outcomes) {
             fetch.outcome = match outcome {
-                Ok(Answer::Body(bytes, _)) if bytes.len() == fetch.out.len() => {
-                    fetch.out.copy_from_slice(&bytes);
+                Ok(Answer::Body(body, _)) if body.len() == fetch.bytes() => {
+                    fetch.fill(&body);
                     Ok(())
                 }
                 Ok(_) => Err(self.bug(Operation::Get, fetch.object)),
@@ -691,6 +760,10 @@ impl Inner {
             Request::Create(bytes) => {
                 self.put_as(&path, bytes, PutMode::Create, deadline).await.map(|_| Answer::Done)
             }
+            Request::CreateAgain => {
+                let nothing = Bytes::new();
+                self.put_as(&path, &nothing, PutMode::Create, deadline).await.map(|_| Answer::Done)
+            }
             Request::Put(bytes) => {
                 self.put_as(&path, bytes, PutMode::Overwrite, deadline).await.map(Answer::Tag)
             }
@@ -773,7 +846,7 @@ impl Inner {
         path: &Path,
         range: Option<(u64, u64)>,
         deadline: Duration,
-    ) -> std::result::Result<(Bytes, Tag), Problem> {
+    ) -> std::result::Result<(Body, Tag), Problem> {
         let expected = range.map_or(0, |(start, end)| end - start);
         let slow_after = self.hedge.begin(expected);
         let began = self.env.clock.monotonic_ns();
@@ -822,17 +895,21 @@ impl Inner {
         &self,
         path: &Path,
         range: Option<(u64, u64)>,
-    ) -> std::result::Result<(Bytes, Tag), Problem> {
+    ) -> std::result::Result<(Body, Tag), Problem> {
         let asked = range.map(|(start, end)| GetRange::Bounded(start..end));
         let options = GetOptions { range: asked, ..GetOptions::default() };
         let got = self.provider.store.get_opts(path, options).await.map_err(Problem::Library)?;
         let (size, tag) =
             (got.meta.size, Tag { etag: got.meta.e_tag.clone(), version: got.meta.version.clone() });
-        let bytes = got.bytes().await.map_err(|error| match error {
-            // A head that said 200 and a body that did not come whole.
-            error @ object_store::Error::Generic { .. } => Problem::Torn(error.to_string()),
-            error => Problem::Library(error),
-        })?;
+        let mut pieces = got.into_stream();
+        let mut bytes = Body::default();
+        while let Some(piece) = pieces.next().await {
+            bytes.0.push(piece.map_err(|error| match error {
+                // A head that said 200 and a body that did not come whole.
+                error @ object_store::Error::Generic { .. } => Problem::Torn(error.to_string()),
+                error => Problem::Library(error),
+            })?);
+        }
         match range {
             Some((start, end)) if bytes.len() as u64 != end - start => {
                 let (came, wanted) = (bytes.len(), end - start);

@@ -96,6 +96,10 @@ impl steadfast_device::objects::Store for DeviceStore {
         }
     }
 
+    fn refuses(&self, name: &str) -> DeviceResult<bool> {
+        self.client.refuses(name).map_err(|error| device_error(&error))
+    }
+
     fn read(&self, name: &str, range: Option<Range<u64>>) -> DeviceResult<Vec<u8>> {
         let Some(range) = range else {
             return match self.client.get(name) {
@@ -105,7 +109,8 @@ impl steadfast_device::objects::Store for DeviceStore {
         };
         let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut out = vec![0; length];
-        let mut ranges = [ObjectRange { object: name, offset: range.start, out: &mut out, outcome: Ok(()) }];
+        let mut ranges =
+            [ObjectRange { object: name, offset: range.start, outs: vec![&mut out], outcome: Ok(()) }];
         self.read_ranges(&mut ranges);
         let [ObjectRange { outcome, .. }] = ranges;
         outcome.map(|()| out)
@@ -121,13 +126,14 @@ impl steadfast_device::objects::Store for DeviceStore {
             .iter_mut()
             .map(|range| {
                 let (object, offset) = (range.object, range.offset);
-                Fetch { object, offset, out: &mut *range.out, outcome: Ok(()) }
+                let outs = range.outs.iter_mut().map(|out| &mut **out).collect();
+                Fetch { object, offset, outs, outcome: Ok(()) }
             })
             .collect();
         self.client.get_ranges(&mut fetches);
         let outcomes: Vec<_> = fetches.into_iter().map(|fetch| fetch.outcome).collect();
         for (range, outcome) in ranges.iter_mut().zip(outcomes) {
-            let end = range.offset + range.out.len() as u64;
+            let end = range.offset + range.bytes() as u64;
             range.outcome = outcome.map_err(|error| match error.class {
                 Class::Short => self.cut_short(range.object, end),
                 _ => device_error(&error),

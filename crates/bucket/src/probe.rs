@@ -220,13 +220,19 @@ impl Probe<'_> {
         let mut fetches: Vec<Fetch<'_>> = outs
             .iter_mut()
             .zip(places)
-            .map(|(out, (at, _))| Fetch { object: &object, offset: at as u64, out, outcome: Ok(()) })
+            .map(|(out, (at, _))| Fetch {
+                object: &object,
+                offset: at as u64,
+                outs: vec![out],
+                outcome: Ok(()),
+            })
             .collect();
         self.client.get_ranges(&mut fetches);
         let failed: Option<Box<Error>> = fetches.into_iter().find_map(|fetch| fetch.outcome.err());
         let right = places.iter().zip(&outs).all(|((at, length), out)| *out == content[*at..at + length]);
         let mut beyond = [0; 2];
-        let mut outside = [Fetch { object: &object, offset: 99_999, out: &mut beyond, outcome: Ok(()) }];
+        let mut outside =
+            [Fetch { object: &object, offset: 99_999, outs: vec![&mut beyond], outcome: Ok(()) }];
         self.client.get_ranges(&mut outside);
         let is_told = matches!(&outside[0].outcome, Err(error) if error.class == Class::Short);
         let no = match failed {

@@ -11,7 +11,7 @@ use crate::{client, client_with, keys, tuning};
 
 fn fetch(client: &Client, object: &str, offset: u64, length: usize) -> steadfast_bucket::Result<Vec<u8>> {
     let mut out = vec![0; length];
-    let mut fetches = [Fetch { object, offset, out: &mut out, outcome: Ok(()) }];
+    let mut fetches = [Fetch { object, offset, outs: vec![&mut out], outcome: Ok(()) }];
     client.get_ranges(&mut fetches);
     let [Fetch { outcome, .. }] = fetches;
     outcome.map(|()| out)
@@ -26,6 +26,10 @@ fn every_call_does_what_it_says() {
     client.create("seg/1", b"first").unwrap();
     let error = client.create("seg/1", b"other").unwrap_err();
     assert_eq!((error.class, error.operation), (Class::Exists, Operation::Create), "{error}");
+    assert_eq!(store.object("tank/seg/1").unwrap(), b"first");
+    let before = store.seen().len();
+    assert!(client.refuses("seg/1").unwrap());
+    assert_eq!(store.seen().len() - before, 1, "a refusal needs no second look");
     assert_eq!(store.object("tank/seg/1").unwrap(), b"first");
 
     let tag = client.put("root", b"one").unwrap();
@@ -54,7 +58,7 @@ fn every_call_does_what_it_says() {
     assert_eq!(client.counts().of(Operation::Delete) - before.of(Operation::Delete), 2, "in bulk");
     assert_eq!(client.list("many").unwrap(), []);
     let counts = client.counts();
-    assert_eq!((counts.of(Operation::Create), counts.of(Operation::Replace), counts.retries), (3, 3, 0));
+    assert_eq!((counts.of(Operation::Create), counts.of(Operation::Replace), counts.retries), (4, 3, 0));
     assert_eq!(counts.bytes_out, 5 + 5 + 5 + 3 + 3 + 5 + 1);
 }
 
@@ -214,7 +218,7 @@ fn many_ranges_travel_side_by_side() {
         let mut fetches: Vec<Fetch<'_>> = outs
             .iter_mut()
             .zip(0..)
-            .map(|(out, at)| Fetch { object: "seg/1", offset: at * 64, out, outcome: Ok(()) })
+            .map(|(out, at)| Fetch { object: "seg/1", offset: at * 64, outs: vec![out], outcome: Ok(()) })
             .collect();
         client.get_ranges(&mut fetches);
         assert!(fetches.iter().all(|fetch| fetch.outcome.is_ok()));

@@ -18,8 +18,8 @@
 //! sixty times the egress. Once a read begins where another one ended, or close by, it belongs to a
 //! *walk*, and whole chunks are read.
 //! *Walks*: what lies behind the reader, in this segment and in the next ones of its stream, is
-//! asked for ahead of it, in transfers of [`TRANSFER`] at most, up to [`FLIGHTS_MAX`] at once. The
-//! window doubles when a reader had to wait for it, and stays while it does not wait: so it becomes
+//! asked for ahead of it, in transfers of [`TRANSFER`] to [`TRANSFER_MAX`], up to [`FLIGHTS_MAX`] at
+//! once. The window grows when a reader had to wait for it, and stays while it does not: so it becomes
 //! as long as what the reader takes in one latency, which is the product of latency and bandwidth,
 //! measured where it counts. Files are read in the order in which they were written as a rule, and
 //! so are directories, trees, scrubs and streams: one rule serves all of them.
@@ -63,8 +63,11 @@ use crate::walks::{Advance, Walks};
 
 /// Bytes of a chunk: 2.5 ms at 100 MB/s, little beside a latency of 50 ms.
 pub(crate) const CHUNK: u32 = 256 << 10;
-/// Bytes of one transfer ahead of a reader, at most.
+/// Bytes of one transfer that its reader waits for, at most.
 const TRANSFER: u32 = 1 << 20;
+/// Bytes of one transfer ahead of a reader that takes much, at most: few requests, and each long
+/// enough that its round trip does not count.
+const TRANSFER_MAX: u32 = 4 << 20;
 /// Transfers ahead of readers that are under way at once, at most: each has a thread.
 const FLIGHTS_MAX: usize = 32;
 /// A chunk is worth a request of its own if one part in so many of it is wanted: below that, egress
@@ -321,7 +324,8 @@ impl State {
     fn look_ahead(&mut self, shared: &Arc<Shared>, walk: usize, next: &Next<'_>) {
         let bound = self.ahead_bound();
         loop {
-            let Some(Advance { source, first, chunks }) = self.walks.advance(walk, TRANSFER / CHUNK, next)
+            let Some(Advance { source, first, chunks }) =
+                self.walks.advance(walk, (TRANSFER / CHUNK, TRANSFER_MAX / CHUNK), next)
             else {
                 return;
             };

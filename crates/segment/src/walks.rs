@@ -10,6 +10,13 @@ use crate::chunks::{CHUNK, Next, Source};
 
 /// Walks that are told apart.
 const WALKS_MAX: usize = 64;
+/// Window of a walk through content that had to wait once, and its growth each time it waits again:
+/// 32 MiB are under way after four round trips. From 256 KiB on, and twice as much each time, they
+/// were after eight, which is as long as 256 MB take at 640 MB/s and 50 ms.
+const CONTENT_FIRST: u32 = 1 << 20;
+const CONTENT_GROWTH: u64 = 4;
+/// A window is asked for in so many transfers at least, so that a line is never idle between two.
+const TRANSFERS_LEAST: u64 = 8;
 /// Segments that are passed over in a search for the next one with something in it.
 const EMPTY_MAX: usize = 8;
 
@@ -94,7 +101,9 @@ impl Walks {
         // Those that wait for one chunk together wait once.
         if waits && range.end > walk.waited {
             walk.waited = range.end.next_multiple_of(CHUNK);
-            walk.window = (2 * walk.window).max(u64::from(CHUNK)).min(window_max);
+            let (least, growth) =
+                if source.is_metadata { (CHUNK, 2) } else { (CONTENT_FIRST, CONTENT_GROWTH) };
+            walk.window = (growth * walk.window).max(u64::from(least)).min(window_max);
         }
         walk.seen = self.now;
         (at, true)
@@ -122,8 +131,15 @@ impl Walks {
     }
 
     /// The next chunks to be asked for, if the window of a walk has room for them.
-    pub(crate) fn advance(&mut self, walk: usize, most: u32, next: &Next<'_>) -> Option<Advance> {
+    pub(crate) fn advance(
+        &mut self,
+        walk: usize,
+        (least, most): (u32, u32),
+        next: &Next<'_>,
+    ) -> Option<Advance> {
         let walk = &mut self.known[walk];
+        let share = u32::try_from(walk.window / TRANSFERS_LEAST / u64::from(CHUNK)).unwrap_or(most);
+        let most = share.clamp(least, most);
         let room = walk.window.saturating_sub(walk.ahead_bytes());
         // In steps of a transfer, or of half a small window.
         let step = (walk.window / 2).clamp(u64::from(CHUNK), u64::from(most * CHUNK));

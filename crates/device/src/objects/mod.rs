@@ -308,7 +308,7 @@ impl Objects for ObjectDevice {
 
     fn creates_once(&self) -> Result<bool> {
         let claim = object_names::numbered(EPOCHS, self.epoch.load(Ordering::Acquire));
-        Ok(!self.store.create(&claim, &[])?)
+        self.store.refuses(&claim)
     }
 
     fn is_claimed(&self, epoch: u64) -> Result<bool> {
@@ -363,40 +363,23 @@ impl Device for ObjectDevice {
 
     /// One request for each part.
     fn read_many(&self, reads: &mut [PartRead<'_>]) {
-        // Bytes for several buffers come into one, and go into theirs from there.
         let names: Vec<String> = reads.iter().map(|read| object_names::segment(read.place.segment)).collect();
-        let mut gathered: Vec<Vec<u8>> =
-            reads.iter().map(|read| vec![0; if read.outs.len() > 1 { read.bytes() } else { 0 }]).collect();
         let mut ranges = Vec::with_capacity(reads.len());
         let mut asked = Vec::with_capacity(reads.len());
-        for ((at, read), (object, whole)) in reads.iter_mut().enumerate().zip(names.iter().zip(&mut gathered))
-        {
+        for ((at, read), object) in reads.iter_mut().enumerate().zip(&names) {
             let end = u64::from(read.offset) + read.bytes() as u64;
             read.outcome = self.check(Operation::Read, read.place, end);
             if read.outcome.is_err() || read.bytes() == 0 {
                 continue;
             }
-            let offset = u64::from(read.offset);
-            let out = match &mut read.outs[..] {
-                [out] => &mut **out,
-                _ => &mut whole[..],
-            };
-            ranges.push(ObjectRange { object, offset, out, outcome: Ok(()) });
+            let outs = read.outs.iter_mut().map(|out| &mut **out).collect();
+            ranges.push(ObjectRange { object, offset: u64::from(read.offset), outs, outcome: Ok(()) });
             asked.push(at);
         }
         self.store.read_ranges(&mut ranges);
         let outcomes: Vec<Result<()>> = ranges.into_iter().map(|range| range.outcome).collect();
         for (at, outcome) in asked.into_iter().zip(outcomes) {
-            let read = &mut reads[at];
-            let mut rest = &gathered[at][..];
-            if outcome.is_ok() && read.outs.len() > 1 {
-                for out in &mut read.outs {
-                    let (now, later) = rest.split_at(out.len());
-                    out.copy_from_slice(now);
-                    rest = later;
-                }
-            }
-            read.outcome = outcome;
+            reads[at].outcome = outcome;
         }
     }
 

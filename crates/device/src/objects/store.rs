@@ -11,10 +11,18 @@ pub struct ObjectRange<'a> {
     pub object: &'a str,
     /// First byte.
     pub offset: u64,
-    /// Where the bytes go.
-    pub out: &'a mut [u8],
+    /// Where the bytes go, one buffer after the other.
+    pub outs: Vec<&'a mut [u8]>,
     /// Outcome, once it was tried.
     pub outcome: Result<()>,
+}
+
+impl ObjectRange<'_> {
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.outs.iter().map(|out| out.len()).sum()
+    }
 }
 
 /// Keeps objects by their names. Every call is synchronous, and may come from many threads at once.
@@ -31,6 +39,11 @@ pub trait Store: Send + Sync {
     /// ([`steadfast_format::object_names`]).
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool>;
 
+    /// True if it refuses to create an object that is there, with other bytes.
+    fn refuses(&self, name: &str) -> Result<bool> {
+        Ok(!self.create(name, &[])?)
+    }
+
     /// Reads an object, or a range of it; less than the range where the object ends inside.
     /// [`Error::Missing`](crate::Error::Missing) if there is none,
     /// [`Error::CutShort`](crate::Error::CutShort) if the range begins behind its end.
@@ -40,15 +53,20 @@ pub trait Store: Send + Sync {
     /// not.
     fn read_ranges(&self, ranges: &mut [ObjectRange<'_>]) {
         for range in ranges {
-            let end = range.offset + range.out.len() as u64;
+            let end = range.offset + range.bytes() as u64;
             let read = self.read(range.object, Some(range.offset..end));
             range.outcome = read.and_then(|bytes| {
-                if bytes.len() != range.out.len() {
+                if bytes.len() != range.bytes() {
                     let (device, object) = (self.identity(), range.object.to_owned());
                     let length = range.offset + bytes.len() as u64;
                     return Err(Error::CutShort { device, object, length, needed: end });
                 }
-                range.out.copy_from_slice(&bytes);
+                let mut rest = &bytes[..];
+                for out in &mut range.outs {
+                    let (now, later) = rest.split_at(out.len());
+                    out.copy_from_slice(now);
+                    rest = later;
+                }
                 Ok(())
             });
         }
