@@ -119,9 +119,10 @@ impl BlockIo {
         if self.spares_reads.load(Ordering::Relaxed) {
             return;
         }
-        let missing = pointers
-            .iter()
-            .filter(|pointer| pointer.kind == BlockKind::Data && !self.cache.expects(family, pointer));
+        let missing = pointers.iter().filter(|pointer| {
+            let is_here = || self.cache.expects(family, pointer) || self.is_in_l2arc(pointer);
+            pointer.kind == BlockKind::Data && !is_here()
+        });
         let places: Vec<_> = missing.map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
         self.space.bring_later(&places);
     }

@@ -100,6 +100,11 @@ impl BlockIo {
         }
     }
 
+    /// True if a cache device holds a block, as far as is known.
+    pub(crate) fn is_in_l2arc(&self, pointer: &BlockPointer) -> bool {
+        self.l2arc_of(pointer).iter().any(|cache| cache.holds(&pointer.hash))
+    }
+
     /// Cache devices that may hold a block: content, and nodes of file systems' trees. The pool's
     /// own metadata is read at an import, before there are any.
     pub(crate) fn l2arc_of(&self, pointer: &BlockPointer) -> Vec<Arc<L2Arc>> {
@@ -137,6 +142,19 @@ impl BlockIo {
             return Err(Error::KeyNotLoaded { dataset: context.dataset });
         }
         self.first_good(pointer, context, |address| self.read_copy(address, pointer, context)).map(Block::new)
+    }
+
+    /// Opens a block whose stored bytes the caller has read. `None` if they are not right.
+    #[must_use]
+    pub fn open_read(
+        &self,
+        bytes: Buffer,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Option<Block> {
+        let stored = Verified::check(bytes, &pointer.hash).ok()?;
+        let opened = self.open_stored(stored, pointer.copies[0], pointer, context).ok()?;
+        Some(Block::new(opened))
     }
 
     /// The first good copy. Faults of the copies before it are noted.
@@ -190,9 +208,7 @@ impl BlockIo {
             .collect();
         let places: Vec<_> =
             leads.iter().map(|(_, pointer)| (pointer.copies[0], pointer.psize as usize)).collect();
-        let kept =
-            |pointer: &BlockPointer| self.l2arc_of(pointer).iter().any(|cache| cache.holds(&pointer.hash));
-        let together = places.len() > 1 && !leads.iter().any(|(_, pointer)| kept(pointer));
+        let together = places.len() > 1 && !leads.iter().any(|(_, pointer)| self.is_in_l2arc(pointer));
         let read = if together { self.space.read_run(&places) } else { None };
         let mut buffers = read.into_iter().flatten();
         for (lead, pointer) in leads {
