@@ -17,6 +17,7 @@ pub(crate) mod removal;
 pub(crate) mod replace;
 pub(crate) mod scan;
 pub(crate) mod scrub;
+pub(crate) mod scrub_flow;
 pub(crate) mod scrub_walk;
 pub(crate) mod spare;
 pub(crate) mod spares;

@@ -1,8 +1,9 @@
 //! A scrub, a resilver or a job that moves segments: where it is, and how it keeps pace.
 
-use std::collections::BTreeSet;
 use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use steadfast_format::Address;
 use steadfast_format::BlockPointer;
 use steadfast_format::DatasetId;
 use steadfast_format::InodeId;
@@ -150,7 +151,50 @@ impl Tally {
 /// A block to be looked at.
 pub(crate) enum Visit {
     Node(Tree, BlockPointer),
-    Content { tree: Tree, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
+    Content(Content),
+}
+
+/// A block of a file.
+pub(crate) struct Content {
+    pub tree: Tree,
+    pub inode: InodeId,
+    pub range: Range<u64>,
+    pub pointer: BlockPointer,
+}
+
+/// Content that waits, in the order of its places.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// By place; blocks that several files share lie at one.
+    blocks: BTreeMap<(Address, u64), Content>,
+    /// Number of the next block.
+    next: u64,
+    pub bytes: u64,
+}
+
+impl Waiting {
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub fn add(&mut self, content: Content) {
+        self.bytes += u64::from(content.pointer.psize);
+        self.blocks.insert((content.pointer.copies[0], self.next), content);
+        self.next += 1;
+    }
+
+    /// The first blocks that one transfer brings: each but the first one `follows` those before.
+    pub fn take_run(&mut self, follows: impl Fn(&[Content], &BlockPointer) -> bool) -> Vec<Content> {
+        let mut run = Vec::new();
+        while let Some(first) = self.blocks.first_entry()
+            && (run.is_empty() || follows(&run, &first.get().pointer))
+        {
+            let content = first.remove();
+            self.bytes -= u64::from(content.pointer.psize);
+            run.push(content);
+        }
+        run
+    }
 }
 
 /// Whose a block is, and which of its blocks are looked at.
@@ -166,8 +210,10 @@ pub(crate) struct Tree {
 
 /// How far a walk is.
 pub(crate) struct Walk {
-    /// The next one last.
+    /// The next one last. On stores of objects only nodes.
     pub todo: Vec<Visit>,
+    /// Content on stores of objects.
+    pub content: Waiting,
     /// Datasets whose keys are not loaded [scrub_walk.2].
     pub locked: BTreeSet<DatasetId>,
 }

@@ -8,7 +8,8 @@
 //! to the blocks on single devices: no checksums of their segments are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! [scrub.1] A look of a scan is bounded by [`STEP_NS`] and the batch begun by then. A batch is
+//! [scrub.1] A look of a scan is bounded by [`STEP_NS`] and the batch begun by then, on stores of
+//!      objects by what `scrub_flow.rs` says. A batch is
 //!      sized to take about as long (for a resilver [`ALONE_NS`] if nothing is written). While
 //!      there is other load the scan rests as long as it worked, so commits go on beside it. Load
 //!      is writes, and for a scrub also reads, from devices or from memory. A resilver does not
@@ -40,7 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast_blockio::{Block, ReadContext};
+use steadfast_blockio::ReadContext;
 use steadfast_env::Job;
 use steadfast_format::node::Node;
 use steadfast_format::{
@@ -109,6 +110,7 @@ impl Devices {
             drop(turn);
             self.core.commit_changes()?;
         }
+        let _command = Due::counted_by(&self.scans.commands);
         let mut scan = self.scans.scan.lock();
         let state = scan.as_ref().map(|scan| (scan.row.kind, scan.row.state));
         let word = match (command, state) {
@@ -332,7 +334,18 @@ impl Devices {
         }
         scan.dirty = true;
         let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };
+        let flows = depth == Depth::All && !once && self.core.space.has_objects();
         while self.core.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+            if flows && scan.queue.as_ref().is_none_or(VecDeque::is_empty) {
+                let walk = scan.walk.get_or_insert_with(|| self.begin_walk());
+                if let Some(tally) = self.flow(&mut scan.nodes, walk, began_ns) {
+                    scan.row.read += tally.read;
+                    scan.row.repaired += tally.repaired;
+                    scan.row.lost += tally.lost;
+                    self.tell_scan(scan);
+                    continue;
+                }
+            }
             if !scan.nodes.is_empty() {
                 let tally = self.read_nodes(&mut scan.nodes);
                 scan.row.repaired += tally.repaired;
@@ -403,7 +416,10 @@ impl Devices {
             leaves.push(leaf);
         }
         if leaves.is_empty() {
-            return nodes.pop().map_or_else(Tally::default, |node| self.read_inner(&node.pointer, nodes));
+            let Some(node) = nodes.pop() else { return Tally::default() };
+            let (tally, below) = self.read_meta(&node);
+            nodes.extend(below);
+            return tally;
         }
         leaves.sort_by_key(|leaf| leaf.pointer.copies[0]);
         let (whole, left) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
@@ -416,11 +432,7 @@ impl Devices {
                         left.lock().extend_from_slice(&some[at..]);
                         break;
                     }
-                    let tally = self.look_at(&leaf.pointer);
-                    if tally.lost > 0 {
-                        // Notes it as damage.
-                        let _ = self.read_node(&leaf.pointer);
-                    }
+                    let (tally, _) = self.read_meta(leaf);
                     whole.lock().add(tally);
                 }
             })
@@ -430,25 +442,30 @@ impl Devices {
         whole.into_inner()
     }
 
-    /// A node above leaves, whose children are to be read then.
-    fn read_inner(&self, pointer: &BlockPointer, nodes: &mut Vec<MetaNode>) -> Tally {
-        let tally = self.look_at(pointer);
-        // A node that was replaced meanwhile is found nowhere; the new one was written since.
-        let Some(bytes) = self.read_node(pointer) else { return tally };
-        let Ok(node) = Node::decode(&bytes) else { return tally };
-        if node.level() > 0 {
-            let is_leaf = node.level() == 1;
-            let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
-            nodes.extend(children.map(|pointer| MetaNode { pointer, is_leaf }));
+    /// Reads all copies of a node of the meta tree. Gives its children too, which are to be read
+    /// then.
+    pub(crate) fn read_meta(&self, node: &MetaNode) -> (Tally, Vec<MetaNode>) {
+        let pointer = &node.pointer;
+        let (tally, right) = self.look_at(pointer);
+        if node.is_leaf && tally.lost == 0 {
+            return (tally, Vec::new());
         }
-        tally
-    }
-
-    fn read_node(&self, pointer: &BlockPointer) -> Option<Block> {
         let keys = self.core.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context =
             ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
-        self.core.blockio.read(pointer, &context).ok()
+        let opened = right.and_then(|bytes| self.core.blockio.open_read(bytes, pointer, &context));
+        // Notes damage. A node that was replaced meanwhile is found nowhere; the new one was
+        // written since.
+        let opened = opened.or_else(|| self.core.blockio.read(pointer, &context).ok());
+        let Some(Ok(node)) = opened.as_ref().map(|bytes| Node::decode(bytes)) else {
+            return (tally, Vec::new());
+        };
+        if node.level() == 0 {
+            return (tally, Vec::new());
+        }
+        let is_leaf = node.level() == 1;
+        let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
+        (tally, children.map(|pointer| MetaNode { pointer, is_leaf }).collect())
     }
 
     /// Datasets that the last scrub left out, because their keys were not loaded.

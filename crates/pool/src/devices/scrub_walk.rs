@@ -11,17 +11,18 @@
 //! [scrub_walk.2] The walk opens nothing of a dataset whose key is not loaded. These datasets are
 //!      reported.
 //! [scrub_walk.3] The stack holds the unvisited siblings along one path from a root, and the blocks
-//!      of [`LEAVES`] leaves at most. On a store of objects it is [`LEAVES_OBJECTS`] paths beside
-//!      each other.
+//!      of [`LEAVES`] leaves at most. Stores of objects have a way of their own (`scrub_flow.rs`).
 //!
 //! ## What a crash does
 //! The walk begins again from the roots: its position is not stored.
 
 use crate::core::view::Reader;
 use crate::core::view::Roots;
+use crate::devices::scan::Content;
 use crate::devices::scan::Tally;
 use crate::devices::scan::Tree;
 use crate::devices::scan::Visit;
+use crate::devices::scan::Waiting;
 use crate::devices::scan::Walk;
 use crate::devices::state::Devices;
 use std::collections::BTreeSet;
@@ -37,32 +38,29 @@ use steadfast_format::node::Node;
 use steadfast_format::{BlockKind, BlockPointer};
 use steadfast_segment::{READ_GAP_MAX, ReadError};
 
-/// Bytes of content looked at together: as many as keep all processors busy, or a store of objects,
-/// or few if the bandwidth is bounded.
+/// Bytes of content looked at together: as many as keep all processors busy, or few if the
+/// bandwidth is bounded.
 const TOGETHER_BYTES: u64 = 16 << 20;
-const TOGETHER_BYTES_OBJECTS: u64 = 128 << 20;
 const FEW_BYTES: u64 = 1 << 20;
-/// Bytes of one transfer, and transfers from a store of objects that are under way at once.
+/// Bytes of one transfer.
 const RUN_BYTES: u64 = 1 << 20;
-const TRANSFERS: usize = 32;
-/// Leaves looked at together: on a store of objects, and else.
-const LEAVES_OBJECTS: usize = 64;
+/// Leaves looked at together.
 const LEAVES: usize = 8;
 
 /// A node as it was found.
 #[derive(Default)]
-struct Seen {
-    tally: Tally,
+pub(crate) struct Seen {
+    pub tally: Tally,
     /// Its dataset's key is not loaded.
-    is_locked: bool,
+    pub is_locked: bool,
     /// In the order of their keys.
-    below: Vec<Visit>,
+    pub below: Vec<Visit>,
 }
 
 impl Devices {
     /// A walk from the roots of the last commit; empty if no device stands alone.
     pub(crate) fn begin_walk(&self) -> Walk {
-        let mut walk = Walk { todo: Vec::new(), locked: BTreeSet::new() };
+        let mut walk = Walk { todo: Vec::new(), content: Waiting::default(), locked: BTreeSet::new() };
         if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
             for Roots { dataset, after, is_head, roots } in self.core.dataset_roots() {
                 let tree = Tree { dataset, after, is_head };
@@ -90,20 +88,18 @@ impl Devices {
     /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context
     /// only.
     pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
-        let (bytes_max, leaves_max) = match self.core.space.has_objects() {
-            true => (TOGETHER_BYTES_OBJECTS, LEAVES_OBJECTS),
-            false => (TOGETHER_BYTES, LEAVES),
-        };
-        let (most, leaves_max) = if small { (FEW_BYTES, 1) } else { (bytes_max, leaves_max) };
+        // A flow was interrupted by a limit of the bandwidth.
+        if walk.content.len() > 0 {
+            return Some(self.visit_run(&self.next_run(&mut walk.content)));
+        }
+        let (most, leaves_max) = if small { (FEW_BYTES, 1) } else { (TOGETHER_BYTES, LEAVES) };
         match walk.todo.pop()? {
             Visit::Node(tree, pointer) => {
                 let mut nodes = vec![(tree, pointer)];
-                // Each node of a store costs a round trip, so nodes of any level go together there.
-                let any = self.core.space.has_objects() && !small;
-                while (any || pointer.level == 0)
+                while pointer.level == 0
                     && nodes.len() < leaves_max
                     && let Some(Visit::Node(tree, pointer)) = walk.todo.last()
-                    && (any || pointer.level == 0)
+                    && pointer.level == 0
                 {
                     nodes.push((*tree, *pointer));
                     walk.todo.pop();
@@ -113,12 +109,12 @@ impl Devices {
             content => {
                 let (mut some, mut bytes) = (vec![content], 0);
                 while bytes < most
-                    && let Some(Visit::Content { pointer, .. }) = walk.todo.last()
+                    && let Some(Visit::Content(Content { pointer, .. })) = walk.todo.last()
                 {
                     bytes += u64::from(pointer.psize);
                     some.extend(walk.todo.pop());
                 }
-                Some(self.visit_content(&some))
+                Some(self.visit_content(some))
             }
         }
     }
@@ -130,7 +126,7 @@ impl Devices {
         let jobs = nodes.iter().zip(&mut found).map(|((tree, pointer), seen)| -> Job<'_> {
             Box::new(move || *seen = self.visit_node(*tree, pointer))
         });
-        self.run_transfers(jobs.collect());
+        self.core.env.tasks.run_all(jobs.collect());
         let mut whole = Tally::default();
         for ((tree, _), Seen { tally, is_locked, below }) in nodes.iter().zip(found).rev() {
             whole.add(tally);
@@ -142,49 +138,20 @@ impl Devices {
         whole
     }
 
-    /// Runs jobs that wait for devices: on stores of objects so many at once, and the next one as
-    /// soon as any has ended.
-    fn run_transfers(&self, jobs: Vec<Job<'_>>) {
-        if !self.core.space.has_objects() {
-            return self.core.env.tasks.run_all(jobs);
-        }
-        let workers = jobs.len().min(TRANSFERS);
-        let queue = Mutex::new(jobs.into_iter());
-        let queue = &queue;
-        let work = || -> Job<'_> {
-            Box::new(move || {
-                // Not in the head of a loop, which would hold the lock over the job.
-                let next = || queue.lock().next();
-                while let Some(job) = next() {
-                    job();
-                }
-            })
-        };
-        self.core.env.tasks.run_waiting((0..workers).map(|_| work()).collect());
-    }
-
-    fn visit_node(&self, tree: Tree, pointer: &BlockPointer) -> Seen {
+    pub(crate) fn visit_node(&self, tree: Tree, pointer: &BlockPointer) -> Seen {
         let dataset = tree.dataset;
         let reader = self.core.reader_of(dataset);
         let is_locked = |reader: &Reader| reader.is_encrypted && reader.keys.is_none();
-        let look = || if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
-        // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
+        let (tally, right) =
+            if self.is_single(pointer) { self.look_at(pointer) } else { (Tally::default(), None) };
         let open = || {
             let Reader { keys, family, .. } = reader.as_ref().filter(|reader| !is_locked(reader))?;
             let context = ReadContext { dataset, family: *family, keys: keys.as_deref(), cache: false };
-            self.core.blockio.read_from_devices(pointer, &context).ok()
+            let opened = right.and_then(|bytes| self.core.blockio.open_read(bytes, pointer, &context));
+            // If no copy is good, this notes damage of the dataset's metadata [scrub_walk.1].
+            opened.or_else(|| self.core.blockio.read_from_devices(pointer, &context).ok())
         };
-        let (tally, bytes) = if self.core.space.has_objects() {
-            // A look at a store heals nothing that is read behind it, and each is a round trip.
-            let (mut tally, mut bytes) = (Tally::default(), None);
-            let looks: Job<'_> = Box::new(|| tally = look());
-            let opens: Job<'_> = Box::new(|| bytes = open());
-            self.core.env.tasks.run_waiting(vec![looks, opens]);
-            (tally, bytes)
-        } else {
-            let tally = look();
-            (tally, open())
-        };
+        let bytes = open();
         let mut seen = Seen { tally, ..Seen::default() };
         seen.is_locked = reader.as_ref().is_some_and(is_locked);
         let Some(bytes) = bytes else { return seen };
@@ -202,7 +169,7 @@ impl Devices {
                 for (pointer, shown) in steadfast_dataset::blocks_of(&extent) {
                     let range = offset + shown.start..offset + shown.end;
                     if pointer.birth > tree.after {
-                        seen.below.push(Visit::Content { tree, inode, range, pointer });
+                        seen.below.push(Visit::Content(Content { tree, inode, range, pointer }));
                     }
                 }
             }
@@ -211,63 +178,60 @@ impl Devices {
     }
 
     /// Content in the order of its places: blocks side by side come in one transfer.
-    fn visit_content(&self, visits: &[Visit]) -> Tally {
-        let mut single: Vec<(&Visit, BlockPointer)> = visits
-            .iter()
-            .filter_map(|visit| match visit {
-                Visit::Content { pointer, .. } => Some((visit, *pointer)),
-                Visit::Node(..) => None,
-            })
-            .filter(|(_, pointer)| self.is_single(pointer))
-            .collect();
-        single.sort_by_key(|(_, pointer)| pointer.copies[0]);
+    fn visit_content(&self, visits: Vec<Visit>) -> Tally {
+        let mut waiting = Waiting::default();
+        self.wait_for(visits, &mut waiting);
         let whole = Mutex::new(Tally::default());
         let mut jobs: Vec<Job<'_>> = Vec::new();
-        let mut rest = &single[..];
-        while !rest.is_empty() {
-            let (run, behind) = rest.split_at(self.run_length(rest));
-            rest = behind;
-            let whole = &whole;
+        while waiting.len() > 0 {
+            let (run, whole) = (self.next_run(&mut waiting), &whole);
             jobs.push(Box::new(move || {
-                let tally = self.visit_run(run);
+                let tally = self.visit_run(&run);
                 whole.lock().add(tally);
             }));
         }
-        self.run_transfers(jobs);
+        self.core.env.tasks.run_all(jobs);
         whole.into_inner()
     }
 
-    /// How many blocks, from the first one on, have one copy and lie side by side, as far as one
-    /// transfer goes.
-    fn run_length(&self, blocks: &[(&Visit, BlockPointer)]) -> usize {
+    /// Adds content on single devices to what waits.
+    pub(crate) fn wait_for(&self, visits: Vec<Visit>, waiting: &mut Waiting) {
+        for visit in visits {
+            if let Visit::Content(content) = visit
+                && self.is_single(&content.pointer)
+            {
+                waiting.add(content);
+            }
+        }
+    }
+
+    /// The first blocks that have one copy and lie side by side, as far as one transfer goes.
+    pub(crate) fn next_run(&self, waiting: &mut Waiting) -> Vec<Content> {
         let unit = self.core.space.geometry().unit;
-        let mut bytes = 0;
-        let follows = |pair: &&[(&Visit, BlockPointer)]| {
-            let (last, next) = (&pair[0].1, &pair[1].1);
-            bytes += u64::from(last.psize);
+        waiting.take_run(|run, next| {
+            let (first, last) = (&run[0].pointer, &run[run.len() - 1].pointer);
             let gap = next.copies[0].offset.checked_sub(last.copies[0].offset + last.asize(unit));
+            let end = u64::from(next.copies[0].offset) + u64::from(next.psize);
             last.copy_count() == 1
                 && next.copy_count() == 1
                 && next.copies[0].segment == last.copies[0].segment
                 && gap.is_some_and(|gap| gap <= READ_GAP_MAX)
-                && bytes + u64::from(next.psize) <= RUN_BYTES
-        };
-        1 + blocks.windows(2).take_while(follows).count()
+                && end - u64::from(first.copies[0].offset) <= RUN_BYTES
+        })
     }
 
-    fn visit_run(&self, run: &[(&Visit, BlockPointer)]) -> Tally {
+    pub(crate) fn visit_run(&self, run: &[Content]) -> Tally {
         let mut whole = Tally::default();
-        let places: Vec<_> =
-            run.iter().map(|(_, pointer)| (pointer.copies[0], pointer.psize as usize)).collect();
+        let place = |content: &Content| (content.pointer.copies[0], content.pointer.psize as usize);
+        let places: Vec<_> = run.iter().map(place).collect();
         let read = if run.len() > 1 { self.core.space.read_run_doubting(&places) } else { None };
         let mut read = read.into_iter().flatten();
-        for (visit, pointer) in run {
+        for Content { tree, inode, range, pointer } in run {
             if read.next().is_some_and(|bytes| hash(&bytes) == pointer.hash) {
                 whole.read += u64::from(pointer.psize);
                 continue;
             }
-            let Visit::Content { tree, inode, range, .. } = visit else { continue };
-            let tally = self.look_at(pointer);
+            let (tally, _) = self.look_at(pointer);
             whole.add(tally);
             if tally.lost > 0
                 && tree.is_head
@@ -287,8 +251,9 @@ impl Devices {
     }
 
     /// Reads all copies of a block and compares them with its hash; on redundant groups that heals
-    /// them, on single devices a wrong one is written anew from a right one. Sync context only.
-    pub(crate) fn look_at(&self, pointer: &BlockPointer) -> Tally {
+    /// them, on single devices a wrong one is written anew from a right one. Gives the bytes of a
+    /// right one too. Sync context only.
+    pub(crate) fn look_at(&self, pointer: &BlockPointer) -> (Tally, Option<Buffer>) {
         let mut tally = Tally::default();
         let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);
         for copy in &pointer.copies[..pointer.copy_count()] {
@@ -299,22 +264,22 @@ impl Devices {
                     right = Some(bytes);
                 }
                 // [scrub_walk.1]
-                Err(ReadError::Unallocated { .. }) => return tally,
+                Err(ReadError::Unallocated { .. }) => return (tally, None),
                 Err(_) => wrong.push(*copy),
             }
             tally.read += u64::from(pointer.psize);
         }
-        match right {
+        match &right {
             None if !wrong.is_empty() => tally.lost += u64::from(pointer.psize),
             None => {}
             Some(bytes) => {
                 for copy in wrong {
-                    if self.core.space.rewrite(copy, &bytes) {
+                    if self.core.space.rewrite(copy, bytes) {
                         tally.repaired += u64::from(pointer.psize);
                     }
                 }
             }
         }
-        tally
+        (tally, right)
     }
 }

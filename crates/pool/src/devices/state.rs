@@ -56,6 +56,8 @@ pub(crate) struct ScanState {
     pub scan: RankedMutex<Option<Scan>, rank::Scan>,
     /// Its progress while it is at work; taken after it, and held for no longer than a copy takes.
     pub progress: RankedMutex<Option<ScanProgress>, rank::ScanProgress>,
+    /// Commands that wait for the scan.
+    pub commands: AtomicUsize,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
     /// Verbs under way that a resilver may follow ([`Devices::resilver_due`]).

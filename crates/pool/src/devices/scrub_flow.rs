@@ -1,0 +1,184 @@
+//! Scrub of stores of objects: nodes and content side by side.
+//!
+//! A read of a store waits a round trip, so [`WORKERS`] of them are under way at all times. Nodes of
+//! the meta tree, nodes of file systems and content are drawn from one list.
+//!
+//! ## Order
+//! Content waits until [`CONTENT_LEAST`] of it is known or no node is left: blocks of one leaf have
+//! gaps between them where others were written at the same time, and lie side by side once the
+//! other leaves are known. And a node that is asked for behind 32 MiB of content waits for all of
+//! these on a narrow line, which costs more than to ask for nodes first. Beyond that, nodes and
+//! content are read side by side, nodes by [`NODE_WORKERS`] at most.
+//!
+//! ## Invariants
+//! [scrub_flow.1] No node is drawn while [`CONTENT_MAX`] or [`BLOCKS_MAX`] wait. So what waits is
+//!      bounded by these, what is below a node for each worker, and the siblings along as many
+//!      paths.
+//!      `Flow::draw`
+//! [scrub_flow.2] A flow draws nothing more after [`FLOW_NS`]; after [`STEP_NS`] if a commit, a
+//!      command or a writer waits. What was begun is waited for: a mebibyte for each worker.
+//!      `Devices::is_over`
+//! [scrub_flow.3] A worker that panics lets the others end.
+//!      `Working::drop`
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_env::Job;
+use steadfast_format::BlockPointer;
+
+use crate::devices::scan::{Content, MetaNode, STEP_NS, Tally, Tree, Visit, Waiting, Walk};
+use crate::devices::scrub_walk::Seen;
+use crate::devices::state::Devices;
+
+/// Transfers under way at once.
+const WORKERS: usize = 32;
+/// Workers that read nodes beside content.
+const NODE_WORKERS: usize = 16;
+/// Bytes of content that are known before any of it is read, and bytes and blocks beyond which no
+/// more nodes are drawn.
+const CONTENT_LEAST: u64 = 64 << 20;
+const CONTENT_MAX: u64 = 256 << 20;
+const BLOCKS_MAX: usize = 16_384;
+/// How long a flow lasts that disturbs nobody: its end costs a round trip.
+const FLOW_NS: u64 = 4_000_000_000;
+
+/// One thing to be read.
+enum Piece {
+    Meta(MetaNode),
+    Node(Tree, BlockPointer),
+    Content(Vec<Content>),
+}
+
+/// Work that waits, and what was found so far.
+struct Flow<'a> {
+    meta: &'a mut Vec<MetaNode>,
+    walk: &'a mut Walk,
+    /// Workers that read a node, and all that read.
+    nodes: usize,
+    reading: usize,
+    whole: Tally,
+}
+
+impl Flow<'_> {
+    /// The next piece, as far as one may be drawn now. Content by `next_run`.
+    fn draw(&mut self, next_run: impl FnOnce(&mut Waiting) -> Vec<Content>) -> Option<Piece> {
+        let waiting = &mut self.walk.content;
+        let is_full = waiting.bytes >= CONTENT_MAX || waiting.len() >= BLOCKS_MAX;
+        let is_enough = waiting.bytes >= CONTENT_LEAST || waiting.len() >= BLOCKS_MAX / 4;
+        let mut piece = None;
+        if !is_full && (!is_enough || self.nodes < NODE_WORKERS) {
+            piece = self.meta.pop().map(Piece::Meta);
+            while piece.is_none()
+                && let Some(visit) = self.walk.todo.pop()
+            {
+                match visit {
+                    Visit::Node(tree, pointer) => piece = Some(Piece::Node(tree, pointer)),
+                    Visit::Content(content) => waiting.add(content),
+                }
+            }
+        }
+        if piece.is_none() && waiting.len() > 0 && (is_enough || self.nodes == 0) {
+            piece = Some(Piece::Content(next_run(waiting)));
+        }
+        self.reading += usize::from(piece.is_some());
+        self.nodes += usize::from(matches!(piece, Some(Piece::Meta(_) | Piece::Node(..))));
+        piece
+    }
+}
+
+/// A worker that reads.
+struct Working<'f, 'a> {
+    shared: &'f Shared<'a>,
+    is_node: bool,
+}
+
+impl Drop for Working<'_, '_> {
+    fn drop(&mut self) {
+        let mut flow = self.shared.flow.lock();
+        flow.reading -= 1;
+        flow.nodes -= usize::from(self.is_node);
+        drop(flow);
+        self.shared.changed.notify_all();
+    }
+}
+
+struct Shared<'a> {
+    flow: Mutex<Flow<'a>>,
+    changed: Condvar,
+}
+
+impl Devices {
+    /// Scrubs for a while: nodes of the meta tree, and what a walk has to look at. `None` if there
+    /// is nothing left. Sync context only.
+    pub(crate) fn flow(&self, meta: &mut Vec<MetaNode>, walk: &mut Walk, began_ns: u64) -> Option<Tally> {
+        if meta.is_empty() && walk.todo.is_empty() && walk.content.len() == 0 {
+            return None;
+        }
+        let flow = Flow { meta, walk, nodes: 0, reading: 0, whole: Tally::default() };
+        let shared = Shared { flow: Mutex::new(flow), changed: Condvar::new() };
+        let work = |_| -> Job<'_> {
+            let shared = &shared;
+            Box::new(move || self.work(shared, began_ns))
+        };
+        self.core.env.tasks.run_waiting((0..WORKERS).map(work).collect());
+        Some(shared.flow.into_inner().whole)
+    }
+
+    /// [scrub_flow.2]
+    fn is_over(&self, began_ns: u64) -> bool {
+        let passed = self.core.env.clock.monotonic_ns().saturating_sub(began_ns);
+        let is_waited_for = || {
+            self.scans.commands.load(Ordering::Acquire) > 0
+                || self.core.txgs.budget.fullness() > 0
+                || self.core.txgs.commits.is_requested(self.core.txgs.gate.open_txg())
+        };
+        passed >= FLOW_NS || passed >= STEP_NS && is_waited_for()
+    }
+
+    fn work(&self, shared: &Shared<'_>, began_ns: u64) {
+        let mut flow = shared.flow.lock();
+        while !self.is_over(began_ns) {
+            let Some(piece) = flow.draw(|waiting| self.next_run(waiting)) else {
+                if flow.reading == 0 {
+                    break;
+                }
+                shared.changed.wait(&mut flow);
+                continue;
+            };
+            drop(flow);
+            let working = Working { shared, is_node: !matches!(piece, Piece::Content(_)) };
+            match piece {
+                Piece::Meta(node) => {
+                    let (tally, below) = self.read_meta(&node);
+                    let mut flow = shared.flow.lock();
+                    flow.whole.add(tally);
+                    flow.meta.extend(below);
+                }
+                Piece::Node(tree, pointer) => {
+                    let Seen { tally, is_locked, below } = self.visit_node(tree, &pointer);
+                    let is_node = |visit: &Visit| matches!(visit, Visit::Node(..));
+                    let (nodes, content): (Vec<_>, Vec<_>) = below.into_iter().partition(is_node);
+                    let mut flow = shared.flow.lock();
+                    flow.whole.add(tally);
+                    if is_locked {
+                        flow.walk.locked.insert(tree.dataset);
+                    }
+                    flow.walk.todo.extend(nodes.into_iter().rev());
+                    self.wait_for(content, &mut flow.walk.content);
+                }
+                Piece::Content(run) => {
+                    let tally = self.visit_run(&run);
+                    shared.flow.lock().whole.add(tally);
+                    if let Some(told) = self.scans.progress.lock().as_mut() {
+                        told.row.read += tally.read;
+                    }
+                }
+            }
+            drop(working);
+            flow = shared.flow.lock();
+        }
+        drop(flow);
+        shared.changed.notify_all();
+    }
+}
