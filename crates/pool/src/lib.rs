@@ -69,7 +69,7 @@ pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,
-    scan_telling,
+    scan_beside, scan_telling,
 };
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scan::ScanPass;

@@ -88,6 +88,29 @@ fn an_import_takes_few_round_trips_and_a_commit_fewer() {
     }
 }
 
+/// Rows of a pool that has lived for a while lie in leaves that many commits wrote, each in a
+/// segment of its own.
+#[test]
+fn an_import_of_tables_in_many_segments_takes_few_round_trips() {
+    let world = World::new(false);
+    {
+        let pool = world.create(256 * MIB);
+        for round in 0..12 {
+            for number in 0..12 {
+                let name = format!("tank/a-file-system-with-a-long-name-{round:02}-{number:02}");
+                pool.datasets().create_dataset(&name, Default::default(), None).expect("made");
+            }
+            pool.sync().expect("committed");
+        }
+        pool.export().expect("exported");
+    }
+    let (far, pool) = world.import();
+    let (trips, requests) = far.take();
+    println!("import of 144 file systems: {trips} round trips, {} requests", requests.len());
+    assert!(trips <= 8, "{trips} round trips, {requests:?}");
+    drop(pool);
+}
+
 /// As many segments as a full TiB has in slots of 8 MiB: their rows are in the table, and nobody
 /// reads what they hold.
 #[test]

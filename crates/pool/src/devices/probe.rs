@@ -123,9 +123,25 @@ pub fn scan_telling(
     handles: Vec<DeviceHandle>,
     tell: &dyn Fn(usize),
 ) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
+    look(Vec::new(), handles, tell)
+}
+
+/// The same beside devices whose labels were read: on a store each look is a round trip.
+pub fn scan_beside(
+    known: Vec<FoundDevice>,
+    handles: Vec<DeviceHandle>,
+) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
+    look(known, handles, &|_| ())
+}
+
+fn look(
+    known: Vec<FoundDevice>,
+    handles: Vec<DeviceHandle>,
+    tell: &dyn Fn(usize),
+) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
     let mut pools: Vec<FoundPool> = Vec::new();
     let mut others = Vec::new();
-    let mut labelled = Vec::new();
+    let mut labelled: Vec<_> = known.into_iter().map(|found| (found.handle, found.label)).collect();
     for (at, handle) in handles.into_iter().enumerate() {
         tell(at);
         match label_of(&*handle.device) {

@@ -119,6 +119,7 @@ impl<'a> Rooted<'a> {
         *pool.zil.log_devices.write() = logs.devices;
         *pool.devices.aux.spares.write() = spares;
         *pool.core.identity.known_as.write() = Some(found.guid).filter(|guid| *guid != config.pool);
+        pool.bring_tables();
         pool.load_space(&config.name)?;
         pool.load_table(&config.name, uberblock.txg)?;
         pool.datasets.update_quotas(None);

@@ -54,7 +54,39 @@ fn parents_first(rows: Vec<DatasetRow>) -> Result<Vec<DatasetRow>> {
     }
 }
 
+/// Tables that an import reads, and leaves of each that are brought at first: the rest of a long
+/// one is read ahead of its reader.
+const TABLES: [u8; 17] = [
+    meta_keys::POOL_PROPERTY,
+    meta_keys::DATASET,
+    meta_keys::DATASET_PROPERTY,
+    meta_keys::SEGMENT,
+    meta_keys::RELOCATION,
+    meta_keys::HELD_LOG,
+    meta_keys::SCAN,
+    meta_keys::SNAPSHOT,
+    meta_keys::CELL,
+    meta_keys::CELL_RUN,
+    meta_keys::DEAD_RANGE,
+    meta_keys::HOLD,
+    meta_keys::BOOKMARK,
+    meta_keys::RECEIVE,
+    meta_keys::RECEIVED_PROPERTY,
+    meta_keys::SHARING,
+    meta_keys::MANIFEST_WRITERS,
+];
+const TABLE_LEAVES: usize = 4;
+
 impl Pool {
+    /// Brings the first leaves of all tables side by side, where each would be a round trip. The
+    /// reader of a table meets what was wrong, and tells it.
+    pub(crate) fn bring_tables(&self) {
+        if self.core.space.has_objects() {
+            let ranges = TABLES.map(|kind| (vec![kind], vec![kind + 1]));
+            self.core.meta.bring(&ranges, TABLE_LEAVES);
+        }
+    }
+
     pub(crate) fn load_space(&self, pool: &str) -> Result<()> {
         let bad = |error: steadfast_segment::TableError| Error::BadTable {
             pool: pool.to_owned(),
@@ -154,6 +186,9 @@ impl Pool {
         let heads = self.core.dataset_roots().into_iter().filter(|roots| roots.is_head);
         let asked: Vec<(DatasetId, BlockPointer)> =
             heads.flat_map(|head| head.roots.into_iter().map(move |root| (head.dataset, root))).collect();
+        let places: Vec<_> =
+            asked.iter().map(|(_, root)| (root.copies[0], root.psize as usize)).collect();
+        self.core.space.bring(&places);
         let jobs = asked.chunks(asked.len().div_ceil(READERS).max(1)).map(|some| -> Job<'_> {
             Box::new(move || {
                 for (dataset, root) in some {
