@@ -4,6 +4,9 @@
 //! An address is stored in labels and shown in status, history and process lists, so it never holds
 //! a secret: anything that looks like one is refused here, before it can reach any of these. It
 //! may say where credentials lie: `credentials=/path/of/a/file` or `profile=NAME`.
+//!
+//! `capacity=10T` is no part of the address: it says what a new pool is to take the store for, and
+//! is kept in the store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,10 +43,10 @@ impl Scheme {
     /// Options behind `?` that mean something here.
     fn options(self) -> &'static [&'static str] {
         match self {
-            Scheme::S3 => &["endpoint", "region", "credentials", "profile", "style"],
-            Scheme::Gs => &["endpoint", "credentials"],
-            Scheme::Az => &["endpoint", "account", "credentials"],
-            Scheme::File => &[],
+            Scheme::S3 => &["endpoint", "region", "credentials", "profile", "style", "capacity"],
+            Scheme::Gs => &["endpoint", "credentials", "capacity"],
+            Scheme::Az => &["endpoint", "account", "credentials", "capacity"],
+            Scheme::File => &["capacity"],
         }
     }
 }
@@ -74,6 +77,7 @@ pub struct Location {
     credentials: Option<PathBuf>,
     profile: Option<String>,
     style: Option<Style>,
+    capacity: Option<u64>,
 }
 
 /// Refusal of an address. The address itself is not repeated: it may hold a secret.
@@ -186,7 +190,15 @@ impl Location {
             credentials: None,
             profile: None,
             style: None,
+            capacity: None,
         }
+    }
+
+    /// The address without a wish of capacity, and the wish: bytes.
+    #[must_use]
+    pub fn split_capacity(mut self) -> (Location, Option<u64>) {
+        let capacity = self.capacity.take();
+        (self, capacity)
     }
 
     /// Protocol.
@@ -295,6 +307,13 @@ impl Location {
                 });
                 return Ok(());
             }
+            "capacity" => {
+                let Some(bytes) = capacity(value) else {
+                    return wrong("needs a size from 64M to 8E, like 500G or 10T");
+                };
+                self.capacity = Some(bytes);
+                return Ok(());
+            }
             "region" => &mut self.region,
             "account" => &mut self.account,
             _ => &mut self.profile,
@@ -305,6 +324,27 @@ impl Location {
         *slot = Some(value.to_owned());
         Ok(())
     }
+}
+
+/// Units of a capacity, the largest first.
+const UNITS: [(char, u32); 5] = [('E', 60), ('P', 50), ('T', 40), ('G', 30), ('M', 20)];
+/// Bounds of a capacity. The least is that of every device.
+const CAPACITY: std::ops::RangeInclusive<u64> = 64 << 20..=8 << 60;
+
+/// Reads a capacity: a whole number with a unit.
+fn capacity(value: &str) -> Option<u64> {
+    let unit = value.chars().next_back()?.to_ascii_uppercase();
+    let (_, shift) = UNITS.into_iter().find(|(letter, _)| *letter == unit)?;
+    let number: u64 = value[..value.len() - 1].parse().ok()?;
+    let bytes = number.checked_mul(1 << shift)?;
+    CAPACITY.contains(&bytes).then_some(bytes)
+}
+
+/// Writes it the shortest way.
+fn capacity_text(bytes: u64) -> String {
+    let fits = |(_, shift): &(char, u32)| bytes.is_multiple_of(1 << shift);
+    let (letter, shift) = UNITS.into_iter().find(fits).unwrap_or(('M', 20));
+    format!("{}{letter}", bytes >> shift)
 }
 
 /// Checks a server's address and writes it the shortest way.
@@ -418,18 +458,17 @@ impl FromStr for Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(folder) = self.folder() {
-            return match Url::from_file_path(folder) {
-                Ok(url) => f.write_str(url.as_str()),
-                Err(()) => Err(fmt::Error),
-            };
+        match self.folder().map(Url::from_file_path) {
+            Some(Ok(url)) => f.write_str(url.as_str())?,
+            Some(Err(())) => return Err(fmt::Error),
+            None => write!(f, "{}://{}", self.scheme.word(), self.bucket)?,
         }
-        write!(f, "{}://{}", self.scheme.word(), self.bucket)?;
         if !self.prefix.is_empty() {
             write!(f, "/{}", self.prefix)?;
         }
         let credentials = self.credentials.as_deref().and_then(Path::to_str);
         let style = self.style.map(|style| if style == Style::Path { "path" } else { "virtual" });
+        let capacity = self.capacity.map(capacity_text);
         let options = [
             ("endpoint", self.endpoint.as_deref()),
             ("region", self.region.as_deref()),
@@ -437,6 +476,7 @@ impl fmt::Display for Location {
             ("credentials", credentials),
             ("profile", self.profile.as_deref()),
             ("style", style),
+            ("capacity", capacity.as_deref()),
         ];
         let mut before = '?';
         for (name, value) in options {
@@ -482,6 +522,8 @@ mod tests {
             "az://container/tank?account=mine",
             "file:///srv/objects",
             "file:///srv/with%20space",
+            "file:///srv/objects?capacity=64M",
+            "s3://bucket/tank?region=x&capacity=10T",
         ] {
             let location: Location = text.parse().expect(text);
             assert_eq!(location.to_string(), text);
@@ -493,6 +535,10 @@ mod tests {
         assert_eq!((location.bucket(), location.prefix()), ("bucket", "tank"));
         assert_eq!(location.style(), Style::Path);
         assert_eq!("s3://bucket".parse::<Location>().unwrap().style(), Style::Virtual);
+        let wished: Location = "s3://bucket?capacity=2048g&region=x".parse().unwrap();
+        assert_eq!(wished.to_string(), "s3://bucket?region=x&capacity=2T");
+        let (bare, capacity) = wished.split_capacity();
+        assert_eq!((bare.to_string().as_str(), capacity), ("s3://bucket?region=x", Some(2 << 40)));
         let folder: Location = "file:///srv/with%20space".parse().unwrap();
         assert_eq!(folder.folder(), Some(Path::new("/srv/with space")));
         assert!(!folder.is_remote());
@@ -535,6 +581,10 @@ mod tests {
         assert!(matches!(refused("s3://bucket?region="), LocationError::Value { .. }));
         assert!(matches!(refused("s3://bucket?credentials=keys"), LocationError::Value { .. }));
         assert!(matches!(refused("s3://bucket?region=a&region=b"), LocationError::Value { .. }));
+        for capacity in ["", "10", "T", "63M", "9E", "1.5T", "-1T", "99999999999E", "10\u{e4}"] {
+            let text = format!("s3://bucket?capacity={capacity}");
+            assert!(matches!(refused(&text), LocationError::Value { option: "capacity", .. }), "{text}");
+        }
         assert!(matches!(refused("s3://bucket?colour=red"), LocationError::Option { .. }));
         assert!(matches!(refused("s3://bucket#part"), LocationError::Malformed { .. }));
         assert!(matches!(refused("s3://bucket/a b"), LocationError::Malformed { .. }));

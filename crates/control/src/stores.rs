@@ -14,11 +14,19 @@ use crate::api::{VdevClass, VdevSpec};
 use crate::refusal::{Code, Refusal};
 use crate::{engine, meters};
 
-/// Reads an address.
+/// Reads an address, without the wish of a capacity behind it.
 ///
 /// # Errors
 /// [`Code::StoreAddress`].
 pub fn location(address: &str) -> Result<Location, Refusal> {
+    Ok(wished(address)?.split_capacity().0)
+}
+
+/// Reads an address with the wish of a capacity, if there is one.
+///
+/// # Errors
+/// [`Code::StoreAddress`].
+pub fn wished(address: &str) -> Result<Location, Refusal> {
     // The address is not repeated: it may hold a secret.
     address.parse().map_err(|error: LocationError| {
         Refusal::new(Code::StoreAddress, error.to_string().trim_end_matches('.').to_owned())

@@ -100,6 +100,9 @@ pub(super) fn show(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
         };
         row("node cache", pool.nodes.bytes, bytes(pool.nodes.bytes_max), cells(&pool.nodes));
         row("block cache", pool.blocks.bytes, bytes(pool.blocks.bytes_max), cells(&pool.blocks));
+        if pool.chunks.bytes_max > 0 {
+            row("store chunks", pool.chunks.bytes, bytes(pool.chunks.bytes_max), cells(&pool.chunks));
+        }
         let inodes = &pool.inodes;
         row(
             &format!("open inodes, {}", inodes.live),

@@ -72,7 +72,7 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
         } else {
             let device = match Location::is_meant(word) {
                 // Written the one way, so that a store has one name; and never with a secret.
-                true => PathBuf::from(stores::location(word)?.to_string()),
+                true => PathBuf::from(stores::wished(word)?.to_string()),
                 false => device_path(session, word),
             };
             if !word.contains('/')

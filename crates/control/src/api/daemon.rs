@@ -48,6 +48,9 @@ pub struct PoolMemory {
     pub nodes: CacheReport,
     /// Cache of file data.
     pub blocks: CacheReport,
+    /// Raw chunks of stores of objects: kept, and under way.
+    #[serde(default)]
+    pub chunks: CacheReport,
     /// Inodes.
     #[serde(default)]
     pub inodes: InodeReport,

@@ -8,13 +8,13 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_bucket::device::DeviceStore;
-use steadfast_bucket::{Store, Tuning};
+use steadfast_bucket::{Location, Store, Tuning};
 use steadfast_device::{
     Access, Device, Error as DeviceError, FileDevice, ObjectDevice, OpenOptions, is_below_another,
 };
 use steadfast_env::Env;
 use steadfast_format::object_names::POOL;
-use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan, scan_telling};
+use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan_beside, scan_telling};
 
 /// Opens a device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
@@ -28,23 +28,26 @@ pub(super) fn open_new(path: &Path, options: &OpenOptions) -> Result<DeviceHandl
 
 fn open_as(path: &Path, options: &OpenOptions, is_new: bool) -> Result<DeviceHandle, Refusal> {
     if stores::is_address(path) {
-        let device = open_store(path, options.access, is_new)?;
-        return Ok(DeviceHandle { path: path.display().to_string(), device });
+        let (location, capacity) = stores::wished(path.to_str().unwrap_or_default())?.split_capacity();
+        let path = location.to_string();
+        let wanted = is_new.then(|| capacity.unwrap_or(CAPACITY_BYTES));
+        let device = open_store(location, options.access, wanted)?;
+        return Ok(DeviceHandle { path, device });
     }
     let device = FileDevice::open(path, options).map_err(|error| refuse::device(&error))?;
     Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
 }
 
-/// Bytes that a pool may use of a new store: 1 PiB. Nothing is reserved, so it is no more than a
-/// number that nobody comes to; `quota` is the bound for those who want one.
+/// Bytes that a pool may use of a new store whose address names no capacity: 1 PiB. Nothing is
+/// reserved, so it is no more than a number that nobody comes to.
 const CAPACITY_BYTES: u64 = 1 << 50;
 
-/// Opens the store at an address as a device. An empty store becomes one if `is_new`.
+/// Opens the store at an address as a device. An empty store becomes one of a capacity, if there is
+/// one.
 ///
 /// # Errors
 /// [`Code::StoreAddress`], [`Code::StoreKeys`], [`Code::StoreFailed`], and those of a device.
-fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn Device>, Refusal> {
-    let location = stores::location(address.to_str().unwrap_or_default())?;
+fn open_store(location: Location, access: Access, capacity: Option<u64>) -> Result<Arc<dyn Device>, Refusal> {
     let found = stores::keys(&location)?;
     // Most first failures are mistakes in the address: they are told soon.
     let first = meters::open(location.clone(), &found, Tuning::impatient());
@@ -58,7 +61,6 @@ fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn De
     };
     let mut writer = [0; 16];
     Env::real().random.fill(&mut writer);
-    let capacity = is_new.then_some(CAPACITY_BYTES);
     let device =
         store.and_then(|store| ObjectDevice::open_listed(Arc::new(store), &listed, capacity, writer));
     match device {
@@ -76,7 +78,7 @@ fn open_store(address: &Path, access: Access, is_new: bool) -> Result<Arc<dyn De
 /// # Errors
 /// Those of [`open_store`].
 pub(crate) fn look_at_store(address: &Path) -> Result<Arc<dyn Device>, Refusal> {
-    open_store(address, Access::Peek, false)
+    open_store(stores::location(address.to_str().unwrap_or_default())?, Access::Peek, None)
 }
 
 /// Signatures of foreign contents: (offset, bytes, name). From each format's own description.
@@ -186,8 +188,8 @@ fn with_devices_here(found: FoundPool) -> FoundPool {
     if more.is_empty() {
         return found;
     }
-    let handles = found.devices.iter().map(|device| device.handle.clone()).chain(more).collect();
-    scan(handles).0.into_iter().find(|pool| pool.guid == found.guid).unwrap_or(found)
+    let pools = scan_beside(found.devices.clone(), more).0;
+    pools.into_iter().find(|pool| pool.guid == found.guid).unwrap_or(found)
 }
 
 /// A device that is too small to be one was larger once, or never was one. Making it larger, as
@@ -211,12 +213,12 @@ fn is_candidate(path: &Path) -> bool {
 /// If one cannot be opened, or holds another pool by now.
 pub(super) fn reopen(found: FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
     let (mut kept, mut paths) = (Vec::new(), Vec::new());
-    for FoundDevice { handle, .. } in found.devices {
+    for device in found.devices {
         // A bucket is opened for looking as it is for use: nobody can lock it, and epochs fence
-        // its writers.
-        match stores::is_remote(Path::new(&handle.path)) {
-            true => kept.push(handle),
-            false => paths.push(PathBuf::from(handle.path)),
+        // its writers. Who changes its label after this look commits too, which the import sees.
+        match stores::is_remote(Path::new(&device.handle.path)) {
+            true => kept.push(device),
+            false => paths.push(PathBuf::from(device.handle.path)),
         }
     }
     open_beside(kept, &paths, found.guid.0, read_only)
@@ -232,20 +234,20 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
 
 /// The same beside devices that are open.
 fn open_beside(
-    mut handles: Vec<DeviceHandle>,
+    kept: Vec<FoundDevice>,
     paths: &[PathBuf],
     guid: u64,
     read_only: bool,
 ) -> Result<FoundPool, Refusal> {
     let options = if read_only { OpenOptions::READ } else { OpenOptions::WRITE };
-    let mut refused = None;
+    let (mut handles, mut refused) = (Vec::new(), None);
     for path in paths {
         match open(path, &options) {
             Ok(handle) => handles.push(handle),
             Err(refusal) => _ = refused.get_or_insert(refusal),
         }
     }
-    let (pools, others) = scan(handles);
+    let (pools, others) = scan_beside(kept, handles);
     let found = pools.into_iter().find(|pool| pool.guid.0 == guid);
     // Groups may have enough redundancy for missing devices. Whether a missing log device matters
     // is decided by the import.

@@ -69,6 +69,7 @@ impl Verb for DaemonMemory {
                 name: name.clone(),
                 nodes: cache(used.nodes),
                 blocks: cache(used.blocks),
+                chunks: cache(used.chunks),
                 inodes: InodeReport {
                     live: used.inodes.live,
                     live_bytes: used.inodes.live_bytes,

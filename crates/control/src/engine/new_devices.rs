@@ -4,6 +4,7 @@ use crate::api::VdevSpec;
 use crate::engine::devices;
 use crate::engine::state::Engine;
 use crate::refusal::{Code, Refusal};
+use crate::stores;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_device::{Medium, OpenOptions};
@@ -38,7 +39,12 @@ impl Engine {
                 return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
             }
         }
-        Ok((paths, handles))
+        // The name of a store has no wish of a capacity in it.
+        let named = |(path, handle): (PathBuf, &DeviceHandle)| match stores::is_address(&path) {
+            true => PathBuf::from(&handle.path),
+            false => path,
+        };
+        Ok((paths.into_iter().zip(&handles).map(named).collect(), handles))
     }
 
     /// Names the pool that uses a device, if the device is in use by one of ours.
