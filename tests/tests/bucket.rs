@@ -347,7 +347,7 @@ fn versitygw_holds_a_pool() {
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     let mut server = Command::new(&program);
     server.env("ROOT_ACCESS_KEY", KEYS[0].0).env("ROOT_SECRET_KEY", KEYS[0].1);
-    server.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(host.at("store"));
+    server.args(["--keep-alive", "--port", &format!("127.0.0.1:{port}"), "posix"]).arg(host.at("store"));
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _server = Running(spawn(&mut server).expect("it runs"));
     until(|| std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
