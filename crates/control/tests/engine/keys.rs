@@ -13,7 +13,7 @@ fn keys_open_and_close_what_they_should() {
     // In the clear only where it is said (0180).
     house.create_fs("tank/p/open", &[("encryption", "off")], None).unwrap();
     assert_eq!(house.get("tank/p/open", "encryption"), "off");
-    assert_eq!(house.get("tank/p/open", "encryptionroot"), "");
+    assert_eq!(house.get("tank/p/open", "encryptionroot"), "-");
     let open = FsDestroy {
         name: "tank/p/open".into(),
         recursive: false,
