@@ -215,7 +215,8 @@ pub(super) fn reopen(found: FoundPool, read_only: bool) -> Result<FoundPool, Ref
     let (mut kept, mut paths) = (Vec::new(), Vec::new());
     for device in found.devices {
         // A bucket is opened for looking as it is for use: nobody can lock it, and epochs fence
-        // its writers. Who changes its label after this look commits too, which the import sees.
+        // its writers. A host that changes its label after this look commits too, which the import
+        // sees.
         match stores::is_remote(Path::new(&device.handle.path)) {
             true => kept.push(device),
             false => paths.push(PathBuf::from(device.handle.path)),

@@ -1,7 +1,7 @@
 //! Scrub of stores of objects: nodes and content side by side.
 //!
-//! A read of a store waits a round trip, so [`WORKERS`] of them are under way at all times. Nodes of
-//! the meta tree, nodes of file systems and content are drawn from one list.
+//! A read of a store waits a round trip, so [`WORKERS`] of them are under way at all times. Nodes
+//! of the meta tree, nodes of file systems and content are drawn from one list.
 //!
 //! ## Order
 //! Content waits until [`CONTENT_LEAST`] of it is known or no node is left: blocks of one leaf have
@@ -16,7 +16,8 @@
 //!      paths.
 //!      `Flow::draw`
 //! [scrub_flow.2] A flow draws nothing more after [`FLOW_NS`]; after [`STEP_NS`] if a commit, a
-//!      command or a writer waits. What was begun is waited for: a mebibyte for each worker.
+//!      command or a writer waits. Transfers under way are waited for: a mebibyte for each
+//!      worker.
 //!      `Devices::is_over`
 //! [scrub_flow.3] A worker that panics lets the others end.
 //!      `Working::drop`

@@ -186,8 +186,7 @@ impl Pool {
         let heads = self.core.dataset_roots().into_iter().filter(|roots| roots.is_head);
         let asked: Vec<(DatasetId, BlockPointer)> =
             heads.flat_map(|head| head.roots.into_iter().map(move |root| (head.dataset, root))).collect();
-        let places: Vec<_> =
-            asked.iter().map(|(_, root)| (root.copies[0], root.psize as usize)).collect();
+        let places: Vec<_> = asked.iter().map(|(_, root)| (root.copies[0], root.psize as usize)).collect();
         self.core.space.bring(&places);
         let jobs = asked.chunks(asked.len().div_ceil(READERS).max(1)).map(|some| -> Job<'_> {
             Box::new(move || {
