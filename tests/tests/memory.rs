@@ -207,7 +207,11 @@ fn limits_change_while_files_are_used() {
     walk();
     let warmed = nodes_of(&host, "");
     assert_eq!(walk().trim(), "3021");
-    assert_eq!(nodes_of(&host, "")[2..], warmed[2..], "all nodes stay: no miss, no eviction");
+    let [_, _, misses, evictions] = nodes_of(&host, "");
+    assert_eq!(evictions, warmed[3], "all nodes stay");
+    // A commit that came in between wrote a few nodes anew, which are read once.
+    let (again, cold) = (misses - warmed[2], small - before);
+    assert!(again * 4 < cold, "{again} misses with room for all, {cold} without");
     let told = host.run("daemon memory").ok().out;
     assert!(told.contains("node cache 64M") && told.contains("EVICTED"), "{told}");
     host.run("daemon memory --node-cache-bytes 99K").fails(2).says("must be at least 100K");
