@@ -21,8 +21,8 @@
 //! asked for ahead of it, in transfers of [`TRANSFER`] to [`TRANSFER_MAX`], up to [`FLIGHTS_MAX`]
 //! at once. The window grows when a reader had to wait for it, and stays while it does not: so it
 //! becomes as long as what the reader takes in one latency, which is the product of latency and
-//! bandwidth, measured where it counts. Files are read in the order in which they were written as a rule, and
-//! so are directories, trees, scrubs and streams: one rule serves all of them.
+//! bandwidth, measured where it counts. Files are read in the order in which they were written as
+//! a rule, and so are directories, trees, scrubs and streams: one rule serves all of them.
 //!
 //! *Files of one directory* are read in the order of its listing, and lie in another one: the
 //! caller names what it will want ([`Chunks::bring`]), and chunks come of which a sixteenth at
