@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// What people build beside `cargo test --workspace`: the tests of a crate of the engine, of one
-/// above it, of one above the network, the tests in `tests/`, and the program.
+/// Builds that people make beside `cargo test --workspace`: the tests of a crate of the engine, of
+/// one above it, of one above the network, the tests in `tests/`, and the program.
 const BUILDS: &[&[&str]] = &[
     &["-p", "steadfast-tree", "-e", "normal,build,dev"],
     &["-p", "steadfast-pool", "-e", "normal,build,dev"],

@@ -20,7 +20,8 @@
 //!     ghosts take for them.
 //! [cache.2] Each entry has exactly one valid name in the queue in which it stands. Other names
 //!     are of entries that were removed, and are passed over; they are never the greater part.
-//! [cache.3] There are no more ghosts than entries, but for `GHOSTS_MIN`.
+//! [cache.3] When an entry becomes a ghost, there are at most as many ghosts as entries, or
+//!     `GHOSTS_MIN`.
 //!
 //! The owner of a shard decides when an entry is right, and how threads share the shard: the node
 //! cache (`crates/tree`) and the block cache (`crates/blockio`).
