@@ -5,7 +5,7 @@ use std::fs;
 use steadfast_tests::{Host, is_root, skip};
 
 /// Reads the writable memory of the process of its first argument, and tells how often the words of
-/// the others are there.
+/// the others are there, and on its stderr where.
 const COUNT: &str = r#"
 import re, sys
 process, words = sys.argv[1], [word.encode() for word in sys.argv[2:]]
@@ -22,15 +22,20 @@ with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0
         except (OSError, OverflowError, ValueError):
             continue  # memory of the kernel's
         found = [count + held.count(word) for count, word in zip(found, words)]
+        for at, word in enumerate(words):
+            place = held.find(word)
+            if place >= 0:
+                around = held[max(0, place - 64):place + len(word) + 64]
+                print(f"word {at} in {line.strip()}, at {start + place:x}: {around}", file=sys.stderr)
 print(*found)
 "#;
 
-/// How often the daemon's memory holds each of these words.
-fn counts(host: &Host, words: &[&str]) -> Vec<u64> {
+/// How often the daemon's memory holds each of these words, and where.
+fn counts(host: &Host, words: &[&str]) -> (Vec<u64>, String) {
     let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
     let args = [&["-c", COUNT, pid.trim()], words].concat();
-    let told = host.exec("python3", &args, b"").ok().out;
-    told.split_whitespace().map(|count| count.parse().expect("a number")).collect()
+    let told = host.exec("python3", &args, b"").ok();
+    (told.out.split_whitespace().map(|count| count.parse().expect("a number")).collect(), told.err)
 }
 
 /// The middle of a secret: a freed piece of memory loses its first bytes.
@@ -59,7 +64,7 @@ fn a_daemon_forgets_each_passphrase_and_what_it_read_with_it() {
     host.shell("zpool sync tank && cat t/vault/letter > /dev/null").ok();
     // The search finds what is there.
     let content = "im-Dachstuhl Sieben";
-    assert_ne!(counts(&host, &[content]), [0], "content that is cached");
+    assert_ne!(counts(&host, &[content]).0, [0], "content that is cached");
     host.shell("zfs unmount tank/vault && zfs unload-key tank/vault").ok();
     host.shell(&format!("printf '%s\\n' {one} | zfs load-key tank/vault")).ok();
     typed(two, "zfs change-key tank/vault");
@@ -71,6 +76,6 @@ fn a_daemon_forgets_each_passphrase_and_what_it_read_with_it() {
     host.shell("zpool export safe").ok();
     host.shell(&format!("printf '%s\\n' {two} | zpool import -l -d $PWD safe && zpool export safe")).ok();
     let (clear, sent) = ([middle(one), middle(two)], [hex(middle(one)), hex(middle(two))]);
-    let found = counts(&host, &[clear[0], clear[1], &sent[0], &sent[1], content]);
-    assert_eq!(found, [0; 5], "{one}, {two}, as typed; as sent; content of a locked file system");
+    let (found, places) = counts(&host, &[clear[0], clear[1], &sent[0], &sent[1], content]);
+    assert_eq!(found, [0; 5], "{one}, {two}, as typed; as sent; content of a locked file system\n{places}");
 }

@@ -146,7 +146,9 @@ impl UserKey {
         let params = argon2::Params::new(kdf.memory_kib, kdf.passes, kdf.lanes, Some(32)).map_err(failed)?;
         let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
         let mut out = [0; 32];
-        argon.hash_password_into(passphrase, &kdf.salt, &mut out).map_err(failed)?;
+        let stretched = argon.hash_password_into(passphrase, &kdf.salt, &mut out).map_err(failed);
+        wipe_stack();
+        stretched?;
         Ok(UserKey { key: Key::take(&mut out), format: KeyFormat::Passphrase, kdf: Some(kdf) })
     }
 
@@ -187,6 +189,15 @@ impl UserKey {
     }
 }
 
+/// Overwrites the stack below the caller's frame: Argon2 hashes the passphrase by BLAKE2b, whose
+/// buffer of input lies there, and blake2 0.10 does not wipe it.
+#[inline(never)]
+fn wipe_stack() {
+    let mut below = [0_u8; 32 << 10];
+    below.zeroize();
+    std::hint::black_box(&below);
+}
+
 #[cfg(test)]
 pub(crate) fn from_hex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2));
@@ -196,6 +207,7 @@ pub(crate) fn from_hex(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
 
     fn cheap() -> KdfParams {
         KdfParams { memory_kib: 64, passes: 1, lanes: 1, salt: [3; 32] }
@@ -236,6 +248,66 @@ mod tests {
         let dear = UserKey::from_passphrase(b"12345678", dear).unwrap_err();
         assert!(matches!(dear, KeyError::KdfBounds { field: "kdf_memory_kib", .. }));
         assert!(UserKey::new(KeyFormat::Passphrase, b"12345678", None).is_err());
+    }
+
+    /// How often writable memory of this process holds these bytes, each changed by [`MASK`].
+    #[cfg(target_os = "linux")]
+    fn copies_in_memory(masked: &[u8]) -> usize {
+        use std::os::unix::fs::FileExt;
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        let mut found = 0;
+        for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+            let mut words = line.split_whitespace();
+            let (range, mode) = (words.next().unwrap(), words.next().unwrap());
+            let (start, end) = range.split_once('-').unwrap();
+            let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+            let mut held = vec![0; usize::try_from(end - start).unwrap()];
+            if mode.starts_with("rw") && memory.read_exact_at(&mut held, start).is_ok() {
+                let same = |(held, masked): (&u8, &u8)| held ^ MASK == *masked;
+                found += held.windows(masked.len()).filter(|at| at.iter().zip(masked).all(same)).count();
+            }
+            held.zeroize();
+        }
+        found
+    }
+
+    /// Leaves a copy of the bytes in a frame that has ended, below those of later calls.
+    #[inline(never)]
+    fn leave(bytes: &[u8]) {
+        let mut frame = [0_u8; 16 << 10];
+        frame[..bytes.len()].copy_from_slice(bytes);
+        std::hint::black_box(&frame);
+    }
+
+    #[cfg(target_os = "linux")]
+    const MASK: u8 = 0x5a;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_copy_of_a_passphrase_stays_on_the_stack() {
+        // "Windmuehle-3319-Rotke", changed, so that the program itself does not hold it.
+        let masked = b"\x0d\x33\x34\x3e\x37\x2f\x3f\x32\x36\x3f\x77\x69\x69\x6b\x63\x77\x08\x35\x2e\x31\x3f";
+        let passphrase = Zeroizing::new(masked.iter().map(|byte| byte ^ MASK).collect::<Vec<u8>>());
+        let turn = &Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                drop(UserKey::from_passphrase(&passphrase, cheap()));
+                leave(&passphrase);
+                drop(passphrase);
+                turn.wait();
+                turn.wait();
+                wipe_stack();
+                turn.wait();
+                turn.wait();
+            });
+            let count = || {
+                turn.wait();
+                let found = copies_in_memory(&masked[6..20]);
+                turn.wait();
+                found
+            };
+            assert_eq!([count(), count()], [1, 0]);
+        });
     }
 
     #[test]
