@@ -417,9 +417,13 @@ impl Device for ObjectDevice {
         self.keep_newest(LABELS, &mut labels, if is_erased { 1 } else { LABELS_KEPT })
     }
 
+    /// Copy 0 is the newest label, copy 1 the one before, and so on.
     fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
-        let newest = lock(&self.labels).last().copied();
-        let Some(newest) = newest.filter(|_| copy == 0) else { return Ok(Vec::new()) };
+        let label = lock(&self.labels).iter().rev().nth(copy).copied();
+        let Some(newest) = label else { return Ok(Vec::new()) };
+        if copy > 0 {
+            return self.store.read(&object_names::of_epoch(LABELS, newest), None);
+        }
         // A reader of labels looks for roots next, as a rule. One that comes late with it is not
         // deceived: an import asks by name for what came since ([`Objects::has_root`]).
         let (mut answers, root) = self.look_with(&[object_names::of_epoch(LABELS, newest)]);

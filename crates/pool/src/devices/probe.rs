@@ -10,17 +10,27 @@ use crate::core::error::{Error, Result};
 use crate::devices::groups::DeviceHandle;
 
 /// The label of a device: of its four copies the valid one with the greatest txg. The error tells
-/// what they looked like.
+/// what they looked like. A store of whole objects has its newest label as copy 0 and earlier ones
+/// behind it, which count only where no newer one can be read, or is one.
 pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     let mut best: Option<LabelConfig> = None;
     let mut reasons = Vec::new();
+    let holds_objects = device.objects().is_some();
     for copy in 0..4 {
         match device.read_label(copy) {
+            // The label of a store that was erased.
+            Ok(area) if holds_objects && !area.is_empty() && area.iter().all(|&byte| byte == 0) => {
+                reasons.push(format!("copy {copy} is empty"));
+                break;
+            }
             Ok(area) if area.iter().all(|&byte| byte == 0) => reasons.push(format!("copy {copy} is empty")),
             Ok(area) => match LabelConfig::decode(&area, steadfast_crypto::hash) {
                 Ok(config) => {
                     if best.as_ref().is_none_or(|best| config.txg > best.txg) {
                         best = Some(config);
+                    }
+                    if holds_objects {
+                        break;
                     }
                 }
                 Err(error) => reasons.push(format!("copy {copy}: {error}")),
