@@ -7,12 +7,13 @@
 //!
 //! Reading order: [`keys`] (what is secret), [`wrap`](mod@wrap) (how a master key is stored),
 //! [`derive`](mod@derive), [`seal`] (how a block is sealed, and why no nonce repeats),
-//! [`hash`](mod@hash), [`verified`] (evidence as a type).
+//! [`hash`](mod@hash), [`prf`], [`verified`] (evidence as a type).
 #![forbid(unsafe_code)]
 
 pub mod derive;
 pub mod hash;
 pub mod keys;
+pub mod prf;
 pub mod seal;
 pub mod verified;
 pub mod wrap;
@@ -20,6 +21,7 @@ pub mod wrap;
 pub use derive::derive;
 pub use hash::{hash, hash_parts, keyed_hash, tags_equal};
 pub use keys::{Key, KeyError, UserKey};
+pub use prf::Prf;
 pub use seal::{AuthError, BlockKeys, SEAL_OVERHEAD};
 pub use steadfast_format::{KdfParams, KeyFormat, Stamp, WrappedKey};
 pub use verified::{Mismatch, Verified};
