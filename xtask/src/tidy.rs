@@ -27,6 +27,7 @@ const RANKS: &[(&str, u32)] = &[
     ("device", 1),
     ("anchor", 2),
     ("bucket", 2),
+    ("por", 2),
     ("vdev", 2),
     ("segment", 3),
     ("blockio", 4),
@@ -51,7 +52,7 @@ const RANKS: &[(&str, u32)] = &[
 const WORLDLY: &[&str] = &["env", "fuse", "nfs", "mount", "control", "cli"];
 
 /// Rooms in which `unsafe` may stand.
-const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];
+const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "por", "vdev"];
 
 /// Declaration of a helper that plants a bug, the rooms that may have one, and the simulator, which
 /// no crate may depend on.

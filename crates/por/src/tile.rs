@@ -1,0 +1,137 @@
+//! Tiles: rows of the code in memory, and batches of cells that are added to or taken from them.
+
+use crate::cell::{PAYLOAD, Payload};
+use crate::code::{ROWS, Rows};
+use crate::gather::{Lists, STRIP, Strip, gather_by};
+use crate::kernel::Kernel;
+use crate::tag::Proven;
+
+/// Strips of a cell.
+pub(crate) const STRIPS: usize = PAYLOAD / STRIP;
+
+/// A tile: 2,048 rows, each with the sum of its cells' contents and the sum of their tags.
+///
+/// In memory and where it is stored it lies by strips: the first 256 bytes of all rows, then the
+/// next 256 of all rows, and so on; then the tags.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tile {
+    pub(crate) strips: Vec<Strip>,
+    pub(crate) tags: Vec<u128>,
+}
+
+impl Tile {
+    /// Bytes of a tile.
+    pub const SIZE: usize = ROWS * (PAYLOAD + 16);
+
+    /// The tile of no cells.
+    #[must_use]
+    pub fn empty() -> Tile {
+        Tile { strips: vec![Strip::ZERO; STRIPS * ROWS], tags: vec![0; ROWS] }
+    }
+
+    /// Adds the cells of a batch; a cell that is in the tile is taken out.
+    pub fn apply(&mut self, batch: &Batch) {
+        self.apply_by(Kernel::best(), batch);
+    }
+
+    /// Like [`Tile::apply`], by a kernel of the caller's choice.
+    ///
+    /// # Panics
+    /// If the processor has no such kernel.
+    pub fn apply_by(&mut self, kernel: Kernel, batch: &Batch) {
+        let lists = Lists::of_outputs(ROWS, batch.rows.iter());
+        let count = batch.rows.len();
+        for (at, rows) in self.strips.chunks_exact_mut(ROWS).enumerate() {
+            gather_by(kernel, &lists, &batch.strips[at * batch.stride..][..count], rows);
+        }
+        for (rows, tag) in batch.rows.iter().zip(&batch.tags) {
+            rows.iter().for_each(|&row| self.tags[usize::from(row)] ^= tag);
+        }
+    }
+
+    /// True if every row is zero: all that was added was taken out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.strips.iter().all(|strip| *strip == Strip::ZERO) && self.tags.iter().all(|tag| *tag == 0)
+    }
+}
+
+/// Cells of one tile that are added or taken out together.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    capacity: usize,
+    /// By strip, then by cell.
+    strips: Vec<Strip>,
+    /// From a cell's strip to its next one. Odd, so that the strips of a cell fall into different
+    /// sets of the caches.
+    stride: usize,
+    tags: Vec<u128>,
+    rows: Vec<Rows>,
+}
+
+impl Batch {
+    /// Room for so many cells.
+    ///
+    /// # Panics
+    /// If there is no room.
+    #[must_use]
+    pub fn new(capacity: usize) -> Batch {
+        assert!(capacity > 0, "a batch has room");
+        let stride = capacity | 1;
+        let strips = vec![Strip::ZERO; STRIPS * stride];
+        Batch {
+            capacity,
+            strips,
+            stride,
+            tags: Vec::with_capacity(capacity),
+            rows: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Cells in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True without a cell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// True if there is no room for another cell.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity
+    }
+
+    /// Copies a cell in; `rows` are those of its place.
+    ///
+    /// # Panics
+    /// If the batch is full.
+    pub fn add(&mut self, cell: Proven<'_>, rows: Rows) {
+        assert!(!self.is_full(), "a batch of {} cells is full", self.capacity);
+        let at = self.rows.len();
+        for (strip, bytes) in cell.payload().as_chunks::<STRIP>().0.iter().enumerate() {
+            self.strips[strip * self.stride + at].0 = *bytes;
+        }
+        self.tags.push(u128::from_le_bytes(cell.tag().0));
+        self.rows.push(rows);
+    }
+
+    /// Forgets the cells and keeps the room.
+    pub fn clear(&mut self) {
+        self.tags.clear();
+        self.rows.clear();
+    }
+}
+
+/// The content of a row or of a solved cell, put together from its strips.
+pub(crate) fn assemble(strips: &[Strip], each: usize, at: usize) -> Box<Payload> {
+    let mut payload = vec![0; PAYLOAD].into_boxed_slice();
+    for (strip, out) in payload.as_chunks_mut::<STRIP>().0.iter_mut().enumerate() {
+        *out = strips[strip * each + at].0;
+    }
+    payload.try_into().expect("bytes of a cell")
+}

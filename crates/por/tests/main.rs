@@ -1,0 +1,5 @@
+//! Tests through the public surface.
+
+mod recovery;
+mod samples;
+mod store;
