@@ -68,6 +68,8 @@ pub struct InodeState {
     pub(crate) changed: Txg,
     /// The attributes differed from the names tree's at some time since they were read.
     pub(crate) altered: bool,
+    /// Changes since it was read, those of the access time apart.
+    pub(crate) changes: u64,
     /// The names tree says of it that what it occupies is not noted, because content was on its
     /// way.
     pub(crate) unnoted: bool,
@@ -109,6 +111,7 @@ impl Inode {
             dirty: false,
             record_dirty: false,
             altered: false,
+            changes: 0,
             unnoted: false,
             refs: 0,
             changed: Txg(0),
@@ -155,6 +158,12 @@ impl Inode {
     #[must_use]
     pub fn record(&self) -> InodeRecord {
         self.state.lock().record
+    }
+
+    /// How often it was changed while it was in memory, changes of the access time apart.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.state.lock().changes
     }
 
     /// Attributes now, and bytes of content that are not stored yet: `None` if no change of content

@@ -160,6 +160,7 @@ impl Dataset {
     /// `txg`.
     pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
         state.changed = txg;
+        state.changes += 1;
         (state.record_dirty, state.altered) = (true, true);
         self.note_owner(txg, state);
         self.note_pending(txg, inode.id, state);

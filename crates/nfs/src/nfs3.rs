@@ -398,10 +398,15 @@ pub fn write_post(out: &mut Writer, fsid: u64, attr: Option<&Attr>) {
     }
 }
 
-/// Attributes before and after a change (`wcc_data`), of which those before are missing: the client
-/// would take them for a promise that nothing else changed the file meanwhile.
-pub fn write_wcc(out: &mut Writer, fsid: u64, after: Option<&Attr>) {
-    out.bool(false);
+/// Attributes before and after a change (`wcc_data`). With those before, the reply promises that
+/// nothing else changed the file between the two: a client that knows the first keeps its cache.
+pub fn write_wcc(out: &mut Writer, fsid: u64, before: Option<&Attr>, after: Option<&Attr>) {
+    out.bool(before.is_some());
+    if let Some(before) = before {
+        out.u64(before.size);
+        write_time(out, before.mtime);
+        write_time(out, before.ctime);
+    }
     write_post(out, fsid, after);
 }
 

@@ -49,7 +49,23 @@ impl Drop for Held<'_> {
     }
 }
 
+/// A file before a change.
+struct Before {
+    ino: u64,
+    /// How often it had been changed.
+    changes: u64,
+    attr: Attr,
+}
+
 impl Held<'_> {
+    /// The state to compare with when the change is made. None if it cannot be read: a reply can do
+    /// without.
+    fn look(&self) -> Option<Before> {
+        // The number first: a change between the two counts as another one's.
+        let changes = self.fs.changes(self.ino).ok()?;
+        Some(Before { ino: self.ino, changes, attr: self.fs.getattr(self.ino).ok()? })
+    }
+
     fn is_directory(&self) -> bool {
         self.attr.mode & S_IFMT == S_IFDIR
     }
@@ -145,8 +161,9 @@ impl Operation<'_> {
             Call::Read { offset, count, .. } => self.read(&file, *offset, *count, &mut out)?,
             Call::Write { offset, count, stable, data, .. } => {
                 let count = data.len().min(*count as usize);
+                let before = file.look();
                 self.write(&file, *offset, &data[..count], notes)?;
-                self.wcc(&mut out, file.ino);
+                self.wcc(&mut out, &file, before, u64::from(count > 0));
                 let kept = if *stable == Stable::No { Stable::No } else { Stable::File };
                 out.u32(count as u32).u32(kept as u32).fixed(&self.view.verifier);
                 if *stable != Stable::No {
@@ -154,49 +171,59 @@ impl Operation<'_> {
                 }
             }
             Call::Create { name, how, .. } => {
-                let made = self.create(&file, name, how, notes)?;
-                self.made(&mut out, &file, &made);
+                let before = file.look();
+                let (made, is_new) = self.create(&file, name, how, notes)?;
+                self.made(&mut out, (&file, before), &made, is_new);
                 durable = Some(file.ino);
             }
             Call::Mkdir { name, new, .. } => {
+                let before = file.look();
                 let make = |caller, mode| self.fs().mkdir(caller, file.ino, name, mode);
                 let made = self.make(&file, name, S_IFDIR, new, notes, make)?;
-                self.made(&mut out, &file, &made);
+                self.made(&mut out, (&file, before), &made, true);
                 durable = Some(file.ino);
             }
             Call::Symlink { name, new, target, .. } => {
                 let make = |caller, _| self.fs().symlink(caller, file.ino, name, target);
                 let new = NewAttributes { mode: None, size: None, ..*new };
+                let before = file.look();
                 let made = self.make(&file, name, 0, &new, notes, make)?;
-                self.made(&mut out, &file, &made);
+                self.made(&mut out, (&file, before), &made, true);
                 durable = Some(file.ino);
             }
             Call::Mknod { name, kind, new, device, .. } => {
+                let before = file.look();
                 let made = self.mknod(&file, name, *kind, new, *device, notes)?;
-                self.made(&mut out, &file, &made);
+                self.made(&mut out, (&file, before), &made, true);
                 durable = Some(file.ino);
             }
             Call::Remove { name, .. } | Call::Rmdir { name, .. } => {
+                let before = file.look();
                 self.remove(&file, name, matches!(call, Call::Rmdir { .. }), notes)?;
-                self.wcc(&mut out, file.ino);
+                self.wcc(&mut out, &file, before, 1);
                 durable = Some(file.ino);
             }
             Call::Rename { name, to, new_name, .. } => {
                 let target = self.second(to)?;
-                self.rename((&file, name), (&target, new_name), notes)?;
-                self.wcc(&mut out, file.ino);
-                self.wcc(&mut out, target.ino);
+                let before = [file.look(), target.look()];
+                let moves = self.rename((&file, name), (&target, new_name), notes)?;
+                // A directory within which a name moves is changed twice.
+                let own = if file.ino == target.ino { 2 } else { 1 };
+                let [from, to] = before.map(|before| before.filter(|_| moves));
+                self.wcc(&mut out, &file, from, own);
+                self.wcc(&mut out, &target, to, own);
                 durable = Some(target.ino);
             }
             Call::Link { dir, name, .. } => {
                 let directory = self.second(dir)?;
                 self.fs().check_add(&self.who, directory.ino)?;
+                let before = directory.look();
                 let linked = self.fs().link(file.ino, directory.ino, name)?;
                 self.fs().forget(linked.ino, 1);
                 notes.extend([Note::Name(directory.ino, name.to_vec()), Note::Attributes(directory.ino)]);
                 notes.push(Note::Attributes(file.ino));
                 self.post(&mut out, self.attr(file.ino).as_ref());
-                self.wcc(&mut out, directory.ino);
+                self.wcc(&mut out, &directory, before, 1);
                 durable = Some(directory.ino);
             }
             Call::Readdir { cookie, count, .. } => {
@@ -214,7 +241,8 @@ impl Operation<'_> {
                 out.u32(1 << 30).u32(255).bool(true).bool(true).bool(false).bool(true);
             }
             Call::Commit { .. } => {
-                self.wcc(&mut out, file.ino);
+                let before = file.look();
+                self.wcc(&mut out, &file, before, 0);
                 out.fixed(&self.view.verifier);
                 return Ok(self.durable(file.ino, out));
             }
@@ -268,8 +296,14 @@ impl Operation<'_> {
         write_post(out, self.fsid(), attr);
     }
 
-    fn wcc(&self, out: &mut Writer, ino: u64) {
-        write_wcc(out, self.fsid(), self.attr(ino).as_ref());
+    /// Attributes before and after `own` changes; those before only if nobody else made any.
+    fn wcc(&self, out: &mut Writer, file: &Held<'_>, before: Option<Before>, own: u64) {
+        let after = self.attr(file.ino);
+        let is_ours = |before: &Before| {
+            self.fs().changes(before.ino).is_ok_and(|changes| changes == before.changes + own)
+        };
+        let before = before.filter(is_ours).map(|before| before.attr);
+        write_wcc(out, self.fsid(), before.as_ref(), after.as_ref());
     }
 
     fn sign(&self, ino: u64, generation: u64) -> [u8; crate::handle::SIZE] {
@@ -277,10 +311,16 @@ impl Operation<'_> {
     }
 
     /// Results of what made a name: the handle, its attributes, those of the directory.
-    fn made(&self, out: &mut Writer, directory: &Held<'_>, made: &Entry) {
+    fn made(
+        &self,
+        out: &mut Writer,
+        (directory, before): (&Held<'_>, Option<Before>),
+        made: &Entry,
+        is_new: bool,
+    ) {
         out.bool(true).opaque(&self.sign(made.ino, made.generation));
         self.post(out, self.attr(made.ino).as_ref());
-        self.wcc(out, directory.ino);
+        self.wcc(out, directory, before, u64::from(is_new));
     }
 
     fn lookup(&self, directory: &Held<'_>, name: &[u8]) -> Result<Vec<u8>> {
@@ -366,8 +406,9 @@ impl Operation<'_> {
         if guard.is_some_and(|guard| guard != file.attr.ctime) {
             return Err(Status::NOT_SYNC);
         }
+        let before = file.look();
         self.set(file.ino, new, notes)?;
-        self.wcc(out, file.ino);
+        self.wcc(out, file, before, 1);
         Ok(())
     }
 
@@ -423,13 +464,14 @@ impl Operation<'_> {
         Ok(made)
     }
 
+    /// The file, and true if it is new.
     fn create(
         &self,
         directory: &Held<'_>,
         name: &[u8],
         how: &HowToCreate,
         notes: &mut Vec<Note>,
-    ) -> Result<Entry> {
+    ) -> Result<(Entry, bool)> {
         let new = match how {
             HowToCreate::Unchecked(new) | HowToCreate::Guarded(new) => *new,
             HowToCreate::Exclusive(verifier) => marked(verifier),
@@ -437,7 +479,7 @@ impl Operation<'_> {
         let make = |caller, mode| self.fs().mknod(caller, directory.ino, name, mode, 0);
         let first = self.make(directory, name, S_IFREG, &new, notes, make);
         if !matches!(first, Err(Status::EXIST)) {
-            return first;
+            return first.map(|made| (made, true));
         }
         let found = self.fs().lookup(directory.ino, name)?;
         let held = Held { fs: self.fs(), ino: found.ino, attr: found.attr };
@@ -450,9 +492,11 @@ impl Operation<'_> {
                     let size = NewAttributes { size: new.size, ..NewAttributes::default() };
                     self.set(found.ino, &size, notes)?;
                 }
-                Ok(found)
+                Ok((found, false))
             }
-            HowToCreate::Exclusive(verifier) if is_regular && has_mark(&found.attr, verifier) => Ok(found),
+            HowToCreate::Exclusive(verifier) if is_regular && has_mark(&found.attr, verifier) => {
+                Ok((found, false))
+            }
             _ => Err(Status::EXIST),
         }
     }
@@ -512,12 +556,13 @@ impl Operation<'_> {
         Ok(())
     }
 
+    /// False if both names are of one file, so that nothing moved.
     fn rename(
         &self,
         (from, name): (&Held<'_>, &[u8]),
         (to, new_name): (&Held<'_>, &[u8]),
         notes: &mut Vec<Note>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if [name, new_name].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Status::INVAL);
         }
@@ -527,7 +572,7 @@ impl Operation<'_> {
         notes.extend([Note::Name(from.ino, name.to_vec()), Note::Name(to.ino, new_name.to_vec())]);
         notes.extend([Note::Attributes(from.ino), Note::Attributes(to.ino)]);
         notes.extend(touched.into_iter().flatten().map(Note::Attributes));
-        Ok(())
+        Ok(touched[0] != touched[1])
     }
 
     /// Lists a directory. Cookies are those of the file system, which stay true while names come

@@ -1,5 +1,6 @@
 //! Integration tests of this crate: a server over a dataset in memory, and clients of ours.
 
+mod changes;
 mod connections;
 mod kernel;
 mod names;

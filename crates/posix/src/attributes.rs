@@ -225,6 +225,13 @@ impl FileSystem {
         Ok(self.entry_of(&inode).attr)
     }
 
+    /// How often an inode was changed, as long as somebody holds it. Where the number grew by one
+    /// between two looks, the change of the looker was the only one: so the front for NFS knows
+    /// that the attributes it saw before a change are those from which the change was made.
+    pub fn changes(&self, ino: u64) -> Result<u64> {
+        Ok(self.inode(ino)?.changes())
+    }
+
     /// Brings an access list into step with a mode that is about to be set [acl.1]. The mode is to
     /// be set while what this returns is held.
     fn acl_follows(

@@ -180,8 +180,12 @@ fn attributes_have_the_bytes_of_fattr3() {
         \0\0\0\x01\0\0\0\x09\0\0\0\0\0\0\0\0\xff\xff\xff\xff\x3b\x9a\xc9\xff";
     assert_eq!((out.out.len(), &out.out[..]), (84, &expected[..]));
     let mut out = Writer::default();
-    write_wcc(&mut out, 1, None);
+    write_wcc(&mut out, 1, None, None);
     assert_eq!(out.out, [0; 8]);
+    let mut out = Writer::default();
+    write_wcc(&mut out, 0x0b, Some(&attr), Some(&attr));
+    let (size, times) = (&expected[20..28], &expected[68..84]);
+    assert_eq!(out.out, [b"\0\0\0\x01", size, times, b"\0\0\0\x01", expected].concat());
 }
 
 #[test]
