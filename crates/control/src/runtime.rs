@@ -217,6 +217,12 @@ impl Runtime {
         self.cachefile.with_file_name("costs.json")
     }
 
+    /// NFS clients that have locks; they are told when the daemon starts again.
+    #[must_use]
+    pub fn nfs_clients(&self) -> PathBuf {
+        self.cachefile.with_file_name("nfs-clients")
+    }
+
     /// Prices of stores that the operator wrote.
     #[must_use]
     pub fn prices(&self) -> PathBuf {

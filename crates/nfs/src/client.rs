@@ -100,7 +100,21 @@ impl Client {
     /// # Errors
     /// The connection ended, or the call was not carried out: the error has the bytes of the reply.
     pub fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> io::Result<Vec<u8>> {
-        let record = self.record(program, 3, procedure, arguments);
+        self.call_version(program, 3, procedure, arguments)
+    }
+
+    /// The same for another version than 3.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_version(
+        &mut self,
+        program: u32,
+        version: u32,
+        procedure: u32,
+        arguments: &[u8],
+    ) -> io::Result<Vec<u8>> {
+        let record = self.record(program, version, procedure, arguments);
         self.send(&record)?;
         let reply = self.receive()?;
         match reply.get(4..24) {

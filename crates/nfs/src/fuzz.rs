@@ -3,7 +3,7 @@
 use crate::handle::{ExportId, HandleKey, SIZE, export_of};
 use crate::rpc::{Assembler, Call, Credential, GROUPS_MAX, RECORD_MAX};
 use crate::xdr::{Reader, Writer};
-use crate::{mount3, nfs3};
+use crate::{finder, mount3, nfs3, nlm4, nsm};
 
 /// A stream of records, in pieces of any length: nothing is kept beyond what came, and the pieces
 /// make no difference.
@@ -63,6 +63,62 @@ pub fn mount_arguments(bytes: &[u8]) {
     }
 }
 
+/// Arguments of the lock protocol; the first byte chooses the procedure. A lock that is written and
+/// read again is the same, and a range has its ends in order.
+pub fn lock_arguments(bytes: &[u8]) {
+    let Some((procedure, bytes)) = bytes.split_first() else { return };
+    let procedure = u32::from(procedure % 25);
+    let call = nlm4::Call::decode(procedure, &mut Reader::new(bytes));
+    let lock = match call {
+        Ok(None) => return assert!(matches!(procedure, 5..=19 | 24)),
+        Ok(Some(
+            nlm4::Call::Test { lock, .. }
+            | nlm4::Call::Lock { lock, .. }
+            | nlm4::Call::Cancel { lock, .. }
+            | nlm4::Call::Unlock { lock, .. },
+        )) => lock,
+        _ => return,
+    };
+    if let Some((start, last)) = lock.range() {
+        assert!(start <= last);
+    }
+    let mut again = Writer::default();
+    lock.write(again.opaque(b""));
+    let read = nlm4::Call::decode(4, &mut Reader::new(&again.out));
+    assert_eq!(read, Ok(Some(nlm4::Call::Unlock { cookie: b"", lock })));
+}
+
+/// Arguments of the port mapper and of the status protocol; the first two bytes choose the version
+/// and the procedure. An answer of the port mapper is no longer than what stands in it.
+pub fn small_arguments(bytes: &[u8]) {
+    let [version, procedure, bytes @ ..] = bytes else { return };
+    let (version, procedure) = (u32::from(version % 3 + 2), u32::from(procedure % 8));
+    if let Ok(Some(call)) = finder::Call::decode(version, procedure, &mut Reader::new(bytes)) {
+        let mut out = Writer::default();
+        finder::Ports { tcp: 2_049, udp: 2_049 }.answer(
+            &call,
+            version,
+            ([127, 0, 0, 1], 111).into(),
+            &mut out,
+        );
+        assert!(out.out.len() <= if call == finder::Call::Dump { 512 } else { 64 });
+    }
+    if let Ok(Some(nsm::Call::Notify { name, .. })) = nsm::Call::decode(procedure, &mut Reader::new(bytes)) {
+        assert!(bytes.len() > name.len() && (nsm::is_same(name, name) || name.is_empty()));
+    }
+    if let Some(port) = finder::port_of_universal(bytes) {
+        let made = finder::universal(([127, 0, 0, 1], port).into());
+        assert_eq!(finder::port_of_universal(made.as_bytes()), Some(port));
+    }
+}
+
+/// Answers of a client to calls of ours.
+pub fn reply(bytes: &[u8]) {
+    if let Some(results) = crate::rpc::results(bytes) {
+        assert!(bytes.ends_with(results));
+    }
+}
+
 /// A handle: bytes that the key did not sign open nothing.
 pub fn handle(bytes: &[u8]) {
     let key = HandleKey::of(&[7; 16]);
@@ -108,6 +164,9 @@ mod tests {
             nfs_arguments(&bytes);
             mount_arguments(&bytes);
             handle(&bytes);
+            lock_arguments(&bytes);
+            small_arguments(&bytes);
+            reply(&bytes);
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct ExportId {
 }
 
 /// A file of a dataset.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct FileId {
     /// Number of the inode.
     pub ino: u64,
@@ -68,9 +68,7 @@ impl HandleKey {
     /// The file of a handle that this key signed.
     #[must_use]
     pub fn open(&self, handle: Handle<'_>) -> Option<FileId> {
-        let export = export_of(handle)?;
-        let mut fields = Reader::new(&handle[20..SIGNED]);
-        let file = FileId { ino: fields.u64().ok()?, generation: fields.u64().ok()? };
+        let (export, file) = parts(handle)?;
         // All of it is compared, whatever differs, so that time tells nothing.
         let expected = self.sign(export, file);
         let differs = expected.iter().zip(handle).fold(0, |differs, (one, other)| differs | (one ^ other));
@@ -89,6 +87,14 @@ pub fn export_of(handle: Handle<'_>) -> Option<ExportId> {
         return None;
     }
     Some(ExportId { pool: fields.u64().ok()?, dataset: fields.u64().ok()? })
+}
+
+/// The parts of a handle, whoever signed it: for requests that need no right.
+#[must_use]
+pub fn parts(handle: Handle<'_>) -> Option<(ExportId, FileId)> {
+    let export = export_of(handle)?;
+    let mut fields = Reader::new(&handle[20..SIGNED]);
+    Some((export, FileId { ino: fields.u64().ok()?, generation: fields.u64().ok()? }))
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! # NFS
 //!
-//! Serves file systems to NFS clients: NFS version 3 and its mount protocol, version 3, over TCP
-//! (RFC 1813, RFC 5531, RFC 4506; decision 0175).
+//! Serves file systems to NFS clients: NFS version 3 with its mount and lock protocols over TCP
+//! (RFC 1813, RFC 5531, RFC 4506; decisions 0175, 0187).
 //!
 //! The path of a WRITE: bytes of a stream become a record (`rpc`), a record a call (`nfs3`), and a
 //! call calls of [`steadfast_posix::FileSystem`], the very object that the local mount of the file
 //! system uses.
 //!
 //! - `xdr`: values as bytes. `rpc`: records, calls, replies.
-//! - `mount3`, `nfs3`: arguments and results of the two programs.
+//! - `mount3`, `nfs3`, `nlm4`, `nsm`, `finder`: arguments and results of the programs.
+//! - `locks`: the table of locks. `lock_service`: its programs. `hosts`: machines to tell of a
+//!   restart. `callback`: calls of ours to clients.
 //! - `handle`: file handles.
 //! - `export`: file systems that are shared. `service`: from a record to a reply. `operation`: the
 //!   procedures. `replay`: replies to calls that come again.
@@ -16,12 +18,19 @@
 //! - `fuzz`: entries for fuzzers. `client`: a client for tests.
 #![forbid(unsafe_code)]
 
+mod callback;
 pub mod client;
 mod export;
+pub mod finder;
 pub mod fuzz;
 pub mod handle;
+mod hosts;
+mod lock_service;
+mod locks;
 pub mod mount3;
 pub mod nfs3;
+pub mod nlm4;
+pub mod nsm;
 mod operation;
 mod replay;
 pub mod rpc;
@@ -30,5 +39,6 @@ mod service;
 pub mod xdr;
 
 pub use export::{Export, Exports, Note, View, Volume};
-pub use server::{CONNECTIONS_MAX, Figures, Log, Server};
-pub use service::{Answer, Service};
+pub use lock_service::LockSettings;
+pub use server::{CONNECTIONS_MAX, Door, Figures, Log, Server};
+pub use service::{Answer, Peer, Service};

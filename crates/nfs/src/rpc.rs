@@ -241,6 +241,28 @@ pub fn denial(xid: u32, denial: Denial) -> Vec<u8> {
     record(out)
 }
 
+/// A call of ours, as a record with its mark, in the name of root.
+#[must_use]
+pub fn call(xid: u32, program: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u32(0).u32(xid).u32(CALL).u32(VERSION).u32(program).u32(version).u32(procedure);
+    let mut body = Writer::default();
+    body.u32(0).opaque(b"steadfast").u32(0).u32(0).u32(0);
+    out.u32(1).opaque(&body.out).u32(0).u32(0);
+    out.out.extend_from_slice(arguments);
+    record(out)
+}
+
+/// The results in a reply; `None` if the call was not carried out.
+#[must_use]
+pub fn results(reply: &[u8]) -> Option<&[u8]> {
+    let mut reader = Reader::new(reply);
+    reader.u32().ok()?;
+    let (kind, denied, _flavor) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+    reader.opaque(AUTH_MAX).ok()?;
+    (kind == REPLY && denied == 0 && reader.u32().ok()? == 0).then(|| reader.rest())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

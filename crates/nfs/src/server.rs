@@ -30,8 +30,10 @@
 //!      [`Connection::close`] exactly once. guard: `Running`
 //! [nfs.2] Under a connection's lock nothing blocks: its socket does not.
 
+use crate::finder;
+use crate::finder::Ports;
 use crate::rpc::Assembler;
-use crate::service::Service;
+use crate::service::{Peer, Service};
 use parking_lot::{Condvar, Mutex};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -39,7 +41,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
@@ -72,11 +74,40 @@ const PIECES_MAX: usize = 20;
 /// Connections accepted at once.
 const ACCEPT_MAX: usize = 64;
 
-const LISTENER: u64 = 0;
-const BELL: u64 = 1;
+/// Datagrams read at once from one socket.
+const DATAGRAMS_MAX: usize = 64;
+/// Longest datagram that is read; calls of the programs that take some are shorter.
+const DATAGRAM_MAX: usize = 2_048;
+
+const BELL: u64 = 0;
+/// The first door's; connections have those behind [`DOORS_MAX`].
+const DOORS: u64 = 1;
+/// Most doors.
+const DOORS_MAX: u64 = 16;
 
 /// Takes a line about a client that misbehaves.
 pub type Log = Arc<dyn Fn(String) + Send + Sync>;
+
+/// A socket at which calls come in.
+#[derive(Debug)]
+pub enum Door {
+    /// Connections.
+    Stream(TcpListener),
+    /// Datagrams, for the programs that stock clients call without a connection.
+    Datagrams(UdpSocket),
+}
+
+impl Door {
+    fn arm(&self, epoll: &OwnedFd, number: usize, is_new: bool) -> rustix::io::Result<()> {
+        let (flags, data) = (EventFlags::IN | EventFlags::ONESHOT, EventData::new_u64(DOORS + number as u64));
+        match (self, is_new) {
+            (Door::Stream(listener), true) => epoll::add(epoll, listener, data, flags),
+            (Door::Stream(listener), false) => epoll::modify(epoll, listener, data, flags),
+            (Door::Datagrams(socket), true) => epoll::add(epoll, socket, data, flags),
+            (Door::Datagrams(socket), false) => epoll::modify(epoll, socket, data, flags),
+        }
+    }
+}
 
 /// Figures of a server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -96,7 +127,9 @@ pub struct Server(Arc<Shared>);
 
 struct Shared {
     service: Arc<Service>,
-    listener: TcpListener,
+    /// The first one is for all programs, and the others for the small ones.
+    doors: Vec<Door>,
+    address: SocketAddr,
     epoll: OwnedFd,
     bell: OwnedFd,
     log: Log,
@@ -122,7 +155,7 @@ struct Job {
 
 struct Connection {
     token: u64,
-    client: SocketAddr,
+    peer: Peer,
     stream: TcpStream,
     shared: Weak<Shared>,
     state: Mutex<State>,
@@ -166,25 +199,50 @@ impl Drop for Running {
 }
 
 impl Server {
-    /// Serves on a listening socket.
+    /// Serves all programs on a listening socket, and at `others` those that help clients to find
+    /// them.
     ///
     /// # Errors
     /// The system gives no epoll set or no thread.
-    pub fn start(service: Arc<Service>, listener: TcpListener, log: Log) -> io::Result<Server> {
-        listener.set_nonblocking(true)?;
+    pub fn start(
+        service: Arc<Service>,
+        listener: TcpListener,
+        others: Vec<Door>,
+        log: Log,
+    ) -> io::Result<Server> {
+        let address = listener.local_addr()?;
+        let mut doors = vec![Door::Stream(listener)];
+        doors.extend(others);
+        doors.truncate(DOORS_MAX as usize);
+        let mut udp = 0;
+        for door in &doors {
+            match door {
+                Door::Stream(listener) => listener.set_nonblocking(true)?,
+                Door::Datagrams(socket) => {
+                    socket.set_nonblocking(true)?;
+                    let port = socket.local_addr()?.port();
+                    // That of the port mapper is no place to send notices to.
+                    udp = if port == finder::PORT { udp } else { port };
+                }
+            }
+        }
+        service.listens_at(Ports { tcp: address.port(), udp });
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ONESHOT)?;
+        for (number, door) in doors.iter().enumerate() {
+            door.arm(&epoll, number, true)?;
+        }
         epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
         let shared = Arc::new(Shared {
             service,
-            listener,
+            doors,
+            address,
             epoll,
             bell,
             log,
             since: Instant::now(),
             connections: Mutex::default(),
-            next: AtomicU64::new(BELL + 1),
+            next: AtomicU64::new(DOORS + DOORS_MAX),
             jobs: Mutex::default(),
             live: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
@@ -205,11 +263,9 @@ impl Server {
     }
 
     /// The address at which it listens.
-    ///
-    /// # Errors
-    /// Of the system.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.0.listener.local_addr()
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
     }
 
     /// Its figures.
@@ -304,8 +360,10 @@ impl Shared {
                 connection.close();
             }
         }
-        // It is not armed after an error of accept.
-        _ = self.arm_listener();
+        // One is not armed after an error of accept.
+        for (number, door) in self.doors.iter().enumerate() {
+            _ = door.arm(&self.epoll, number, false);
+        }
     }
 
     fn work(self: &Arc<Self>) {
@@ -335,7 +393,9 @@ impl Shared {
                 }
                 (Ok(_), None) if self.live.load(SeqCst) > self.base() => return,
                 (Ok(_), None | Some(BELL)) => {}
-                (Ok(_), Some(LISTENER)) => self.accept(),
+                (Ok(_), Some(token)) if token < DOORS + DOORS_MAX => {
+                    self.enter((token - DOORS) as usize, &mut piece)
+                }
                 (Ok(_), Some(token)) => {
                     let connection = self.connections.lock().get(&token).cloned();
                     if let Some(job) = connection.and_then(|connection| connection.ready(&mut piece)) {
@@ -361,48 +421,75 @@ impl Shared {
         let Job { running, record } = job;
         let Some(connection) = running.0.clone() else { return };
         let answer = Box::new(move |reply| running.answer(reply));
-        let call = || self.service.call(connection.client, &record, answer);
+        let call = || self.service.call(connection.peer, &record, answer);
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
             Ok(true) => {}
             Ok(false) => {
-                (self.log)(format!("{} sends what is no call; its connection is closed", connection.client));
+                (self.log)(format!(
+                    "{} sends what is no call; its connection is closed",
+                    connection.peer.client
+                ));
                 connection.close();
             }
             // Its `Running` closed the connection.
-            Err(_) => (self.log)(format!("internal error in a call of {}", connection.client)),
+            Err(_) => (self.log)(format!("internal error in a call of {}", connection.peer.client)),
         }
         self.answered.fetch_add(1, SeqCst);
     }
 
-    fn arm_listener(&self) -> rustix::io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags)
+    /// Something is at a door.
+    fn enter(self: &Arc<Self>, number: usize, piece: &mut [u8]) {
+        let Some(door) = self.doors.get(number) else { return };
+        match door {
+            Door::Stream(listener) if !self.accept(listener) => return,
+            Door::Stream(_) => {}
+            Door::Datagrams(socket) => self.take(socket, &mut piece[..DATAGRAM_MAX]),
+        }
+        _ = door.arm(&self.epoll, number, false);
     }
 
-    fn accept(self: &Arc<Self>) {
+    /// Answers datagrams.
+    fn take(&self, socket: &UdpSocket, piece: &mut [u8]) {
+        let Ok(server) = socket.local_addr() else { return };
+        for _ in 0..DATAGRAMS_MAX {
+            let Ok((count, client)) = socket.recv_from(piece) else { return };
+            let answer = || self.service.datagram(Peer { client, server }, &piece[..count]);
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)) {
+                // A client that does not get it asks again.
+                Ok(Some(reply)) => _ = socket.send_to(&reply, client),
+                Ok(None) => {}
+                Err(_) => (self.log)(format!("internal error in a call of {client}")),
+            }
+        }
+    }
+
+    /// Accepts connections. False if the system gives none.
+    fn accept(self: &Arc<Self>, listener: &TcpListener) -> bool {
         for _ in 0..ACCEPT_MAX {
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok((stream, client)) => self.add(stream, client),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // No descriptors, most likely. The next sweep tries again.
-                Err(error) => return (self.log)(format!("no connection can be accepted: {error}")),
+                Err(error) => {
+                    (self.log)(format!("no connection can be accepted: {error}"));
+                    return false;
+                }
             }
         }
-        _ = self.arm_listener();
+        true
     }
 
     fn add(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
         // A socket that failed already is found so when it is read.
         _ = stream.set_nodelay(true);
         _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-        if stream.set_nonblocking(true).is_err() {
-            return;
-        }
+        let (Ok(server), Ok(())) = (stream.local_addr(), stream.set_nonblocking(true)) else { return };
+        let peer = Peer { client, server };
         let token = self.next.fetch_add(1, SeqCst);
         let state = Mutex::new(State { progress: self.now(), ..State::default() });
-        let connection = Arc::new(Connection { token, client, stream, shared: Arc::downgrade(self), state });
+        let connection = Arc::new(Connection { token, peer, stream, shared: Arc::downgrade(self), state });
         {
             let mut connections = self.connections.lock();
             if connections.len() >= CONNECTIONS_MAX || self.stopping.load(SeqCst) {
@@ -458,7 +545,7 @@ impl Connection {
                     Ok(Some(record)) => state.pending.push_back(record),
                     Ok(None) => {}
                     Err(error) => {
-                        (shared.log)(format!("{} sends {error}; its connection is closed", self.client));
+                        (shared.log)(format!("{} sends {error}; its connection is closed", self.peer.client));
                         return false;
                     }
                 }

@@ -1,14 +1,18 @@
 //! From a record to a reply: which program, which caller, which export.
 
 use crate::export::{Export, Exports, Note, View};
+use crate::finder::{self, Ports};
 use crate::handle::{FileId, export_of};
+use crate::lock_service::{LockService, LockSettings};
 use crate::mount3;
 use crate::nfs3::{self, Handle, Status};
+use crate::nlm4;
+use crate::nsm;
 use crate::operation::{Operation, Outcome};
 use crate::replay::{Known, Repeat, Replays};
 use crate::rpc::{self, Call, Credential, Denial, Failure};
 use crate::xdr::{Reader, Writer};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -16,7 +20,7 @@ use steadfast_posix::{Identity, Patience};
 use steadfast_property::{ShareAccess, ShareOptions};
 
 /// Ports that only root of the client's machine can use.
-const SECURE_PORTS: u16 = 1_024;
+pub(crate) const SECURE_PORTS: u16 = 1_024;
 /// Longest wait of a change for room or for a commit; the client is told to ask again then.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Top of an export.
@@ -35,7 +39,7 @@ pub(crate) struct Person {
 
 impl Person {
     /// Root of root's client becomes nobody, unless the export trusts it.
-    fn of(credential: &Credential, options: &ShareOptions) -> Person {
+    pub(crate) fn of(credential: &Credential, options: &ShareOptions) -> Person {
         let (nobody, nogroup) = (options.anonuid, options.anongid);
         match credential {
             Credential::Sys { uid, gid, groups } if !options.all_squash => {
@@ -55,22 +59,51 @@ impl Person {
     }
 }
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Peer {
+    /// The client's.
+    pub client: SocketAddr,
+    /// Ours.
+    pub server: SocketAddr,
+}
+
 /// Answers calls.
 pub struct Service {
     exports: Arc<Exports>,
     replays: Replays,
+    locks: Arc<LockService>,
+    ports: OnceLock<Ports>,
 }
 
 impl Service {
     /// Serves these exports.
     #[must_use]
-    pub fn new(exports: Arc<Exports>) -> Service {
-        Service { exports, replays: Replays::default() }
+    pub fn new(exports: Arc<Exports>, settings: LockSettings) -> Service {
+        let locks = LockService::new(Arc::clone(&exports), settings);
+        Service { exports, replays: Replays::default(), locks, ports: OnceLock::new() }
+    }
+
+    /// Says where clients reach it. Calls to another port may ask for these alone.
+    pub(crate) fn listens_at(&self, ports: Ports) {
+        // A service has one server.
+        _ = self.ports.set(ports);
+    }
+
+    fn ports(&self) -> Ports {
+        self.ports.get().copied().unwrap_or_default()
+    }
+
+    /// Entries of the table of locks.
+    #[must_use]
+    pub fn locks(&self) -> usize {
+        self.locks.len()
     }
 
     /// Answers a record. False if it is no call: the client speaks another language, and the
     /// connection should end.
-    pub fn call(self: &Arc<Self>, client: SocketAddr, record: &[u8], answer: Answer) -> bool {
+    pub fn call(self: &Arc<Self>, peer: Peer, record: &[u8], answer: Answer) -> bool {
+        let client = peer.client;
         let mut reader = Reader::new(record);
         let Ok(call) = Call::decode(&mut reader) else { return false };
         let xid = call.xid;
@@ -78,7 +111,7 @@ impl Service {
             answer(rpc::denial(xid, Denial::RpcVersion));
             return true;
         }
-        let credential = match call.credential {
+        let credential = match &call.credential {
             Ok(credential @ (Credential::None | Credential::Sys { .. })) => credential,
             Ok(Credential::Other(_)) => {
                 answer(rpc::denial(xid, Denial::TooWeak));
@@ -89,18 +122,71 @@ impl Service {
                 return true;
             }
         };
+        if peer.server.port() != self.ports().tcp && call.program != finder::PROGRAM {
+            answer(rpc::failure(xid, Failure::Program));
+            return true;
+        }
         match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
                 let request = Request { client, xid, procedure: call.procedure, record };
-                self.nfs(&request, &credential, &mut reader, answer);
+                self.nfs(&request, credential, &mut reader, answer);
             }
             (mount3::PROGRAM, mount3::VERSION) => {
                 answer(self.mount(client, xid, call.procedure, &mut reader));
             }
             (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3))),
-            _ => answer(rpc::failure(xid, Failure::Program)),
+            (nlm4::PROGRAM, nlm4::VERSION) => {
+                let mut out = rpc::reply(xid);
+                let locks = &self.locks;
+                let done = locks.nlm(peer, credential, call.procedure, &mut reader, &mut out);
+                answer(ended(xid, done, out));
+            }
+            (nlm4::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(4, 4))),
+            _ => answer(self.small(peer, &call, &mut reader, true)),
         }
         true
+    }
+
+    /// Answers a datagram, if it is a call of those programs that stock clients call without a
+    /// connection.
+    pub fn datagram(&self, peer: Peer, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut reader = Reader::new(bytes);
+        let call = Call::decode(&mut reader).ok().filter(Call::is_understood)?;
+        if peer.server.port() != self.ports().udp && call.program != finder::PROGRAM {
+            return None;
+        }
+        // The mark of the record stays away.
+        Some(self.small(peer, &call, &mut reader, false).split_off(4))
+    }
+
+    /// The programs that need no right.
+    fn small(&self, peer: Peer, call: &Call, reader: &mut Reader<'_>, is_stream: bool) -> Vec<u8> {
+        let (xid, mut out) = (call.xid, rpc::reply(call.xid));
+        let done = match (call.program, call.version) {
+            (nsm::PROGRAM, nsm::VERSION) => self.locks.nsm(peer, call.procedure, reader, &mut out),
+            (nsm::PROGRAM, _) => return rpc::failure(xid, Failure::Version(1, 1)),
+            // A datagram does not say to which of our addresses it came, which the others tell.
+            (finder::PROGRAM, version @ finder::VERSION_MIN..=finder::VERSION_MAX)
+                if is_stream || version == finder::VERSION_MIN =>
+            {
+                match finder::Call::decode(version, call.procedure, reader) {
+                    // A list is longer than the question: somebody could have it sent to others.
+                    Ok(Some(finder::Call::Dump)) if !is_stream => Ok(false),
+                    Ok(Some(call)) => {
+                        self.ports().answer(&call, version, peer.server, &mut out);
+                        Ok(true)
+                    }
+                    Ok(None) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+            (finder::PROGRAM, _) => {
+                let highest = if is_stream { finder::VERSION_MAX } else { finder::VERSION_MIN };
+                return rpc::failure(xid, Failure::Version(finder::VERSION_MIN, highest));
+            }
+            _ => return rpc::failure(xid, Failure::Program),
+        };
+        ended(xid, done, out)
     }
 
     fn mount(&self, client: SocketAddr, xid: u32, procedure: u32, reader: &mut Reader<'_>) -> Vec<u8> {
@@ -223,6 +309,15 @@ impl Service {
     }
 }
 
+/// The reply of a program that puts its results itself.
+fn ended(xid: u32, done: crate::xdr::Result<bool>, out: Writer) -> Vec<u8> {
+    match done {
+        Ok(true) => rpc::record(out),
+        Ok(false) => rpc::failure(xid, Failure::Procedure),
+        Err(_) => rpc::failure(xid, Failure::Arguments),
+    }
+}
+
 /// One call of NFS.
 struct Request<'a> {
     client: SocketAddr,
@@ -245,15 +340,11 @@ impl Drop for Kept {
 }
 
 /// How a client may use an export.
-fn access(export: &Export, client: SocketAddr) -> Option<ShareAccess> {
+pub(crate) fn access(export: &Export, client: SocketAddr) -> Option<ShareAccess> {
     if export.options.secure && client.port() >= SECURE_PORTS {
         return None;
     }
-    let address = match client.ip() {
-        IpAddr::V6(address) => address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4),
-        address => address,
-    };
-    export.options.access(address)
+    export.options.access(client.ip().to_canonical())
 }
 
 /// The directory to which names lead from the top.

@@ -41,7 +41,7 @@ fn a_call_that_is_not_served_is_answered_with_the_reason() {
     let head = b"\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";
     let failed = |number: &[u8]| [&head[..], number].concat();
     assert_eq!(reply(100_003, 4, 0, b""), failed(b"\0\0\0\x02\0\0\0\x03\0\0\0\x03"), "version 4");
-    assert_eq!(reply(100_000, 2, 0, b""), failed(b"\0\0\0\x01"), "the port mapper");
+    assert_eq!(reply(100_011, 2, 0, b""), failed(b"\0\0\0\x01"), "quotas");
     assert_eq!(reply(100_003, 3, 22, b""), failed(b"\0\0\0\x03"));
     assert_eq!(reply(100_003, 3, 1, b"\0\0"), failed(b"\0\0\0\x04"));
     assert_eq!(reply(100_005, 3, 1, b"\xff\xff\xff\xff"), failed(b"\0\0\0\x04"));

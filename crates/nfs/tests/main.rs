@@ -3,6 +3,7 @@
 mod changes;
 mod connections;
 mod kernel;
+mod locks;
 mod names;
 mod permissions;
 mod support;

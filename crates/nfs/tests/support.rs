@@ -13,11 +13,11 @@ use steadfast_env::Env;
 use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
 use steadfast_nfs::handle::{ExportId, HandleKey};
 use steadfast_nfs::xdr::{Reader, Writer};
-use steadfast_nfs::{Export, Exports, Note, Server, Service, View, Volume};
+use steadfast_nfs::{Door, Export, Exports, LockSettings, Note, Server, Service, View, Volume};
 use steadfast_posix::FileSystem;
 use steadfast_property::ShareOptions;
 
-pub use posix::World;
+pub use posix::{Draw, World};
 
 /// Path of the export.
 pub const PATH: &str = "/tank/home";
@@ -48,6 +48,7 @@ pub struct Portal {
     pub world: World,
     pub mounted: Arc<Mounted>,
     pub exports: Arc<Exports>,
+    pub service: Arc<Service>,
     pub server: Server,
 }
 
@@ -55,6 +56,10 @@ impl Portal {
     /// A new file system, shared with these options. `async` spares tests a commit for each name:
     /// there is nobody here who makes one.
     pub fn new(options: &str) -> Portal {
+        Portal::with(options, LockSettings::default(), Vec::new())
+    }
+
+    pub fn with(options: &str, locks: LockSettings, doors: Vec<Door>) -> Portal {
         let world = World::new(Env::real(), Settings::default());
         world.fs.set_acls(true);
         let mounted = Arc::new(Mounted {
@@ -63,11 +68,11 @@ impl Portal {
             notes: Mutex::default(),
         });
         let exports = Arc::new(Exports::default());
-        let service = Arc::new(Service::new(Arc::clone(&exports)));
+        let service = Arc::new(Service::new(Arc::clone(&exports), locks));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let log = Arc::new(|line: String| eprintln!("{line}"));
-        let server = Server::start(service, listener, log).expect("starts");
-        let portal = Portal { world, mounted, exports, server };
+        let server = Server::start(Arc::clone(&service), listener, doors, log).expect("starts");
+        let portal = Portal { world, mounted, exports, service, server };
         portal.share(options);
         portal
     }
@@ -80,7 +85,7 @@ impl Portal {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.address().expect("it listens")
+        self.server.address()
     }
 
     pub fn client(&self, uid: u32, gid: u32, groups: &[u32]) -> Client {

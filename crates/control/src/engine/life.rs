@@ -37,6 +37,7 @@ impl Engine {
         let remembered = cachefile.load()?;
         let (relay, events) = EventRelay::new(&runtime);
         let ledger = Ledger::open(&runtime.costs(), meters::counters());
+        let shares = Shares::new(runtime.nfs_clients(), host.clone());
         let engine = Engine {
             env,
             runtime,
@@ -54,7 +55,7 @@ impl Engine {
             policies: Mutex::default(),
             ledger,
             clients: Clients::default(),
-            shares: Shares::default(),
+            shares,
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {

@@ -8,34 +8,41 @@
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_nfs::handle::{ExportId, HandleKey};
-use steadfast_nfs::{Export, Exports, Server, Service};
+use steadfast_nfs::{Door, Export, Exports, LockSettings, Log, Server, Service, finder};
 use steadfast_property::ShareOptions;
 
 /// Environment variable: address and port at which the daemon listens for NFS clients.
 pub const LISTEN_VARIABLE: &str = "STEADFAST_NFS";
-/// The same where it is not set. Only this machine reaches it.
+/// Environment variable: address and port of the port mapper, or `off`.
+pub const FINDER_VARIABLE: &str = "STEADFAST_NFS_PORTMAP";
+/// The first where it is not set. Only this machine reaches it.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2_049);
 /// How long clients of an export that is not there are told to wait: as long as a start may take
 /// from the first pool to the last, or a mount with other options.
 const GRACE: Duration = Duration::from_secs(15);
+/// How long after that only clients that had locks get some.
+const LOCK_GRACE: Duration = Duration::from_secs(45);
 
 /// Exports, and the server if something was shared.
 pub(super) struct Shares {
     exports: Arc<Exports>,
     server: Mutex<Option<Server>>,
-}
-
-impl Default for Shares {
-    fn default() -> Shares {
-        Shares { exports: Arc::new(Exports::with_grace(GRACE)), server: Mutex::default() }
-    }
+    /// File of the clients that have locks.
+    clients: PathBuf,
+    /// Name of this machine.
+    host: String,
 }
 
 impl Shares {
+    pub(super) fn new(clients: PathBuf, host: String) -> Shares {
+        Shares { exports: Arc::new(Exports::with_grace(GRACE)), server: Mutex::default(), clients, host }
+    }
+
     /// Listens for clients, if nothing does yet.
     fn listen(&self) -> Result<(), Refusal> {
         let mut server = self.server.lock();
@@ -55,10 +62,19 @@ impl Shares {
         let failed =
             |error: std::io::Error| trouble(format!("cannot listen at {address} for NFS clients: {error}"));
         let listener = TcpListener::bind(address).map_err(failed)?;
-        let log = Arc::new(|line: String| eprintln!("steadfast: nfs: {line}"));
-        let started = Server::start(Arc::new(Service::new(Arc::clone(&self.exports))), listener, log);
-        let started = started.map_err(failed)?;
-        eprintln!("steadfast: nfs: listens at {}", started.address().unwrap_or(address));
+        let log: Log = Arc::new(|line: String| eprintln!("steadfast: nfs: {line}"));
+        let settings = LockSettings {
+            clients: Some(self.clients.clone()),
+            name: self.host.clone(),
+            notify_after: GRACE,
+            grace: LOCK_GRACE,
+            log: Arc::clone(&log),
+            ..LockSettings::default()
+        };
+        let doors = helping_doors(listener.local_addr().map_err(failed)?, address.port() == 0, &log);
+        let service = Arc::new(Service::new(Arc::clone(&self.exports), settings));
+        let started = Server::start(service, listener, doors, log).map_err(failed)?;
+        eprintln!("steadfast: nfs: listens at {}", started.address());
         if !address.ip().is_loopback() {
             eprintln!(
                 "steadfast: nfs: there is no Kerberos: every machine that may mount a share says itself who its users \
@@ -71,8 +87,42 @@ impl Shares {
 
     /// The address at which clients are listened for.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.server.lock().as_ref().and_then(|server| server.address().ok())
+        self.server.lock().as_ref().map(Server::address)
     }
+}
+
+/// Where clients find the lock protocol, and tell of their restarts. Without them locks fail, and
+/// nothing else.
+fn helping_doors(at: SocketAddr, is_any_port: bool, log: &Log) -> Vec<Door> {
+    let mut doors = Vec::new();
+    match UdpSocket::bind(at) {
+        Ok(socket) => doors.push(Door::Datagrams(socket)),
+        Err(error) => log(format!("restarts of clients are not heard: {at}/udp: {error}")),
+    }
+    let asked = std::env::var(FINDER_VARIABLE).ok().filter(|asked| !asked.is_empty());
+    let address = match asked.as_deref() {
+        Some("off") => return doors,
+        // There is one port mapper for each address, and this daemon is none that is to be found.
+        None if is_any_port => return doors,
+        None => SocketAddr::new(at.ip(), finder::PORT),
+        Some(asked) => match asked.parse() {
+            Ok(address) => address,
+            Err(_) => {
+                log(format!("{FINDER_VARIABLE}={asked}: this is neither an address with a port nor off"));
+                return doors;
+            }
+        },
+    };
+    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener, UdpSocket::bind(address)?)));
+    match bound {
+        Ok((listener, socket)) => doors.extend([Door::Stream(listener), Door::Datagrams(socket)]),
+        Err(error) => {
+            log(format!(
+                "no port mapper at {address}: {error}. Clients do not find the lock manager: mount with nolock"
+            ));
+        }
+    }
+    doors
 }
 
 /// Keeps a mounted file system shared.
