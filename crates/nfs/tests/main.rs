@@ -1,6 +1,7 @@
 //! Integration tests of this crate: a server over a dataset in memory, and clients of ours.
 
 mod changes;
+mod conformance;
 mod connections;
 mod kernel;
 mod locks;
