@@ -6,6 +6,7 @@
 //! damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
+use crate::parity::{ParityHeader, ParityManifest, ParityRecord, ParityTile};
 use crate::raw::{RawBlock, RawGone, RawKept, RawRoots};
 use crate::stream::{
     FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
@@ -48,6 +49,10 @@ pub const ALL: &[Entry] = &[
     ("node", node),
     ("owner_row", owner_row),
     ("packed_record", packed_record),
+    ("parity_header", parity_header),
+    ("parity_manifest", parity_manifest),
+    ("parity_record", parity_record),
+    ("parity_tile", parity_tile),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
     ("raw_kept", raw_kept),
@@ -155,6 +160,36 @@ pub fn cache_chunk(bytes: &[u8]) {
     let hash = |_: &[u8]| bytes.get(8..40).and_then(|check| check.try_into().ok()).unwrap_or([0; 32]);
     let Ok(head) = CacheChunk::decode(bytes, hash) else { return };
     assert_eq!(head.encode(hash)[..], bytes[..CacheChunk::size(head.entries.len())], "{CANONICAL}");
+}
+
+/// A check that any bytes have, in structures that carry it from byte 8 on.
+fn any_check(bytes: &[u8]) -> impl Fn(&[u8]) -> [u8; 32] + Copy {
+    let check = bytes.get(8..40).and_then(|check| check.try_into().ok()).unwrap_or([0; 32]);
+    move |_| check
+}
+
+/// Header of a parity device.
+pub fn parity_header(bytes: &[u8]) {
+    let Ok(header) = ParityHeader::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(header.encode(any_check(bytes))[..], bytes[..ParityHeader::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// Head of a tile's slot.
+pub fn parity_tile(bytes: &[u8]) {
+    let Ok(tile) = ParityTile::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(tile.encode(any_check(bytes))[..], bytes[..ParityTile::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// Head of a record of a parity device's journal.
+pub fn parity_record(bytes: &[u8]) {
+    let Ok(record) = ParityRecord::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(record.encode(any_check(bytes))[..], bytes[..ParityRecord::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// Manifest of a parity device.
+pub fn parity_manifest(bytes: &[u8]) {
+    let Ok(manifest) = ParityManifest::decode(bytes, any_check(bytes)) else { return };
+    assert_eq!(manifest.encode(any_check(bytes)), bytes, "{CANONICAL}");
 }
 
 /// A part of a segment's checksums.

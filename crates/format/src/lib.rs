@@ -33,6 +33,7 @@ pub mod node;
 pub mod object_names;
 pub mod overlay;
 mod owner;
+pub mod parity;
 pub mod raw;
 mod receive_row;
 mod received_property;

@@ -6,8 +6,8 @@ use crate::{
     CommitTail, ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry, LabelConfig,
     LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow,
     ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow,
-    SnapshotRow, Uberblock, WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, raw, stream,
-    xattr,
+    SnapshotRow, Uberblock, WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, parity, raw,
+    stream, xattr,
 };
 
 /// The layout of each structure, under its heading in FORMAT.md and its parts.
@@ -28,6 +28,10 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Segment row", &SegmentRow::LAYOUT),
     ("Column", &Column::LAYOUT),
     ("Cache chunk", &CacheChunk::LAYOUT),
+    ("Parity header", &parity::ParityHeader::LAYOUT),
+    ("Parity tile", &parity::ParityTile::LAYOUT),
+    ("Parity record", &parity::ParityRecord::LAYOUT),
+    ("Parity manifest", &parity::ParityManifest::LAYOUT),
     ("Checksums", &Checksums::LAYOUT),
     ("Scan", &ScanRow::LAYOUT),
     ("Relocation row", &RelocationRow::LAYOUT),

@@ -16,6 +16,9 @@ use steadfast_format::label::{
     LogPart, PoolState,
 };
 use steadfast_format::layout::Layout;
+use steadfast_format::parity::{
+    ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, RecordKind,
+};
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, CacheChunk, CacheEntry, Cell, CellId,
     CellPlace, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId,
@@ -785,6 +788,61 @@ fn cache_chunks() {
         page.line(&bytes[72..112], "entry").line(&bytes[112..], "entry");
     });
     assert_eq!(CacheChunk::decode(&bytes, check), Ok(head));
+}
+
+#[test]
+fn parity_devices() {
+    let check = |_: &[u8]| [0x55; 32];
+    let segment =
+        ParitySegment { segment: SegmentId(0x0102), store: 3, opening: 0x0405, length: 0x0010_0001 };
+    let header = ParityHeader {
+        pool: PoolGuid(0x0102),
+        sequence: 3,
+        cells: 1 << 28,
+        loss_ppm: 20_000,
+        tiles: 3390,
+        map: 1,
+        root_key: Some([0x33; 32]),
+        journal_size: 1 << 34,
+        journal_tail: 0x0102_0000,
+        manifest_len: 88,
+        manifest_check: [0x44; 32],
+        manifest_area: 2,
+        journal_prev: [0x77; 32],
+    };
+    let derived = ParityHeader { root_key: None, ..header.clone() };
+    for (name, header) in [("parity_header", header), ("parity_header_derived", derived)] {
+        let bytes = header.encode(check);
+        golden(name, "Parity header", &bytes, |page| {
+            page.fixed(&ParityHeader::LAYOUT, &bytes, "");
+        });
+        assert_eq!(ParityHeader::decode(&bytes, check), Ok(header));
+    }
+    let tile =
+        ParityTile { tile: 7, pool: PoolGuid(0x0102), map: 1, generation: 9, cut: 4096, hash: [0x66; 32] };
+    let bytes = tile.encode(check);
+    golden("parity_tile", "Parity tile", &bytes, |page| {
+        page.fixed(&ParityTile::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ParityTile::decode(&bytes, check), Ok(tile));
+    let record = ParityRecord {
+        kind: RecordKind::Remove,
+        pool: PoolGuid(0x0102),
+        position: 8192,
+        segment,
+        prev: [0x77; 32],
+    };
+    let bytes = record.encode(check);
+    golden("parity_record", "Parity record", &bytes, |page| {
+        page.fixed(&ParityRecord::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ParityRecord::decode(&bytes, check), Ok(record));
+    let manifest = ParityManifest { pool: PoolGuid(0x0102), cut: 8192, segments: vec![segment] };
+    let bytes = manifest.encode(check);
+    golden("parity_manifest", "Parity manifest", &bytes, |page| {
+        page.fixed(&ParityManifest::LAYOUT, &bytes, "").line(&bytes[64..], "row");
+    });
+    assert_eq!(ParityManifest::decode(&bytes, check), Ok(manifest));
 }
 
 #[test]

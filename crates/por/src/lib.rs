@@ -2,8 +2,8 @@
 //!
 //! The owner of the data asks the store, again and again and cheaply, to prove that it still holds
 //! all of it, and gets back what it lost, up to a fraction that was agreed on beforehand, whoever
-//! chose what was lost. This room is the arithmetic of both: it does no I/O, and sees
-//! segments as bytes. DESIGN.md, chapter 24; decision 0184.
+//! chose what was lost. This room is the arithmetic of both, and the device that holds the code. It
+//! sees segments as bytes. DESIGN.md, chapter 24; decision 0184.
 //!
 //! ## Definitions
 //! *Cell*: 4,096 bytes of a segment, with an identity ([`CellId`]) and a *tag* of 16 bytes.
@@ -39,13 +39,13 @@
 //!     test: `all_kernels_*`
 //!
 //! ## Not here
-//! Storage and schedule of tiles and audits. A proof says that the cells can be had, not that
+//! The schedule of audits and passes. A proof says that the cells can be had, not that
 //! reads are served: a store that passes audits and refuses reads is a matter of read errors.
 //!
 //! ## Reading order
-//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`bound`]; the
-//! arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one module
-//! that is unsafe.
+//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`bound`], [`parity`];
+//! the arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one
+//! module that is unsafe.
 #![deny(unsafe_code)]
 
 pub mod audit;
@@ -55,6 +55,7 @@ pub mod code;
 mod field;
 mod gather;
 mod kernel;
+pub mod parity;
 pub mod recover;
 #[allow(unsafe_code)]
 mod simd;

@@ -16,6 +16,12 @@ pub struct Recovered {
     tag: Tag,
 }
 
+impl From<Proven<'_>> for Recovered {
+    fn from(cell: Proven<'_>) -> Recovered {
+        Recovered { id: cell.id(), payload: Box::new(*cell.payload()), tag: cell.tag() }
+    }
+}
+
 impl Recovered {
     /// Identity.
     #[must_use]

@@ -49,6 +49,29 @@ impl Tile {
         }
     }
 
+    /// Its bytes as they are stored.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::SIZE);
+        self.strips.iter().for_each(|strip| bytes.extend_from_slice(&strip.0));
+        self.tags.iter().for_each(|tag| bytes.extend_from_slice(&tag.to_le_bytes()));
+        bytes
+    }
+
+    /// The tile of stored bytes.
+    ///
+    /// # Panics
+    /// If they are not [`Tile::SIZE`] bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Tile {
+        assert_eq!(bytes.len(), Self::SIZE, "bytes of a tile");
+        let (strips, tags) = bytes.split_at(ROWS * PAYLOAD);
+        Tile {
+            strips: strips.as_chunks().0.iter().map(|strip| Strip(*strip)).collect(),
+            tags: tags.as_chunks().0.iter().map(|tag| u128::from_le_bytes(*tag)).collect(),
+        }
+    }
+
     /// True if every row is zero: all that was added was taken out.
     #[must_use]
     pub fn is_empty(&self) -> bool {

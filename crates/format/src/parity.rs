@@ -1,0 +1,579 @@
+//! Structures of a parity device: header, tiles, journal and manifest. docs/format/parity.md.
+//!
+//! Each structure has a check, BLAKE3 of what follows it: a torn write is noticed. The device is
+//! trusted, so the check has no key.
+
+use crate::layout::{Decoder, Encoder, Layout};
+use crate::{DecodeError, PoolGuid, SegmentId};
+
+/// Where the bytes begin that a check covers, in each structure here.
+const CHECKED_FROM: usize = 40;
+const VERSION: u32 = 1;
+
+/// The check in the bytes of a structure of this module, for the one that names it.
+///
+/// # Panics
+/// If there are fewer than 40 bytes.
+#[must_use]
+pub fn check_of(bytes: &[u8]) -> [u8; 32] {
+    bytes[8..CHECKED_FROM].try_into().expect("32 bytes")
+}
+
+/// Puts the check into finished bytes.
+fn seal(mut bytes: Vec<u8>, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+    let check = hash(&bytes[CHECKED_FROM..]);
+    bytes[8..CHECKED_FROM].copy_from_slice(&check);
+    bytes
+}
+
+/// Reads magic, check and version.
+fn begin<'b>(
+    layout: &'static Layout,
+    magic: &[u8; 8],
+    bytes: &'b [u8],
+) -> Result<(Decoder<'b>, [u8; 32]), DecodeError> {
+    let mut from = Decoder::new(layout, bytes)?;
+    if from.bytes("magic", 8) != magic {
+        return Err(DecodeError::Magic { structure: layout.name });
+    }
+    let check = from.array("check");
+    let found = from.u32("version");
+    if found != VERSION {
+        return Err(DecodeError::Version { structure: layout.name, found, known: VERSION });
+    }
+    Ok((from, check))
+}
+
+/// Header of a parity device: what it is for, and where its parts stand.
+///
+/// | off | len | field          | meaning                                                      |
+/// |-----|-----|----------------|--------------------------------------------------------------|
+/// |   0 |   8 | magic          | `SFparity`                                                   |
+/// |   8 |  32 | check          | BLAKE3 of all that follows                                   |
+/// |  40 |   4 | version        | 1                                                            |
+/// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own   |
+/// |  48 |   8 | pool           | the pool                                                     |
+/// |  56 |   8 | sequence       | from 1; the copy with the greater one counts                 |
+/// |  64 |   8 | cells          | cells that the code is made for                              |
+/// |  72 |   4 | loss_ppm       | cells in a million that may be lost, 1 to 500,000            |
+/// |  76 |   4 | tiles          | tiles                                                        |
+/// |  80 |   8 | map            | generation of the map, from 1                                |
+/// |  88 |  32 | root_key       | key of map, tags and masks                                   |
+/// | 120 |   8 | journal_size   | bytes of the journal's ring, a multiple of 4,096             |
+/// | 128 |   8 | journal_tail   | position of the first record that not all tiles include      |
+/// | 136 |   8 | manifest_len   | bytes of the manifest                                        |
+/// | 144 |  32 | manifest_check | its check                                                    |
+/// | 176 |   4 | manifest_area  | 1 or 2                                                       |
+/// | 180 |  32 | journal_prev   | check of the record before journal_tail; random at first     |
+/// | 212 |  44 | reserved       | zero                                                         |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParityHeader {
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Order of headers.
+    pub sequence: u64,
+    /// Cells that the code is made for.
+    pub cells: u64,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    /// Tiles.
+    pub tiles: u32,
+    /// Generation of the map.
+    pub map: u64,
+    /// The key, unless it comes from the pool's own.
+    pub root_key: Option<[u8; 32]>,
+    /// Bytes of the journal's ring.
+    pub journal_size: u64,
+    /// Position of the first record that not all tiles include.
+    pub journal_tail: u64,
+    /// Bytes of the manifest.
+    pub manifest_len: u64,
+    /// Its check.
+    pub manifest_check: [u8; 32],
+    /// The area it lies in, 1 or 2.
+    pub manifest_area: u32,
+    /// Check of the record before the tail.
+    pub journal_prev: [u8; 32],
+}
+
+const DERIVED: u32 = 1;
+
+impl ParityHeader {
+    const MAGIC: &'static [u8; 8] = b"SFparity";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_header",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("flags", 44, 4),
+            ("pool", 48, 8),
+            ("sequence", 56, 8),
+            ("cells", 64, 8),
+            ("loss_ppm", 72, 4),
+            ("tiles", 76, 4),
+            ("map", 80, 8),
+            ("root_key", 88, 32),
+            ("journal_size", 120, 8),
+            ("journal_tail", 128, 8),
+            ("manifest_len", 136, 8),
+            ("manifest_check", 144, 32),
+            ("manifest_area", 176, 4),
+            ("journal_prev", 180, 32),
+            ("reserved", 212, 44),
+        ],
+        &[],
+    );
+    /// Its bytes.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        assert!(self.pool.0 != 0 && self.sequence != 0 && self.tiles != 0 && self.map != 0);
+        assert!((1..=500_000).contains(&self.loss_ppm) && (1..=2).contains(&self.manifest_area));
+        assert!(self.journal_size != 0 && self.journal_size.is_multiple_of(4096));
+        assert!(self.root_key != Some([0; 32]), "a key is not zero");
+        let flags = if self.root_key.is_none() { DERIVED } else { 0 };
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION).u32("flags", flags);
+        out.u64("pool", self.pool.0).u64("sequence", self.sequence).u64("cells", self.cells);
+        out.u32("loss_ppm", self.loss_ppm).u32("tiles", self.tiles).u64("map", self.map);
+        out.bytes("root_key", &self.root_key.unwrap_or([0; 32]));
+        out.u64("journal_size", self.journal_size).u64("journal_tail", self.journal_tail);
+        out.u64("manifest_len", self.manifest_len).bytes("manifest_check", &self.manifest_check);
+        out.u32("manifest_area", self.manifest_area).bytes("journal_prev", &self.journal_prev);
+        seal(out.reserved().finish(), hash)
+    }
+
+    /// Reads a header. Bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// The bytes are no header, or not one that this version writes.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityHeader, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let flags = from.u32("flags");
+        if flags & !DERIVED != 0 {
+            return Err(from.refuse("flags", flags));
+        }
+        let (pool, sequence, cells) = (PoolGuid(from.u64("pool")), from.u64("sequence"), from.u64("cells"));
+        let (loss_ppm, tiles, map) = (from.u32("loss_ppm"), from.u32("tiles"), from.u64("map"));
+        let root_key: [u8; 32] = from.array("root_key");
+        let (journal_size, journal_tail) = (from.u64("journal_size"), from.u64("journal_tail"));
+        let (manifest_len, manifest_check) = (from.u64("manifest_len"), from.array("manifest_check"));
+        let (manifest_area, journal_prev) = (from.u32("manifest_area"), from.array("journal_prev"));
+        from.reserved()?;
+        let loss_ok = (1..=500_000).contains(&loss_ppm);
+        for (field, value, is_right) in [
+            ("pool", pool.0, pool.0 != 0),
+            ("sequence", sequence, sequence != 0),
+            ("loss_ppm", u64::from(loss_ppm), loss_ok),
+            ("tiles", u64::from(tiles), tiles != 0),
+            ("map", map, map != 0),
+            ("root_key", 0, (root_key == [0; 32]) == (flags & DERIVED != 0)),
+            ("journal_size", journal_size, journal_size != 0 && journal_size.is_multiple_of(4096)),
+            ("manifest_area", u64::from(manifest_area), (1..=2).contains(&manifest_area)),
+            ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
+        ] {
+            if !is_right {
+                return Err(from.refuse(field, value));
+            }
+        }
+        let root_key = (flags & DERIVED == 0).then_some(root_key);
+        Ok(ParityHeader {
+            pool,
+            sequence,
+            cells,
+            loss_ppm,
+            tiles,
+            map,
+            root_key,
+            journal_size,
+            journal_tail,
+            manifest_len,
+            manifest_check,
+            manifest_area,
+            journal_prev,
+        })
+    }
+}
+
+/// Head of a tile's slot: which tile lies there, and what it includes.
+///
+/// | off | len | field      | meaning                                              |
+/// |-----|-----|------------|------------------------------------------------------|
+/// |   0 |   8 | magic      | `SFptile` and a zero                                 |
+/// |   8 |  32 | check      | BLAKE3 of all that follows                           |
+/// |  40 |   4 | version    | 1                                                    |
+/// |  44 |   4 | tile       | number of the tile                                   |
+/// |  48 |   8 | pool       | the pool                                             |
+/// |  56 |   8 | map        | generation of the map                                |
+/// |  64 |   8 | generation | of this tile, from 1; the slot with the greater counts |
+/// |  72 |   8 | cut        | position of the journal up to which it includes all  |
+/// |  80 |  32 | hash       | BLAKE3 of the tile's bytes                           |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParityTile {
+    /// Number of the tile.
+    pub tile: u32,
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Generation of the map.
+    pub map: u64,
+    /// Generation of this tile.
+    pub generation: u64,
+    /// Position of the journal up to which it includes all.
+    pub cut: u64,
+    /// BLAKE3 of the tile's bytes.
+    pub hash: [u8; 32],
+}
+
+impl ParityTile {
+    const MAGIC: &'static [u8; 8] = b"SFptile\0";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_tile",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("tile", 44, 4),
+            ("pool", 48, 8),
+            ("map", 56, 8),
+            ("generation", 64, 8),
+            ("cut", 72, 8),
+            ("hash", 80, 32),
+        ],
+        &[],
+    );
+    /// Its bytes.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+
+    /// The head's bytes.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        assert!(self.pool.0 != 0 && self.map != 0 && self.generation != 0);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        out.u32("tile", self.tile).u64("pool", self.pool.0).u64("map", self.map);
+        out.u64("generation", self.generation).u64("cut", self.cut);
+        seal(out.bytes("hash", &self.hash).finish(), hash)
+    }
+
+    /// Reads a head. Bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// The bytes are no head of a tile.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityTile, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let (tile, pool, map) = (from.u32("tile"), PoolGuid(from.u64("pool")), from.u64("map"));
+        let (generation, cut, of_tile) = (from.u64("generation"), from.u64("cut"), from.array("hash"));
+        for (field, value) in [("pool", pool.0), ("map", map), ("generation", generation)] {
+            if value == 0 {
+                return Err(from.refuse(field, value));
+            }
+        }
+        if hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) != check {
+            return Err(from.refuse("check", 0u64));
+        }
+        Ok(ParityTile { tile, pool, map, generation, cut, hash: of_tile })
+    }
+}
+
+/// Whether the cells of a record enter the code or leave it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum RecordKind {
+    /// They enter.
+    Add,
+    /// They leave.
+    Remove,
+}
+
+/// The cells of a segment on one store, as manifest and journal name them.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ParitySegment {
+    /// Segment.
+    pub segment: SegmentId,
+    /// Number of the store.
+    pub store: u16,
+    /// Random number of the opening under which it was written.
+    pub opening: u32,
+    /// Bytes of its content there, from 1; the last cell is filled up with zeros.
+    pub length: u32,
+}
+
+impl ParitySegment {
+    /// Bytes of a cell.
+    const CELL: u32 = 4096;
+    /// Most bytes: 64 MiB.
+    pub const LENGTH_MAX: u32 = 1 << 26;
+
+    /// Number of its cells.
+    #[must_use]
+    pub fn cells(&self) -> u16 {
+        u16::try_from(self.length.div_ceil(Self::CELL)).expect("64 MiB at most")
+    }
+}
+
+/// Head of a record of the journal. At 4,096 bytes behind it are the cells' contents, then their
+/// tags, filled up to a multiple of 4,096 with zeros.
+///
+/// | off | len | field    | meaning                                            |
+/// |-----|-----|----------|----------------------------------------------------|
+/// |   0 |   8 | magic    | `SFpjrnl` and a zero                               |
+/// |   8 |  32 | check    | BLAKE3 of all that follows                         |
+/// |  40 |   4 | version  | 1                                                  |
+/// |  44 |   2 | kind     | 1: the cells enter the code; 2: they leave it      |
+/// |  46 |   2 | store    | number of the store                                |
+/// |  48 |   8 | pool     | the pool                                           |
+/// |  56 |   8 | position | of this record; grows by each record's bytes       |
+/// |  64 |   8 | segment  | the segment                                        |
+/// |  72 |   4 | opening  | random number of the opening that wrote it, not 0  |
+/// |  76 |   4 | length   | bytes of content, 1 to 64 Mi                       |
+/// |  80 |  32 | prev     | check of the record before it                      |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParityRecord {
+    /// Direction.
+    pub kind: RecordKind,
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Position of the record.
+    pub position: u64,
+    /// The segment.
+    pub segment: ParitySegment,
+    /// Check of the record before it.
+    pub prev: [u8; 32],
+}
+
+impl ParityRecord {
+    const MAGIC: &'static [u8; 8] = b"SFpjrnl\0";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_record",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("kind", 44, 2),
+            ("store", 46, 2),
+            ("pool", 48, 8),
+            ("position", 56, 8),
+            ("segment", 64, 8),
+            ("opening", 72, 4),
+            ("length", 76, 4),
+            ("prev", 80, 32),
+        ],
+        &[],
+    );
+    /// Its bytes.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+
+    /// The head's bytes.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        let ParitySegment { segment, store, opening, length } = self.segment;
+        assert!(self.pool.0 != 0 && segment.0 != 0 && opening != 0);
+        assert!((1..=ParitySegment::LENGTH_MAX).contains(&length));
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        out.u16("kind", if self.kind == RecordKind::Add { 1 } else { 2 }).u16("store", store);
+        out.u64("pool", self.pool.0).u64("position", self.position).u64("segment", segment.0);
+        out.u32("opening", opening).u32("length", length);
+        seal(out.bytes("prev", &self.prev).finish(), hash)
+    }
+
+    /// Reads a head. Bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// The bytes are no head of a record.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityRecord, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let kind = match from.u16("kind") {
+            1 => RecordKind::Add,
+            2 => RecordKind::Remove,
+            other => return Err(from.refuse("kind", other)),
+        };
+        let (store, pool, position) = (from.u16("store"), PoolGuid(from.u64("pool")), from.u64("position"));
+        let (segment, opening, length) =
+            (SegmentId(from.u64("segment")), from.u32("opening"), from.u32("length"));
+        let prev = from.array("prev");
+        for (field, value, is_right) in [
+            ("pool", pool.0, pool.0 != 0),
+            ("segment", segment.0, segment.0 != 0),
+            ("opening", u64::from(opening), opening != 0),
+            ("length", u64::from(length), (1..=ParitySegment::LENGTH_MAX).contains(&length)),
+            ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
+        ] {
+            if !is_right {
+                return Err(from.refuse(field, value));
+            }
+        }
+        let segment = ParitySegment { segment, store, opening, length };
+        Ok(ParityRecord { kind, pool, position, segment, prev })
+    }
+}
+
+/// The segments that the code covers, as of a position of the journal.
+///
+/// | off | len | field    | meaning                                                                    |
+/// |-----|-----|----------|----------------------------------------------------------------------------|
+/// |   0 |   8 | magic    | `SFpmanif`                                                                 |
+/// |   8 |  32 | check    | BLAKE3 of all that follows, rows included                                  |
+/// |  40 |   4 | version  | 1                                                                          |
+/// |  44 |   4 | count    | number of rows                                                             |
+/// |  48 |   8 | pool     | the pool                                                                   |
+/// |  56 |   8 | cut      | position of the journal up to which it includes all                        |
+/// |  64 |     | row ...  | segment (8), store (2), zero (2), opening (4), length (4), zero (4); ascending |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParityManifest {
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Position of the journal up to which it includes all.
+    pub cut: u64,
+    /// Segments, ascending.
+    pub segments: Vec<ParitySegment>,
+}
+
+impl ParityManifest {
+    const MAGIC: &'static [u8; 8] = b"SFpmanif";
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "parity_manifest",
+        &[
+            ("magic", 0, 8),
+            ("check", 8, 32),
+            ("version", 40, 4),
+            ("count", 44, 4),
+            ("pool", 48, 8),
+            ("cut", 56, 8),
+        ],
+        &["row"],
+    );
+    /// Bytes of a row.
+    pub const ROW_SIZE: usize = 24;
+
+    /// Bytes of a manifest of so many segments.
+    #[must_use]
+    pub const fn size(segments: usize) -> usize {
+        Self::LAYOUT.size() + segments * Self::ROW_SIZE
+    }
+
+    /// The manifest's bytes.
+    #[must_use]
+    pub fn encode(&self, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
+        assert!(self.pool.0 != 0 && self.segments.is_sorted_by(|one, next| one < next));
+        let mut rows = Vec::with_capacity(self.segments.len() * Self::ROW_SIZE);
+        for row in &self.segments {
+            assert!(row.segment.0 != 0 && row.opening != 0);
+            assert!((1..=ParitySegment::LENGTH_MAX).contains(&row.length));
+            rows.extend_from_slice(&row.segment.0.to_le_bytes());
+            rows.extend_from_slice(&u32::from(row.store).to_le_bytes());
+            rows.extend_from_slice(&row.opening.to_le_bytes());
+            rows.extend_from_slice(&u64::from(row.length).to_le_bytes());
+        }
+        let count = u32::try_from(self.segments.len()).expect("fewer than 2^32 segments");
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        out.u32("count", count).u64("pool", self.pool.0).u64("cut", self.cut);
+        seal(out.tail("row", &rows).finish(), hash)
+    }
+
+    /// Reads a manifest, all of `bytes`.
+    ///
+    /// # Errors
+    /// The bytes are no manifest.
+    pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityManifest, DecodeError> {
+        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let (count, pool, cut) = (from.u32("count"), PoolGuid(from.u64("pool")), from.u64("cut"));
+        if pool.0 == 0 {
+            return Err(from.refuse("pool", 0u64));
+        }
+        let rows = from.tail("row", (count as usize).saturating_mul(Self::ROW_SIZE))?;
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let mut segments: Vec<ParitySegment> = Vec::with_capacity(rows.len() / Self::ROW_SIZE);
+        for row in rows.chunks_exact(Self::ROW_SIZE) {
+            let (segment, middle, length) = (number(&row[..8]), number(&row[8..16]), number(&row[16..]));
+            let (store, opening) = (middle & 0xffff_ffff, middle >> 32);
+            let row = match (u16::try_from(store), u32::try_from(opening), u32::try_from(length)) {
+                (Ok(store), Ok(opening), Ok(length))
+                    if segment != 0 && opening != 0 && (1..=ParitySegment::LENGTH_MAX).contains(&length) =>
+                {
+                    ParitySegment { segment: SegmentId(segment), store, opening, length }
+                }
+                _ => return Err(from.refuse("row", segment)),
+            };
+            if segments.last().is_some_and(|last| *last >= row) {
+                return Err(from.refuse("row", segment));
+            }
+            segments.push(row);
+        }
+        if hash(&bytes[CHECKED_FROM..Self::size(segments.len())]) != check {
+            return Err(from.refuse("check", 0u64));
+        }
+        from.finish()?;
+        Ok(ParityManifest { pool, cut, segments })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(bytes: &[u8]) -> [u8; 32] {
+        let mut sum = [0_u8; 32];
+        bytes.iter().enumerate().for_each(|(at, byte)| sum[at % 32] = sum[at % 32].wrapping_mul(3) ^ *byte);
+        sum
+    }
+
+    /// Every byte counts: a change of any is refused.
+    fn each_byte_counts(bytes: &[u8], decodes: impl Fn(&[u8]) -> bool) {
+        assert!(decodes(bytes) && !decodes(&bytes[..bytes.len() - 1]));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= 1;
+            assert!(!decodes(&changed), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn structures_are_read_back_and_any_changed_byte_is_refused() {
+        let segment = ParitySegment { segment: SegmentId(7), store: 2, opening: 9, length: 4097 };
+        assert_eq!(segment.cells(), 2);
+        let header = ParityHeader {
+            pool: PoolGuid(1),
+            sequence: 2,
+            cells: 3,
+            loss_ppm: 20_000,
+            tiles: 4,
+            map: 5,
+            root_key: Some([6; 32]),
+            journal_size: 8192,
+            journal_tail: 4096,
+            manifest_len: 64,
+            manifest_check: [8; 32],
+            manifest_area: 2,
+            journal_prev: [9; 32],
+        };
+        for header in [ParityHeader { root_key: None, ..header.clone() }, header] {
+            let bytes = header.encode(sum);
+            assert_eq!(ParityHeader::decode(&bytes, sum), Ok(header));
+            each_byte_counts(&bytes, |bytes| ParityHeader::decode(bytes, sum).is_ok());
+        }
+        let tile = ParityTile { tile: 1, pool: PoolGuid(2), map: 3, generation: 4, cut: 5, hash: [6; 32] };
+        assert_eq!(ParityTile::decode(&tile.encode(sum), sum), Ok(tile.clone()));
+        each_byte_counts(&tile.encode(sum), |bytes| ParityTile::decode(bytes, sum).is_ok());
+        for kind in [RecordKind::Add, RecordKind::Remove] {
+            let record = ParityRecord { kind, pool: PoolGuid(1), position: 4096, segment, prev: [3; 32] };
+            assert_eq!(ParityRecord::decode(&record.encode(sum), sum), Ok(record.clone()));
+            each_byte_counts(&record.encode(sum), |bytes| ParityRecord::decode(bytes, sum).is_ok());
+        }
+        let segments = vec![segment, ParitySegment { store: 3, ..segment }];
+        for segments in [Vec::new(), segments] {
+            let manifest = ParityManifest { pool: PoolGuid(1), cut: 4096, segments };
+            let bytes = manifest.encode(sum);
+            assert_eq!(bytes.len(), ParityManifest::size(manifest.segments.len()));
+            assert_eq!(ParityManifest::decode(&bytes, sum), Ok(manifest));
+            each_byte_counts(&bytes, |bytes| ParityManifest::decode(bytes, sum).is_ok());
+        }
+    }
+}

@@ -1,0 +1,775 @@
+//! The parity device itself: create, open, add, remove, pass, recover.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_crypto::{Key, hash, hash_parts};
+use steadfast_env::Random;
+use steadfast_format::parity::{
+    ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, RecordKind, check_of,
+};
+use steadfast_format::{PoolGuid, SegmentId};
+use zeroize::Zeroize;
+
+use super::error::{Error, Result};
+use super::geometry::{BLOCK, Geometry, record_size};
+use super::medium::Medium;
+use crate::audit::{SegmentCells, Stratum};
+use crate::bound::Plan;
+use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
+use crate::code::{Map, Rows};
+use crate::recover::{Recovered, Recovery};
+use crate::tag::TagKeys;
+use crate::tile::{Batch, Tile};
+
+/// Cells that are added to a tile at once.
+const BATCH: usize = 2048;
+
+/// Purpose of a new parity device.
+#[derive(Clone, Copy, Debug)]
+pub struct Creation<'k> {
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Cells that the pool can hold.
+    pub cells: u64,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    /// Bytes of the journal's ring, rounded up to 4,096.
+    pub journal_bytes: u64,
+    /// Key to derive the code's keys from, if the pool is sealed. Without it a random one is stored
+    /// on the device.
+    pub key: Option<&'k Key>,
+}
+
+impl Creation<'_> {
+    fn tiles(&self) -> u32 {
+        Plan::new(self.cells, f64::from(self.loss_ppm) / 1e6).tiles
+    }
+
+    /// Bytes that the device needs.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.geometry().size()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry::new(self.cells, self.tiles(), self.journal_bytes.max(1).next_multiple_of(BLOCK))
+    }
+}
+
+/// Outcome of a pass.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pass {
+    /// Number for the anchor's record.
+    pub generation: u64,
+    /// Root of tiles and manifest, for the anchor's record.
+    pub root: [u8; 32],
+    /// Segments that left the code: once generation and root are anchored, they may be deleted.
+    pub released: Vec<ParitySegment>,
+}
+
+/// Outcome of a full recovery.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Cells that the store had.
+    pub held: u64,
+    /// Cells that came back from the journal.
+    pub from_journal: Vec<Recovered>,
+    /// Cells that came back from the code, or did not.
+    pub from_code: Recovery,
+    /// Tiles that are not the sum of their cells: something is left when all are taken out. Not
+    /// told of tiles with cells that did not come back.
+    pub unsound: Vec<u32>,
+}
+
+/// Newest stored tile.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stored {
+    slot: Option<u32>,
+    generation: u64,
+    cut: u64,
+    hash: [u8; 32],
+}
+
+/// A record of the window.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    position: u64,
+    kind: RecordKind,
+    segment: ParitySegment,
+}
+
+/// A cell of the window: the entry that has it, and its number there.
+#[derive(Clone, Copy, Debug)]
+struct WindowCell {
+    entry: usize,
+    index: u16,
+    rows: Rows,
+}
+
+/// An opened parity device.
+pub struct ParityDevice {
+    medium: Box<dyn Medium>,
+    geometry: Geometry,
+    header: ParityHeader,
+    keys: TagKeys,
+    map: Map,
+    /// Random number of this opening.
+    opening: u32,
+    tiles: Vec<Stored>,
+    free: Vec<u32>,
+    window: Vec<Entry>,
+    /// Position behind the last record, and its check.
+    end: u64,
+    last_check: [u8; 32],
+    /// Segments at the end of the journal.
+    segments: BTreeSet<ParitySegment>,
+    cells: u64,
+    has_failed: bool,
+}
+
+impl ParityDevice {
+    /// Makes a parity device of a medium. Its former bytes are lost.
+    ///
+    /// # Errors
+    /// The medium is too small, or fails.
+    pub fn create(
+        medium: Box<dyn Medium>,
+        creation: &Creation<'_>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
+        let geometry = creation.geometry();
+        let (have, need) = (size(&*medium)?, geometry.size());
+        if have < need {
+            return Err(Error::TooSmall { have, need });
+        }
+        let mut root_key = [0; 32];
+        while creation.key.is_none() && root_key == [0; 32] {
+            random.fill(&mut root_key);
+        }
+        let mut journal_prev = [0; 32];
+        random.fill(&mut journal_prev);
+        let manifest = ParityManifest { pool: creation.pool, cut: 0, segments: Vec::new() }.encode(hash);
+        let header = ParityHeader {
+            pool: creation.pool,
+            sequence: 1,
+            cells: creation.cells,
+            loss_ppm: creation.loss_ppm,
+            tiles: geometry.tiles,
+            // Random, so that tiles of a former parity are of another map.
+            map: random.nonzero_u64(),
+            root_key: creation.key.is_none().then_some(root_key),
+            journal_size: geometry.journal_size,
+            journal_tail: 0,
+            manifest_len: manifest.len() as u64,
+            manifest_check: check_of(&manifest),
+            manifest_area: 1,
+            journal_prev,
+        };
+        root_key.zeroize();
+        // No copy of a former header may be newer than the new one.
+        let blank = vec![0; 2 * BLOCK as usize];
+        write(&*medium, 0, &blank)?;
+        write(&*medium, geometry.manifest(1), &manifest)?;
+        flush(&*medium)?;
+        write(&*medium, Geometry::header(1), &padded(header.encode(hash)))?;
+        flush(&*medium)?;
+        ParityDevice::open(medium, creation.pool, creation.key, random)
+    }
+
+    /// Opens the parity device of a pool.
+    ///
+    /// # Errors
+    /// It is none, another pool's, damaged, or its key is missing.
+    pub fn open(
+        medium: Box<dyn Medium>,
+        pool: PoolGuid,
+        key: Option<&Key>,
+        random: &dyn Random,
+    ) -> Result<ParityDevice> {
+        let header = read_header(&*medium)?;
+        if header.pool != pool {
+            return Err(Error::Foreign { found: header.pool, wanted: pool });
+        }
+        let root = match (header.root_key, key) {
+            (Some(root), _) => Key::from_bytes(root),
+            (None, Some(key)) => {
+                steadfast_crypto::derive(key, &pool.0.to_le_bytes(), "steadfast parity root v1")
+            }
+            (None, None) => return Err(Error::KeyNeeded),
+        };
+        let geometry = Geometry::of(&header);
+        let (have, need) = (size(&*medium)?, geometry.size());
+        if have < need {
+            return Err(Error::TooSmall { have, need });
+        }
+        let mut device = ParityDevice {
+            keys: TagKeys::new(&root),
+            map: Map::new(&root, header.map, header.tiles),
+            opening: 0,
+            tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
+            free: Vec::new(),
+            window: Vec::new(),
+            end: header.journal_tail,
+            last_check: header.journal_prev,
+            segments: BTreeSet::new(),
+            cells: 0,
+            has_failed: false,
+            medium,
+            geometry,
+            header,
+        };
+        device.read_manifest()?;
+        device.read_tiles()?;
+        device.read_journal()?;
+        device.opening = device.fresh_opening(random);
+        Ok(device)
+    }
+
+    /// Keys of the tags.
+    #[must_use]
+    pub fn keys(&self) -> &TagKeys {
+        &self.keys
+    }
+
+    /// Segments that the code covers.
+    pub fn segments(&self) -> impl Iterator<Item = ParitySegment> {
+        self.segments.iter().copied()
+    }
+
+    /// The cells that a store must hold.
+    #[must_use]
+    pub fn stratum(&self, store: u16) -> Stratum {
+        let of_store = self.segments.iter().filter(|segment| segment.store == store);
+        let cells = of_store.map(|segment| SegmentCells {
+            segment: segment.segment,
+            opening: segment.opening,
+            store,
+            cells: segment.cells(),
+        });
+        Stratum::new(self.end, cells.collect())
+    }
+
+    /// Bytes of the journal that a pass would free.
+    #[must_use]
+    pub fn journal_bytes(&self) -> u64 {
+        self.end - self.header.journal_tail
+    }
+
+    /// Covers a segment that is about to be written. Durable with the next [`ParityDevice::flush`].
+    /// Gives its name here and the tags of its cells, which lie beside them at the store.
+    ///
+    /// # Errors
+    /// No room, the segment is known, or the medium fails.
+    pub fn add(
+        &mut self,
+        segment: SegmentId,
+        store: u16,
+        content: &[u8],
+    ) -> Result<(ParitySegment, Vec<Tag>)> {
+        let length = u32::try_from(content.len())
+            .ok()
+            .filter(|length| (1..=ParitySegment::LENGTH_MAX).contains(length));
+        let Some(length) = length.filter(|_| segment.0 != 0) else {
+            return Err(Error::Length(content.len()));
+        };
+        let segment = ParitySegment { segment, store, opening: self.opening, length };
+        if self.segments.contains(&segment) || self.was_here(&segment) {
+            return Err(Error::Exists(segment));
+        }
+        let cells = self.cells + u64::from(segment.cells());
+        if cells > self.header.cells {
+            return Err(Error::Outgrown { cells, planned: self.header.cells });
+        }
+        let rows =
+            (self.geometry.manifest_size - ParityManifest::size(0) as u64) / ParityManifest::ROW_SIZE as u64;
+        if self.segments.len() as u64 >= rows {
+            return Err(Error::ManifestFull { rows });
+        }
+        let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
+        payload[..content.len()].copy_from_slice(content);
+        let cells_of = ids(segment).zip(payload.as_chunks().0);
+        let tags: Vec<Tag> = cells_of.map(|(id, payload)| self.keys.tag(id, payload).tag()).collect();
+        self.append(RecordKind::Add, segment, &payload, &tags)?;
+        Ok((segment, tags))
+    }
+
+    /// Takes a segment out of the code, before it is deleted at the store. `content` and `tags` are
+    /// as the store has them; without them the journal must still have the segment.
+    ///
+    /// # Errors
+    /// The segment is not known, a cell is not the one that entered, no room, or the medium fails.
+    pub fn remove(&mut self, segment: ParitySegment, content: Option<(&[u8], &[Tag])>) -> Result<()> {
+        if !self.segments.contains(&segment) {
+            return Err(Error::Unknown(segment));
+        }
+        let (payload, tags) = match content {
+            Some((content, tags)) => {
+                let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
+                let length = content.len().min(payload.len());
+                payload[..length].copy_from_slice(&content[..length]);
+                (payload, tags.to_vec())
+            }
+            None => {
+                self.journal_content(segment)?.ok_or_else(|| Error::WrongCells(ids(segment).collect()))?
+            }
+        };
+        let is_wrong = |(at, id): &(usize, CellId)| {
+            let payload = &payload.as_chunks::<PAYLOAD>().0[*at];
+            tags.get(*at).is_none_or(|tag| self.keys.prove(*id, payload, *tag).is_none())
+        };
+        let wrong: Vec<CellId> = ids(segment).enumerate().filter(is_wrong).map(|(_, id)| id).collect();
+        if !wrong.is_empty() {
+            return Err(Error::WrongCells(wrong));
+        }
+        self.append(RecordKind::Remove, segment, &payload, &tags)
+    }
+
+    /// Makes durable what was added and removed.
+    ///
+    /// # Errors
+    /// The medium fails; then nothing more is accepted.
+    pub fn flush(&mut self) -> Result<()> {
+        self.guarded(|device| flush(&*device.medium))
+    }
+
+    /// Brings all tiles to the end of the journal and frees it.
+    ///
+    /// # Errors
+    /// A tile or the journal is damaged, or the medium fails.
+    pub fn pass(&mut self) -> Result<Pass> {
+        self.guarded(ParityDevice::pass_through)
+    }
+
+    /// Reads every cell of a store's segments once, and finds those that it has not, or has wrong.
+    /// `read` fills in a cell's content and gives its tag, or `None`.
+    ///
+    /// # Errors
+    /// The parity itself is damaged.
+    pub fn recover(&self, mut read: impl FnMut(CellId, &mut Payload) -> Option<Tag>) -> Result<Outcome> {
+        let window = self.window_cells();
+        let mut tiles = Vec::with_capacity(self.tiles.len());
+        for tile in 0..self.geometry.tiles {
+            tiles.push(self.tile_at_end(tile, window.get(&tile).map_or(&[], Vec::as_slice))?);
+        }
+        let mut batches = vec![Batch::new(256); tiles.len()];
+        let mut missing: Vec<Vec<(CellId, Rows)>> = vec![Vec::new(); tiles.len()];
+        let (mut outcome, mut buffer) = (Outcome::default(), vec![0; PAYLOAD]);
+        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        for segment in &self.segments {
+            for id in ids(*segment) {
+                let place = self.map.place(id);
+                let at = place.tile as usize;
+                let mut tag = read(id, buffer);
+                let mut proven = tag.and_then(|tag| self.keys.prove(id, buffer, tag));
+                let is_held = proven.is_some();
+                if !is_held {
+                    tag = self.journal_cell(*segment, id.index, buffer)?;
+                    proven = tag.and_then(|tag| self.keys.prove(id, buffer, tag));
+                }
+                match proven {
+                    Some(cell) => {
+                        if is_held {
+                            outcome.held += 1;
+                        } else {
+                            outcome.from_journal.push(cell.into());
+                        }
+                        batches[at].add(cell, place.rows);
+                        if batches[at].is_full() {
+                            tiles[at].apply(&batches[at]);
+                            batches[at].clear();
+                        }
+                    }
+                    None => missing[at].push((id, place.rows)),
+                }
+            }
+        }
+        for (number, ((mut tile, batch), missing)) in (0..).zip(tiles.into_iter().zip(&batches).zip(&missing))
+        {
+            tile.apply(batch);
+            let recovery = if missing.is_empty() {
+                Recovery::default()
+            } else {
+                tile.clone().recover(missing, &self.keys)
+            };
+            let mut batch = Batch::new(recovery.recovered.len().max(1));
+            for cell in recovery.recovered.iter().filter_map(|cell| cell.prove(&self.keys)) {
+                batch.add(cell, self.map.place(cell.id()).rows);
+            }
+            tile.apply(&batch);
+            if recovery.is_complete() && !tile.is_empty() {
+                outcome.unsound.push(number);
+            }
+            outcome.from_code.extend(recovery);
+        }
+        Ok(outcome)
+    }
+
+    /// Runs what changes the medium; if it fails, nothing more is accepted.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut ParityDevice) -> Result<T>) -> Result<T> {
+        if self.has_failed {
+            return Err(Error::Failed);
+        }
+        let outcome = work(self);
+        self.has_failed = matches!(outcome, Err(Error::Io { .. }));
+        outcome
+    }
+
+    /// True if the segment left the code within the window: its cells may not enter again, since
+    /// its name stands for a content that has been.
+    fn was_here(&self, segment: &ParitySegment) -> bool {
+        self.window.iter().any(|entry| {
+            let known = entry.segment;
+            (known.segment, known.store, known.opening) == (segment.segment, segment.store, segment.opening)
+        })
+    }
+
+    fn append(
+        &mut self,
+        kind: RecordKind,
+        segment: ParitySegment,
+        payload: &[u8],
+        tags: &[Tag],
+    ) -> Result<()> {
+        let need = record_size(&segment);
+        let free = self.geometry.journal_size - self.journal_bytes();
+        if need > free {
+            return Err(Error::JournalFull { need, free });
+        }
+        let (position, prev) = (self.end, self.last_check);
+        let head = ParityRecord { kind, pool: self.header.pool, position, segment, prev }.encode(hash);
+        let check = check_of(&head);
+        let mut bytes = padded(head);
+        bytes.extend_from_slice(payload);
+        tags.iter().for_each(|tag| bytes.extend_from_slice(&tag.0));
+        bytes.resize(usize::try_from(need).expect("some 64 MiB"), 0);
+        self.guarded(|device| device.write_ring(position, &bytes))?;
+        (self.end, self.last_check) = (position + need, check);
+        self.window.push(Entry { position, kind, segment });
+        self.count(kind, segment);
+        Ok(())
+    }
+
+    /// Follows a record in the list of segments.
+    fn count(&mut self, kind: RecordKind, segment: ParitySegment) -> bool {
+        let cells = u64::from(segment.cells());
+        match kind {
+            RecordKind::Add => {
+                self.cells += cells;
+                self.segments.insert(segment)
+            }
+            RecordKind::Remove => {
+                self.cells -= cells;
+                self.segments.remove(&segment)
+            }
+        }
+    }
+
+    fn pass_through(&mut self) -> Result<Pass> {
+        let end = self.end;
+        let window = self.window_cells();
+        // Records must be durable before a tile that includes them is, or a crash would leave a
+        // tile with cells that no record names.
+        flush(&*self.medium)?;
+        let behind: Vec<u32> =
+            (0..self.geometry.tiles).filter(|&tile| self.tiles[tile as usize].cut < end).collect();
+        let together = self.geometry.spare().max(1) as usize;
+        for group in behind.chunks(together) {
+            let mut written = Vec::with_capacity(group.len());
+            for &tile in group {
+                let cells = window.get(&tile).map_or(&[][..], Vec::as_slice);
+                let bytes = self.tile_at_end(tile, cells)?.to_bytes();
+                let slot = self.free.pop().expect("as many spare slots as tiles of a group");
+                write(&*self.medium, self.geometry.slot(slot) + BLOCK, &bytes)?;
+                written.push((tile, slot, hash(&bytes)));
+            }
+            flush(&*self.medium)?;
+            for &(tile, slot, of_tile) in &written {
+                let generation = self.tiles[tile as usize].generation + 1;
+                let (pool, map) = (self.header.pool, self.header.map);
+                let head = ParityTile { tile, pool, map, generation, cut: end, hash: of_tile }.encode(hash);
+                write(&*self.medium, self.geometry.slot(slot), &padded(head))?;
+            }
+            flush(&*self.medium)?;
+            for (tile, slot, of_tile) in written {
+                let stored = &mut self.tiles[tile as usize];
+                self.free.extend(stored.slot);
+                *stored =
+                    Stored { slot: Some(slot), generation: stored.generation + 1, cut: end, hash: of_tile };
+            }
+        }
+        self.write_manifest_and_header(end)?;
+        let removed = self.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
+        let released = removed.map(|entry| entry.segment).collect();
+        self.window.clear();
+        Ok(Pass { generation: self.header.sequence, root: self.root(), released })
+    }
+
+    fn write_manifest_and_header(&mut self, end: u64) -> Result<()> {
+        let segments = self.segments.iter().copied().collect();
+        let manifest = ParityManifest { pool: self.header.pool, cut: end, segments }.encode(hash);
+        let mut header = self.header.clone();
+        header.sequence += 1;
+        header.manifest_area = 3 - header.manifest_area;
+        (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
+        (header.journal_tail, header.journal_prev) = (end, self.last_check);
+        write(&*self.medium, self.geometry.manifest(header.manifest_area), &manifest)?;
+        flush(&*self.medium)?;
+        write(&*self.medium, Geometry::header(header.sequence), &padded(header.encode(hash)))?;
+        flush(&*self.medium)?;
+        self.header = header;
+        Ok(())
+    }
+
+    /// Root of what is stored: the header and the hash of each tile.
+    fn root(&self) -> [u8; 32] {
+        let mut bytes = self.header.encode(hash);
+        for tile in &self.tiles {
+            bytes.extend_from_slice(&tile.generation.to_le_bytes());
+            bytes.extend_from_slice(&tile.cut.to_le_bytes());
+            bytes.extend_from_slice(&tile.hash);
+        }
+        hash_parts(&[b"steadfast parity root", &bytes])
+    }
+
+    /// Cells of the window by tile, those that the stored tile includes left out.
+    fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
+        let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
+        for (at, entry) in self.window.iter().enumerate() {
+            for id in ids(entry.segment) {
+                let place = self.map.place(id);
+                if self.tiles[place.tile as usize].cut <= entry.position {
+                    let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
+                    cells.entry(place.tile).or_default().push(cell);
+                }
+            }
+        }
+        cells
+    }
+
+    /// A tile as it is with all records.
+    fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
+        let stored = self.tiles[tile as usize];
+        let mut sum = match stored.slot {
+            None => Tile::empty(),
+            Some(slot) => {
+                let bytes = self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)?;
+                if hash(&bytes) != stored.hash {
+                    return Err(Error::TileDamaged(tile));
+                }
+                Tile::from_bytes(&bytes)
+            }
+        };
+        let mut batch = Batch::new(window.len().clamp(1, BATCH));
+        let mut buffer = vec![0; PAYLOAD];
+        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        for cells in window.chunks(BATCH) {
+            batch.clear();
+            for cell in cells {
+                let Entry { position, segment, .. } = self.window[cell.entry];
+                let tag = self.record_cell(position, segment, cell.index, buffer)?;
+                let proven = self.keys.prove(cell_id(segment, cell.index), buffer, tag);
+                batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
+            }
+            sum.apply(&batch);
+        }
+        Ok(sum)
+    }
+
+    /// A cell of a record.
+    fn record_cell(
+        &self,
+        position: u64,
+        segment: ParitySegment,
+        index: u16,
+        out: &mut Payload,
+    ) -> Result<Tag> {
+        let contents = position + BLOCK;
+        let tags = contents + u64::from(segment.cells()) * PAYLOAD as u64;
+        self.read_ring(contents + u64::from(index) * PAYLOAD as u64, out)?;
+        let mut tag = [0; TAG];
+        self.read_ring(tags + u64::from(index) * TAG as u64, &mut tag)?;
+        Ok(Tag(tag))
+    }
+
+    /// A cell of a segment, if the journal has it.
+    fn journal_cell(&self, segment: ParitySegment, index: u16, out: &mut Payload) -> Result<Option<Tag>> {
+        let entry = self.window.iter().find(|entry| entry.segment == segment);
+        entry.map(|entry| self.record_cell(entry.position, segment, index, out)).transpose()
+    }
+
+    /// All of a segment, if the journal has it.
+    fn journal_content(&self, segment: ParitySegment) -> Result<Option<(Vec<u8>, Vec<Tag>)>> {
+        if !self.window.iter().any(|entry| entry.segment == segment) {
+            return Ok(None);
+        }
+        let (mut content, mut tags) = (vec![0; usize::from(segment.cells()) * PAYLOAD], Vec::new());
+        for (index, out) in (0..).zip(content.as_chunks_mut().0) {
+            tags.extend(self.journal_cell(segment, index, out)?);
+        }
+        Ok(Some((content, tags)))
+    }
+
+    fn read_manifest(&mut self) -> Result<()> {
+        let header = &self.header;
+        if header.manifest_len > self.geometry.manifest_size {
+            return Err(Error::ManifestDamaged);
+        }
+        let length = usize::try_from(header.manifest_len).map_err(|_| Error::ManifestDamaged)?;
+        let bytes = self.read(self.geometry.manifest(header.manifest_area), length)?;
+        let manifest = ParityManifest::decode(&bytes, hash).map_err(|_| Error::ManifestDamaged)?;
+        let is_named = check_of(&bytes) == header.manifest_check
+            && (manifest.pool, manifest.cut) == (header.pool, header.journal_tail);
+        if !is_named {
+            return Err(Error::ManifestDamaged);
+        }
+        self.cells = manifest.segments.iter().map(|segment| u64::from(segment.cells())).sum();
+        self.segments = manifest.segments.into_iter().collect();
+        Ok(())
+    }
+
+    /// Finds the newest slot of each tile.
+    fn read_tiles(&mut self) -> Result<()> {
+        for slot in 0..self.geometry.slots() {
+            let bytes = self.read(self.geometry.slot(slot), ParityTile::ENCODED_SIZE)?;
+            let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
+            let is_ours = (head.pool, head.map) == (self.header.pool, self.header.map);
+            let Some(stored) = self.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else { continue };
+            if stored.generation < head.generation {
+                *stored =
+                    Stored { slot: Some(slot), generation: head.generation, cut: head.cut, hash: head.hash };
+            }
+        }
+        let used: BTreeSet<u32> = self.tiles.iter().filter_map(|tile| tile.slot).collect();
+        self.free = (0..self.geometry.slots()).filter(|slot| !used.contains(slot)).collect();
+        Ok(())
+    }
+
+    fn read_journal(&mut self) -> Result<()> {
+        let mut buffer = vec![0; PAYLOAD];
+        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        loop {
+            let mut head = [0; ParityRecord::ENCODED_SIZE];
+            self.read_ring(self.end, &mut head)?;
+            let Ok(record) = ParityRecord::decode(&head, hash) else { break };
+            let ParityRecord { kind, pool, position, segment, prev } = record;
+            let need = record_size(&segment);
+            let fits = need <= self.geometry.journal_size - self.journal_bytes();
+            if (pool, position, prev) != (self.header.pool, self.end, self.last_check) || !fits {
+                break;
+            }
+            let mut is_whole = true;
+            for id in ids(segment) {
+                let tag = self.record_cell(position, segment, id.index, buffer)?;
+                is_whole &= self.keys.prove(id, buffer, tag).is_some();
+            }
+            if !is_whole {
+                break;
+            }
+            if !self.count_is_possible(kind, &segment) {
+                return Err(Error::JournalDamaged(position));
+            }
+            self.count(kind, segment);
+            self.window.push(Entry { position, kind, segment });
+            (self.end, self.last_check) = (position + need, check_of(&head));
+        }
+        // Records are durable before a tile that includes them is.
+        match self.tiles.iter().find(|tile| tile.cut > self.end) {
+            Some(_) => Err(Error::JournalDamaged(self.end)),
+            None => Ok(()),
+        }
+    }
+
+    fn count_is_possible(&self, kind: RecordKind, segment: &ParitySegment) -> bool {
+        self.segments.contains(segment) == (kind == RecordKind::Remove)
+    }
+
+    /// A number that no segment here has.
+    fn fresh_opening(&self, random: &dyn Random) -> u32 {
+        let mut used: BTreeSet<u32> = self.segments.iter().map(|segment| segment.opening).collect();
+        used.extend(self.window.iter().map(|entry| entry.segment.opening));
+        loop {
+            let mut bytes = [0; 4];
+            random.fill(&mut bytes);
+            let opening = u32::from_le_bytes(bytes);
+            if opening != 0 && !used.contains(&opening) {
+                return opening;
+            }
+        }
+    }
+
+    fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        read(&*self.medium, at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads from a position of the journal on, round the ring.
+    fn read_ring(&self, position: u64, out: &mut [u8]) -> Result<()> {
+        let (at, before_end) = self.ring_place(position, out.len());
+        let (first, second) = out.split_at_mut(before_end);
+        read(&*self.medium, at, first)?;
+        read(&*self.medium, self.geometry.journal(), second)
+    }
+
+    fn write_ring(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        let (at, before_end) = self.ring_place(position, bytes.len());
+        let (first, second) = bytes.split_at(before_end);
+        write(&*self.medium, at, first)?;
+        if second.is_empty() { Ok(()) } else { write(&*self.medium, self.geometry.journal(), second) }
+    }
+
+    /// Where a position lies, and how many of the bytes lie before the ring's end.
+    fn ring_place(&self, position: u64, length: usize) -> (u64, usize) {
+        let offset = position % self.geometry.journal_size;
+        let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
+        (self.geometry.journal() + offset, room.min(length))
+    }
+}
+
+/// Identity of a cell.
+fn cell_id(segment: ParitySegment, index: u16) -> CellId {
+    CellId { segment: segment.segment, opening: segment.opening, store: segment.store, index }
+}
+
+/// Identities of a segment's cells.
+fn ids(segment: ParitySegment) -> impl Iterator<Item = CellId> {
+    (0..segment.cells()).map(move |index| cell_id(segment, index))
+}
+
+/// The valid header with the greater sequence.
+fn read_header(medium: &dyn Medium) -> Result<ParityHeader> {
+    let mut bytes = vec![0; ParityHeader::ENCODED_SIZE];
+    let mut found: std::result::Result<ParityHeader, Error> = Err(Error::Failed);
+    for copy in 0..2 {
+        read(medium, copy * BLOCK, &mut bytes)?;
+        match (ParityHeader::decode(&bytes, hash), &found) {
+            (Ok(header), Ok(best)) if header.sequence < best.sequence => {}
+            (Ok(header), _) => found = Ok(header),
+            (Err(error), Err(Error::Failed)) => found = Err(Error::NotParity(error)),
+            (Err(_), _) => {}
+        }
+    }
+    bytes.zeroize();
+    found
+}
+
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(BLOCK as usize), 0);
+    bytes
+}
+
+fn size(medium: &dyn Medium) -> Result<u64> {
+    medium.size().map_err(|source| Error::Io { operation: "looking for the end", offset: 0, source })
+}
+
+fn read(medium: &dyn Medium, offset: u64, out: &mut [u8]) -> Result<()> {
+    medium.read(offset, out).map_err(|source| Error::Io { operation: "reading", offset, source })
+}
+
+fn write(medium: &dyn Medium, offset: u64, bytes: &[u8]) -> Result<()> {
+    medium.write(offset, bytes).map_err(|source| Error::Io { operation: "writing", offset, source })
+}
+
+fn flush(medium: &dyn Medium) -> Result<()> {
+    medium.flush().map_err(|source| Error::Io { operation: "flushing", offset: 0, source })
+}

@@ -1,0 +1,95 @@
+//! Reasons why a parity device refuses.
+
+use std::io;
+
+use steadfast_format::parity::ParitySegment;
+use steadfast_format::{DecodeError, PoolGuid};
+
+use crate::cell::CellId;
+
+/// Reason why a parity device refuses.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The medium failed.
+    #[error("{operation} at byte {offset} of the parity device failed: {source}")]
+    Io {
+        /// The operation.
+        operation: &'static str,
+        /// Where.
+        offset: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// After a failed write nothing more is accepted until the device is opened again.
+    #[error("the parity device failed before; open it again")]
+    Failed,
+    /// Neither copy of the header is valid.
+    #[error("this is no parity device: {0}")]
+    NotParity(DecodeError),
+    /// It is another pool's.
+    #[error("the parity device is of pool {found:x}, not of {wanted:x}", found = found.0, wanted = wanted.0)]
+    Foreign {
+        /// Its pool.
+        found: PoolGuid,
+        /// The pool that it was opened for.
+        wanted: PoolGuid,
+    },
+    /// Its key comes from the pool's master key, which was not given.
+    #[error("the key of the parity comes from the pool's key, which is not loaded")]
+    KeyNeeded,
+    /// It is smaller than it has to be.
+    #[error("the parity device has {have} bytes; it needs {need}")]
+    TooSmall {
+        /// Bytes there are.
+        have: u64,
+        /// Bytes it needs.
+        need: u64,
+    },
+    /// The journal has no room until a pass has put its records into the tiles.
+    #[error("the journal has room for {free} bytes; the record has {need}: make a pass")]
+    JournalFull {
+        /// Bytes of the record.
+        need: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The pool holds more than the code was made for.
+    #[error("the code is made for {planned} cells; the pool would have {cells}")]
+    Outgrown {
+        /// Cells with this segment.
+        cells: u64,
+        /// Cells that the code is made for.
+        planned: u64,
+    },
+    /// The manifest has no room for another segment.
+    #[error("the manifest has room for {rows} segments")]
+    ManifestFull {
+        /// Rows there are.
+        rows: u64,
+    },
+    /// A segment of no bytes, or of more than the format has.
+    #[error("a segment of {0} bytes cannot be covered")]
+    Length(usize),
+    /// The segment is in the code already.
+    #[error("segment {} is in the code already", .0.segment)]
+    Exists(ParitySegment),
+    /// The segment is not in the code.
+    #[error("segment {} is not in the code", .0.segment)]
+    Unknown(ParitySegment),
+    /// Cells that are to leave the code are not those that entered it.
+    #[error("{} cells are not those that entered the code", .0.len())]
+    WrongCells(Vec<CellId>),
+    /// A tile is not what its head says.
+    #[error("tile {0} of the parity is damaged")]
+    TileDamaged(u32),
+    /// A record that was durable is damaged.
+    #[error("the journal of the parity is damaged at position {0}")]
+    JournalDamaged(u64),
+    /// The manifest is not the one that the header names.
+    #[error("the manifest of the parity is damaged")]
+    ManifestDamaged,
+}
+
+/// Outcome on a parity device.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,75 @@
+//! Places on a parity device. docs/format/parity.md.
+
+use steadfast_format::parity::{ParityHeader, ParityManifest, ParitySegment};
+
+use crate::cell::{PAYLOAD, TAG};
+use crate::tile::Tile;
+
+/// Bytes that heads and parts are rounded up to.
+pub(crate) const BLOCK: u64 = 4096;
+/// Cells for which a manifest has room for one segment, and segments beyond.
+const CELLS_A_ROW: u64 = 32;
+const ROWS_MORE: u64 = 4096;
+/// Most spare slots: tiles that are written between two flushes.
+const SPARE_MAX: u32 = 8;
+
+/// Places, as they follow from the header.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Geometry {
+    pub tiles: u32,
+    pub manifest_size: u64,
+    pub journal_size: u64,
+}
+
+impl Geometry {
+    pub fn new(cells: u64, tiles: u32, journal_size: u64) -> Geometry {
+        let rows = (cells / CELLS_A_ROW).saturating_add(ROWS_MORE);
+        let manifest_size = rows
+            .saturating_mul(ParityManifest::ROW_SIZE as u64)
+            .saturating_add(ParityManifest::size(0) as u64)
+            .div_ceil(BLOCK)
+            .saturating_mul(BLOCK);
+        Geometry { tiles, manifest_size, journal_size }
+    }
+
+    pub fn of(header: &ParityHeader) -> Geometry {
+        Geometry::new(header.cells, header.tiles, header.journal_size)
+    }
+
+    pub fn header(sequence: u64) -> u64 {
+        sequence % 2 * BLOCK
+    }
+
+    pub fn manifest(&self, area: u32) -> u64 {
+        (u64::from(area) - 1).saturating_mul(self.manifest_size).saturating_add(2 * BLOCK)
+    }
+
+    pub fn journal(&self) -> u64 {
+        self.manifest(3)
+    }
+
+    pub fn slots(&self) -> u32 {
+        self.tiles.saturating_add(self.spare())
+    }
+
+    pub fn spare(&self) -> u32 {
+        self.tiles.min(SPARE_MAX)
+    }
+
+    pub fn slot(&self, slot: u32) -> u64 {
+        let before = u64::from(slot).saturating_mul(BLOCK + Tile::SIZE as u64);
+        self.journal().saturating_add(self.journal_size).saturating_add(before)
+    }
+
+    /// Bytes of the whole device.
+    pub fn size(&self) -> u64 {
+        self.slot(self.slots())
+    }
+}
+
+/// Bytes of a record of the journal.
+pub(crate) fn record_size(segment: &ParitySegment) -> u64 {
+    let cells = u64::from(segment.cells());
+    let tags = (cells * TAG as u64).next_multiple_of(BLOCK);
+    BLOCK + cells * PAYLOAD as u64 + tags
+}

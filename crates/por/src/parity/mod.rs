@@ -1,0 +1,45 @@
+//! # The parity device
+//!
+//! Trusted bytes beside an untrusted pool: the tiles, a journal of the newest segments, whole, and
+//! the manifest of all segments that the code covers. It is told of each segment that is written
+//! and of each that is to be deleted; nothing else of the pool is known here.
+//!
+//! ## Definitions
+//! *Position*: place in the journal's endless sequence of bytes; position p lies at p modulo the
+//! ring. *Cut* of a tile: the position up to which it includes all records. *Tail*: the least cut,
+//! from which on records are kept. *Window*: the records from the tail to the end.
+//! *Pass*: brings all tiles to the end of the journal, and then moves the tail there.
+//!
+//! ## States of a segment
+//! [add]→ in the window ─[pass]→ in the tiles ─[remove]→ leaving ─[pass, anchored]→ may be deleted
+//!
+//! ## Invariants
+//! [por.9] A tile, with the records of the window from its cut on, is the sum of the cells of the
+//!     manifest at the end. So a crash anywhere in a pass leaves a whole code.
+//!     test: `a_crash_at_any_write_leaves_a_whole_code`
+//! [por.10] A slot is overwritten only when a newer generation of its tile is durable, and a place
+//!     of the ring only when a header is durable whose tail is behind it.
+//! [por.11] A head is written after its tile is durable, a header after its manifest is.
+//! [por.12] Each record names the check of the one before it, so a record that was lost in a crash
+//!     cannot come back behind one that was written later.
+//!     test: `a_lost_record_does_not_come_back`
+//! [por.13] A segment may be deleted at the store only when a pass has released it.
+//!
+//! ## Crashes
+//! Before a flush: records that were added since may be lost, from some record on. In a pass: some
+//! tiles are of the new generation and some of the old one, each with its own cut, and the window
+//! is still there. Between the last tile and the header: all are new, and the window is read once
+//! more.
+//!
+//! ## Not here
+//! Memory: recovery holds all tiles at once. Keys of a second provider, several domains.
+#![allow(clippy::module_name_repetitions, reason = "named as operators name it")]
+
+mod device;
+mod error;
+mod geometry;
+mod medium;
+
+pub use device::{Creation, Outcome, ParityDevice, Pass};
+pub use error::{Error, Result};
+pub use medium::Medium;
