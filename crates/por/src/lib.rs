@@ -2,8 +2,8 @@
 //!
 //! The owner of the data asks the store, again and again and cheaply, to prove that it still holds
 //! all of it, and gets back what it lost, up to a fraction that was agreed on beforehand, whoever
-//! chose what was lost. This room is the arithmetic of both, and the device that holds the code. It
-//! sees segments as bytes. DESIGN.md, chapter 24; decision 0184.
+//! chose what was lost. This room is the arithmetic of both, the device that holds the code, and
+//! one that covers a store. It sees segments as bytes. DESIGN.md, chapter 24; decision 0184.
 //!
 //! ## Definitions
 //! *Cell*: 4,096 bytes of a segment, with an identity ([`CellId`]) and a *tag* of 16 bytes.
@@ -43,7 +43,8 @@
 //! reads are served: a store that passes audits and refuses reads is a matter of read errors.
 //!
 //! ## Reading order
-//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`bound`], [`parity`];
+//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`bound`], [`parity`],
+//! [`covered`];
 //! the arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one
 //! module that is unsafe.
 #![deny(unsafe_code)]
@@ -52,6 +53,7 @@ pub mod audit;
 pub mod bound;
 pub mod cell;
 pub mod code;
+pub mod covered;
 mod field;
 mod gather;
 mod kernel;
@@ -66,6 +68,7 @@ pub mod tile;
 pub use audit::{Challenge, Reply, SegmentCells, Stratum};
 pub use cell::{CellId, PAYLOAD, Payload, Tag};
 pub use code::{Map, Place};
+pub use covered::Covered;
 pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};

@@ -1,5 +1,6 @@
 //! Tests through the public surface.
 
+mod covered;
 mod device;
 mod recovery;
 mod samples;

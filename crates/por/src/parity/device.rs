@@ -1,6 +1,7 @@
 //! The parity device itself: create, open, add, remove, pass, recover.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use steadfast_crypto::{Key, hash, hash_parts};
 use steadfast_env::Random;
@@ -111,7 +112,7 @@ pub struct ParityDevice {
     medium: Box<dyn Medium>,
     geometry: Geometry,
     header: ParityHeader,
-    keys: TagKeys,
+    keys: Arc<TagKeys>,
     map: Map,
     /// Random number of this opening.
     opening: u32,
@@ -203,7 +204,7 @@ impl ParityDevice {
             return Err(Error::TooSmall { have, need });
         }
         let mut device = ParityDevice {
-            keys: TagKeys::new(&root),
+            keys: Arc::new(TagKeys::new(&root)),
             map: Map::new(&root, header.map, header.tiles),
             opening: 0,
             tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
@@ -227,7 +228,7 @@ impl ParityDevice {
 
     /// Keys of the tags.
     #[must_use]
-    pub fn keys(&self) -> &TagKeys {
+    pub fn keys(&self) -> &Arc<TagKeys> {
         &self.keys
     }
 
@@ -247,6 +248,40 @@ impl ParityDevice {
             cells: segment.cells(),
         });
         Stratum::new(self.end, cells.collect())
+    }
+
+    /// The names here of a store's segment: one, or one for each opening that used its id.
+    pub fn named(&self, segment: SegmentId, store: u16) -> impl Iterator<Item = ParitySegment> {
+        let name = |opening| ParitySegment { segment, store, opening, length: 0 };
+        let last = ParitySegment { length: u32::MAX, ..name(u32::MAX) };
+        self.segments.range(name(0)..=last).copied()
+    }
+
+    /// Tags of a segment's content.
+    #[must_use]
+    pub fn tags(&self, segment: ParitySegment, content: &[u8]) -> Vec<Tag> {
+        let mut payload = vec![0; content.len().next_multiple_of(PAYLOAD)];
+        payload[..content.len()].copy_from_slice(content);
+        let cells = (0..).zip(payload.as_chunks().0);
+        cells.map(|(index, payload)| self.keys.tag(cell_id(segment, index), payload).tag()).collect()
+    }
+
+    /// True if the journal has the segment, whole.
+    #[must_use]
+    pub fn is_mirrored(&self, segment: ParitySegment) -> bool {
+        self.window.iter().any(|entry| entry.segment == segment)
+    }
+
+    /// Reads a cell from the journal. False if the journal does not have it.
+    ///
+    /// # Errors
+    /// The medium fails, or the record is damaged.
+    pub fn mirrored(&self, segment: ParitySegment, index: u16, out: &mut Payload) -> Result<bool> {
+        let Some(tag) = self.journal_cell(segment, index, out)? else { return Ok(false) };
+        match self.keys.prove(cell_id(segment, index), out, tag) {
+            Some(_) => Ok(true),
+            None => Err(Error::JournalDamaged(self.header.journal_tail)),
+        }
     }
 
     /// Bytes of the journal that a pass would free.
@@ -287,8 +322,7 @@ impl ParityDevice {
         }
         let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
         payload[..content.len()].copy_from_slice(content);
-        let cells_of = ids(segment).zip(payload.as_chunks().0);
-        let tags: Vec<Tag> = cells_of.map(|(id, payload)| self.keys.tag(id, payload).tag()).collect();
+        let tags = self.tags(segment, &payload);
         self.append(RecordKind::Add, segment, &payload, &tags)?;
         Ok((segment, tags))
     }
@@ -727,7 +761,7 @@ impl ParityDevice {
 }
 
 /// Identity of a cell.
-fn cell_id(segment: ParitySegment, index: u16) -> CellId {
+pub(crate) fn cell_id(segment: ParitySegment, index: u16) -> CellId {
     CellId { segment: segment.segment, opening: segment.opening, store: segment.store, index }
 }
 

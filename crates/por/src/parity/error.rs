@@ -80,6 +80,12 @@ pub enum Error {
     /// Cells that are to leave the code are not those that entered it.
     #[error("{} cells are not those that entered the code", .0.len())]
     WrongCells(Vec<CellId>),
+    /// The store does not take back what was recovered.
+    #[error("the store refuses what was recovered: {source}")]
+    Store {
+        /// The store's answer.
+        source: steadfast_device::Error,
+    },
     /// A tile is not what its head says.
     #[error("tile {0} of the parity is damaged")]
     TileDamaged(u32),

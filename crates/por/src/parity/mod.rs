@@ -40,6 +40,7 @@ mod error;
 mod geometry;
 mod medium;
 
+pub(crate) use device::cell_id;
 pub use device::{Creation, Outcome, ParityDevice, Pass};
 pub use error::{Error, Result};
 pub use medium::Medium;
