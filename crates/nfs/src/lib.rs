@@ -14,12 +14,14 @@
 //! - `handle`: file handles.
 //! - `export`: file systems that are shared. `service`: from a record to a reply. `operation`: the
 //!   procedures. `replay`: replies to calls that come again.
-//! - `server`: connections and threads.
+//! - `server`: connections and threads. `turns`: whose request is next.
+//!   `crowd`: connections of each address.
 //! - `fuzz`: entries for fuzzers. `client`: a client for tests.
 #![forbid(unsafe_code)]
 
 mod callback;
 pub mod client;
+mod crowd;
 mod export;
 pub mod finder;
 pub mod fuzz;
@@ -36,9 +38,11 @@ mod replay;
 pub mod rpc;
 mod server;
 mod service;
+mod turns;
 pub mod xdr;
 
+pub use crowd::CONNECTIONS_MAX;
 pub use export::{Export, Exports, Note, View, Volume};
 pub use lock_service::LockSettings;
-pub use server::{CONNECTIONS_MAX, Door, Figures, Log, Server};
+pub use server::{Door, Figures, Log, Server};
 pub use service::{Answer, Peer, Service};

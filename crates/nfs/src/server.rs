@@ -15,40 +15,41 @@
 //! ## Bounds
 //! | what | bound |
 //! |---|---|
-//! | connections | [`CONNECTIONS_MAX`]; one more is closed at once |
+//! | connections | [`crate::CONNECTIONS_MAX`], and less of one address; one more is closed at once |
 //! | requests of one connection that run | [`RUNNING_MAX`]; further ones are not read |
 //! | replies that one connection does not take | [`REPLIES_MAX`] bytes; then no more of it runs |
 //! | incomplete records of all connections | [`KEPT_MAX`] bytes; then a connection with a long one is closed |
 //! | a record that does not come, a reply that is not taken | [`STALL`]; then the connection is closed |
 //! | threads | [`THREADS_MAX`]; one is added when none is idle and none finished anything for a [`TICK`] |
 //!
-//! Requests of all connections run in the order in which they became ready: a client that floods
-//! has at most [`RUNNING_MAX`] in front of another one's next.
+//! Clients take turns, one request each; a client is an address, however many connections it has
+//! (`turns`). Between requests a thread looks at the sockets, lest a queue that is never empty
+//! hides the others.
 //!
 //! ## Invariants
 //! [nfs.1] A connection's requests that run are `running`; each ends in [`Connection::send`] or
 //!      [`Connection::close`] exactly once. guard: `Running`
 //! [nfs.2] Under a connection's lock nothing blocks: its socket does not.
 
+use crate::crowd::Crowd;
 use crate::finder;
 use crate::finder::Ports;
 use crate::rpc::Assembler;
 use crate::service::{Peer, Service};
+use crate::turns::Turns;
 use parking_lot::{Condvar, Mutex};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::OwnedFd;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Most connections.
-pub const CONNECTIONS_MAX: usize = 12_000;
 /// Most requests of one connection that run at once.
 const RUNNING_MAX: usize = 16;
 /// Bytes of replies that wait for one connection, beyond which nothing more of it runs.
@@ -67,6 +68,10 @@ const THREADS_MAX: usize = 64;
 const TICK: Duration = Duration::from_millis(10);
 /// How long a thread more than needed stays.
 const LINGER: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Requests between two looks at the sockets.
+const LOOK_AFTER: usize = 4;
+/// Sockets that are served in one look.
+const LOOKS: usize = 64;
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
 /// Pieces read at once: the longest record, and a bit.
@@ -134,9 +139,9 @@ struct Shared {
     bell: OwnedFd,
     log: Log,
     since: Instant,
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    connections: Mutex<Crowd<Arc<Connection>>>,
     next: AtomicU64,
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<Turns<Job>>,
     live: AtomicUsize,
     idle: AtomicUsize,
     answered: AtomicU64,
@@ -283,7 +288,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.0.stopping.store(true, SeqCst);
-        let connections: Vec<_> = self.0.connections.lock().values().cloned().collect();
+        let connections = self.0.connections.lock().all();
         connections.iter().for_each(|connection| connection.close());
         self.0.ring();
         if let Some(supervisor) = self.0.supervisor.get() {
@@ -354,7 +359,7 @@ impl Shared {
 
     fn sweep(&self) {
         let now = self.now();
-        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        let connections = self.connections.lock().all();
         for connection in connections {
             if connection.is_stalled(now) {
                 connection.close();
@@ -368,6 +373,7 @@ impl Shared {
 
     fn work(self: &Arc<Self>) {
         let (mut events, mut piece) = (Vec::with_capacity(1), vec![0; PIECE]);
+        let mut ran = 0;
         loop {
             if self.stopping.load(SeqCst) {
                 // The next one wakes.
@@ -375,6 +381,11 @@ impl Shared {
             }
             if let Some(job) = self.next_job() {
                 self.run(job);
+                ran += 1;
+                if ran == LOOK_AFTER {
+                    ran = 0;
+                    self.look(&mut events, &mut piece);
+                }
                 continue;
             }
             events.clear();
@@ -392,13 +403,9 @@ impl Shared {
                     return;
                 }
                 (Ok(_), None) if self.live.load(SeqCst) > self.base() => return,
-                (Ok(_), None | Some(BELL)) => {}
-                (Ok(_), Some(token)) if token < DOORS + DOORS_MAX => {
-                    self.enter((token - DOORS) as usize, &mut piece)
-                }
+                (Ok(_), None) => {}
                 (Ok(_), Some(token)) => {
-                    let connection = self.connections.lock().get(&token).cloned();
-                    if let Some(job) = connection.and_then(|connection| connection.ready(&mut piece)) {
+                    if let Some(job) = self.attend(token, &mut piece) {
                         self.run(job);
                     }
                 }
@@ -406,10 +413,38 @@ impl Shared {
         }
     }
 
+    /// Serves sockets that have something, without waiting for any.
+    fn look(self: &Arc<Self>, events: &mut Vec<epoll::Event>, piece: &mut [u8]) {
+        const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        for _ in 0..LOOKS {
+            events.clear();
+            let looked = epoll::wait(&self.epoll, spare_capacity(events), Some(&NO_WAIT));
+            let (Ok(_), Some(event)) = (looked, events.first()) else { return };
+            if let Some(job) = self.attend(event.data.u64(), piece) {
+                self.hand_over(std::iter::once(job));
+            }
+        }
+    }
+
+    /// An event of a socket. Gives a request to run.
+    fn attend(self: &Arc<Self>, token: u64, piece: &mut [u8]) -> Option<Job> {
+        match token {
+            BELL => None,
+            token if token < DOORS + DOORS_MAX => {
+                self.enter((token - DOORS) as usize, piece);
+                None
+            }
+            token => {
+                let connection = self.connections.lock().get(token);
+                connection.and_then(|connection| connection.ready(piece))
+            }
+        }
+    }
+
     /// The next request that waits for a thread. If more wait, another thread is woken.
     fn next_job(&self) -> Option<Job> {
         let mut jobs = self.jobs.lock();
-        let job = jobs.pop_front();
+        let job = jobs.pop();
         if !jobs.is_empty() {
             drop(jobs);
             self.ring();
@@ -492,10 +527,11 @@ impl Shared {
         let connection = Arc::new(Connection { token, peer, stream, shared: Arc::downgrade(self), state });
         {
             let mut connections = self.connections.lock();
-            if connections.len() >= CONNECTIONS_MAX || self.stopping.load(SeqCst) {
+            let is_let_in = !self.stopping.load(SeqCst)
+                && connections.enter(token, peer.address(), Arc::clone(&connection));
+            if !is_let_in {
                 return;
             }
-            connections.insert(token, Arc::clone(&connection));
         }
         let flags = EventFlags::IN | EventFlags::ONESHOT;
         if epoll::add(&self.epoll, &connection.stream, EventData::new_u64(token), flags).is_err() {
@@ -520,7 +556,8 @@ impl Connection {
             self.arm(&shared, &state);
         }
         let mut jobs = jobs.into_iter();
-        let first = jobs.next();
+        // Where others wait, it takes its turn among them.
+        let first = if shared.jobs.lock().is_empty() { jobs.next() } else { None };
         shared.hand_over(jobs);
         first
     }
@@ -662,7 +699,7 @@ impl Connection {
         drop(pending);
         _ = self.stream.shutdown(std::net::Shutdown::Both);
         if let Some(shared) = self.shared.upgrade() {
-            shared.connections.lock().remove(&self.token);
+            shared.connections.lock().leave(self.token);
         }
     }
 }
@@ -670,7 +707,12 @@ impl Connection {
 impl Shared {
     fn hand_over(&self, jobs: impl ExactSizeIterator<Item = Job>) {
         if jobs.len() > 0 {
-            self.jobs.lock().extend(jobs);
+            let mut waiting = self.jobs.lock();
+            for job in jobs {
+                let client = job.running.0.as_ref().map(|connection| connection.peer.address());
+                waiting.push(client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), job);
+            }
+            drop(waiting);
             self.ring();
         }
     }
