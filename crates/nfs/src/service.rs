@@ -11,18 +11,29 @@ use crate::nsm;
 use crate::operation::{Operation, Outcome};
 use crate::replay::{Known, Repeat, Replays};
 use crate::rpc::{self, Call, Credential, Denial, Failure};
+use crate::server::Log;
 use crate::xdr::{Reader, Writer};
-use std::net::SocketAddr;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use steadfast_posix::{Identity, Patience};
+use steadfast_env::insist::{Client, serving};
+use steadfast_posix::{Identity, MAY_EXECUTE, Patience};
 use steadfast_property::{ShareAccess, ShareOptions};
 
 /// Ports that only root of the client's machine can use.
 pub(crate) const SECURE_PORTS: u16 = 1_024;
 /// Longest wait of a change for room or for a commit; the client is told to ask again then.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait of a read for a store that is away, where the pool's `failmode` has it wait; the
+/// client is told to ask again then. Shorter, as it holds a thread.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// How long refusals of an address are not told again.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+/// Most addresses of which that is known.
+const TOLD_MAX: usize = 1_024;
 /// Top of an export.
 const TOP: u64 = 1;
 
@@ -74,14 +85,19 @@ pub struct Service {
     replays: Replays,
     locks: Arc<LockService>,
     ports: OnceLock<Ports>,
+    log: Log,
+    /// Until when refusals of an address are not told again.
+    told: Mutex<HashMap<IpAddr, Instant>>,
 }
 
 impl Service {
     /// Serves these exports.
     #[must_use]
     pub fn new(exports: Arc<Exports>, settings: LockSettings) -> Service {
+        let log = Arc::clone(&settings.log);
         let locks = LockService::new(Arc::clone(&exports), settings);
-        Service { exports, replays: Replays::default(), locks, ports: OnceLock::new() }
+        let (replays, ports, told) = (Replays::default(), OnceLock::new(), Mutex::default());
+        Service { exports, replays, locks, ports, log, told }
     }
 
     /// Says where clients reach it. Calls to another port may ask for these alone.
@@ -132,7 +148,7 @@ impl Service {
                 self.nfs(&request, credential, &mut reader, answer);
             }
             (mount3::PROGRAM, mount3::VERSION) => {
-                answer(self.mount(client, xid, call.procedure, &mut reader));
+                answer(self.mount(client, credential, &call, &mut reader));
             }
             (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3))),
             (nlm4::PROGRAM, nlm4::VERSION) => {
@@ -189,12 +205,19 @@ impl Service {
         ended(xid, done, out)
     }
 
-    fn mount(&self, client: SocketAddr, xid: u32, procedure: u32, reader: &mut Reader<'_>) -> Vec<u8> {
+    fn mount(
+        &self,
+        client: SocketAddr,
+        credential: &Credential,
+        call: &Call,
+        reader: &mut Reader<'_>,
+    ) -> Vec<u8> {
+        let xid = call.xid;
         let mut out = rpc::reply(xid);
-        match mount3::Call::decode(procedure, reader) {
+        match mount3::Call::decode(call.procedure, reader) {
             Err(_) => return rpc::failure(xid, Failure::Arguments),
             Ok(None) => return rpc::failure(xid, Failure::Procedure),
-            Ok(Some(mount3::Call::Mnt(path))) => match self.top_of(client, path) {
+            Ok(Some(mount3::Call::Mnt(path))) => match self.top_of(client, credential, path) {
                 Ok(handle) => mount3::write_mounted(&mut out, &handle),
                 Err(refusal) => _ = out.u32(refusal as u32),
             },
@@ -207,18 +230,45 @@ impl Service {
     }
 
     /// The handle of a path: the top of an export, or a directory in it.
-    fn top_of(&self, client: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mount3::Refusal> {
+    fn top_of(
+        &self,
+        client: SocketAddr,
+        credential: &Credential,
+        path: &[u8],
+    ) -> Result<Vec<u8>, mount3::Refusal> {
         use mount3::Refusal;
         let path = std::str::from_utf8(path).map_err(|_| Refusal::NoEntry)?;
         let (export, names) = self.exports.find(path).ok_or(Refusal::NoEntry)?;
         if access(&export, client).is_none() {
+            self.tell_refusal(&export, client);
             return Err(Refusal::Access);
         }
+        let person = Person::of(credential, &export.options);
         let mut found = Err(Refusal::ServerFault);
         export.volume.enter(&mut |view| {
-            found = descend(view, &names).map(|file| export.key.sign(export.id, file).to_vec());
+            found = descend(view, &person.identity(), &names)
+                .map(|file| export.key.sign(export.id, file).to_vec());
         });
         found
+    }
+
+    /// The client hears no more than "access denied": the reason is for the operator. An address
+    /// has one line a minute.
+    fn tell_refusal(&self, export: &Export, client: SocketAddr) {
+        let (now, address) = (Instant::now(), client.ip().to_canonical());
+        {
+            let mut told = self.told.lock();
+            told.retain(|_, until| *until > now);
+            if told.len() >= TOLD_MAX || told.contains_key(&address) {
+                return;
+            }
+            told.insert(address, now + TOLD_AGAIN);
+        }
+        let reason = match export.options.access(address) {
+            None => "its address is in none of the lists of sharenfs".into(),
+            Some(_) => format!("it uses port {}, above 1023 (sharenfs=insecure allows that)", client.port()),
+        };
+        (self.log)(format!("{address} may not mount {}: {reason}", export.path));
     }
 
     fn nfs(
@@ -273,11 +323,15 @@ impl Service {
         let (xid, procedure) = (request.xid, request.procedure);
         let person = Person::of(credential, &export.options);
         let (mut outcome, mut notes): (Option<Outcome>, Vec<Note>) = (None, Vec::new());
-        let entered = export.volume.enter(&mut |view| {
-            let read_only = view.read_only || access == ShareAccess::ReadOnly;
-            let operation = Operation { view, export, who: person.identity(), read_only, xid };
-            let made = patience().during(|| operation.run(call, &mut notes));
-            outcome = Some(made.unwrap_or_else(|status| Outcome::Done(failed(xid, procedure, status))));
+        let reader = Client { is_dying: is_over, thread: seconds() + READ_PATIENCE.as_secs() as u32 };
+        let entered = serving(reader, || {
+            export.volume.enter(&mut |view| {
+                let read_only = view.read_only || access == ShareAccess::ReadOnly;
+                let operation = Operation { view, export, who: person.identity(), read_only, xid };
+                let made = patience().during(|| operation.run(call, &mut notes));
+                let made = made.map_err(|status| unless_late(status, reader));
+                outcome = Some(made.unwrap_or_else(|status| Outcome::Done(failed(xid, procedure, status))));
+            })
         });
         if !notes.is_empty() {
             export.volume.note(&notes);
@@ -347,19 +401,21 @@ pub(crate) fn access(export: &Export, client: SocketAddr) -> Option<ShareAccess>
     export.options.access(client.ip().to_canonical())
 }
 
-/// The directory to which names lead from the top.
-fn descend(view: &View<'_>, names: &[String]) -> Result<FileId, mount3::Refusal> {
+/// The directory to which names lead from the top, if the caller may go through all above it.
+fn descend(view: &View<'_>, who: &Identity<'_>, names: &[String]) -> Result<FileId, mount3::Refusal> {
     use mount3::Refusal;
     use steadfast_posix::{Errno, S_IFDIR, S_IFMT};
     let refuse = |errno| match errno {
         Errno::ENOENT => Refusal::NoEntry,
         Errno::ENOTDIR => Refusal::NotDirectory,
         Errno::ENAMETOOLONG => Refusal::NameTooLong,
+        Errno::EACCES => Refusal::Access,
         _ => Refusal::Io,
     };
     let mut at = view.fs.lookup(TOP, b".").map_err(refuse)?;
     for name in names {
-        let next = view.fs.lookup(at.ino, name.as_bytes());
+        let may = view.fs.check(who, at.ino, MAY_EXECUTE);
+        let next = may.and_then(|()| view.fs.lookup(at.ino, name.as_bytes()));
         view.fs.forget(at.ino, 1);
         at = next.map_err(refuse)?;
     }
@@ -392,8 +448,35 @@ pub(crate) fn write_failure(out: &mut Writer, procedure: u32, status: Status) {
 
 /// Waits for a while, and then asks the client to try again.
 fn patience() -> Patience {
+    Patience::WhileAlive { is_dying: is_over, caller: seconds() + PATIENCE.as_secs() as u32 }
+}
+
+/// Seconds since the first request.
+fn seconds() -> u32 {
     static SINCE: OnceLock<Instant> = OnceLock::new();
-    let now = || u32::try_from(SINCE.get_or_init(Instant::now).elapsed().as_secs()).unwrap_or(u32::MAX);
-    let is_over = |end: u32| SINCE.get().is_some_and(|since| since.elapsed().as_secs() > u64::from(end));
-    Patience::WhileAlive { is_dying: is_over, caller: now() + PATIENCE.as_secs() as u32 }
+    u32::try_from(SINCE.get_or_init(Instant::now).elapsed().as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The end of a wait, in place of the death of a thread that waits.
+fn is_over(end: u32) -> bool {
+    seconds() > end
+}
+
+/// A device that failed after the whole wait is one that is away: the client asks again, for as
+/// long as it likes.
+fn unless_late(status: Status, reader: Client) -> Status {
+    if status == Status::IO && reader.is_gone() { Status::JUKEBOX } else { status }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_that_waited_in_vain_is_to_be_asked_again_and_one_that_failed_is_not() {
+        let reader = |is_dying| Client { is_dying, thread: 0 };
+        assert_eq!(unless_late(Status::IO, reader(|_| true)), Status::JUKEBOX);
+        assert_eq!(unless_late(Status::IO, reader(|_| false)), Status::IO);
+        assert_eq!(unless_late(Status::NOENT, reader(|_| true)), Status::NOENT);
+    }
 }

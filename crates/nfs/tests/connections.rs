@@ -1,9 +1,12 @@
 //! Clients that are slow, dead, many, or say what is no call.
 
 use crate::support::{Calls, PATH, Portal};
+use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use steadfast_nfs::xdr::Reader;
+use steadfast_nfs::{LockSettings, Log};
 
 /// True if the server ends the connection.
 fn is_ended(stream: &mut TcpStream) -> bool {
@@ -60,6 +63,26 @@ fn a_call_that_is_not_served_is_answered_with_the_reason() {
     assert!(client.receive().expect("answered").ends_with(b"\0\0\0\x01\0\0\0\x01\0\0\0\x05"), "too weak");
 }
 
+fn closed() -> steadfast_posix::SetAttr<'static> {
+    steadfast_posix::SetAttr { mode: Some(0o700), ..steadfast_posix::SetAttr::default() }
+}
+
+/// The operator hears why a client may not mount, once a minute for each address.
+#[test]
+fn the_reason_of_a_refusal_is_told_to_the_operator() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&lines);
+    let log: Log = Arc::new(move |line| heard.lock().push(line));
+    let portal = Portal::with("ro", LockSettings { log, ..LockSettings::default() }, Vec::new());
+    let mut client = portal.client(0, 0, &[]);
+    for _ in 0..3 {
+        assert_eq!(client.mount(PATH).expect("answered"), Err(13));
+    }
+    let lines = lines.lock();
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with("127.0.0.1 may not mount /tank/home: it uses port "), "{lines:?}");
+}
+
 #[test]
 fn exports_are_listed_and_mounted_by_those_who_may() {
     let portal = Portal::new("insecure,ro=@192.0.2.0/24");
@@ -80,6 +103,16 @@ fn exports_are_listed_and_mounted_by_those_who_may() {
     let sub = client.mount(&format!("{PATH}//sub/")).expect("answered").expect("there");
     assert_eq!(sub, client.find(&top, "sub").expect("there").handle);
     assert_eq!(client.mount(&format!("{PATH}/none")).expect("answered"), Err(2));
+    // A folder above it that the caller may not enter.
+    let inner = client.mkdir(&sub, "inner", 0o777).expect("new").handle;
+    let path = format!("{PATH}/sub/inner");
+    let mut guest = portal.client(1_000, 1_000, &[]);
+    assert_eq!(guest.mount(&path).expect("answered"), Ok(inner.clone()));
+    portal.world.fs.setattr(client.getattr(&sub).expect("there").ino, &closed()).expect("set");
+    assert_eq!(
+        (guest.mount(&path).expect("answered"), client.mount(&path).expect("answered")),
+        (Err(13), Ok(inner))
+    );
     portal.share("insecure,rw=10.0.0.1");
     assert_eq!(client.getattr(&top), Err(13), "the list counts for handles, too");
 }

@@ -8,6 +8,7 @@ mod posix;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
@@ -28,12 +29,15 @@ pub struct Mounted {
     pub fs: Mutex<Option<Arc<FileSystem>>>,
     pub verifier: Mutex<[u8; 8]>,
     pub notes: Mutex<Vec<Note>>,
+    /// Every request waits for a store that is away, where its pool says so.
+    pub all_wait: AtomicBool,
 }
 
 impl Volume for Mounted {
     fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool {
         let fs = self.fs.lock().clone();
         let Some(fs) = fs else { return false };
+        self.all_wait.fetch_and(steadfast_env::insist::served().is_some(), Ordering::Relaxed);
         act(&View { fs: &fs, verifier: *self.verifier.lock(), read_only: false });
         true
     }
@@ -66,6 +70,7 @@ impl Portal {
             fs: Mutex::new(Some(Arc::clone(&world.fs))),
             verifier: Mutex::new(*b"verifier"),
             notes: Mutex::default(),
+            all_wait: AtomicBool::new(true),
         });
         let exports = Arc::new(Exports::default());
         let service = Arc::new(Service::new(Arc::clone(&exports), locks));

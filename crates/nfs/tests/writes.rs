@@ -38,6 +38,11 @@ fn what_was_written_is_read() {
     assert_eq!(odd, (data[2_999_990..2_999_993].to_vec(), false));
     assert_eq!(client.read(&file, 5_000_000, 10), Ok((Vec::new(), true)), "behind the end");
     assert_eq!(client.read(&top, 0, 10), Err(21), "a directory");
+    let all_wait = portal.mounted.all_wait.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(!all_wait, "MNT goes without");
+    portal.mounted.all_wait.store(true, std::sync::atomic::Ordering::Relaxed);
+    client.read(&file, 0, 10).expect("read");
+    assert!(portal.mounted.all_wait.load(std::sync::atomic::Ordering::Relaxed), "failmode=wait holds");
 }
 
 /// With nobody else to commit, COMMIT is answered by the commit, and a write to memory before it.
