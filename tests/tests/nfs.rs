@@ -1,6 +1,7 @@
 //! `sharenfs`: the daemon's own NFS front, with a client of ours beside the local mount.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use steadfast_nfs::client::{Claim, Client, attributes};
 use steadfast_nfs::xdr::Reader;
 use steadfast_tests::Host;
@@ -131,6 +132,98 @@ fn handles_survive_a_restart_an_export_and_an_import_and_the_verifier_does_not()
     host.shell("zfs destroy tank/gone").ok();
     let (status, _) = call(&mut other, 1, |out| _ = out.opaque(&gone));
     assert!(matches!(status, 70 | 10_008), "{status}");
+}
+
+/// Content, sizes, moved folders and removed files: each side sees the other's changes as soon as
+/// they are answered, also where the kernel or a program holds what it knew before.
+#[test]
+fn each_side_sees_the_others_changes_at_once() {
+    let Some(host) = Host::with_tank("nfs beside programs") else { return };
+    host.shell("zfs set sharenfs=insecure,no_root_squash,async tank").ok();
+    let (mut client, top) = mount(&host, &host.at("t").display().to_string());
+    let at = |name: &str| host.at("t").join(name);
+    // A descriptor that is open all the time, with pages in the kernel's cache.
+    std::fs::write(at("file"), vec![b'a'; 300_000]).expect("written");
+    let open = std::fs::OpenOptions::new().read(true).write(true).open(at("file")).expect("opened");
+    let local = |offset: u64, count: usize| {
+        let mut found = vec![0; count];
+        let count = open.read_at(&mut found, offset).expect("read");
+        found.truncate(count);
+        found
+    };
+    let file = client.lookup(&top, "file").expect("answered").expect("there").handle;
+    for (round, byte) in (0..20).zip(b'b'..) {
+        assert_eq!(local(0, 8), [byte - 1; 8], "round {round}");
+        write(&mut client, &file, &[byte; 100_000], 0);
+        assert_eq!((local(0, 8), local(99_999, 1)), (vec![byte; 8], vec![byte]));
+    }
+    // Sizes.
+    let truncate = |client: &mut Client, size: u64| {
+        let (status, _) = call(client, 2, |out| {
+            out.opaque(&file).bool(false).bool(false).bool(false).bool(true).u64(size);
+            out.u32(0).u32(0).bool(false);
+        });
+        assert_eq!(status, 0);
+    };
+    truncate(&mut client, 10);
+    assert_eq!((open.metadata().expect("open").len(), local(5, 100)), (10, vec![b'u'; 5]));
+    truncate(&mut client, 20);
+    assert_eq!(local(5, 100), [vec![b'u'; 5], vec![0; 10]].concat(), "no old bytes behind the old end");
+    open.write_all_at(b"local", 30).expect("written");
+    open.set_len(33).expect("cut");
+    let found = read(&mut client, &file).expect("read");
+    assert_eq!((found.len(), &found[30..]), (33, &b"loc"[..]));
+    // A folder that moves, and those in it.
+    host.shell("mkdir -p t/one/deep t/two; echo x > t/one/deep/x; ls -R t").ok();
+    let find = |client: &mut Client, dir: &[u8], name: &str| {
+        client.lookup(dir, name).expect("answered").map(|found| found.handle)
+    };
+    let (one, two) =
+        (find(&mut client, &top, "one").expect("there"), find(&mut client, &top, "two").expect("there"));
+    let deep = find(&mut client, &one, "deep").expect("there");
+    let inside = std::fs::File::open(at("one/deep")).expect("opened");
+    let above =
+        || std::fs::metadata(format!("/proc/self/fd/{}/..", inside.as_raw_fd())).expect("there").ino();
+    let ino = |name: &str| std::fs::metadata(at(name)).expect("there").ino();
+    assert_eq!(above(), ino("one"));
+    let (status, _) =
+        call(&mut client, 14, |out| _ = out.opaque(&one).opaque(b"deep").opaque(&two).opaque(b"deep"));
+    assert_eq!(status, 0);
+    // The kernel learns the new place of a folder that somebody holds by a look at it.
+    host.shell("cat t/two/deep/x; test ! -e t/one/deep").ok().says("x\n");
+    assert_eq!(above(), ino("two"), "`..` of a folder that a program holds");
+    host.shell("mv t/two/deep t/deep").ok();
+    assert_eq!(find(&mut client, &deep, ".."), Ok(top.clone()));
+    assert_eq!((find(&mut client, &two, "deep"), find(&mut client, &top, "deep")), (Err(2), Ok(deep)));
+    // A file that is removed while a program has it open.
+    assert_eq!(call(&mut client, 12, |out| _ = out.opaque(&top).opaque(b"file")).0, 0);
+    assert!(!at("file").exists());
+    assert_eq!(local(30, 3), b"loc");
+    open.write_all_at(b"L", 30).expect("written");
+    assert_eq!(local(30, 3), b"Loc");
+    drop(open);
+    assert_eq!(read(&mut client, &file), Err(70), "ESTALE");
+    // A snapshot has what the client wrote before it, and nothing of later.
+    let kept = create(&mut client, &top, "kept");
+    write(&mut client, &kept, b"before", 0);
+    host.shell("zfs snapshot tank@now").ok();
+    write(&mut client, &kept, b"behind", 0);
+    host.shell("cat t/.zfs/snapshot/now/kept t/kept").ok().says("beforebehind");
+}
+
+/// A port that somebody else has is told by all commands that share.
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let Some(host) = Host::with_tank("nfs nowhere") else { return };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    host.kill_daemon();
+    let line = format!("export STEADFAST_NFS=127.0.0.1:{port}; zfs set sharenfs=on tank");
+    host.shell(&line).fails(1).says("is set, but");
+    host.shell("zfs share").fails(1).says("SHARE-LISTEN");
+    host.shell("zfs unmount tank; zfs mount tank").fails(1).says("is mounted, but");
+    drop(taken);
+    host.shell("zfs share -a; zfs share").ok().says(&format!("127.0.0.1:{port}"));
 }
 
 /// The page "Sharing over NFS": its commands for this machine.

@@ -32,6 +32,8 @@ const LOCK_GRACE: Duration = Duration::from_secs(45);
 pub(super) struct Shares {
     exports: Arc<Exports>,
     server: Mutex<Option<Server>>,
+    /// Why nobody listens, if that was tried.
+    trouble: Mutex<Option<Refusal>>,
     /// File of the clients that have locks.
     clients: PathBuf,
     /// Name of this machine.
@@ -40,11 +42,23 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn new(clients: PathBuf, host: String) -> Shares {
-        Shares { exports: Arc::new(Exports::with_grace(GRACE)), server: Mutex::default(), clients, host }
+        let exports = Arc::new(Exports::with_grace(GRACE));
+        Shares { exports, server: Mutex::default(), trouble: Mutex::default(), clients, host }
     }
 
     /// Listens for clients, if nothing does yet.
     fn listen(&self) -> Result<(), Refusal> {
+        let listens = self.try_to_listen();
+        *self.trouble.lock() = listens.as_ref().err().cloned();
+        listens
+    }
+
+    /// Why nobody listens for clients, if that was tried.
+    pub(super) fn trouble(&self) -> Option<Refusal> {
+        self.trouble.lock().clone()
+    }
+
+    fn try_to_listen(&self) -> Result<(), Refusal> {
         let mut server = self.server.lock();
         if server.is_some() {
             return Ok(());

@@ -23,7 +23,9 @@ impl Verb for FsMount {
             mountpoints::check_for_guest(&at)?;
         }
         engine.mount(&held, &self)?;
-        Ok(touched(&self.name))
+        // It is mounted all the same.
+        let warnings = engine.share(&held, &self.name).err().into_iter().collect();
+        Ok(Outcome { warnings, ..touched(&self.name) })
     }
 }
 

@@ -34,11 +34,25 @@ impl Verb for FsShare {
     }
 }
 
+/// No shares: because none is wanted, or because nobody can listen for their clients.
+fn unheard(engine: &Engine) -> Result<Vec<SharedFs>, Refusal> {
+    let Some(trouble) = engine.shares.trouble() else { return Ok(Vec::new()) };
+    for (_, held) in engine.select(&[])? {
+        let mounted: Vec<String> = held.mounts.lock().keys().cloned().collect();
+        for name in mounted {
+            if engine.value(&held, &name, "sharenfs").is_ok_and(|value| value != "off") {
+                return Err(trouble);
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
 impl Verb for FsShares {
     const IN_TURN: bool = false;
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<SharedFs>, Refusal> {
-        let Some(address) = engine.shares.address() else { return Ok(Vec::new()) };
+        let Some(address) = engine.shares.address() else { return unheard(engine) };
         let mut shared = Vec::new();
         for (_, held) in engine.select(&[])? {
             let mounts = held.mounts.lock();
