@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use steadfast_nfs::client::{Claim, Client, attributes};
-use steadfast_nfs::xdr::Reader;
+use steadfast_nfs::xdr::{Reader, Writer};
 use steadfast_tests::Host;
 
 const ROOT: Claim = Claim { uid: 0, gid: 0, groups: Vec::new() };
@@ -19,11 +19,7 @@ fn mount(host: &Host, path: &str) -> (Client, Vec<u8>) {
 }
 
 /// Status of a call, and its results.
-fn call(
-    client: &mut Client,
-    procedure: u32,
-    write: impl FnOnce(&mut steadfast_nfs::xdr::Writer),
-) -> (u32, Vec<u8>) {
+fn call(client: &mut Client, procedure: u32, write: impl FnOnce(&mut Writer)) -> (u32, Vec<u8>) {
     let answer = client.nfs(procedure, write).expect("answered");
     (answer.status, answer.results)
 }
@@ -218,12 +214,24 @@ fn a_port_that_is_taken_is_told() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
     host.kill_daemon();
-    let line = format!("export STEADFAST_NFS=127.0.0.1:{port}; zfs set sharenfs=on tank");
+    let line = format!(
+        "export STEADFAST_NFS=127.0.0.1:{port} STEADFAST_NFS_PORTMAP=127.0.0.1:0; zfs set sharenfs=on tank"
+    );
     host.shell(&line).fails(1).says("is set, but");
     host.shell("zfs share").fails(1).says("SHARE-LISTEN");
     host.shell("zfs unmount tank; zfs mount tank").fails(1).says("is mounted, but");
+    host.shell("zpool status tank").ok().says("for NFS clients: Address already in use");
     drop(taken);
     host.shell("zfs share -a; zfs share").ok().says(&format!("127.0.0.1:{port}"));
+    host.shell("zpool status -x").ok().says("all pools are healthy");
+    // Clients find it, and its locks, through the port mapper.
+    let log = std::fs::read_to_string(host.at("run/daemon.log")).expect("a log");
+    let finder = log.lines().find_map(|line| line.split_once("port mapper at ")).expect(&log).1;
+    let mut client = Client::connect(finder.parse().expect("an address"), ROOT).expect("connects");
+    let mut question = Writer::default();
+    question.u32(100_021).u32(4).u32(6).u32(0);
+    let found = client.call_version(100_000, 2, 3, &question.out).expect("answered");
+    assert_eq!(found, u32::from(port).to_be_bytes());
 }
 
 /// The page "Sharing over NFS": its commands for this machine.

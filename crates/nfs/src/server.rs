@@ -32,7 +32,6 @@
 //! [nfs.2] Under a connection's lock nothing blocks: its socket does not.
 
 use crate::crowd::Crowd;
-use crate::finder;
 use crate::finder::Ports;
 use crate::rpc::Assembler;
 use crate::service::{Peer, Service};
@@ -225,9 +224,8 @@ impl Server {
                 Door::Stream(listener) => listener.set_nonblocking(true)?,
                 Door::Datagrams(socket) => {
                     socket.set_nonblocking(true)?;
-                    let port = socket.local_addr()?.port();
-                    // That of the port mapper is no place to send notices to.
-                    udp = if port == finder::PORT { udp } else { port };
+                    // Notices of restarts go to the first one.
+                    udp = if udp == 0 { socket.local_addr()?.port() } else { udp };
                 }
             }
         }

@@ -53,11 +53,6 @@ impl Shares {
         listens
     }
 
-    /// Why nobody listens for clients, if that was tried.
-    pub(super) fn trouble(&self) -> Option<Refusal> {
-        self.trouble.lock().clone()
-    }
-
     fn try_to_listen(&self) -> Result<(), Refusal> {
         let mut server = self.server.lock();
         if server.is_some() {
@@ -129,7 +124,10 @@ fn helping_doors(at: SocketAddr, is_any_port: bool, log: &Log) -> Vec<Door> {
     };
     let bound = TcpListener::bind(address).and_then(|listener| Ok((listener, UdpSocket::bind(address)?)));
     match bound {
-        Ok((listener, socket)) => doors.extend([Door::Stream(listener), Door::Datagrams(socket)]),
+        Ok((listener, socket)) => {
+            log(format!("port mapper at {}", listener.local_addr().unwrap_or(address)));
+            doors.extend([Door::Stream(listener), Door::Datagrams(socket)]);
+        }
         Err(error) => {
             log(format!(
                 "no port mapper at {address}: {error}. Clients do not find the lock manager: mount with nolock"
@@ -193,6 +191,14 @@ impl Engine {
     /// Ends the share of a file system. True if there was one.
     pub(super) fn unshare(&self, held: &ImportedPool, name: &str) -> bool {
         held.mounts.lock().get_mut(name).is_some_and(|mount| mount.share.take().is_some())
+    }
+
+    /// The reason why nobody listens for clients, if a mounted file system of the pool wants some.
+    pub(super) fn share_trouble(&self, held: &ImportedPool) -> Option<Refusal> {
+        let trouble = self.shares.trouble.lock().clone()?;
+        let mounted: Vec<String> = held.mounts.lock().keys().cloned().collect();
+        let wants = |name: &String| self.value(held, name, "sharenfs").is_ok_and(|value| value != "off");
+        mounted.iter().any(wants).then_some(trouble)
     }
 
     /// Shares everything that is mounted at and below a name as its property says. Failures are

@@ -36,16 +36,11 @@ impl Verb for FsShare {
 
 /// No shares: because none is wanted, or because nobody can listen for their clients.
 fn unheard(engine: &Engine) -> Result<Vec<SharedFs>, Refusal> {
-    let Some(trouble) = engine.shares.trouble() else { return Ok(Vec::new()) };
-    for (_, held) in engine.select(&[])? {
-        let mounted: Vec<String> = held.mounts.lock().keys().cloned().collect();
-        for name in mounted {
-            if engine.value(&held, &name, "sharenfs").is_ok_and(|value| value != "off") {
-                return Err(trouble);
-            }
-        }
+    let pools = engine.select(&[])?;
+    match pools.iter().find_map(|(_, held)| engine.share_trouble(held)) {
+        Some(trouble) => Err(trouble),
+        None => Ok(Vec::new()),
     }
-    Ok(Vec::new())
 }
 
 impl Verb for FsShares {

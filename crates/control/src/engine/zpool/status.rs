@@ -63,6 +63,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     messages.extend(
         measured.leaves.iter().filter_map(|leaf| leaf.away.as_ref()).map(|outage| away(name, outage)),
     );
+    messages.extend(engine.share_trouble(held));
     let lost =
         |leaf: &&LeafStatus| leaf.presence != Presence::Whole && leaf.config.state == LeafState::Online;
     let out: Vec<&str> = measured
