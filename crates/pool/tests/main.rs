@@ -7,6 +7,7 @@ mod away;
 mod cold;
 mod common;
 mod copies;
+mod covered;
 mod crash;
 mod dead_records;
 mod dedup;
