@@ -82,6 +82,25 @@ fn a_client_and_the_local_mount_see_one_file_system() {
     assert_eq!(local.attributes.ino, ino, "one number on both ways");
     host.shell("rm t/home/c").ok();
     assert_eq!(read(&mut client, &local.handle), Err(70), "ESTALE");
+    // Each request is counted by its operation, and where its time went.
+    let told = host.shell("zpool iostat --requests -Hp tank").ok().out;
+    let of = |words: [&str; 3]| {
+        let has = |line: &&str| line.split('\t').take(3).eq(words);
+        let fields = |line: &str| line.split('\t').skip(4).map(str::to_owned).collect::<Vec<_>>();
+        told.lines().find(has).map(fields).unwrap_or_else(|| panic!("no {words:?} in {told}"))
+    };
+    assert_eq!(of(["tank", "nfs", "rename"])[0], "1");
+    assert!(of(["tank", "nfs", "create"])[4] != "0", "a create waits until it is durable");
+    of(["tank", "local", "mkdir"]);
+    let metrics = host.run("daemon metrics").ok().out;
+    for line in [
+        "steadfast_request_seconds_count{pool=\"tank\",from=\"nfs\",operation=\"rename\",cache=\"hot\"} 1\n",
+        "steadfast_pool_healthy{pool=\"tank\",state=\"ONLINE\"} 1\n",
+        "# TYPE steadfast_cache_hits_total counter\n",
+        "steadfast_cache_hits_total{pool=\"tank\",cache=\"nodes\"} ",
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
     // An end of the share is an end for those who have a handle.
     host.shell("zfs unshare tank/home; zfs share").ok();
     assert_ne!(read(&mut client, &file).map(drop), Ok(()));

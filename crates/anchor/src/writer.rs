@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use steadfast_crypto::Key;
 use steadfast_env::brief::check_none_held;
+use steadfast_env::waiting::{Way, asking};
 use steadfast_env::{Clock, Env};
 use steadfast_format::anchor::RecordBytes;
 use steadfast_format::{AnchorRecord, DecodeError, LogHead, PoolGuid, Txg, Uberblock};
@@ -353,7 +354,7 @@ impl Anchor {
             };
             let bytes = Box::new(first.encode(|bound| mac_of(self.key.as_ref(), bound)));
             check_none_held("a register");
-            self.register.create(&bytes, state.replace)?;
+            asking(Way::Write, || self.register.create(&bytes, state.replace))?;
             if let Some(witness) = &self.witness {
                 // The remembered record belongs to a register that no longer exists.
                 let _ = witness.forget();
@@ -393,7 +394,7 @@ impl Anchor {
         let mut pauses = RETRY_PAUSES.iter();
         let now = loop {
             check_none_held("a register");
-            match self.register.read() {
+            match asking(Way::Write, || self.register.read()) {
                 Ok(now) if now == held.bytes => return Ok(()),
                 Ok(now) => break now,
                 Err(error) => self.clock.sleep(next_pause(&mut pauses, error)?),
@@ -475,7 +476,7 @@ impl Anchor {
         let mut pauses = RETRY_PAUSES.iter();
         loop {
             check_none_held("a register");
-            match self.register.swap(&held.bytes, &bytes) {
+            match asking(Way::Write, || self.register.swap(&held.bytes, &bytes)) {
                 Ok(()) => {
                     state.swaps += 1;
                     self.accept(state, Holding { record: Box::new(next), bytes }, durable);

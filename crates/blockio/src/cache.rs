@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use steadfast_cache::{AddressMap, Shard, shard_of};
 use steadfast_crypto::Verified;
 use steadfast_device::Buffer;
+use steadfast_env::waiting::for_read;
 use steadfast_format::{Address, BlockPointer, DatasetId};
 
 /// The bytes of a block, verified, opened and decompressed. Cheap to clone.
@@ -78,7 +79,7 @@ impl Flight {
     /// Waits for the leader; `None` if it failed.
     pub fn wait(&self) -> Option<Block> {
         let landed = self.landed.lock().expect("no holder of this lock panics");
-        let landed = self.ended.wait_while(landed, |landed| landed.is_none());
+        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.is_none()));
         landed.expect("no holder of this lock panics").clone().expect("it has ended")
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use steadfast_env::Clock;
 use steadfast_env::brief::check_none_held;
 use steadfast_env::insist::{is_insisting, served};
+use steadfast_env::waiting::{Way, asking};
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{DeviceId, SegmentId, Txg};
 
@@ -41,6 +42,12 @@ pub enum Call {
     Flush,
     /// Discards.
     Trim,
+}
+
+impl Call {
+    fn way(self) -> Way {
+        if self == Call::Read { Way::Read } else { Way::Write }
+    }
 }
 
 /// Counters of one kind of call since the device was opened.
@@ -154,7 +161,7 @@ impl Meter {
     fn measure<T>(&self, call: Call, bytes: usize, act: impl FnOnce() -> Result<T>) -> Result<T> {
         check_none_held("a device");
         let begin = self.clock.monotonic_ns();
-        let result = act();
+        let result = asking(call.way(), act);
         self.account(call, bytes, begin, result)
     }
 
@@ -216,10 +223,10 @@ impl Metered {
             begin.set(self.meter.clock.monotonic_ns());
             act()
         };
-        let result = match &self.wait {
+        let result = asking(call.way(), || match &self.wait {
             Some((wait, id)) => wait.patiently(*id, &|| self.meter.wall_ns_of(begin.get()), goes_on, attempt),
             None => attempt(),
-        };
+        });
         self.meter.account(call, bytes, begin.get(), result)
     }
 
@@ -266,13 +273,13 @@ impl Objects for Metered {
     /// A commit asks this.
     fn is_claimed(&self, epoch: u64) -> Result<bool> {
         let store = self.stores()?;
-        match &self.wait {
+        asking(Way::Write, || match &self.wait {
             Some((wait, id)) if is_insisting() => {
                 let begin = self.meter.clock.monotonic_ns();
                 wait.patiently(*id, &|| self.meter.wall_ns_of(begin), &|| true, || store.is_claimed(epoch))
             }
             _ => store.is_claimed(epoch),
-        }
+        })
     }
 
     fn has_root(&self, epoch: u64, txg: Txg) -> Result<bool> {
@@ -329,7 +336,7 @@ impl Device for Metered {
     fn read_many(&self, reads: &mut [PartRead<'_>]) {
         check_none_held("a device");
         let begin = self.meter.clock.monotonic_ns();
-        self.device.read_many(reads);
+        asking(Way::Read, || self.device.read_many(reads));
         for read in reads {
             let outcome = std::mem::replace(&mut read.outcome, Ok(()));
             read.outcome = match outcome {

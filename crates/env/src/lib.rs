@@ -151,6 +151,8 @@ impl Tasks for NoTasks {
 pub mod brief;
 mod bug;
 pub mod insist;
+pub mod requests;
+pub mod waiting;
 pub use bug::Bug;
 
 struct RealClock {
@@ -245,15 +247,27 @@ fn share(mut jobs: Vec<Job<'_>>, workers: usize) {
             }
         }
     };
+    let longest = std::sync::Mutex::new(waiting::Waited::default());
+    let help = || {
+        draw();
+        // A thread of its own: all that it waited, it waited for this.
+        let waited = waiting::waited();
+        let mut longest = longest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *longest = longest.longer(waited);
+    };
+    let mut drawn = Instant::now();
     std::thread::scope(|scope| {
         for _ in 1..workers {
             // Where the system starts no more threads, those that there are do all.
-            if std::thread::Builder::new().spawn_scoped(scope, draw).is_err() {
+            if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
                 break;
             }
         }
         draw();
+        drawn = Instant::now();
     });
+    let longest = longest.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    waiting::joined(drawn, longest);
 }
 
 struct SteppedClock {

@@ -79,11 +79,15 @@ pub fn serve_waiting(
         ..Request::by(header.uid, header.gid)
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        if !may_wait {
-            return dispatch(handler, incoming, &mut request, out);
-        }
         let mut outcome = Outcome::Silent;
-        handler.attend(header.pid, &mut || outcome = dispatch(handler, incoming, &mut request, out));
+        handler.measure(&incoming.operation, &mut || {
+            let mut answer = || outcome = dispatch(handler, incoming, &mut request, out);
+            match may_wait {
+                true => handler.attend(header.pid, &mut answer),
+                false => answer(),
+            }
+            may_wait || outcome != Outcome::Failed(Errno::EAGAIN)
+        });
         outcome
     }));
     let stale = request.stale.get();

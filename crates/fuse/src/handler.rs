@@ -62,6 +62,12 @@ pub trait Handler: Send + Sync + 'static {
         answer();
     }
 
+    /// Runs `serve`, which serves a request in whatever way. It says whether the request has its
+    /// answer: one that would have to wait comes again where it may. For a handler that measures.
+    fn measure(&self, operation: &Operation<'_>, serve: &mut dyn FnMut() -> bool) {
+        serve();
+    }
+
     /// Resolves `name` in `parent`. A name that is not there: `ENOENT`, or [`Entry::negative`] to
     /// have it cached.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_env::insist::{Client, serving};
+use steadfast_env::requests::{self, Origin, Requests};
+use steadfast_env::waiting::Span;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler, Later,
@@ -37,6 +39,7 @@ pub(crate) struct HeadHandler {
     expires_names: AtomicBool,
     mapped: Mapped,
     waiters: Arc<FsyncWaiters>,
+    pub(crate) requests: Arc<Requests>,
 }
 
 /// True if the request changes something: with `sync=always` it waits for devices.
@@ -60,6 +63,47 @@ fn is_change(operation: &Operation<'_>) -> bool {
     }
 }
 
+/// The operation as it is counted; `None` for what is no request of a client.
+pub(crate) fn counted(operation: &Operation<'_>) -> Option<requests::Operation> {
+    use requests::Operation as Counted;
+    Some(match operation {
+        Operation::Forget { .. }
+        | Operation::BatchForget { .. }
+        | Operation::Interrupt { .. }
+        | Operation::NotifyReply
+        | Operation::Unsupported
+        | Operation::Init(_)
+        | Operation::Destroy => return None,
+        Operation::Lookup { .. } => Counted::Lookup,
+        Operation::Getattr { .. } | Operation::Statx { .. } | Operation::Access { .. } => Counted::Getattr,
+        Operation::Setattr(_) | Operation::Fallocate(_) => Counted::Setattr,
+        Operation::Readlink => Counted::Readlink,
+        Operation::Read { .. } => Counted::Read,
+        Operation::Write { .. } => Counted::Write,
+        Operation::Create { .. } | Operation::Tmpfile { .. } => Counted::Create,
+        Operation::Mkdir { .. } => Counted::Mkdir,
+        Operation::Symlink { .. } | Operation::Mknod { .. } | Operation::Link { .. } => Counted::Link,
+        Operation::Unlink { .. } => Counted::Remove,
+        Operation::Rmdir { .. } => Counted::Rmdir,
+        Operation::Rename(_) => Counted::Rename,
+        Operation::Readdir { .. } | Operation::Readdirplus { .. } => Counted::List,
+        Operation::Fsync { .. } | Operation::Fsyncdir { .. } | Operation::Syncfs => Counted::Sync,
+        Operation::Setxattr(_)
+        | Operation::Getxattr { .. }
+        | Operation::Listxattr { .. }
+        | Operation::Removexattr { .. } => Counted::Xattr,
+        Operation::Open(_)
+        | Operation::Opendir(_)
+        | Operation::Release(_)
+        | Operation::Releasedir(_)
+        | Operation::Statfs
+        | Operation::Flush { .. }
+        | Operation::Ioctl { .. }
+        | Operation::Lseek { .. }
+        | Operation::CopyFileRange { .. } => Counted::Other,
+    })
+}
+
 /// Runs a change. It waits as long as its caller lives; it does not wait (`EAGAIN`) where other
 /// requests queue behind it.
 fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
@@ -72,6 +116,7 @@ fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T
 
 impl HeadHandler {
     pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
+        let requests = fs.requests();
         let [direct_writes, collects_writes, expires_names] = [const { AtomicBool::new(false) }; 3];
         HeadHandler {
             fs,
@@ -82,6 +127,7 @@ impl HeadHandler {
             expires_names,
             mapped: Mapped::default(),
             waiters: Arc::default(),
+            requests,
         }
     }
 
@@ -330,9 +376,11 @@ impl Handler for HeadHandler {
         if !self.fs.is_journaled() {
             return Some(later);
         }
+        let departed = Span::begin().depart();
         let number = self.waiters.add(req.pid, later);
-        let waiters = Arc::clone(&self.waiters);
+        let (waiters, requests) = (Arc::clone(&self.waiters), Arc::clone(&self.requests));
         self.fs.fsync_later(ino, move |durable| {
+            requests.add(Origin::Local, requests::Operation::Sync, &departed.split());
             if let Some(later) = waiters.take(number) {
                 later.answer(durable.map_err(errno));
             }

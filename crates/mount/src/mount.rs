@@ -90,6 +90,7 @@ impl Shown {
             // one.
             fs.set_atime(Atime::Off);
         }
+        fs.set_requests(handle.requests());
         fs.set_dir_atime(self.dir_atime);
         fs.set_acls(self.acl);
         fs.set_user_attributes(self.xattr);

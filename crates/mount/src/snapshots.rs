@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use steadfast_env::insist::{Client, serving};
+use steadfast_env::requests::{Origin, Requests};
+use steadfast_env::waiting::Span;
 use steadfast_format::{DatasetId, InodeId};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
@@ -28,7 +30,7 @@ use steadfast_posix::{Caller, FileSystem, Options};
 
 use crate::convert::{self, TTL};
 use crate::fsync_waiters::is_dying;
-use crate::head::HeadHandler;
+use crate::head::{HeadHandler, counted};
 
 /// Bits of an inode's number within its file system.
 const INODE_BITS: u32 = 48;
@@ -111,6 +113,7 @@ pub(crate) struct SnapshotFolders {
     /// Time of the mount: the times of the folders `.zfs` and `.zfs/snapshot`.
     since: steadfast_fuse::Time,
     views: RwLock<OpenSnapshots>,
+    requests: Arc<Requests>,
 }
 
 impl SnapshotFolders {
@@ -121,8 +124,9 @@ impl SnapshotFolders {
         shown: [bool; 2],
     ) -> SnapshotFolders {
         let since = convert::time(head.fs.dataset().now());
-        let head = RwLock::new(head);
-        SnapshotFolders { head, snapshots, options, shown, since, views: RwLock::default() }
+        let requests = Arc::clone(&head.requests);
+        let (head, views) = (RwLock::new(head), RwLock::default());
+        SnapshotFolders { head, snapshots, options, shown, since, views, requests }
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {
@@ -314,6 +318,17 @@ impl Handler for SnapshotFolders {
 
     fn attend(&self, thread: u32, answer: &mut dyn FnMut()) {
         serving(Client { is_dying, thread }, answer);
+    }
+
+    fn measure(&self, operation: &Operation<'_>, serve: &mut dyn FnMut() -> bool) {
+        let Some(counted) = counted(operation) else {
+            serve();
+            return;
+        };
+        let span = Span::begin();
+        if serve() {
+            self.requests.add(Origin::Local, counted, &span.split());
+        }
     }
 
     fn destroy(&self) {

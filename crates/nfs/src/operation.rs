@@ -9,6 +9,7 @@ use crate::nfs3::{
 use crate::rpc;
 use crate::xdr::Writer;
 use std::sync::Arc;
+use steadfast_posix::requests;
 use steadfast_posix::{
     Attr, Caller, Entry, Errno, FileSystem, Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE, S_IFDIR, S_IFMT,
     S_IFREG, SetAttr, SetIds, Time,
@@ -122,6 +123,28 @@ impl Call<'_> {
                 | Call::Rename { .. }
                 | Call::Link { .. }
         )
+    }
+
+    /// The operation as it is counted.
+    pub(crate) fn counted(&self) -> requests::Operation {
+        use requests::Operation as Counted;
+        match self {
+            Call::Getattr { .. } | Call::Access { .. } => Counted::Getattr,
+            Call::Setattr { .. } => Counted::Setattr,
+            Call::Lookup { .. } => Counted::Lookup,
+            Call::Readlink { .. } => Counted::Readlink,
+            Call::Read { .. } => Counted::Read,
+            Call::Write { .. } => Counted::Write,
+            Call::Create { .. } => Counted::Create,
+            Call::Mkdir { .. } => Counted::Mkdir,
+            Call::Symlink { .. } | Call::Mknod { .. } | Call::Link { .. } => Counted::Link,
+            Call::Remove { .. } => Counted::Remove,
+            Call::Rmdir { .. } => Counted::Rmdir,
+            Call::Rename { .. } => Counted::Rename,
+            Call::Readdir { .. } | Call::Readdirplus { .. } => Counted::List,
+            Call::Commit { .. } => Counted::Sync,
+            Call::Null | Call::Fsstat { .. } | Call::Fsinfo { .. } | Call::Pathconf { .. } => Counted::Other,
+        }
     }
 
     fn is_change(&self) -> bool {

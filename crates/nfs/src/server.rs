@@ -155,6 +155,8 @@ struct Shared {
 struct Job {
     running: Running,
     record: Vec<u8>,
+    /// When it could have run.
+    came: Instant,
 }
 
 struct Connection {
@@ -451,10 +453,10 @@ impl Shared {
     }
 
     fn run(&self, job: Job) {
-        let Job { running, record } = job;
+        let Job { running, record, came } = job;
         let Some(connection) = running.0.clone() else { return };
         let answer = Box::new(move |reply| running.answer(reply));
-        let call = || self.service.call(connection.peer, &record, answer);
+        let call = || self.service.call_since(came, connection.peer, &record, answer);
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
             Ok(true) => {}
             Ok(false) => {
@@ -607,7 +609,8 @@ impl Connection {
             && let Some(record) = state.pending.pop_front()
         {
             state.running += 1;
-            jobs.push(Job { running: Running(Some(Arc::clone(self))), record });
+            let came = Instant::now();
+            jobs.push(Job { running: Running(Some(Arc::clone(self))), record, came });
         }
     }
 

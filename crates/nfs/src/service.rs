@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use steadfast_env::insist::{Client, serving};
-use steadfast_posix::{Identity, MAY_EXECUTE, Patience};
+use steadfast_posix::requests::Origin;
+use steadfast_posix::{Identity, MAY_EXECUTE, Patience, Span};
 use steadfast_property::{ShareAccess, ShareOptions};
 
 /// Ports that only root of the client's machine can use.
@@ -119,6 +120,11 @@ impl Service {
     /// Answers a record. False if it is no call: the client speaks another language, and the
     /// connection should end.
     pub fn call(self: &Arc<Self>, peer: Peer, record: &[u8], answer: Answer) -> bool {
+        self.call_since(Instant::now(), peer, record, answer)
+    }
+
+    /// The same for a record that came at `came` and waited for a thread.
+    pub fn call_since(self: &Arc<Self>, came: Instant, peer: Peer, record: &[u8], answer: Answer) -> bool {
         let client = peer.client;
         let mut reader = Reader::new(record);
         let Ok(call) = Call::decode(&mut reader) else { return false };
@@ -144,7 +150,7 @@ impl Service {
         }
         match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
-                let request = Request { client, xid, procedure: call.procedure, record };
+                let request = Request { came, client, xid, procedure: call.procedure, record };
                 self.nfs(&request, credential, &mut reader, answer);
             }
             (mount3::PROGRAM, mount3::VERSION) => {
@@ -321,6 +327,7 @@ impl Service {
         answer: Answer,
     ) {
         let (xid, procedure) = (request.xid, request.procedure);
+        let (span, mut requests) = (Span::since(request.came), None);
         let person = Person::of(credential, &export.options);
         let (mut outcome, mut notes): (Option<Outcome>, Vec<Note>) = (None, Vec::new());
         let reader = Client { is_dying: is_over, thread: seconds() + READ_PATIENCE.as_secs() as u32 };
@@ -330,22 +337,33 @@ impl Service {
                 let operation = Operation { view, export, who: person.identity(), read_only, xid };
                 let made = patience().during(|| operation.run(call, &mut notes));
                 let made = made.map_err(|status| unless_late(status, reader));
+                requests = Some(view.fs.requests());
                 outcome = Some(made.unwrap_or_else(|status| Outcome::Done(failed(xid, procedure, status))));
             })
         });
         if !notes.is_empty() {
             export.volume.note(&notes);
         }
-        match outcome.filter(|_| entered) {
-            // It is being unmounted, or comes back in a moment.
-            None => answer(failed(xid, procedure, Status::JUKEBOX)),
-            Some(Outcome::Done(reply)) => answer(reply),
-            Some(Outcome::Durable { fs, ino, reply }) => fs.fsync_later(ino, move |durable| {
-                answer(match durable {
-                    Ok(()) => reply,
-                    Err(errno) => failed(xid, procedure, errno.into()),
+        // It is being unmounted, or comes back in a moment.
+        let Some((outcome, requests)) = outcome.filter(|_| entered).zip(requests) else {
+            return answer(failed(xid, procedure, Status::JUKEBOX));
+        };
+        let counted = call.counted();
+        match outcome {
+            Outcome::Done(reply) => {
+                requests.add(Origin::Nfs, counted, &span.split());
+                answer(reply);
+            }
+            Outcome::Durable { fs, ino, reply } => {
+                let departed = span.depart();
+                fs.fsync_later(ino, move |durable| {
+                    requests.add(Origin::Nfs, counted, &departed.split());
+                    answer(match durable {
+                        Ok(()) => reply,
+                        Err(errno) => failed(xid, procedure, errno.into()),
+                    });
                 });
-            }),
+            }
         }
     }
 
@@ -374,6 +392,7 @@ fn ended(xid: u32, done: crate::xdr::Result<bool>, out: Writer) -> Vec<u8> {
 
 /// One call of NFS.
 struct Request<'a> {
+    came: Instant,
     client: SocketAddr,
     xid: u32,
     procedure: u32,

@@ -235,6 +235,12 @@ impl Pool {
         self.core.known_as()
     }
 
+    /// Requests of its clients since the import, as far as the fronts count them.
+    #[must_use]
+    pub fn requests(&self) -> Vec<steadfast_env::requests::Sample> {
+        self.core.requests.samples()
+    }
+
     /// True if nothing may be changed.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

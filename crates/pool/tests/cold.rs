@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::{ME, ROOT};
 use crate::far::{FarDevice, cold};
 use steadfast_pool::{DatasetHandle, Memory, Pool};
-use steadfast_posix::{FileSystem, SetAttr};
+use steadfast_posix::{FileSystem, SetAttr, Span};
 
 /// Threads that ask at once.
 const THREADS: usize = 24;
@@ -99,15 +99,17 @@ fn all_changes_of_names_wait_side_by_side() {
 fn what_many_look_for_is_read_once() {
     let (far, _pool, fs, _handle) = many_names_cold();
     fs.lookup(ROOT, b"no such name").unwrap_err();
-    let begun = AtomicUsize::new(0);
+    let (begun, waited) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let before = far.reads();
     // The first read is held until all have asked.
     far.gather(2);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
+                let span = Span::begin();
                 begun.fetch_add(1, Ordering::SeqCst);
-                fs.lookup(ROOT, &name(77)).expect("there")
+                fs.lookup(ROOT, &name(77)).expect("there");
+                waited.fetch_add(usize::from(!span.split().is_hot()), Ordering::SeqCst);
             });
         }
         while begun.load(Ordering::SeqCst) < THREADS || far.reads() == before {
@@ -118,6 +120,8 @@ fn what_many_look_for_is_read_once() {
     });
     // The leaf of the name, and that of its inode.
     assert!(far.reads() - before <= 2, "{} reads", far.reads() - before);
+    // Those who follow a read wait for it as its leader does, and know it.
+    assert!(waited.into_inner() > 2);
 }
 
 #[test]
@@ -142,4 +146,27 @@ fn a_commit_passes_an_operation_that_waits_for_the_device() {
     });
     fs.lookup(ROOT, &name(77)).unwrap_err();
     pool.sync().expect("committed");
+}
+
+#[test]
+fn a_request_knows_what_it_waited_for() {
+    let (_far, _pool, fs, _handle) = many_names_cold();
+    let split = |act: &dyn Fn()| {
+        let span = Span::begin();
+        act();
+        span.split()
+    };
+    let last = name(NAMES - 1);
+    let find = || fs.forget(fs.lookup(ROOT, &last).expect("there").ino, 1);
+    let cold = split(&find);
+    assert!(!cold.is_hot() && cold.waited.write_ns == 0);
+    assert!(cold.own_ns() > 0, "nodes were judged and searched");
+    assert!(split(&find).is_hot());
+    // A change is made in memory; the commit is waited for.
+    let made = split(&|| {
+        fs.mknod(ME, ROOT, b"new", 0o100_644, 0).expect("made");
+    });
+    assert_eq!(made.waited.write_ns, 0);
+    let synced = split(&|| fs.syncfs().expect("durable"));
+    assert!(synced.waited.write_ns > 0 && synced.is_hot());
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use steadfast_dataset::{Dataset, Inode, InodeRecord, SyncMode};
 use steadfast_env::brief::BriefMutex;
+use steadfast_env::requests::Requests;
+use steadfast_env::waiting::for_commit;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::NamesKey;
@@ -121,6 +123,8 @@ pub struct FileSystem {
     pub(crate) user_attributes: AtomicBool,
     pub(crate) utf8_only: AtomicBool,
     pub(crate) dir_atime: AtomicBool,
+    /// Where the fronts count their requests.
+    requests: RwLock<Arc<Requests>>,
 }
 
 impl FileSystem {
@@ -154,6 +158,7 @@ impl FileSystem {
             user_attributes: AtomicBool::new(true),
             utf8_only: AtomicBool::new(false),
             dir_atime: AtomicBool::new(true),
+            requests: RwLock::default(),
         }
     }
 
@@ -161,6 +166,17 @@ impl FileSystem {
     #[must_use]
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// Where the fronts count their requests from now on: with those of the whole pool.
+    pub fn set_requests(&self, requests: &Arc<Requests>) {
+        *self.requests.write() = Arc::clone(requests);
+    }
+
+    /// Where the fronts count their requests.
+    #[must_use]
+    pub fn requests(&self) -> Arc<Requests> {
+        Arc::clone(&self.requests.read())
     }
 
     /// Changes how access times are kept.
@@ -381,10 +397,11 @@ impl FileSystem {
             // A caller that is killed meanwhile hears no answer: the change is there, durable or
             // not.
             Ok(inode) => {
-                self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !Patience::is_in_vain())?;
+                let is_heard = || !Patience::is_in_vain();
+                for_commit(|| self.dataset.wait_durable_while(&inode, DYING_PATIENCE, is_heard))?;
             }
             // Removed by now: everything, then.
-            Err(_) => self.dataset.wait_all_durable()?,
+            Err(_) => for_commit(|| self.dataset.wait_all_durable())?,
         }
         Ok(())
     }
@@ -398,7 +415,7 @@ impl FileSystem {
     /// Waits until an inode (a directory with its entries) is durable.
     pub fn fsync(&self, ino: u64) -> Result<()> {
         let inode = self.inode(ino)?;
-        Ok(self.dataset.wait_durable(&inode)?)
+        Ok(for_commit(|| self.dataset.wait_durable(&inode))?)
     }
 
     /// As [`FileSystem::fsync`] for a caller that may be killed meanwhile: `is_dying` is asked
@@ -406,7 +423,7 @@ impl FileSystem {
     /// not come here: programs take any error of an `fsync` for lost data.
     pub fn fsync_unless(&self, ino: u64, is_dying: impl Fn() -> bool) -> Result<()> {
         let inode = self.inode(ino)?;
-        let durable = self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !is_dying())?;
+        let durable = for_commit(|| self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !is_dying()))?;
         if durable { Ok(()) } else { Err(Errno::EINTR) }
     }
 
@@ -430,7 +447,7 @@ impl FileSystem {
 
     /// Waits until everything is durable.
     pub fn syncfs(&self) -> Result<()> {
-        Ok(self.dataset.wait_all_durable()?)
+        Ok(for_commit(|| self.dataset.wait_all_durable())?)
     }
 
     /// Space.

@@ -44,6 +44,8 @@ pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
 pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE};
 pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use steadfast_dataset::Time;
+pub use steadfast_env::requests;
+pub use steadfast_env::waiting::Span;
 pub use steadfast_txg::Patience;
 
 /// Result of a call of this crate.

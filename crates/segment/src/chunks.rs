@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_device::{Buffer, PartRead, SegmentPlace, SharedDevice};
+use steadfast_env::waiting::for_read;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::SegmentId;
 
@@ -128,7 +129,7 @@ struct Flight {
 impl Flight {
     fn wait(&self) -> Option<Vec<Arc<Buffer>>> {
         let landed = lock(&self.landed);
-        let landed = self.ended.wait_while(landed, |landed| landed.is_none());
+        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.is_none()));
         landed.unwrap_or_else(PoisonError::into_inner).clone().flatten()
     }
 }

@@ -9,6 +9,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use steadfast_cache::AddressMap;
+use steadfast_env::waiting::for_read;
 use steadfast_format::BlockPointer;
 
 use crate::cache::CacheView;
@@ -64,7 +65,7 @@ impl Flight {
     /// Waits for the leader; `None` if it failed.
     fn wait(&self) -> Option<Arc<Node>> {
         let landed = self.landed.lock().expect("no panic while held");
-        let landed = self.ended.wait_while(landed, |landed| landed.is_none());
+        let landed = for_read(|| self.ended.wait_while(landed, |landed| landed.is_none()));
         landed.expect("no panic while held").clone().expect("it has ended")
     }
 }

@@ -28,6 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_env::Env;
+use steadfast_env::waiting::for_commit;
 use steadfast_format::Txg;
 
 /// Delay of 128 KiB at the middle of the curve.
@@ -377,7 +378,7 @@ impl Budget {
             };
             patience.check(false)?;
             let began_ns = self.env.clock.monotonic_ns();
-            let waited = self.wait_release(releases, commits, patience);
+            let waited = for_commit(|| self.wait_release(releases, commits, patience));
             let waits = &mut self.state.lock().waits;
             waits.held += 1;
             waits.held_ns += self.env.clock.monotonic_ns().saturating_sub(began_ns);
@@ -407,8 +408,19 @@ impl Budget {
             state.waits.delayed_ns += state.wake_ns - now;
             (state.wake_ns, state.releases)
         };
+        for_commit(|| self.sleep_until(wake_ns, releases, patience, asked))
+    }
+
+    /// Sleeps until then, or until a release has made room.
+    fn sleep_until(
+        &self,
+        wake_ns: u64,
+        releases: u64,
+        patience: Patience,
+        asked: impl Fn(&State) -> u64,
+    ) -> Result<(), Refusal> {
         for slice in 1_u32.. {
-            let left = wake_ns.saturating_sub(now());
+            let left = wake_ns.saturating_sub(self.env.clock.monotonic_ns());
             if left == 0 {
                 return Ok(());
             }

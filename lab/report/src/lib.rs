@@ -36,6 +36,7 @@ mod output;
 mod page;
 pub mod phase;
 mod profiles;
+pub mod prometheus;
 pub mod report;
 mod run_page;
 mod session;

@@ -3,6 +3,7 @@
 //! Counters are those of the whole execution, gauges those of the last interval. One thread answers
 //! one request after the other; nobody who asks can hold a run up.
 
+use crate::prometheus::{Text, quoted};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -117,16 +118,10 @@ impl Metrics {
         let name = "vdbench_latency_seconds";
         out.family(name, "histogram", "Response times since the start.");
         for (operation, (count, _, seconds, buckets)) in &self.totals {
-            let mut below = 0;
-            for (edge, more) in VDBENCH_EDGES_NS.iter().zip(buckets) {
-                below += more;
-                let label = format!("operation=\"{operation}\",le=\"{}\"", *edge as f64 / 1e9);
-                out.value(&format!("{name}_bucket"), &label, below as f64);
-            }
             let label = format!("operation=\"{operation}\"");
-            out.value(&format!("{name}_bucket"), &format!("{label},le=\"+Inf\""), *count as f64);
-            out.value(&format!("{name}_sum"), &label, *seconds);
-            out.value(&format!("{name}_count"), &label, *count as f64);
+            let edges = VDBENCH_EDGES_NS.iter().map(|edge| *edge as f64 / 1e9);
+            let buckets: Vec<(f64, u64)> = edges.zip(buckets.iter().copied()).collect();
+            out.histogram(name, &label, &buckets, *count, *seconds);
         }
         if let Some((run, interval)) = now {
             let label = format!("run=\"{}\",loops=\"{}\"", quoted(&run.label), quoted(&run.loops));
@@ -161,7 +156,7 @@ impl Metrics {
             }
         }
         if let Ok(mut text) = self.text.lock() {
-            *text = out.0;
+            *text = out.into_text();
         }
     }
 }
@@ -174,25 +169,6 @@ impl Drop for Metrics {
             let _ = thread.join();
         }
     }
-}
-
-/// Text in the exposition format of Prometheus, version 0.0.4.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, about: &str) {
-        self.0 += &format!("# HELP {name} {about}\n# TYPE {name} {kind}\n");
-    }
-
-    fn value(&mut self, name: &str, labels: &str, value: f64) {
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        self.0 += &format!("{name}{labels} {value}\n");
-    }
-}
-
-fn quoted(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn answer(stream: TcpStream, body: &str) -> io::Result<()> {

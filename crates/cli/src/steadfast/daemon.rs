@@ -1,6 +1,6 @@
 //! `steadfast daemon`.
 
-use super::{memory, supervisor};
+use super::{memory, metrics, supervisor};
 use crate::command::Command;
 use crate::options::{Flag, JSON, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
@@ -43,11 +43,12 @@ pub(crate) const COMMAND: Command = Command {
             JSON,
             flag('p', "with memory: exact numbers"),
         ],
-        operands: "run|pid|memory|stop",
+        operands: "run|pid|memory|metrics|stop",
         least: 1,
         most: 1,
     },
-    doc: "Runs the daemon in the foreground, prints its process ID or its memory, or stops it.",
+    doc: "Runs the daemon in the foreground, prints its process ID, its memory or its metrics, or stops it. `metrics` \
+          prints text for Prometheus: requests by operation, caches, devices, stores and space.",
     run: run_daemon,
 };
 
@@ -86,13 +87,15 @@ fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
             Ok(())
         }
         "memory" => memory::show(session, parsed),
+        "metrics" => metrics::show(session, parsed),
         "stop" => {
             let client =
                 Client::connect(&runtime, &session.typed).doing(|| "cannot stop the daemon".into())?;
             client.stop(parsed.has('f')).doing(|| "cannot stop the daemon".into())
         }
         other => {
-            Err(Failure::Usage(format!("unknown action '{}': must be run, pid, memory or stop", tame(other))))
+            let known = "run, pid, memory, metrics or stop";
+            Err(Failure::Usage(format!("unknown action '{}': must be {known}", tame(other))))
         }
     }
 }

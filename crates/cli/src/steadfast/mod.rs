@@ -8,6 +8,7 @@ mod demo;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 mod memory;
+mod metrics;
 pub(crate) mod mount;
 pub(crate) mod store;
 mod supervisor;

@@ -2,6 +2,7 @@
 
 use super::io_flow::{Flow, Word, flow};
 use super::operands::device_path;
+use super::requests::{self, REQUESTS, RequestFlow};
 use super::scripts::{self, SCRIPTS, Scripts};
 use super::stores::{self, STORES, StoreFlow};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label_of};
@@ -31,6 +32,7 @@ pub(super) const COMMAND: Command = Command {
             FULL_PATHS,
             flag('q', "columns for queues; always empty: calls go to the devices at once"),
             flag('r', "histograms of the sizes of calls; none are aggregated"),
+            REQUESTS,
             SCRIPTS,
             STORES,
             flag('v', "devices too"),
@@ -137,6 +139,10 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     if is_histogram && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
         return Err(Failure::Usage("-w and -r cannot be combined with -l, -q, -c or -H".into()));
     }
+    let of_requests = parsed.has_long(REQUESTS.long);
+    if of_requests && ['l', 'q', 'c', 'r', 'v', 'w'].iter().any(|letter| parsed.has(*letter)) {
+        return Err(Failure::Usage("--requests cannot be combined with -c, -l, -q, -r, -v or -w".into()));
+    }
     let (names, words) = split_names(session, &plan.names)?;
     let scripts = match parsed.has('c') {
         true => {
@@ -161,12 +167,17 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             false => flows.iter().flat_map(|flow| &flow.devices).collect(),
         };
         let stores = stores::flows(&pools, &before);
+        let requests = requests::flows(&pools, &before);
         before = pools;
         if std::mem::take(&mut first) && skips_first {
             return Ok(false);
         }
         if parsed.has('j') {
-            session.line(as_json(&flows, &stores, parsed.has('v') || !words.is_empty(), parsed));
+            let deep = parsed.has('v') || !words.is_empty();
+            let requests = of_requests.then_some(&requests[..]);
+            session.line(as_json(&flows, (&stores, requests), deep, parsed));
+        } else if of_requests {
+            requests::table(session, &requests, parsed);
         } else if parsed.has('H') && parsed.has_long(STORES.long) {
             // Lines of the other table have other columns.
             stores::table(session, &stores, parsed);
@@ -394,7 +405,12 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
     }
 }
 
-fn as_json(flows: &[Flow], stores: &[StoreFlow], deep: bool, parsed: &Parsed) -> String {
+fn as_json(
+    flows: &[Flow],
+    (stores, requests): (&[StoreFlow], Option<&[RequestFlow]>),
+    deep: bool,
+    parsed: &Parsed,
+) -> String {
     let as_number = parsed.has_long("json-int");
     let plain = |flow: &Flow| {
         let number = |value: u64| json::number(value, as_number);
@@ -437,6 +453,9 @@ fn as_json(flows: &[Flow], stores: &[StoreFlow], deep: bool, parsed: &Parsed) ->
             let mut entry = nested(flow, deep, &plain);
             if let Some(stores) = stores::iostat_json(&flow.name, stores, Numbers::of(parsed)) {
                 entry["stores"] = stores;
+            }
+            if let Some(requests) = requests {
+                entry["requests"] = requests::json(&flow.name, requests, Numbers::of(parsed));
             }
             (flow.name.clone(), entry)
         })

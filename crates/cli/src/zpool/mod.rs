@@ -32,6 +32,7 @@ mod reguid;
 mod remove;
 mod reopen;
 mod replace;
+mod requests;
 mod resilver;
 mod scripts;
 mod scrub;

@@ -340,6 +340,7 @@ mod tests {
             groups: Vec::new(),
             devices: Vec::new(),
             stores: vec![store],
+            requests: Vec::new(),
         }
     }
 

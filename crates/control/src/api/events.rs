@@ -96,6 +96,30 @@ pub struct PoolIo {
     /// Stores of objects among them.
     #[serde(default)]
     pub stores: Vec<StoreIo>,
+    /// Requests of its clients, by operation.
+    #[serde(default)]
+    pub requests: Vec<RequestIo>,
+}
+
+/// Requests of one operation since the import, and where their time went.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct RequestIo {
+    /// The way on which they came: `local` (FUSE) or `nfs`.
+    pub origin: String,
+    /// Operation: `lookup`, `create`, `read` and so on.
+    pub operation: String,
+    /// Nothing had to be read from a device or store.
+    pub hot: bool,
+    /// How many were answered.
+    pub count: u64,
+    /// Nanoseconds of the daemon's own processing, all together.
+    pub own_ns: u64,
+    /// Nanoseconds of waiting for reads from devices and stores.
+    pub read_ns: u64,
+    /// Nanoseconds of waiting for writes to them.
+    pub write_ns: u64,
+    /// How many by the power of two of the nanoseconds they took.
+    pub histogram: Vec<u64>,
 }
 
 /// Space of one group, counted as `zpool list -v` does.

@@ -16,6 +16,7 @@ use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::InodeRoom;
 use steadfast_device::{Change, Obstacle, Outage};
 use steadfast_env::Env;
+use steadfast_env::requests::Requests;
 use steadfast_format::{BlockPointer, Feature, PoolGuid, PoolState, Txg, Uberblock, WrappedKey};
 use steadfast_property::Local;
 use steadfast_segment::{CommitRoom, Space};
@@ -139,6 +140,8 @@ pub(crate) struct Core {
     /// The register that holds the only acceptable root, if the pool has one.
     pub anchor: RankedRwLock<Option<Arc<Anchor>>, rank::Anchor>,
     pub health: Health,
+    /// Requests of clients, as the fronts count them.
+    pub requests: Arc<Requests>,
     /// The datasets, once they stand.
     pub view: OnceLock<Weak<dyn DatasetView>>,
 }

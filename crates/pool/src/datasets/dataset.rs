@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
+use steadfast_env::requests::Requests;
 use steadfast_format::{
     DatasetEncryption, DatasetId, DatasetRow, InodeId, Lineage, ManifestWriter, Txg, WrappedKey,
 };
@@ -130,6 +131,7 @@ fn wrap_aad(core: &Core, id: DatasetId) -> Vec<u8> {
 pub struct DatasetHandle {
     dataset: Arc<Dataset>,
     snapshots: SnapshotsOf,
+    requests: Arc<Requests>,
     uses: Arc<AtomicUsize>,
 }
 
@@ -144,6 +146,12 @@ impl DatasetHandle {
     #[must_use]
     pub fn snapshots(&self) -> SnapshotsOf {
         self.snapshots.clone()
+    }
+
+    /// Requests of the pool's clients: where a front that serves this one counts its own.
+    #[must_use]
+    pub fn requests(&self) -> &Arc<Requests> {
+        &self.requests
     }
 }
 
@@ -481,7 +489,8 @@ impl Datasets {
         let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: format!("<{id}>") })?;
         entry.uses.fetch_add(1, Ordering::AcqRel);
         let snapshots = SnapshotsOf { datasets: Arc::downgrade(self), id };
-        Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
+        let requests = Arc::clone(&self.core.requests);
+        Ok(DatasetHandle { dataset, snapshots, requests, uses: Arc::clone(&entry.uses) })
     }
 
     /// Puts a new dataset into the table and opens it. The caller commits.

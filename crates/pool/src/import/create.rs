@@ -241,6 +241,7 @@ impl Plan {
                 suspended: RankedMutex::new(None),
                 changed: AtomicBool::new(false),
             },
+            requests: Arc::default(),
             view: OnceLock::new(),
         });
         let devices = Arc::new(Devices::new(Arc::clone(&core), self.groups, self.leaves, self.aux));

@@ -1,6 +1,6 @@
 //! `zpool iostat`: counters of pools, groups and devices.
 
-use crate::api::{CallCount, DeviceIo, GroupIo, PoolIo, PoolIostat, VdevClass};
+use crate::api::{CallCount, DeviceIo, GroupIo, PoolIo, PoolIostat, RequestIo, VdevClass};
 use crate::caller::Caller;
 use crate::engine::reports::devices::{class_of, group_report, leaf_report, raw_room, stands_alone};
 use crate::engine::reports::groups::{group_name, log_mirror_number, log_mirror_of, log_mirrors};
@@ -8,6 +8,7 @@ use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
 use std::sync::Arc;
+use steadfast_env::requests::Sample;
 use steadfast_pool::{LeafStatus, PoolStatus as Measured};
 
 impl Verb for PoolIostat {
@@ -83,9 +84,23 @@ impl Verb for PoolIostat {
                 groups: rooms(&state),
                 devices,
                 stores: engine.store_io(&held, &state),
+                requests: held.pool.requests().iter().map(requests).collect(),
             }
         };
         Ok(engine.select(&self.names)?.into_iter().map(pool).collect())
+    }
+}
+
+fn requests(sample: &Sample) -> RequestIo {
+    RequestIo {
+        origin: sample.origin.name().to_owned(),
+        operation: sample.operation.name().to_owned(),
+        hot: sample.is_hot,
+        count: sample.count,
+        own_ns: sample.own_ns,
+        read_ns: sample.read_ns,
+        write_ns: sample.write_ns,
+        histogram: sample.histogram.to_vec(),
     }
 }
 
