@@ -117,6 +117,79 @@ fn a_bucket_far_away_is_measured_and_cleaned_up() {
     assert!(![&ran.out, &ran.err, &html, &json].into_iter().any(|text| text.contains(secret)));
 }
 
+/// Tiny sizes and a short way: whether the time of operations is told apart and nothing is left.
+#[test]
+fn a_portal_is_asked_where_its_time_goes_and_is_cleaned_up() {
+    let test = "a_portal_is_asked_where_its_time_goes_and_is_cleaned_up";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run iris-latency --tiny --rtt 2ms --dir {}/work --out {}/out --markdown {}/doc.md";
+    if !is_root() {
+        host.run(line).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    let ran = host.run(line).ok();
+    nothing_left(&work);
+    for words in ["| create, depth 3, ms |", "| list, round trips waited for |", "paper: 14 %", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    let json = fs::read_to_string(host.at("out/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let bars = |heat: usize| report["stacks"][heat]["bars"].as_array().unwrap();
+    assert_eq!((bars(0).len(), bars(1).len()), (6, 6));
+    // Client, portal, reads, writes.
+    let part = |heat: usize, bar: usize, part: usize| bars(heat)[bar]["values"][part].as_f64().unwrap();
+    assert!(part(0, 3, 2) > 0.0, "a cold read waits for the store");
+    assert_eq!(part(1, 3, 2), 0.0, "a hot one does not");
+    assert!(part(1, 0, 3) > 0.0, "a create waits until it is durable");
+    assert!((0..2).all(|heat| (0..6).all(|bar| part(heat, bar, 1) > 0.0)), "the portal has its part of each");
+    let html = fs::read_to_string(host.at("out/report.html")).unwrap();
+    assert!(html.contains("Cold: nothing in memory") && html.contains("<title>portal: "));
+    let document = fs::read_to_string(host.at("doc.md")).unwrap();
+    assert!(document.contains("(img/iris-latency-cold.svg)") && host.at("img/iris-latency-hot.svg").exists());
+}
+
+/// Tiny sizes: whether caches are set, clients come and nothing is left.
+#[test]
+fn caches_and_crowds_of_a_portal_are_measured_and_cleaned_up() {
+    let test = "caches_and_crowds_of_a_portal_are_measured_and_cleaned_up";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let run = |experiment: &str, words: &[&str]| {
+        let line = format!("lab run {experiment} --tiny --rtt 1ms --dir {{}}/work --out {{}}/{experiment}");
+        if !is_root() {
+            host.run(&line).fails(1).says("needs root");
+            return None;
+        }
+        let ran = host.run(&line).ok();
+        nothing_left(&work);
+        for words in words {
+            assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+        }
+        let json = fs::read_to_string(host.at(&format!("{experiment}/report.json"))).unwrap();
+        Some(serde_json::from_str::<Value>(&json).unwrap())
+    };
+    let of = |report: &Value, row: &str, arm: &str| {
+        let rows = report["rows"].as_array().unwrap();
+        rows.iter().find(|found| found["key"] == row).unwrap()["values"][arm][0].as_f64().unwrap()
+    };
+    let words = ["| knee at a round trip of 1 ms, MB |", "tar: knee at a round trip of 1 ms at most 5 MB"];
+    let Some(report) = run("iris-cache", &words) else { return };
+    let found = of(&report, "hits_1_5242880", "tar");
+    assert!(found > 0.0 && found < 100.0, "{found} % of the nodes were found");
+    let words = ["| sequential read, cold, MB/s |", "3 clients", "bare loop"];
+    let Some(report) = run("iris-scale", &words) else { return };
+    assert!(of(&report, "write", "3") > 0.0 && of(&report, "random_read", "1") > 0.0);
+}
+
 /// Why loop devices cannot be used here; none if they can.
 fn no_loops(host: &Host) -> Option<String> {
     let probe = host.at("probe.img");

@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 /// All of them, the quickest first.
-pub(crate) static ENTRIES: [Entry; 10] = [
+pub(crate) static ENTRIES: [Entry; 13] = [
     Entry {
         name: "bench",
         question: "What does the lab's own engine cost, beside a bare loop of pread and fio?",
@@ -52,6 +52,27 @@ pub(crate) static ENTRIES: [Entry; 10] = [
         question: "What does a pool on a bucket far away cost in time, round trips and requests?",
         source: "Iris, section 7 (a cloud 50 ms away)",
         time: "2 minutes with --quick; the whole form was not timed",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-latency",
+        question: "Where does the time of an NFS client's operation go, hot and cold?",
+        source: "Iris, figure 7",
+        time: "5 minutes; --quick 2",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-cache",
+        question: "How large has a portal's cache of tree nodes to be?",
+        source: "Iris, figure 4",
+        time: "--quick 20 minutes; the whole form was not timed",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-scale",
+        question: "Does the rate of all NFS clients of a portal together stay, however many there are?",
+        source: "Iris, figure 5",
+        time: "--quick 2 minutes; the whole form was not timed",
         quick: &["--quick"],
     },
     Entry {

@@ -15,6 +15,9 @@ use crate::dedup::DedupRequest;
 use crate::engine::EngineRequest;
 use crate::error::Error;
 use crate::feature::RunRequest;
+use crate::iris::cache::CacheRequest;
+use crate::iris::latency::LatencyRequest;
+use crate::iris::scale::ScaleRequest;
 use crate::options::settings;
 use crate::recovery::RecoveryRequest;
 use crate::snapshots::SnapshotsRequest;
@@ -61,6 +64,12 @@ pub(crate) enum Experiment {
     Bench(BenchRequest),
     /// A pool on a bucket far away, beside a bare loop, rclone and s3fs (needs root)
     Bucket(BucketRequest),
+    /// A portal's cache of tree nodes, from 0.1 to 50 MB, at several distances (needs root)
+    IrisCache(CacheRequest),
+    /// 1 to 1,000 NFS clients of one portal at once (needs root)
+    IrisScale(ScaleRequest),
+    /// Operations of an NFS client of a portal, hot and cold: where their time goes (needs root)
+    IrisLatency(LatencyRequest),
     /// Any parameter file on the file systems of --target (needs root for all but directories)
     #[command(name = FILE, override_usage = "steadfast lab run FILE --target LIST [OPTIONS]")]
     File(CompareRequest),
@@ -113,6 +122,9 @@ impl Experiment {
             Self::Dedup(request) => request.places.json,
             Self::Bench(request) => request.places.json,
             Self::Bucket(request) => request.places.json,
+            Self::IrisCache(request) => request.places.json,
+            Self::IrisScale(request) => request.places.json,
+            Self::IrisLatency(request) => request.places.json,
             Self::File(request) => request.places.json,
             Self::All(_) => false,
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::Error;
+use steadfast_lab_report::figures::stack::{self, Stack};
 use steadfast_lab_report::figures::{ArmInfo, Chart, Goal, Row, chart, shown, warning};
 use steadfast_lab_report::number;
 use steadfast_lab_report::report::Conditions;
@@ -26,6 +27,8 @@ pub(crate) struct Figures<'a> {
     pub goals: &'a [Goal],
     /// Pictures.
     pub charts: &'a [Chart],
+    /// Pictures of stacked bars.
+    pub stacks: &'a [Stack],
     /// Notes.
     pub notes: &'a [String],
 }
@@ -115,14 +118,18 @@ pub(crate) fn insert(figures: &Figures<'_>, document: &Path) -> Result<(), Error
     };
     let mut body = table(figures);
     let folder = document.parent().unwrap_or(Path::new(".")).join("img");
-    if !figures.charts.is_empty() {
+    if !figures.charts.is_empty() || !figures.stacks.is_empty() {
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
     }
-    for drawn in figures.charts {
-        let name = format!("{}-{}.svg", figures.name, drawn.key.replace('_', "-"));
+    let charts =
+        figures.charts.iter().map(|drawn| (&drawn.key, chart::svg(drawn, true), &drawn.title, &drawn.how));
+    let stacks =
+        figures.stacks.iter().map(|drawn| (&drawn.key, stack::svg(drawn, true), &drawn.title, &drawn.how));
+    for (key, picture, title, how) in stacks.chain(charts) {
+        let name = format!("{}-{}.svg", figures.name, key.replace('_', "-"));
         let path = folder.join(&name);
-        fs::write(&path, chart::svg(drawn, true)).map_err(Error::io("write", &path))?;
-        body.push_str(&format!("![{}](img/{name})\n\n{}\n\n", drawn.title, drawn.how));
+        fs::write(&path, picture).map_err(Error::io("write", &path))?;
+        body.push_str(&format!("![{title}](img/{name})\n\n{how}\n\n"));
     }
     fs::write(document, placed(&old, &body, figures.name)).map_err(Error::io("write", document))
 }

@@ -47,6 +47,7 @@ mod error;
 mod feature;
 mod file_systems;
 mod host;
+mod iris;
 mod load;
 mod options;
 mod perform;

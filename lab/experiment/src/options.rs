@@ -1,6 +1,7 @@
 //! Options that several experiments share, the values of options, and the line that repeats a run.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -91,6 +92,39 @@ pub(crate) fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl Type
 /// Is `name` in a list of `--only` or `--arms`? No list means all.
 pub(crate) fn wanted(list: Option<&[String]>, name: &str) -> bool {
     list.is_none_or(|list| list.iter().any(|one| one == name))
+}
+
+/// Longest round trip.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
+
+/// A round trip as it was given.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RoundTrip(pub(crate) Duration);
+
+/// Reads a round trip.
+pub(crate) fn round_trip(text: &str) -> Result<RoundTrip, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits.parse().map_err(|_| "give a time like 50ms".to_owned())?;
+    let seconds = match &text[digits.len()..] {
+        "ms" => number / 1e3,
+        "s" => number,
+        "us" => number / 1e6,
+        _ => return Err("give a time with its unit, like 50ms or 1s".to_owned()),
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if time <= ROUND_TRIP_MAX => Ok(RoundTrip(time)),
+        _ => Err("give a time from 0ms to 5s".to_owned()),
+    }
+}
+
+impl std::fmt::Display for RoundTrip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.as_micros().is_multiple_of(1000) {
+            write!(f, "{}ms", self.0.as_millis())
+        } else {
+            write!(f, "{}us", self.0.as_micros())
+        }
+    }
 }
 
 /// The command that repeats a run, built option by option.

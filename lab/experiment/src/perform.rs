@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::document::{self, Figures};
 use crate::error::Error;
 use crate::results::Done;
-use crate::{bench, beside, bucket, compare, comparison, dedup, engine, feature, recovery, snapshots};
+use crate::{bench, beside, bucket, compare, comparison, dedup, engine, feature, iris, recovery, snapshots};
 
 /// Runs an experiment; `None` for `all`, which runs each of them.
 pub(crate) fn perform(
@@ -32,6 +32,9 @@ pub(crate) fn perform(
         Experiment::Dedup(request) => dedup::run(request, context, stop)?.into(),
         Experiment::Bench(request) => bench::run(request, context, stop)?.into(),
         Experiment::Bucket(request) => bucket::run(request, context, stop)?.into(),
+        Experiment::IrisCache(request) => iris::cache::run(request, context, stop)?.into(),
+        Experiment::IrisScale(request) => iris::scale::run(request, context, stop)?.into(),
+        Experiment::IrisLatency(request) => iris::latency::run(request, context, stop)?.into(),
         Experiment::File(request) => compare::run(request, context, stop)?.into(),
         Experiment::All(_) => return Ok(None),
     }))

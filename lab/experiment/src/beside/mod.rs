@@ -303,6 +303,7 @@ pub(crate) fn figures(report: &BesideReport) -> Figures<'_> {
         rows: &report.rows,
         goals: &report.goals,
         charts: &report.charts,
+        stacks: &[],
         notes: &report.notes,
     }
 }

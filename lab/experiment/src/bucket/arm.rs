@@ -22,11 +22,22 @@ const QUIET: Duration = Duration::from_secs(1);
 /// A client that is not quiet by then never will be.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Devices of a pool that are on this machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Here {
+    /// None: all is in the bucket.
+    Nothing,
+    /// Log, cache and anchor.
+    Everything,
+    /// Log and anchor, and NFS clients are listened for: a portal, whose only caches are in memory.
+    Portal,
+}
+
 /// Kind of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    /// A pool of ours; with anchor, log and cache on this machine, or on the bucket alone.
-    Ours { has_local: bool },
+pub(crate) enum Kind {
+    /// A pool of ours.
+    Ours { here: Here },
     /// `rclone mount`.
     Rclone,
     /// s3fs-fuse.
@@ -34,9 +45,9 @@ pub(super) enum Kind {
 }
 
 /// Key, heading, kind.
-pub(super) const ARMS: [(&str, &str, Kind); 4] = [
-    ("bucket", "Steadfast, bucket alone", Kind::Ours { has_local: false }),
-    ("local", "Steadfast, log, cache, anchor here", Kind::Ours { has_local: true }),
+pub(crate) const ARMS: [(&str, &str, Kind); 4] = [
+    ("bucket", "Steadfast, bucket alone", Kind::Ours { here: Here::Nothing }),
+    ("local", "Steadfast, log, cache, anchor here", Kind::Ours { here: Here::Everything }),
     ("rclone", "rclone mount", Kind::Rclone),
     ("s3fs", "s3fs", Kind::S3fs),
 ];
@@ -57,7 +68,7 @@ impl Kind {
 }
 
 /// A client that is made, until it is dropped.
-pub(super) struct Arm {
+pub(crate) struct Arm {
     pub key: &'static str,
     pub kind: Kind,
     /// The way to the store, for this client alone.
@@ -85,14 +96,18 @@ impl Arm {
         let arm = Arm { key, kind, link, prefix, home, last };
         fs::create_dir(arm.place()).map_err(Error::io("create", &arm.place()))?;
         match kind {
-            Kind::Ours { has_local } => {
+            Kind::Ours { here } => {
                 remote.write_credentials(&arm.home)?;
                 let home = quoted(&arm.home.display().to_string());
                 shell.run(&format!("cd {home} && mkdir -m 700 run && head -c 32 /dev/urandom > key"))?;
                 let mut words = String::new();
-                if has_local {
-                    shell.run(&format!("cd {home} && truncate -s {LOCAL_BYTES} log.img cache.img"))?;
-                    words = format!("anchor {home}/anchor log {home}/log.img cache {home}/cache.img");
+                if here != Here::Nothing {
+                    shell.run(&format!("cd {home} && truncate -s {LOCAL_BYTES} log.img"))?;
+                    words = format!("anchor {home}/anchor log {home}/log.img");
+                }
+                if here == Here::Everything {
+                    shell.run(&format!("cd {home} && truncate -s {LOCAL_BYTES} cache.img"))?;
+                    words.push_str(&format!(" cache {home}/cache.img"));
                 }
                 let create = format!(
                     "pool create -O encryption=on -O keyformat=raw -O keylocation=file://{}/key -m {} {} {} {words}",
@@ -129,7 +144,13 @@ impl Arm {
 
     /// `steadfast` with a daemon of its own.
     pub fn ours(&self, words: &str) -> String {
-        format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.home.join("run").display().to_string()))
+        let run = quoted(&self.home.join("run").display().to_string());
+        // Any free port.
+        let listens = match self.kind {
+            Kind::Ours { here: Here::Portal } => "STEADFAST_NFS=127.0.0.1:0 ",
+            _ => "",
+        };
+        format!("{listens}STEADFAST_RUNTIME_DIR={run} $SF {words}")
     }
 
     /// Name of the pool.

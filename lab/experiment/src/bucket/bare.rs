@@ -20,7 +20,7 @@ const OBJECT: u64 = 8 << 20;
 const AT_ONCE: usize = 32;
 
 /// A client of the store at an endpoint: through a link, or beside it.
-pub(super) struct Bare {
+pub(crate) struct Bare {
     store: Arc<AmazonS3>,
     prefix: String,
     runtime: tokio::runtime::Runtime,

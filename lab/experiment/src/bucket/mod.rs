@@ -27,12 +27,12 @@
 //! `request`, `remote` (the store), `arm` (the clients), `loads` (the work), `bare`, `goals`,
 //! `charts`.
 
-mod arm;
-mod bare;
+pub(crate) mod arm;
+pub(crate) mod bare;
 mod charts;
 mod goals;
 mod loads;
-mod remote;
+pub(crate) mod remote;
 mod request;
 
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ use loads::{Hands, rate, steps};
 use remote::Remote;
 
 /// Removes all objects of the experiment in every case [lab_bucket.4].
-struct Cleared<'a>(&'a Remote);
+pub(crate) struct Cleared<'a>(pub &'a Remote);
 
 impl Drop for Cleared<'_> {
     fn drop(&mut self) {

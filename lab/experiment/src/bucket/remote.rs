@@ -50,7 +50,7 @@ impl Display for Given {
 }
 
 /// A store in use.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     /// Its socket.
     pub socket: SocketAddr,
     /// The bucket.
@@ -114,7 +114,7 @@ impl Remote {
 }
 
 /// Writes a file that only its owner may read.
-pub(super) fn write_secret(path: &Path, text: &str) -> Result<PathBuf, Error> {
+pub(crate) fn write_secret(path: &Path, text: &str) -> Result<PathBuf, Error> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

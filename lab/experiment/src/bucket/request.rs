@@ -6,14 +6,14 @@ use steadfast_lab_network::Conditions;
 use steadfast_lab_report::number;
 
 use super::remote::Given;
+use crate::options::RoundTrip;
+use crate::options::round_trip;
 use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
 
 /// Columns, in their order.
 pub(super) const ARMS: [&str; 5] = ["bare", "bucket", "local", "rclone", "s3fs"];
 /// Round trip that is played where none is given.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
-/// Longest round trip.
-const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
 /// Least rate.
 const RATE_LEAST: u64 = 64 << 10;
 
@@ -43,35 +43,6 @@ pub struct BucketRequest {
     pub(crate) places: Places,
     #[command(flatten)]
     pub(crate) document: Document,
-}
-
-/// A round trip as it was given.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct RoundTrip(Duration);
-
-fn round_trip(text: &str) -> Result<RoundTrip, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits.parse().map_err(|_| "give a time like 50ms".to_owned())?;
-    let seconds = match &text[digits.len()..] {
-        "ms" => number / 1e3,
-        "s" => number,
-        "us" => number / 1e6,
-        _ => return Err("give a time with its unit, like 50ms or 1s".to_owned()),
-    };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if time <= ROUND_TRIP_MAX => Ok(RoundTrip(time)),
-        _ => Err("give a time from 0ms to 5s".to_owned()),
-    }
-}
-
-impl std::fmt::Display for RoundTrip {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.as_micros().is_multiple_of(1000) {
-            write!(f, "{}ms", self.0.as_millis())
-        } else {
-            write!(f, "{}us", self.0.as_micros())
-        }
-    }
 }
 
 /// How large everything is.

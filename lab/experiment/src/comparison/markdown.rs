@@ -14,6 +14,7 @@ pub(crate) fn figures<'a>(report: &'a ComparisonReport, heading: &'a Heading) ->
         rows: &report.rows,
         goals: &report.goals,
         charts: &report.charts,
+        stacks: &report.stacks,
         notes: &report.notes,
     }
 }

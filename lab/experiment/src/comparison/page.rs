@@ -25,6 +25,9 @@ pub fn render(report: &ComparisonReport) -> String {
             &parts::goals(&report.goals, conditions.rounds),
         ));
     }
+    if !report.stacks.is_empty() {
+        page.push_str(&parts::section("Where the time goes", "", &parts::stacks(&report.stacks)));
+    }
     if !report.rows.is_empty() {
         let lead = format!(
             "Median of {}; below it the ratio to {base_name}, above 1 is better than {base_name}.",

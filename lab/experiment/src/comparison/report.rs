@@ -1,6 +1,7 @@
 //! The result as data: what `report.json` holds and what everything is drawn from.
 
 use serde::{Deserialize, Serialize};
+use steadfast_lab_report::figures::stack::Stack;
 use steadfast_lab_report::figures::{self, ArmInfo, Chart, Goal, Row};
 use steadfast_lab_report::report::{Command, Conditions};
 
@@ -34,6 +35,9 @@ pub struct ComparisonReport {
     pub goals: Vec<Goal>,
     /// Pictures.
     pub charts: Vec<Chart>,
+    /// Pictures of stacked bars.
+    #[serde(default)]
+    pub stacks: Vec<Stack>,
     /// Notes that a reader needs to compare fairly.
     pub notes: Vec<String>,
     /// Every line typed, repetitions left out.
@@ -72,6 +76,7 @@ impl ComparisonReport {
             rows: Vec::new(),
             goals: Vec::new(),
             charts: Vec::new(),
+            stacks: Vec::new(),
             notes: Vec::new(),
             commands: Vec::new(),
         }
@@ -138,6 +143,7 @@ pub(crate) mod tests {
             rows: vec![row],
             goals: Vec::new(),
             charts: Vec::new(),
+            stacks: Vec::new(),
             notes: Vec::new(),
             commands: Vec::new(),
         }

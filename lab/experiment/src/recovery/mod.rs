@@ -200,6 +200,7 @@ pub(crate) fn figures(report: &RecoveryReport) -> Figures<'_> {
         rows: &report.rows,
         goals: &report.goals,
         charts: &report.charts,
+        stacks: &[],
         notes: &report.notes,
     }
 }

@@ -27,7 +27,7 @@ const DENSE: usize = 60;
 const DENSE_MARKS: usize = 16;
 
 /// Colours for a picture that stands alone.
-const ALONE: &str = "\
+pub(super) const ALONE: &str = "\
 .k{font:12px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#57616a}.v{font:600 11px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1b2126}
 .t{font:600 14px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1b2126}.bg{fill:#fff}.g{stroke:#e4e1da}.lim{stroke:#b3261e}.limt{fill:#b3261e}
 .s0{--c:#0064a6}.s1{--c:#d98200}.s2{--c:#00795a}.s3{--c:#a3417c}.s4{--c:#5b5fc7}.s5{--c:#7a6a00}.s6{--c:#6b7780}.s7{--c:#b3261e}.s8{--c:#8b5a2b}

@@ -3,6 +3,7 @@
 
 pub mod chart;
 pub mod goals;
+pub mod stack;
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 //! those that compare many arms, goals, figures, bars and pictures.
 
 use super::{STYLE, escape};
+use crate::figures::stack::{self, Stack};
 use crate::figures::{ArmInfo, Chart, Goal, Row, Verdict, chart, shown};
 use crate::number;
 use crate::report::{Command, Conditions, Load};
@@ -295,6 +296,41 @@ pub fn charts(charts: &[Chart]) -> String {
                 escape(&drawn.how),
                 chart::svg(drawn, false),
                 numbers(drawn)
+            )
+        })
+        .collect();
+    format!("<div class=\"cards charts\">\n{cards}</div>\n")
+}
+
+/// Stacked bars on cards, each with its numbers below it.
+pub fn stacks(stacks: &[Stack]) -> String {
+    let cell = |value: f64| format!("<td>{}</td>", shown(value));
+    let cards: String = stacks
+        .iter()
+        .map(|drawn| {
+            let heads: String = drawn
+                .parts
+                .iter()
+                .map(|part| format!("<th scope=\"col\">{}</th>", escape(part)))
+                .collect();
+            let rows: String = drawn
+                .bars
+                .iter()
+                .map(|bar| {
+                    let cells: String = bar.values.iter().map(|value| cell(*value)).collect();
+                    let total = cell(bar.values.iter().sum());
+                    let (label, note) = (escape(&bar.label), escape(&bar.note));
+                    format!("<tr><th scope=\"row\">{label}</th>{cells}{total}<td>{note}</td></tr>\n")
+                })
+                .collect();
+            format!(
+                "<figure class=\"card\"><figcaption><h3>{}</h3><p>{}</p></figcaption>\n{}<details><summary>Numbers, {}</summary>\
+                 <div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\"></th>{heads}<th scope=\"col\">together</th>\
+                 <th scope=\"col\"></th></tr></thead>\n<tbody>\n{rows}</tbody></table></div></details></figure>\n",
+                escape(&drawn.title),
+                escape(&drawn.how),
+                stack::svg(drawn, false),
+                escape(&drawn.unit),
             )
         })
         .collect();

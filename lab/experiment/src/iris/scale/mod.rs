@@ -1,0 +1,359 @@
+//! `steadfast lab run iris-scale`: many clients of one portal at once.
+
+mod request;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use steadfast_lab_network::Link;
+use steadfast_lab_report::figures::goals::{Bound, bound, summary};
+use steadfast_lab_report::figures::{ArmInfo, Axis, Chart, Goal, Row, Series};
+use steadfast_lab_report::number;
+
+pub(crate) use request::ScaleRequest;
+
+use super::client::{Client, Stable, failed};
+use super::portal::Portal;
+use crate::bucket::Cleared;
+use crate::bucket::bare::Bare;
+use crate::bucket::remote::Remote;
+use crate::comparison::{self, ComparisonReport, Heading};
+use crate::context::Context;
+use crate::error::Error;
+use crate::host::progress::Progress;
+use crate::host::requirements::{check_fuse, check_room, check_root};
+use crate::load::files::Noise;
+use crate::results::{self, Results};
+use crate::setup::Setup;
+use request::Sizes;
+
+/// Bytes of a transfer.
+const TRANSFER: usize = 64 << 10;
+/// Stack of a client's thread, which holds its buffers elsewhere.
+const STACK: usize = 256 << 10;
+
+/// Work of all clients at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Load {
+    Write,
+    Read,
+    RandomWrite,
+    RandomRead,
+}
+
+impl Load {
+    const ALL: [Load; 4] = [Load::Write, Load::Read, Load::RandomRead, Load::RandomWrite];
+
+    fn key(self) -> &'static str {
+        match self {
+            Load::Write => "write",
+            Load::Read => "read",
+            Load::RandomWrite => "random_write",
+            Load::RandomRead => "random_read",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Load::Write => "sequential write, durable",
+            Load::Read => "sequential read, cold",
+            Load::RandomWrite => "random write of 64 KiB, durable",
+            Load::RandomRead => "random read of 64 KiB, warm",
+        }
+    }
+}
+
+/// Runs it and writes the reports.
+///
+/// # Errors
+/// Any failure that ends the run early.
+pub fn run(
+    request: &ScaleRequest,
+    context: &Context,
+    stop: &Arc<AtomicBool>,
+) -> Result<Results<ComparisonReport>, Error> {
+    check_fuse()?;
+    check_root("it drops the kernel's caches", "steadfast lab run iris-scale")?;
+    let (parent, sizes) = (request.places.parent(), request.sizes());
+    check_room(parent, 4 << 30, "name another directory with --dir DIR.")?;
+    let remote = Remote::open(None)?;
+    let setup = Setup::new("iris-scale", request.places.out.as_deref(), parent)?;
+    let mut shell = setup.shell(context, stop)?;
+    let arm =
+        |key: &str, label: &str| ArmInfo { key: key.to_owned(), label: label.to_owned(), missing: None };
+    let mut arms = vec![arm("bare", "bare loop, 32 at once")];
+    arms.extend(sizes.clients.iter().map(|count| arm(&count.to_string(), &clients(*count))));
+    let mut report = ComparisonReport::new(
+        Some(heading()),
+        setup.conditions(
+            format!("Steadfast {} on {}, {}", context.version, remote.label, request.way()),
+            request.repeat(),
+            1,
+        ),
+        format!(
+            "{} of all clients together, {} random transfers",
+            number::bytes(sizes.bytes),
+            sizes.transfers
+        ),
+        arms,
+    );
+    let cleared = Cleared(&remote);
+    let mut progress = Progress::new((sizes.clients.len() * Load::ALL.len() + 2) as f64);
+    let done = measure_bare(&remote, request, &sizes, &mut report).and_then(|()| {
+        progress.begin("making the portal");
+        let mut portal = Portal::make(&setup, context, &remote, request.conditions(), &[], &mut shell)?;
+        progress.advance(2.0, "");
+        for count in &sizes.clients {
+            for load in Load::ALL {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Stopped);
+                }
+                progress.begin(&format!("{}: {}", clients(*count), load.label()));
+                if load == Load::Read {
+                    portal.cold()?;
+                }
+                let export = portal.place().display().to_string();
+                let crowd = Crowd { server: portal.server(), export, count: *count, sizes: &sizes };
+                let rate = crowd.work(load)?;
+                let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
+                report.add(&row, &count.to_string(), rate);
+                progress.advance(1.0, "");
+            }
+        }
+        Ok(())
+    });
+    progress.end();
+    drop(cleared);
+    report.conditions.seconds = setup.seconds();
+    let measured = report.rows.iter().any(|row| row.values.len() > 1);
+    tell(&mut report, &sizes.clients);
+    let ComparisonReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
+    report.goals = judge(&report.rows);
+    report.summary = summary(&report.goals);
+    report.notes.extend(notes_of_every_run());
+    report.commands = shell.history();
+    comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
+}
+
+fn clients(count: u32) -> String {
+    if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
+}
+
+/// The limit: transfers without a file system, on a way of the same kind.
+fn measure_bare(
+    remote: &Remote,
+    request: &ScaleRequest,
+    sizes: &Sizes,
+    report: &mut ComparisonReport,
+) -> Result<(), Error> {
+    let place = Path::new("the store");
+    let link =
+        Link::start(remote.socket, request.conditions()).map_err(Error::io("open a link before", place))?;
+    let bare = Bare::new(remote, &link.address().to_string(), &format!("{}/bare", remote.prefix))?;
+    for load in [Load::Write, Load::Read] {
+        let rate = if load == Load::Write { bare.write(sizes.bytes)? } else { bare.read(sizes.bytes)? };
+        let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
+        report.add(&row, "bare", rate);
+    }
+    bare.clear()
+}
+
+/// Clients at once, each a thread of this process with a connection and a file of its own.
+struct Crowd<'a> {
+    server: SocketAddr,
+    /// Path of the export.
+    export: String,
+    count: u32,
+    sizes: &'a Sizes,
+}
+
+impl Crowd<'_> {
+    /// MB/s of all clients together, from the moment at which all are connected until the last has
+    /// ended.
+    fn work(&self, load: Load) -> Result<f64, Error> {
+        let start = Barrier::new(self.count as usize + 1);
+        let done: std::io::Result<(u64, f64)> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for number in 0..self.count {
+                let start = &start;
+                let builder = std::thread::Builder::new().name("client".into()).stack_size(STACK);
+                let thread = builder.spawn_scoped(scope, move || {
+                    let mut ready = self.connect(number);
+                    start.wait();
+                    match &mut ready {
+                        Ok((client, file)) => self.transfer(load, number, client, file),
+                        Err(_) => Ok(0),
+                    }
+                    .and_then(|bytes| ready.map(|_| bytes))
+                });
+                // Those that there are would wait for this one for ever.
+                threads.push(thread.expect("the system starts a thread for each client"));
+            }
+            start.wait();
+            let began = Instant::now();
+            let mut bytes = 0;
+            let mut failure = None;
+            for thread in threads {
+                match thread.join().expect("no client panics") {
+                    Ok(moved) => bytes += moved,
+                    Err(error) => failure = Some(error),
+                }
+            }
+            match failure {
+                Some(error) => Err(error),
+                None => Ok((bytes, began.elapsed().as_secs_f64())),
+            }
+        });
+        let (bytes, seconds) = done.map_err(failed(load.label()))?;
+        Ok(bytes as f64 / 1e6 / seconds.max(1e-9))
+    }
+
+    fn connect(&self, number: u32) -> std::io::Result<(Client, Vec<u8>)> {
+        let mut client = Client::connect(self.server)?;
+        let top = client.mount(&self.export)?;
+        // There already, but for the first load.
+        let file = client.create(&top, &format!("of{}-{number}", self.count))?;
+        Ok((client, file))
+    }
+
+    fn transfer(&self, load: Load, number: u32, client: &mut Client, file: &[u8]) -> std::io::Result<u64> {
+        let records = (self.sizes.bytes / u64::from(self.count) / TRANSFER as u64).max(1);
+        let transfers = (self.sizes.transfers / u64::from(self.count)).max(1);
+        let mut noise = Noise::new(u64::from(number) + 1);
+        let mut data = vec![0; TRANSFER];
+        noise.fill(&mut data);
+        let count = match load {
+            Load::Write | Load::Read => records,
+            Load::RandomWrite | Load::RandomRead => transfers,
+        };
+        for record in 0..count {
+            let at = match load {
+                Load::Write | Load::Read => record,
+                Load::RandomWrite | Load::RandomRead => noise.below(records),
+            } * TRANSFER as u64;
+            match load {
+                Load::Write | Load::RandomWrite => {
+                    data[..8].copy_from_slice(&(at ^ record).to_le_bytes());
+                    client.write(file, at, &data, Stable::Unstable)?;
+                }
+                Load::Read | Load::RandomRead if client.read(file, at, TRANSFER)? != TRANSFER => {
+                    return Err(std::io::Error::other("a file is shorter than it was written"));
+                }
+                Load::Read | Load::RandomRead => {}
+            }
+        }
+        if matches!(load, Load::Write | Load::RandomWrite) {
+            client.commit(file)?;
+        }
+        Ok(count * TRANSFER as u64)
+    }
+}
+
+/// How far the rate falls from its best among `clients` up to `most`, in percent.
+fn fall(row: &Row, clients: &[u32], most: u32) -> Option<f64> {
+    let rates = clients.iter().filter(|count| (10..=most).contains(*count));
+    let rates: Vec<f64> = rates.filter_map(|count| row.median(&count.to_string())).collect();
+    let best = rates.iter().copied().fold(0.0, f64::max);
+    let last = rates.last().filter(|_| rates.len() > 1)?;
+    (best > 0.0).then(|| 100.0 * (1.0 - last / best))
+}
+
+/// Rows and the picture that follow from the rates.
+fn tell(report: &mut ComparisonReport, clients: &[u32]) {
+    let rows: Vec<Row> = Load::ALL.iter().filter_map(|load| report.row(load.key())).cloned().collect();
+    let series = rows.iter().map(|row| Series {
+        label: row.label.clone(),
+        calculated: false,
+        points: clients
+            .iter()
+            .filter_map(|count| Some((f64::from(*count), row.median(&count.to_string())?)))
+            .collect(),
+    });
+    report.charts.push(Chart {
+        key: "rates".to_owned(),
+        title: "All clients together".to_owned(),
+        how: "Each client is a thread of the lab with a connection and a file of its own.".to_owned(),
+        x: Axis::log("clients"),
+        y: Axis::linear("MB/s"),
+        limit: None,
+        series: series.collect(),
+    });
+    for row in rows {
+        for most in [100, 1_000].into_iter().filter(|most| clients.contains(most)) {
+            let Some(percent) = fall(&row, clients, most) else { continue };
+            let told = Row::new(
+                &format!("{}_fall", row.key),
+                &format!("{}: slower than the best from 10 clients on", row.label),
+                "%",
+                false,
+                "How far the rate is below the best of fewer clients.",
+            );
+            report.add(&told, &most.to_string(), percent);
+        }
+    }
+}
+
+fn judge(rows: &[Row]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for load in [Load::Write, Load::Read] {
+        let key = format!("{}_fall", load.key());
+        for (most, limit) in [("100", 5.0), ("1000", 15.0)] {
+            let has = rows.iter().any(|row| row.key == key && row.values.contains_key(most));
+            let text = format!("{}: flat within {limit} % to {most} clients", load.label());
+            goals.extend(bound(rows, &key, most, Bound::AtMost(limit), &text).filter(|_| has));
+        }
+    }
+    goals
+}
+
+fn heading() -> Heading {
+    Heading {
+        name: "iris-scale".to_owned(),
+        title: "Many NFS clients of one portal".to_owned(),
+        question: "Does the rate of all clients together stay, however many there are?".to_owned(),
+        base: ("bare".to_owned(), "the bare loop".to_owned()),
+    }
+}
+
+/// Notes for every run.
+fn notes_of_every_run() -> Vec<String> {
+    vec![
+        "It repeats figure 5 of the Iris paper: 250 to 280 MB/s for 10 to 100 clients, falling a little at 100, on other \
+         machines and another network."
+            .to_owned(),
+        "Each client is a thread of the lab's process with a connection and a file of its own, and one call at a time. \
+         Clients, portal, link and store share the processors of this machine, which bound most rates."
+            .to_owned(),
+        "All clients move the same number of bytes together, however many they are. A write ends with COMMIT of each. \
+         The sequential read is cold, the random read follows it and finds much in memory."
+            .to_owned(),
+        "NFS-Ganesha takes no part yet: the lab has no arm for it.".to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_lab_report::figures::Verdict;
+
+    #[test]
+    fn a_rate_that_falls_is_judged_from_ten_clients_on() {
+        let mut row = Row::new("write", "write", "MB/s", true, "");
+        for (count, rate) in [("1", 300.0), ("10", 100.0), ("50", 90.0), ("100", 80.0)] {
+            row.values.insert(count.to_owned(), vec![rate]);
+        }
+        let clients = [1, 10, 50, 100];
+        assert!((fall(&row, &clients, 100).unwrap() - 20.0).abs() < 1e-9);
+        assert_eq!(fall(&row, &[1, 10], 100), None);
+        let mut report = crate::comparison::tests::report("none", false, &[]);
+        report.rows = vec![row];
+        tell(&mut report, &clients);
+        let goals = judge(&report.rows);
+        assert_eq!((goals.len(), goals[0].verdict), (1, Verdict::NotMet));
+        assert_eq!(report.charts[0].series[0].points.len(), 4);
+    }
+}

@@ -1,0 +1,96 @@
+//! Options of `steadfast lab run iris-scale`, and how large everything is.
+
+use std::time::Duration;
+
+use steadfast_lab_network::Conditions;
+use steadfast_lab_report::number;
+
+use crate::options::{Document, Form, Places, RepeatLine, RoundTrip, round_trip};
+
+/// Round trip that is played where none is given.
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+/// Least rate.
+const RATE_LEAST: u64 = 1 << 20;
+/// Most clients: each has a thread and a connection.
+const CLIENTS_MAX: i64 = 4_000;
+
+/// Options of `run iris-scale`.
+#[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct ScaleRequest {
+    /// Numbers of clients, with commas between [default: 1,10,20,50,100,200,1000, with --quick
+    /// 1,10,50,100]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
+    clients: Option<Vec<u32>>,
+    /// Round trip to the store, like 50ms or 1s [default: 20ms]
+    #[arg(long, value_name = "TIME", value_parser = round_trip)]
+    rtt: Option<RoundTrip>,
+    /// Bytes a second to the store and back, like 100M [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = crate::options::size(RATE_LEAST, "give 1M or more"))]
+    rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[command(flatten)]
+    pub(crate) document: Document,
+}
+
+/// How large everything is.
+#[derive(Clone, Debug)]
+pub(in crate::iris) struct Sizes {
+    /// Numbers of clients.
+    pub clients: Vec<u32>,
+    /// Bytes of all files of one number of clients together.
+    pub bytes: u64,
+    /// Random transfers of all clients together.
+    pub transfers: u64,
+}
+
+impl ScaleRequest {
+    /// Conditions of the way to the store.
+    pub(in crate::iris) fn conditions(&self) -> Conditions {
+        Conditions { round_trip: self.rtt.map_or(ROUND_TRIP, |given| given.0), rate: self.rate }
+    }
+
+    /// The conditions in words.
+    pub(in crate::iris) fn way(&self) -> String {
+        let rate = self.rate.map_or_else(|| "no limit".to_owned(), |rate| number::bytes(rate) + "/s");
+        format!("round trip {} ms, rate: {rate}", self.conditions().round_trip.as_millis())
+    }
+
+    /// How large everything is.
+    pub(in crate::iris) fn sizes(&self) -> Sizes {
+        let form = self.form;
+        let usual = || form.sized(vec![1, 3], vec![1, 10, 50, 100], vec![1, 10, 20, 50, 100, 200, 1_000]);
+        Sizes {
+            clients: self.clients.clone().unwrap_or_else(usual),
+            bytes: form.sized(4 << 20, 256 << 20, 1 << 30),
+            transfers: form.sized(30, 2_000, 10_000),
+        }
+    }
+
+    /// The command that repeats a run.
+    pub(in crate::iris) fn repeat(&self) -> String {
+        let clients = self.clients.as_ref().map(|all| all.iter().map(u32::to_string).collect::<Vec<_>>());
+        RepeatLine::new("iris-scale")
+            .form(self.form)
+            .list("--clients", clients.as_deref())
+            .value("--rtt", self.rtt)
+            .size("--rate", self.rate)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::{read, refused, repeats};
+
+    #[test]
+    fn options_are_read_and_repeated() {
+        repeats("iris-scale", &["", "--quick --clients 1,10 --rtt 20ms --rate 100M"], ScaleRequest::repeat);
+        assert_eq!(read::<ScaleRequest>("").sizes().clients, [1, 10, 20, 50, 100, 200, 1_000]);
+        refused::<ScaleRequest>("--clients 0", "'0' for '--clients");
+    }
+}
