@@ -39,6 +39,8 @@ pub struct Accounting {
     /// Bytes of closed segments that hold nothing that lives: free, but only cleaning makes whole
     /// slots of them.
     pub dead_bytes: u64,
+    /// Bytes that would be free, once what is dead was cleaned, without the checkpoint.
+    pub kept_bytes: u64,
     /// Bytes of open segments not filled yet.
     pub open_room_bytes: u64,
     /// Runs that the cleaner moved and that still live.

@@ -117,7 +117,8 @@ impl Space {
             capacity_bytes: normal.saturating_sub(reserve) + special_live,
             reserve_bytes: reserve.min(normal),
             live_bytes: table.live_units * unit,
-            dead_bytes: closed.saturating_sub(table.live_units - open_live) * unit,
+            dead_bytes: closed.saturating_sub(table.live_units - open_live + table.kept_units()) * unit,
+            kept_bytes: table.kept_units() * unit,
             open_room_bytes: open_room * unit,
             relocations: table.relocations.len() as u64,
             devices: devices.collect(),
@@ -136,7 +137,9 @@ impl Space {
         let slots = u64::from(least).max(bytes / slot_size / 20) + others;
         // Two of each owner, and the pool's own.
         let streams = 2 * (owners + 1);
-        slots * slot_size + streams * table.spare_units().unsigned_abs() * u64::from(self.geometry.unit)
+        // [kept.5]
+        let units = streams * table.spare_units().unsigned_abs() + table.kept.metadata_units;
+        slots * slot_size + units * u64::from(self.geometry.unit)
     }
 
     /// Bytes that may live in a pool of so many.

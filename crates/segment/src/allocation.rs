@@ -45,7 +45,18 @@ impl Table {
             self.sums.insert(id, Vec::new());
         }
         let dead = DeadUnits::default();
-        let row = Row { place, group, owner, class, filled: 0, live: 0, dead, open: true, unreadable: false };
+        let row = Row {
+            place,
+            group,
+            owner,
+            class,
+            filled: 0,
+            live: 0,
+            dead,
+            open: true,
+            unreadable: false,
+            pinned: false,
+        };
         self.enter(&row);
         let missing = row.missing();
         let before = self.rows.insert(id, row);

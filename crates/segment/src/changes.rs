@@ -79,7 +79,7 @@ impl Table {
         for emptied in self.emptied.values_mut() {
             emptied.committing = true;
         }
-        self.lost.iter_mut().for_each(|lost| lost.committing = true);
+        self.kept.lost.iter_mut().for_each(|lost| lost.committing = true);
     }
 
     /// The tail is durable: slots of the segments it knew to be empty are free [segment.7], and
@@ -101,13 +101,13 @@ impl Table {
             row.place.present().for_each(|(_, column)| free(self, id, column));
         }
         self.fresh.clear();
-        for lost in std::mem::take(&mut self.lost) {
+        for lost in std::mem::take(&mut self.kept.lost) {
             if lost.committing {
                 let space = self.devices.get_mut(&lost.column.device);
                 space.expect("a device is removed when nothing is on it").lost -= 1;
                 free(self, lost.segment, lost.column);
             } else {
-                self.lost.push(lost);
+                self.kept.lost.push(lost);
             }
         }
         // Once each, as counting costs more than freeing.

@@ -165,6 +165,7 @@ impl Space {
     /// How room stands on a side, and what is wanted there.
     fn pressure(&self, side: Side) -> Pressure {
         let table_overhead = self.commit_room(self.geometry.unit).overhead(TXG_BLOCKS_MIN);
+        let wished = self.wished_units();
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
         let reachable = table.reachable_of(side) / slot_units.unsigned_abs();
@@ -191,6 +192,7 @@ impl Space {
         let begun = table.open_room_units(&[Class::Data]).min(slot_units);
         let content = table.content_headroom_units(Self::CLEANER_SLOTS) + begun;
         let least = i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX);
+        let least = least.max(wished);
         let after = table.after_commit(table.headroom(Self::CLEANER_SLOTS + (owners - 1)), None);
         Pressure {
             content,
@@ -376,7 +378,8 @@ impl Space {
         let mut known = SlotUnits::new();
         let closed = || {
             let rows = table.rows.iter();
-            rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
+            // [kept.2]
+            rows.filter(|(_, row)| !row.open && !row.unreadable && !row.pinned && row.class != Class::Log)
                 .filter(|(_, row)| table.side_of(row) == side)
         };
         // Small objects of one stream can be merged, whatever lives in them.
@@ -441,7 +444,7 @@ impl Space {
             return false;
         }
         let mut known = SlotUnits::new();
-        let mut rows = table.rows.values().filter(|row| !row.open && !row.unreadable);
+        let mut rows = table.rows.values().filter(|row| !row.open && !row.unreadable && !row.pinned);
         rows.any(|row| table.worth_units(row, &mut known) > table.capacity_units(row))
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Group {
     pub held_columns: u64,
     /// Units that the emptied ones give back.
     pub emptied_units: u64,
+    /// Units that only the checkpoint needs [kept.3].
+    pub kept_units: u64,
     /// Segments, emptied ones among them, that hold less than a slot for want of columns.
     pub narrow_rows: u32,
     /// Columns that rows lack.

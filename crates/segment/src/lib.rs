@@ -23,11 +23,13 @@
 //! | open    | closed  | full; import; its owner dropped (`Table::close`) |
 //! | full    | closed  | its device has it (`Space::take_stored`) |
 //! | closed  | emptied | its last living unit dies or is moved (`Table::retire`); the row leaves the table |
+//! | closed  | kept    | the same, if the pool's checkpoint needs it (`kept.rs`) |
+//! | kept    | emptied | the checkpoint is discarded (`Space::let_go`) |
 //! | emptied | gone    | the commit whose tail knew it to be empty (`Space::committed`); the slot is free |
 //!
 //! ## Invariants
 //! `Table::check` verifies them all; tests run it after every step.
-//! [segment.1] A slot is taken by exactly one segment, with a row or emptied, or free.
+//! [segment.1] A slot is taken by exactly one segment, with a row, emptied or kept, or free.
 //! [segment.2] A segment id is given out once; a unit of a segment is appended to once.
 //!      assert: `allocate`, `extend`
 //! [segment.7] A slot is not used again before the commit that knows its segment to be empty.
@@ -115,6 +117,7 @@ mod geometry;
 mod group_spec;
 mod groups;
 mod headroom;
+mod kept;
 mod lanes;
 mod living;
 mod load;

@@ -16,8 +16,7 @@ impl Table {
             if from == to {
                 return Ok(None);
             }
-            let emptied = || self.emptied.get(&segment).map(|emptied| &emptied.row);
-            let row = self.rows.get(&segment).or_else(emptied).ok_or(Unallocated)?;
+            let row = self.taken_row(segment).ok_or(Unallocated)?;
             (to <= row.filled)
                 .then_some(Some(Piece { segment, unit: from, units: to - from }))
                 .ok_or(Unallocated)
@@ -75,7 +74,14 @@ impl Table {
         self.changed.insert(piece.segment);
         self.live_units -= u64::from(piece.units);
         self.class_live[row.class as usize] -= u64::from(piece.units);
-        self.groups[row.group].live_units -= u64::from(piece.units);
+        let group = &mut self.groups[row.group];
+        group.live_units -= u64::from(piece.units);
+        if row.pinned {
+            group.kept_units += u64::from(piece.units);
+            if row.class.copy_index().is_some() {
+                self.kept.metadata_units -= u64::from(piece.units);
+            }
+        }
         if row.live == 0 && !row.open {
             self.retire(piece.segment);
         }
@@ -94,7 +100,7 @@ impl Table {
     }
 
     /// A segment without life leaves the table. Its slot stays taken until the commit that knows
-    /// [segment.7].
+    /// [segment.7], or as long as the checkpoint needs it [kept.1].
     pub(crate) fn retire(&mut self, id: SegmentId) {
         let row = self.rows.remove(&id).expect("only a known segment is retired");
         self.pool_rows.remove(&id);
@@ -103,6 +109,10 @@ impl Table {
         self.sums.remove(&id);
         self.sums_changed.extend((0..self.sum_parts(&row)).map(|part| (id, part)));
         self.forget_all_meant(id);
+        if row.pinned {
+            self.keep_row(id, row);
+            return;
+        }
         self.enter_emptied(&row);
         self.emptied.insert(id, Emptied { row, committing: false });
     }

@@ -317,14 +317,17 @@ impl Space {
         Ok(())
     }
 
-    /// Columns on a device that rows name, in memory or in the last committed root.
+    /// Columns on a device that rows name, in memory, in the last committed root or in the
+    /// checkpoint's.
     #[must_use]
     pub fn columns_on(&self, device: DeviceId) -> u64 {
         let state = self.read_state();
-        let emptied = state.table.emptied.values().map(|emptied| &emptied.row);
+        let table = &state.table;
+        let emptied = table.emptied.values().map(|emptied| &emptied.row);
         let named = |row: &&Row| row.place.present().any(|(_, column)| column.device == device);
-        let rows = state.table.rows.values().chain(emptied).filter(named).count();
-        rows as u64 + u64::from(state.table.lost_on(device))
+        let rows = table.rows.values().chain(emptied).chain(table.kept.rows.values()).filter(named).count();
+        let kept = table.kept.columns.keys().filter(|column| column.device == device).count();
+        (rows + kept) as u64 + u64::from(state.table.lost_on(device))
     }
 
     /// Columns on a device that rows name in memory: what else [`Space::columns_on`] counts is gone

@@ -311,7 +311,7 @@ impl Space {
     /// Columns that were left since the last commit: their slots come back with the next.
     #[must_use]
     pub fn unsettled(&self) -> usize {
-        self.read_state().table.lost.len()
+        self.read_state().table.kept.lost.len()
     }
 
     /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums.
@@ -323,6 +323,7 @@ impl Space {
             let table = &self.read_state().table;
             match table.rows.get(&id).filter(|row| !row.open && table.is_group_leaving(row.group)) {
                 // Small blocks that find no room on special groups go where content goes.
+                Some(row) if row.pinned => return Ok(Moved::Stays),
                 Some(row) => table
                     .choose_group(row.owner, row.class)
                     .or_else(|| table.choose_group(row.owner, row.class.elsewhere())),
@@ -345,7 +346,9 @@ impl Space {
         let _sync = lock(&self.sync);
         let (uneven, emptier) = {
             let table = &self.read_state().table;
-            let Some(row) = table.rows.get(&id).filter(|row| !row.open && row.class != Class::Log) else {
+            let Some(row) =
+                table.rows.get(&id).filter(|row| !row.open && !row.pinned && row.class != Class::Log)
+            else {
                 return Ok(Moved::Stays);
             };
             (table.uneven(row), table.emptier(row).filter(|_| groups))

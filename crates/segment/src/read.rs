@@ -199,8 +199,7 @@ impl Space {
         };
         let mut left = len;
         let located = pieces.into_iter().map(|piece| {
-            let emptied = || state.table.emptied.get(&piece.segment).map(|emptied| &emptied.row);
-            let row = state.table.rows.get(&piece.segment).or_else(emptied);
+            let row = state.table.taken_row(piece.segment);
             let place = match state.provisional.get(&piece.segment) {
                 Some((place, _)) => place,
                 None => row.map(|row| &row.place).ok_or(Unallocated)?,

@@ -22,6 +22,8 @@ pub(crate) struct Row {
     pub open: bool,
     /// True once the cleaner could not read it; it is left alone until the pool is imported again.
     pub unreadable: bool,
+    /// True if the pool's checkpoint needs it [kept.1].
+    pub pinned: bool,
 }
 
 impl Row {

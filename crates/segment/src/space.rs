@@ -76,6 +76,8 @@ pub(crate) struct State {
     pub tail_bytes: u64,
     /// Devices that failed and were taken out of use.
     pub given_up: Vec<GivenUp>,
+    /// A checkpoint waits for room.
+    pub wishes_room: bool,
 }
 
 /// A slot that a commit freed.
@@ -137,6 +139,7 @@ impl Space {
                 widening: false,
                 tail_bytes: 0,
                 given_up: Vec::new(),
+                wishes_room: false,
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),

@@ -9,8 +9,9 @@ use crate::Class;
 use crate::geometry::Geometry;
 use crate::groups;
 use crate::groups::{Counts, Group, Redundancy};
+use crate::kept::Kept;
 use crate::relocation::Relocations;
-use crate::row::{Emptied, LostColumn, Row};
+use crate::row::{Emptied, Row};
 use crate::slots::Slots;
 use crate::store_room::StoreRoom;
 
@@ -68,8 +69,6 @@ pub(crate) struct Table {
     pub sums: BTreeMap<SegmentId, Vec<[u8; Checksums::SIZE]>>,
     /// Parts of them that changed, and parts of segments that left the table.
     pub sums_changed: BTreeSet<(SegmentId, u32)>,
-    /// Slots of columns that rows do not name any more.
-    pub lost: Vec<LostColumn>,
     /// Devices on which columns are to be built that rows of groups with narrow segments lack.
     pub meant: BTreeMap<SegmentId, Vec<DeviceId>>,
     /// Segments appended to since the last commit.
@@ -82,6 +81,8 @@ pub(crate) struct Table {
     pub empty_leaving: bool,
     /// Rows are being loaded; groups are counted when all are there.
     pub loading: bool,
+    /// Slots that other roots need.
+    pub kept: Kept,
 }
 
 impl Table {
@@ -107,13 +108,13 @@ impl Table {
             changed: BTreeSet::new(),
             sums: BTreeMap::new(),
             sums_changed: BTreeSet::new(),
-            lost: Vec::new(),
             meant: BTreeMap::new(),
             fresh: BTreeSet::new(),
             may_narrow: false,
             tail_units: 0,
             empty_leaving: false,
             loading: false,
+            kept: Kept::default(),
         }
     }
 
@@ -129,6 +130,7 @@ impl Table {
             counts: Counts::default(),
             held_columns: 0,
             emptied_units: 0,
+            kept_units: 0,
             narrow_rows: 0,
             missing: 0,
             live_units: 0,
@@ -165,11 +167,11 @@ impl Table {
         self.devices.get(&id).map_or(0, |space| space.lost)
     }
 
-    /// A slot is named by the last committed root only.
+    /// A slot is named by the last committed root only, or by the checkpoint as well [kept.1].
     pub fn leave_column(&mut self, segment: SegmentId, column: Column) {
-        self.lost.push(LostColumn { segment, column, committing: false });
-        if let Some(space) = self.devices.get_mut(&column.device) {
-            space.lost += 1;
+        match self.rows.get(&segment).is_some_and(|row| row.pinned) {
+            true => self.keep_column(segment, column),
+            false => self.lose_slot(segment, column),
         }
     }
 
@@ -241,10 +243,15 @@ impl Table {
         self.groups.iter().fold(0, |sum, group| group.counts.total.saturating_add(sum))
     }
 
+    /// The row that a segment has, or had while its slots are taken still.
+    pub fn taken_row(&self, segment: SegmentId) -> Option<&Row> {
+        let emptied = || self.emptied.get(&segment).map(|emptied| &emptied.row);
+        self.rows.get(&segment).or_else(emptied).or_else(|| self.kept.rows.get(&segment))
+    }
+
     /// Where a segment lies whose slots are taken.
     pub fn place_of(&self, segment: SegmentId) -> Option<&Placement> {
-        let emptied = || self.emptied.get(&segment).map(|emptied| &emptied.row);
-        self.rows.get(&segment).or_else(emptied).map(|row| &row.place)
+        self.taken_row(segment).map(|row| &row.place)
     }
 
     /// Bytes of a slot on the devices where something lies.

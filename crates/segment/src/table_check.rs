@@ -16,7 +16,7 @@ impl Table {
         let mut live_by_class = self.class_live;
         live_by_class.fill(0);
         let emptied = self.emptied.iter().map(|(id, emptied)| (id, &emptied.row));
-        for (&id, row) in self.rows.iter().chain(emptied) {
+        for (&id, row) in self.rows.iter().chain(emptied).chain(&self.kept.rows) {
             for (_, Column { device, slot }) in row.place.present() {
                 if let Some(other) = taken.insert((device, slot), id) {
                     return Err(format!("[segment.1] segments {id} and {other} share slot {slot}"));
@@ -52,14 +52,15 @@ impl Table {
             return Err(format!("[segment.3] the classes count {:?} live units", self.class_live));
         }
         for (&id, space) in &self.devices {
-            let lost = self.lost.iter().filter(|lost| lost.column.device == id).count();
+            let lost = self.kept.lost.iter().filter(|lost| lost.column.device == id).count();
             if lost != space.lost as usize {
                 return Err(format!(
                     "[segment.1] device {id} counts {} slots that rows have left",
                     space.lost
                 ));
             }
-            let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost;
+            let kept = self.kept.columns.keys().filter(|column| column.device == id).count();
+            let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost + kept;
             let taken_there = match &space.store {
                 None => u64::from(space.slots.total() - space.slots.free()),
                 Some(room) => room.objects(),
@@ -81,6 +82,7 @@ impl Table {
             return Err(format!("[segment.3] the pool counts {} live units", self.live_units));
         }
         self.check_uneven()?;
+        self.check_kept()?;
         for (id, row) in &self.rows {
             if row.class.is_pool() != self.pool_rows.contains(id) {
                 return Err(format!("[segment.4] the tail would not know segment {id}"));

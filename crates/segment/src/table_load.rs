@@ -55,8 +55,18 @@ impl Table {
         self.class_live[class as usize] += u64::from(live);
         let owner = stored.owner;
         let place = stored.place.clone();
-        let row =
-            Row { place, group, owner, class, filled: units, live, dead, open: false, unreadable: false };
+        let row = Row {
+            place,
+            group,
+            owner,
+            class,
+            filled: units,
+            live,
+            dead,
+            open: false,
+            unreadable: false,
+            pinned: false,
+        };
         self.enter(&row);
         self.rows.insert(segment, row);
         if class.is_pool() {

@@ -428,7 +428,7 @@ impl Table {
     }
 
     /// Units that a segment's slots bring when they are free, at least [uneven.3].
-    fn returned_units(&self, row: &Row) -> u64 {
+    pub(crate) fn returned_units(&self, row: &Row) -> u64 {
         if self.store_of(row.group).is_some() {
             return row.filled.into();
         }
@@ -511,7 +511,7 @@ impl Table {
         let (best, data) = (widths.best(&all).columns, u64::from(group.data()));
         let whole = u64::from(groups::formable(&all, group.width)) * data;
         let columns = if group.narrow_rows > 0 || is_gain(best, whole, data) { best } else { whole };
-        Some(others + group.units_in(columns, self.geometry))
+        Some(others + group.units_in(columns, self.geometry).saturating_sub(group.kept_units))
     }
 
     /// Units of each stream of metadata that may be lost to rests of narrow segments, beside the
@@ -596,10 +596,11 @@ impl Table {
             let rows = || self.rows.values().filter(|row| row.group == index);
             let emptied =
                 || self.emptied.values().map(|emptied| &emptied.row).filter(|row| row.group == index);
+            let kept = || self.kept.rows.values().filter(|row| row.group == index);
             let columns = |row: &Row| u64::from(group.data_of(&row.place));
-            let held = rows().chain(emptied()).map(columns).sum::<u64>();
+            let held = rows().chain(emptied()).chain(kept()).map(columns).sum::<u64>();
             let returned = emptied().map(|row| self.returned_units(row)).sum::<u64>();
-            let narrow = rows().chain(emptied()).filter(|row| self.is_narrow(row)).count();
+            let narrow = rows().chain(emptied()).chain(kept()).filter(|row| self.is_narrow(row)).count();
             let missing: u32 = rows().map(Row::missing).sum();
             let found = (held, returned, narrow, missing);
             let known = (group.held_columns, group.emptied_units, group.narrow_rows as usize, group.missing);
@@ -648,17 +649,18 @@ impl Table {
 }
 
 impl Group {
-    /// Units that its segments can come to, as they lie.
+    /// Units that its segments can come to, as they lie, without what only the checkpoint needs.
     pub fn reachable(&self, geometry: Geometry) -> u64 {
         let Counts { free_columns, total_units, narrow, surplus, .. } = self.counts;
         // Where there are more devices than columns free slots may all be on one of them, as after
         // it took the place of a smaller one: until columns have moved there (`Space::level`)
         // nothing can be placed on them.
-        if narrow || surplus || self.narrow_rows > 0 {
+        let units = if narrow || surplus || self.narrow_rows > 0 {
             total_units.min(self.units_in(self.held_columns + free_columns, geometry))
         } else {
             total_units
-        }
+        };
+        units.saturating_sub(self.kept_units)
     }
 }
 
