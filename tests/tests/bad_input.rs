@@ -274,7 +274,7 @@ fn commands_and_options_that_do_not_exist_exit_with_2() {
         in_words(host.run(line), 2).says("usage:");
     }
     refused(host.run("pool attach tank a b"), "POOL-ABSENT");
-    refused(host.run("pool checkpoint tank"), "LATER");
+    refused(host.run("pool checkpoint tank"), "POOL-ABSENT");
     refused(host.run("pool split tank two"), "POOL-ABSENT");
     refused(host.run("pool scrub tank"), "POOL-ABSENT");
     refused(host.run("fs redact tank@x book tank@y"), "LATER");

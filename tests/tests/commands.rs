@@ -181,7 +181,32 @@ fn a_pool_of_an_older_version_is_upgraded() {
     host.shell("zpool get -H -o value feature@zstd two && zpool export two").ok().says("active");
     host.shell("zpool import -o feature@none=enabled -d $PWD two").fails(1).says("PROP-UNKNOWN");
     host.shell("zpool import -o feature@zstd=enabled -d $PWD two && zpool export two").ok();
-    host.shell("zpool checkpoint tank").fails(1).says("LATER");
+    host.shell("zpool checkpoint -d tank").fails(1).says("CHECKPOINT-NONE");
+}
+
+#[test]
+fn a_pool_goes_back_to_its_checkpoint() {
+    let Some(host) = Host::with_tank("checkpoint") else { return };
+    host.shell("echo kept > t/file; zpool checkpoint -w tank").fails(2).says("only valid when discarding");
+    host.shell("zpool checkpoint tank; zpool status tank")
+        .ok()
+        .says("\ncheckpoint: created ")
+        .says(", consumes ");
+    host.shell("zpool checkpoint tank").fails(1).says("cannot checkpoint 'tank': checkpoint exists");
+    host.shell("zpool status -j tank").ok().says("\"checkpoint_stats\"").says("\"EXISTS\"");
+    host.shell("rm t/file; zfs create tank/later; zpool export tank").ok();
+    let import = "zpool import -d $PWD --rewind-to-checkpoint";
+    host.shell(import).fails(2).says("missing pool argument");
+    host.shell(&format!("{import} -o readonly=on tank; cat t/file; zpool export tank")).ok().says("kept");
+    host.shell("zpool import -d $PWD tank; zfs list tank/later; zpool export tank").ok();
+    host.shell(&format!("{import} tank; cat t/file; zpool history tank"))
+        .ok()
+        .says("kept")
+        .says("zpool create");
+    host.shell("zfs list tank/later").fails(1);
+    host.shell("zpool checkpoint tank && zpool checkpoint -d -w tank && zpool wait -t discard tank").ok();
+    host.shell("zpool checkpoint --discard tank").fails(1).says("checkpoint does not exist");
+    host.shell(&format!("zpool export tank; {import} tank")).fails(1).says("CHECKPOINT-NONE");
 }
 
 #[test]

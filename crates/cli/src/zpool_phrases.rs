@@ -15,6 +15,8 @@ pub fn first_line(doing: &str, refusal: &Refusal) -> Option<String> {
     match refusal.code {
         Code::VdevMissing if of_pool && !is_one_of(&["create", "add"]) => said("no such device in pool"),
         Code::VdevNeeded => said("no valid replicas"),
+        Code::CheckpointExists => said("checkpoint exists"),
+        Code::CheckpointNone => said("checkpoint does not exist"),
         Code::VdevDetach => said("only applicable to mirror and replacing vdevs"),
         Code::VdevSmall if is_one_of(&["attach", "replace"]) => said("device is too small"),
         Code::VdevMismatch | Code::VdevGroup | Code::VdevTwice if is_one_of(&["create", "add"]) => {

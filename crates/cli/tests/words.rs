@@ -319,7 +319,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zpool attach nothing a b", "POOL-ABSENT"),
         ("zpool split nothing two", "POOL-ABSENT"),
         ("zpool split tank t@o", "NAME-INVALID"),
-        ("zpool checkpoint tank", "LATER"),
+        ("zpool checkpoint -d tank", "CHECKPOINT-NONE"),
         ("zpool offline tank ~/tank.img", "VDEV-NEEDED"),
         ("zpool online tank ~/other.img", "VDEV-MISSING"),
         ("zpool iostat nothing", "POOL-ABSENT"),

@@ -148,6 +148,14 @@ codes! {
         "`zpool replace {pool} {device} NEW` replaces the device; `zpool remove` removes a whole group.";
     PoolSplit "POOL-SPLIT" "A split needs two complete halves: every group must be a mirror, and every device online and complete."
         "`zpool status {pool}` shows the devices; `zpool attach {pool} DEVICE NEW` makes a mirror of a single device.";
+    CheckpointExists "CHECKPOINT-EXISTS" "A pool has one checkpoint, and while it has one no device is removed, replaced, attached, detached or stood in for: the checkpoint may need what lies there."
+        "`zpool checkpoint -d {pool}` discards it; `zpool import --rewind-to-checkpoint {pool}`, after an export, takes the pool back to it.";
+    CheckpointNone "CHECKPOINT-NONE" "The pool has no checkpoint: none was taken, it was discarded, or the pool was taken back to it already."
+        "`zpool checkpoint {pool}` takes one; `zfs list -t snapshot -r {pool}` lists snapshots, to which `zfs rollback` returns.";
+    CheckpointRoom "CHECKPOINT-ROOM" "Beside a checkpoint nothing that it holds makes room, so the reserve, the open segments and a second copy of the metadata must be free."
+        "Delete something, or add a device: `zpool add {pool} NEW`.";
+    CheckpointStore "CHECKPOINT-STORE" "On a store of objects every host that imports the pool deletes what the newest root does not need, and would not know of a checkpoint."
+        "Take snapshots of all file systems: `zfs snapshot -r {pool}@NAME`.";
     VdevMember "VDEV-MEMBER" "A member of a group cannot be removed alone: the others need its data."
         "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` detaches a device from a mirror.";
     RemoveRoom "REMOVE-ROOM" "The data of a removed device moves to the other devices, which must keep their reserve free."
@@ -199,7 +207,7 @@ codes! {
         "Repair the device, then run `zpool export -f {pool}` and import the pool again; it returns to the last commit."
         "Writes, reads and waiting commands meanwhile: [repair.md](repair.md#suspended-pools).";
     PoolFull "POOL-FULL" "The pool has no space left for this."
-        "Delete something: deleting always works.";
+        "Delete something: deleting always works. If the pool has a checkpoint (`zpool list -o checkpoint {pool}`), what it holds comes back with `zpool checkpoint -d {pool}` only.";
     PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted and needs its key."
         "Import it with `zpool import -l {pool}` and give the key.";
     PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran. Now its devices cannot be opened."

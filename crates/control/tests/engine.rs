@@ -259,7 +259,11 @@ impl House {
     }
 
     fn import(&self, name: &str, key: Option<Key>) -> Result<Outcome, Refusal> {
-        let request = PoolImport {
+        self.host().call(&caller(), self.import_request(name, key))
+    }
+
+    fn import_request(&self, name: &str, key: Option<Key>) -> PoolImport {
+        PoolImport {
             pool: PoolSelector::Name(name.into()),
             search: vec![self.folder.clone()],
             new_name: None,
@@ -276,8 +280,8 @@ impl House {
             accept_rollback: false,
             accept_lost_anchor: false,
             accept_lost_log: false,
-        };
-        self.host().call(&caller(), request)
+            to_checkpoint: false,
+        }
     }
 
     fn export(&self, name: &str, force: bool) -> Result<Outcome, Refusal> {

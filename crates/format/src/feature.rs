@@ -107,6 +107,7 @@ impl Feature {
             "sealed blocks of datasets may be listed, so that they are found without a key",
         ),
         ("uneven_devices", Need::Read, "segments with parity may have fewer columns than their group"),
+        ("checkpoint", Need::Write, "the pool may be taken back to an earlier root, which is kept whole"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
@@ -121,6 +122,7 @@ impl Feature {
         "special_devices",
         "split",
         "log_mirrors",
+        "checkpoint",
     ];
 
     /// The feature of that name, if this code knows it.

@@ -13,10 +13,10 @@ use crate::stream::{
     StreamSpan,
 };
 use crate::{
-    AnchorRecord, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checksums, CommitTail, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun, ManifestWriter,
-    MetaKey, OwnerRow, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow,
-    SharingRow, SnapshotRow, Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checkpoint, Checksums, CommitTail,
+    DatasetRow, DeadRange, HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun,
+    ManifestWriter, MetaKey, OwnerRow, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow,
+    SegmentRow, SharingRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any
@@ -30,6 +30,7 @@ pub const ALL: &[Entry] = &[
     ("bookmark", bookmark),
     ("cache_chunk", cache_chunk),
     ("cell", cell),
+    ("checkpoint", checkpoint),
     ("checksums", checksums),
     ("commit_tail", commit_tail),
     ("dataset_row", dataset_row),
@@ -196,6 +197,12 @@ pub fn parity_manifest(bytes: &[u8]) {
 pub fn checksums(bytes: &[u8]) {
     let Ok(sums) = Checksums::decode(bytes) else { return };
     assert_eq!(sums.encode()[..], *bytes, "{CANONICAL}");
+}
+
+/// A checkpoint.
+pub fn checkpoint(bytes: &[u8]) {
+    let Ok(checkpoint) = Checkpoint::decode(bytes) else { return };
+    assert_eq!(checkpoint.encode()[..], *bytes, "{CANONICAL}");
 }
 
 /// A held log.

@@ -9,6 +9,7 @@
 pub mod anchor;
 pub mod block_pointer;
 mod cache_chunk;
+mod checkpoint;
 mod checksums;
 pub mod commit_tail;
 pub mod dataset_row;
@@ -51,6 +52,7 @@ pub mod xattr;
 pub use anchor::{AnchorRecord, LogHead};
 pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
 pub use cache_chunk::{CacheChunk, CacheEntry};
+pub use checkpoint::Checkpoint;
 pub use checksums::Checksums;
 pub use commit_tail::CommitTail;
 pub use dataset_row::{DatasetEncryption, DatasetRow, Lineage};

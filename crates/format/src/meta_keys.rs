@@ -29,6 +29,7 @@
 //! | 0x1B       | dataset u64, txg u64, segment u64  | nothing                  |
 //! | 0x1C       | dataset u64                        | writers of a dataset     |
 //! | 0x1D       | segment, offset, txg u64, dataset  | nothing                  |
+//! | 0x1E       |                                    | the pool's checkpoint    |
 
 use crate::{Address, DatasetId, SegmentId, Txg};
 
@@ -83,6 +84,8 @@ pub const MANIFEST_BIRTH: u8 = 0x1B;
 pub const MANIFEST_WRITERS: u8 = 0x1C;
 /// First byte of later references to blocks that a manifest lists.
 pub const MANIFEST_REFERENCE: u8 = 0x1D;
+/// First and only byte of the key of the pool's checkpoint.
+pub const CHECKPOINT: u8 = 0x1E;
 
 /// Names a cell of a dataset.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -144,6 +147,8 @@ pub enum MetaKey {
     ManifestWriters(DatasetId),
     /// A dataset referred once more, in a txg, to the block at an address.
     ManifestReference(Address, Txg, DatasetId),
+    /// The pool's checkpoint.
+    Checkpoint,
 }
 
 impl MetaKey {
@@ -185,6 +190,7 @@ impl MetaKey {
             MetaKey::Receive(id) => numbers(&mut out, RECEIVE, &[id.0]),
             MetaKey::Scan => out.push(SCAN),
             MetaKey::Move => out.push(MOVE),
+            MetaKey::Checkpoint => out.push(CHECKPOINT),
             MetaKey::Reference(at) => {
                 numbers(&mut out, REFERENCE, &[at.segment.0]);
                 out.extend_from_slice(&at.offset.to_be_bytes());
@@ -260,6 +266,7 @@ impl MetaKey {
             RECEIVE => MetaKey::Receive(DatasetId(number(rest)?)),
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
             MOVE => rest.is_empty().then_some(MetaKey::Move)?,
+            CHECKPOINT => rest.is_empty().then_some(MetaKey::Checkpoint)?,
             SHARING => rest.is_empty().then_some(MetaKey::Sharing)?,
             REFERENCE | MANIFEST => {
                 let offset = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);

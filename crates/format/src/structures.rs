@@ -2,9 +2,9 @@
 
 use crate::layout::Layout;
 use crate::{
-    AnchorRecord, AuxConfig, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checksums, Column,
-    CommitTail, ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry, LabelConfig,
-    LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow,
+    AnchorRecord, AuxConfig, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checkpoint, Checksums,
+    Column, CommitTail, ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry,
+    LabelConfig, LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow,
     ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow,
     SnapshotRow, Uberblock, WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, parity, raw,
     stream, xattr,
@@ -22,6 +22,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Anchor record", &AnchorRecord::LAYOUT),
     ("Register slot", &anchor::SLOT_LAYOUT),
     ("Uberblock", &Uberblock::LAYOUT),
+    ("Checkpoint", &Checkpoint::LAYOUT),
     ("Commit tail", &CommitTail::LAYOUT),
     ("Row change", &CommitTail::ROW_LAYOUT),
     ("Run change", &CommitTail::RUN_LAYOUT),

@@ -21,11 +21,11 @@ use steadfast_format::parity::{
 };
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, CacheChunk, CacheEntry, Cell, CellId,
-    CellPlace, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId,
-    DatasetRow, DeadRange, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage,
-    LogHead, LogHeader, LogRecord, LogStart, ManifestEntry, ManifestRun, ManifestWriter, MetaKey, OwnerRow,
-    Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow,
-    SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    CellPlace, Checkpoint, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption,
+    DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
+    KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, ManifestEntry, ManifestRun, ManifestWriter,
+    MetaKey, OwnerRow, Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState,
+    SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 #[path = "golden/streams.rs"]
@@ -393,6 +393,29 @@ fn uberblocks() {
         });
         assert_eq!(Uberblock::decode(&bytes), Ok(value));
     }
+}
+
+#[test]
+fn checkpoints() {
+    let root = Uberblock {
+        keyed: false,
+        pool: PoolGuid(0x0123_4567_89ab_cdef),
+        txg: Txg(70),
+        time_ns: 1_767_225_600_000_000_000,
+        devices: 1,
+        meta: BlockPointer { kind: BlockKind::Meta, ..open_pointer() },
+        tail: BlockPointer { kind: BlockKind::Tail, ..open_pointer() },
+        tail_places: [Some(raidz()), None],
+        parent: [0xfa; 32],
+        anchor: 0,
+        log: None,
+    };
+    let checkpoint = Checkpoint { root };
+    let bytes = checkpoint.encode();
+    golden("checkpoint", "Checkpoint", &bytes, |page| {
+        page.fixed(&Checkpoint::LAYOUT, &bytes, "");
+    });
+    assert_eq!(Checkpoint::decode(&bytes), Ok(checkpoint));
 }
 
 #[test]
@@ -902,6 +925,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_relocation", MetaKey::Relocation(SegmentId(3), 9)),
         ("meta_key_history", MetaKey::History(1)),
         ("meta_key_held_log", MetaKey::HeldLog(DatasetId(7))),
+        ("meta_key_checkpoint", MetaKey::Checkpoint),
         ("meta_key_snapshot", MetaKey::Snapshot(DatasetId(7), Txg(77))),
         ("meta_key_cell", MetaKey::Cell(DatasetId(7), CellId { left: Txg(77), born: Txg(70) })),
         ("meta_key_cell_run", MetaKey::CellRun(DatasetId(7), CellId { left: Txg(77), born: Txg(70) }, 3)),

@@ -22,6 +22,8 @@
 //!      links, sizes of directories, orphans, owners' rows and the row's counts are those that are
 //!      counted; and the next inode's number is free.
 //! [inspect.14] No dead range reaches over a living snapshot.
+//! [inspect.15] All this is so of the checkpoint's root too, and no segment lies where another of
+//!      its segments does.
 //!
 //! Without a key, [inspect.1] ends at the roots of encrypted datasets, [inspect.3] says nothing
 //! of their segments, and [inspect.13] nothing of them.
@@ -34,6 +36,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, OwnerRow, Txg, Uberblock};
 use steadfast_segment::Class;
 
+use crate::checkpoint;
 use crate::clones::{self, Border, Shared};
 use crate::finding::{At, Bookmark, Severity};
 use crate::items;
@@ -134,9 +137,24 @@ pub fn check(request: &Request<'_>, found: &mut Found<'_>) -> Summary {
 fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     let Some(front) = Front::open(request, found) else { return };
     check_rings(&front, request, found);
-    let Some(mut view) = View::open(front, request, found) else { return };
+    let Some(view) = View::open(front, request, found) else { return };
+    let checkpoint = check_root(view, request, summary, found);
+    // [inspect.15]
+    let view = checkpoint.and_then(|root| checkpoint::view(request, &root, found));
+    if let Some(view) = view {
+        check_root(view, request, &mut Summary::default(), found);
+    }
+}
+
+/// Checks all that one root leads to. Gives the root of its checkpoint.
+fn check_root(
+    mut view: View,
+    request: &Request<'_>,
+    summary: &mut Summary,
+    found: &mut Found<'_>,
+) -> Option<Uberblock> {
     summary.txg = Some(view.uberblock.txg);
-    let meta = Meta::load(&mut view, found);
+    let meta = Meta::load(&mut view, request, found);
 
     let mut reach =
         Reach { owner: DatasetId(0), encrypted: view.front.keys.is_some(), bytes: 0, data: 0, blocks: 0 };
@@ -197,6 +215,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     if meta.table_whole {
         crate::columns::check(&view, &meta, found);
     }
+    meta.checkpoint
 }
 
 /// Rings: torn slots, missing copies, forks, and the chain of parents.

@@ -78,7 +78,7 @@ pub fn tail(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
 /// Prints the segment table and its totals.
 pub fn segments(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
     let mut view = open(request, sink)?;
-    telling(sink, |found| Meta::load(&mut view, found));
+    telling(sink, |found| Meta::load(&mut view, request, found));
     let unit = view.table.geometry.unit;
     let slot_units = u64::from(view.table.geometry.slot_units());
     let (mut live_all, mut filled_all) = (0, 0);
@@ -146,7 +146,7 @@ impl FromStr for Selector {
 /// Prints the nodes and items of a tree.
 pub fn tree(request: &Request<'_>, selector: &Selector, sink: &mut Sink<'_>) -> Result<(), Error> {
     let mut view = open(request, sink)?;
-    let meta = telling(sink, |found| Meta::load(&mut view, found));
+    let meta = telling(sink, |found| Meta::load(&mut view, request, found));
     let walk = match selector {
         Selector::Meta => Walk {
             dataset: steadfast_format::DatasetId(0),
@@ -225,7 +225,7 @@ const LINE: usize = 16;
 /// Prints stored bytes as they lie on the device, by virtual address. Nothing vouches for them.
 pub fn block(request: &Request<'_>, span: Span, sink: &mut Sink<'_>) -> Result<(), Error> {
     let mut view = open(request, sink)?;
-    telling(sink, |found| Meta::load(&mut view, found));
+    telling(sink, |found| Meta::load(&mut view, request, found));
     let Span { address, length } = span;
     let unit = view.table.geometry.unit;
     // Blocks begin at units; what is asked for may begin anywhere.

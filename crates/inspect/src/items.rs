@@ -6,7 +6,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
-    BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
+    BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checkpoint, Checksums, Column, DatasetRow, DeadRange,
     DecodeError, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, OwnerKind, OwnerRow, Placement,
     ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
 };
@@ -202,6 +202,10 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let known: u64 = sums.classes.iter().map(|class| class.blocks).sum();
             let references: u64 = sums.classes.iter().map(|class| class.ref_blocks).sum();
             record.with("known", known).with("references", references)
+        }
+        MetaKey::Checkpoint => {
+            let root = Checkpoint::decode(value)?.root;
+            Record::new("checkpoint").with("txg", root.txg.0).with("time_ns", root.time_ns)
         }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;

@@ -27,6 +27,7 @@
 
 pub mod anchor;
 pub mod check;
+mod checkpoint;
 mod clones;
 pub mod columns;
 mod dump;

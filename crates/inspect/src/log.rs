@@ -162,7 +162,7 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
     let mut telling = |finding: Finding| sink(finding.record());
     let view = Front::open(request, &mut telling).and_then(|front| View::open(front, request, &mut telling));
     let mut view = view.ok_or(Error::NoPool)?;
-    let meta = Meta::load(&mut view, &mut telling);
+    let meta = Meta::load(&mut view, request, &mut telling);
     let places = Places::of(&view, &mut telling);
     let head = view.uberblock.log;
     let record = Record::new("log").with("txg", view.uberblock.txg.0);

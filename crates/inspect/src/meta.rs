@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
-    BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, ReceiveRow, ReceivedProperty,
-    ReferenceRow, RelocationRow, ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow, Txg,
+    BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checkpoint, Checksums, DatasetId,
+    DatasetRow, DeadRange, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, ReceiveRow,
+    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow,
+    Txg, Uberblock,
 };
 
 use crate::finding::Bookmark;
 use crate::keys::dataset_wrap_aad;
-use crate::view::View;
+use crate::view::{Request, View};
 use crate::walk::{Item, Visit, Walk};
 use crate::{Finding, Found};
 
@@ -42,13 +43,15 @@ pub(crate) struct Meta {
     pub receives: BTreeMap<DatasetId, (DatasetId, Txg)>,
     /// All hidden datasets: something is being received into each.
     pub hidden: BTreeSet<DatasetId>,
+    /// Root of the checkpoint.
+    pub checkpoint: Option<Uberblock>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
 
 impl Meta {
     /// Walks the meta tree and completes the segment table of `view`.
-    pub fn load(view: &mut View, found: &mut Found<'_>) -> Meta {
+    pub fn load(view: &mut View, request: &Request<'_>, found: &mut Found<'_>) -> Meta {
         let own = view.uberblock.tail.copies.into_iter().map(|address| address.segment);
         let mut meta = Meta {
             nodes: Vec::new(),
@@ -64,6 +67,7 @@ impl Meta {
             dead: Vec::new(),
             receives: BTreeMap::new(),
             hidden: BTreeSet::new(),
+            checkpoint: None,
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -74,6 +78,7 @@ impl Meta {
             root: view.uberblock.meta,
         };
         meta.whole = walk.run(view, &mut meta, found);
+        meta.keep(view, request, found);
         if let Err(error) = view.space.finish_load() {
             meta.table_whole = false;
             found(Finding::Table { reason: error.to_string() });
@@ -89,6 +94,20 @@ impl Meta {
             found(Finding::Dataset { dataset: DatasetId(1), reason: "the root dataset has no row" });
         }
         meta
+    }
+
+    /// Keeps what the checkpoint needs.
+    fn keep(&mut self, view: &View, request: &Request<'_>, found: &mut Found<'_>) {
+        let Some(root) = &self.checkpoint else { return };
+        let rows = crate::checkpoint::rows(request, root);
+        let kept = match rows {
+            None => Err("that of the checkpoint cannot be read".to_owned()),
+            Some(rows) => view.space.load_kept(&rows).map_err(|error| format!("of the checkpoint: {error}")),
+        };
+        if let Err(reason) = kept {
+            self.table_whole = false;
+            found(Finding::Table { reason });
+        }
     }
 
     /// Full name of a dataset.
@@ -266,6 +285,17 @@ impl Visit for Meta {
             MetaKey::Checksums(segment, part_number) => match Checksums::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(part) => _ = self.sums.insert((segment, part_number), part.sums),
+            },
+            MetaKey::Checkpoint => match Checkpoint::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(_) if view.front.is_checkpoint => found(item.bad("a checkpoint has a checkpoint")),
+                Ok(Checkpoint { root }) if root.pool != view.front.config.pool => {
+                    found(item.bad("it is of another pool"));
+                }
+                Ok(Checkpoint { root }) if root.txg >= view.uberblock.txg => {
+                    found(item.bad("it is not older than the newest commit"));
+                }
+                Ok(Checkpoint { root }) => self.checkpoint = Some(root),
             },
             MetaKey::HeldLog(_) => match HeldLog::decode(item.value) {
                 Err(error) => found(item.bad(error)),

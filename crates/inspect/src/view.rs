@@ -58,6 +58,8 @@ pub(crate) struct Front {
     pub newest: Option<usize>,
     /// The anchored root, where the devices do not have it.
     pub recorded: Option<Uberblock>,
+    /// It leads to the checkpoint's root, not to the newest.
+    pub is_checkpoint: bool,
     /// A device holds whole objects.
     pub is_on_stores: bool,
     /// Devices of whole objects.
@@ -154,6 +156,7 @@ impl Front {
             anchored: None,
             promised: None,
             recorded: None,
+            is_checkpoint: false,
             is_on_stores: request.leaves.iter().any(|leaf| leaf.device.objects().is_some()),
         };
         front.read_rings(request.leaves, tag_key.as_ref(), found);

@@ -50,6 +50,7 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
         destroyed: false,
         read_only: false,
         accept_lost_log: false,
+        to_checkpoint: false,
         secret: sealed.then(|| SECRET.to_vec().into()),
         anchor: Default::default(),
         host: "host".into(),

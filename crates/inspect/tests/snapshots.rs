@@ -136,6 +136,7 @@ impl World {
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
+            to_checkpoint: false,
             secret: None,
             anchor: Default::default(),
             host: "host".into(),

@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
+            to_checkpoint: false,
             secret: None,
             anchor: Default::default(),
             host: "example".into(),

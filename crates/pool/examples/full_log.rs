@@ -77,6 +77,7 @@ fn run(folder: &Path, bytes: usize) -> Result<(), Failure> {
         destroyed: false,
         read_only: false,
         accept_lost_log: false,
+        to_checkpoint: false,
         secret: None,
         anchor: AnchorWish::default(),
         host: "host".into(),

@@ -122,6 +122,7 @@ fn import(env: &Env, device: &Arc<CountingDevice>, encrypted: bool) -> Pool {
         destroyed: false,
         read_only: false,
         accept_lost_log: false,
+        to_checkpoint: false,
         secret: encrypted.then(|| SECRET.to_vec().into()),
         anchor: Default::default(),
         host: "host".into(),

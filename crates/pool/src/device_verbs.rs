@@ -13,6 +13,7 @@ impl Pool {
     /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun
     /// when it returns; a resilver ends it, or the evening out of a raidz group.
     pub fn attach(&self, path: &str, new: DeviceHandle, force: bool) -> Result<()> {
+        self.core.check_no_checkpoint()?;
         if let Some(log) = self.zil.log_named(path) {
             self.core.check_writable()?;
             return self.zil.attach_log(&log, new, force);
@@ -23,6 +24,7 @@ impl Pool {
     /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves.
     /// Refused if it holds the last copy of something.
     pub fn detach(&self, path: &str) -> Result<()> {
+        self.core.check_no_checkpoint()?;
         if let Some(log) = self.zil.log_named(path) {
             self.core.check_writable()?;
             return self.zil.detach_log(&log);
@@ -56,6 +58,7 @@ impl Pool {
     /// Puts a device into the place of another of a group. Begun when it returns; the resilver ends
     /// it.
     pub fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
+        self.core.check_no_checkpoint()?;
         if let Some(log) = self.zil.log_named(old) {
             self.core.check_writable()?;
             return self.zil.replace_log(&log, new, force);

@@ -8,6 +8,7 @@
 //! Order of locks: `core/ranked.rs`.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod commit;
 mod core;
 mod datasets;
@@ -43,6 +44,7 @@ use steadfast_property::Local;
 pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
+pub use crate::checkpoint::CheckpointStatus;
 pub use crate::core::error::{Error, Result, lost_metadata};
 pub use crate::core::events::{Event, EventKind};
 pub use crate::core::sweep::Sweep;
@@ -176,6 +178,8 @@ pub struct PoolStatus {
     pub anchor: Option<steadfast_anchor::Status>,
     /// Space.
     pub accounting: Accounting,
+    /// The checkpoint.
+    pub checkpoint: Option<CheckpointStatus>,
     /// Files with blocks that could not be read.
     pub damaged: Vec<DamagedFile>,
     /// The intent log.
@@ -375,6 +379,7 @@ impl Pool {
             txg: self.core.txgs.commits.committed(),
             leaves,
             anchor: self.core.anchor().map(|anchor| anchor.status()),
+            checkpoint: self.checkpoint_status(),
             accounting,
             damaged: self.devices.damaged_files(),
             log: self.zil.log_status(),

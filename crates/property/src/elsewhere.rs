@@ -144,6 +144,7 @@ const FEATURES_HERE: &[&str] = &[
     "spacemap_v2",
     "userobj_accounting",
     "zilsaxattr",
+    "zpool_checkpoint",
     "zstd_compress",
 ];
 
@@ -159,7 +160,6 @@ const FEATURES_ABSENT: &[(&str, &str)] = &[
     ("redaction_bookmarks", REDACTED),
     ("redaction_list_spill", REDACTED),
     ("vdev_zaps_v2", "devices have no objects of their own"),
-    ("zpool_checkpoint", "take snapshots of all file systems: `zfs snapshot -r POOL@NAME`"),
 ];
 
 /// The reason for redacted streams.

@@ -131,7 +131,13 @@ pub const POOL: &[Property] = &[
     ),
     measured("allocated", "ALLOC", "<size>", Kind::Bytes, "Bytes that live blocks occupy."),
     measured("free", "FREE", "<size>", Kind::Bytes, "Bytes of `size` that are not allocated."),
-    measured("checkpoint", "CKPOINT", "<size>", Kind::Bytes, "Space of a checkpoint (not yet built)."),
+    measured(
+        "checkpoint",
+        "CKPOINT",
+        "<size>",
+        Kind::Bytes,
+        "Space that would be free without the pool's checkpoint; `-` if it has none.",
+    ),
     measured("expandsize", "EXPANDSZ", "<size>", Kind::Bytes, "Bytes that grown devices could add."),
     measured(
         "fragmentation",

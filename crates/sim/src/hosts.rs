@@ -380,6 +380,7 @@ fn live(world: &Arc<World>, depth: usize) {
                 destroyed: false,
                 read_only: false,
                 accept_lost_log: false,
+                to_checkpoint: false,
                 secret: None,
                 anchor: world.wish(),
                 host: "sim".into(),

@@ -375,6 +375,7 @@ fn structure_of(tree: ForgedTree, key: &[u8], value: &[u8]) -> Option<&'static s
             MetaKey::Relocation(..) => "relocation_row",
             MetaKey::History(_) => "history_entry",
             MetaKey::HeldLog(_) => "held_log",
+            MetaKey::Checkpoint => "checkpoint",
             MetaKey::Checksums(..) => "checksums",
             MetaKey::Scan | MetaKey::Move => "scan_row",
             MetaKey::Snapshot(..) => "snapshot_row",

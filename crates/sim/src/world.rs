@@ -519,6 +519,7 @@ fn import_found(env: &Env, disks: &Disks, found: FoundPool) -> Result<Pool, Erro
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
+            to_checkpoint: false,
             secret: disks.secret().map(|secret| secret.to_vec().into()),
             anchor: disks.wish(None),
             host: "sim".into(),

@@ -25,6 +25,7 @@ use steadfast_control::{Code, KeyFormat, Refusal};
 use steadfast_property::Scope;
 
 const ANCHOR: &str = "anchor";
+const TO_CHECKPOINT: &str = "rewind-to-checkpoint";
 const ACCEPT_ROLLBACK: &str = "accept-rollback";
 const ACCEPT_LOST: &str = "accept-lost-anchor";
 const ACCEPT_LOST_LOG: &str = "accept-lost-log";
@@ -51,9 +52,9 @@ pub(super) const COMMAND: Command = Command {
             valued('T', "txg", "with -o readonly=on: the root of this txg, or the newest one before it"),
             Flag {
                 letter: '\0',
-                long: "rewind-to-checkpoint",
+                long: TO_CHECKPOINT,
                 value: "",
-                doc: "refused: pools have no checkpoints; `zfs rollback` returns to a snapshot",
+                doc: "take the pool back to its checkpoint; with -o readonly=on only look at it",
             },
             flag('X', "with -F: accepted, no effect"),
             flag(
@@ -106,7 +107,8 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
     let properties = properties(session, parsed)?;
     // Each of these accepts a loss, so the pool must be named.
-    let one_only = [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST].into_iter().find(|long| parsed.has_long(long));
+    let one_only =
+        [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST, TO_CHECKPOINT].into_iter().find(|long| parsed.has_long(long));
     let one_only = one_only.or(parsed.has('m').then_some(ACCEPT_LOST_LOG));
     if let Some(long) = one_only.filter(|_| parsed.operands.is_empty()) {
         return Err(Failure::Usage(format!("missing pool argument: --{long} is for one pool")));
@@ -294,6 +296,7 @@ fn request(
         accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
         accept_lost_anchor: parsed.has_long(ACCEPT_LOST),
         accept_lost_log: parsed.has('m'),
+        to_checkpoint: parsed.has_long(TO_CHECKPOINT),
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod add;
 mod attach;
+mod checkpoint;
 mod clear;
 mod create;
 mod ddtprune;
@@ -49,7 +50,7 @@ mod vdev_table;
 mod vdev_tree;
 mod wait;
 
-use crate::command::{Family, NotBuilt};
+use crate::command::Family;
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -57,11 +58,7 @@ pub const FAMILY: Family = Family {
     own: "steadfast pool",
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
-    not_built: &[NotBuilt {
-        name: "checkpoint",
-        reason: "a pool never returns to an earlier state as a whole, because its anchor would report that as a rollback",
-        instead: "Take snapshots of all file systems with `zfs snapshot -r POOL@NAME`; `zfs rollback` returns a file system to its snapshot.",
-    }],
+    not_built: &[],
     commands: &[
         create::COMMAND,
         destroy::COMMAND,
@@ -82,6 +79,7 @@ pub const FAMILY: Family = Family {
         reopen::COMMAND,
         resilver::COMMAND,
         reguid::COMMAND,
+        checkpoint::COMMAND,
         split::COMMAND,
         online::COMMAND,
         offline::COMMAND,

@@ -157,6 +157,7 @@ mod tests {
             vdevs,
             errors: Vec::new(),
             error_count: 0,
+            checkpoint: None,
             log: Default::default(),
             scan: None,
             moving: None,

@@ -108,6 +108,10 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed, scri
     if let Some(moving) = &pool.moving {
         move_lines(moving).into_iter().for_each(|line| session.line(line));
     }
+    if let Some(checkpoint) = &pool.checkpoint {
+        let (taken, bytes) = (date::ctime(checkpoint.taken), nice_bytes(checkpoint.bytes));
+        session.line(format!("checkpoint: created {taken}, consumes {bytes}"));
+    }
     if let Some(line) = log_line(&pool.log).filter(|_| parsed.has('v')) {
         session.line(format!("   log: {line}"));
     }

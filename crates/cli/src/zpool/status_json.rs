@@ -34,6 +34,13 @@ pub(super) fn as_json(pools: &[PoolReport], parsed: &Parsed, scripts: &Scripts) 
         if let Some(scan) = &pool.scan {
             entry["scan_stats"] = progress::as_json(scan, numbers);
         }
+        if let Some(checkpoint) = &pool.checkpoint {
+            entry["checkpoint_stats"] = json!({
+                "state": "EXISTS",
+                "start_time": numbers.time(checkpoint.taken),
+                "space": numbers.bytes(checkpoint.bytes),
+            });
+        }
         if let Some(moving) = &pool.moving {
             let (name, told) = progress::move_as_json(moving, numbers);
             entry[name] = told;

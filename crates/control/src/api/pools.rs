@@ -131,6 +131,10 @@ pub struct PoolImport {
     /// Import the last commit although the intent log is lost (`-m`, `--accept-lost-log`).
     #[serde(default)]
     pub accept_lost_log: bool,
+    /// Take the pool back to its checkpoint (`--rewind-to-checkpoint`); without the right to write
+    /// only look at it.
+    #[serde(default)]
+    pub to_checkpoint: bool,
 }
 
 /// Unmount, commit and let go of a pool.
@@ -200,6 +204,9 @@ pub struct PoolReport {
     /// The removal, raidz expansion or rebalance that is running or was last.
     #[serde(default)]
     pub moving: Option<ScanReport>,
+    /// Its checkpoint.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointReport>,
     /// Its dedup table.
     #[serde(default)]
     pub sharing: SharingReport,
@@ -209,6 +216,15 @@ pub struct PoolReport {
     /// Budgets that are set.
     #[serde(default)]
     pub budgets: Vec<BudgetReport>,
+}
+
+/// The checkpoint of a pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// When it was taken, seconds since 1970.
+    pub taken: u64,
+    /// Bytes that would be free without it.
+    pub bytes: u64,
 }
 
 /// State of an intent log, and its counters since the import.
@@ -270,6 +286,16 @@ pub struct PoolSync {
 pub struct PoolUpgrade {
     /// Which; empty: all.
     pub names: Vec<String>,
+}
+
+/// Take a checkpoint of a pool, or discard it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolCheckpoint {
+    /// Name.
+    pub name: String,
+    /// Discard it (`-d`).
+    #[serde(default)]
+    pub discard: bool,
 }
 
 /// Give the pool a new guid.

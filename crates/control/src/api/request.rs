@@ -13,8 +13,8 @@ use super::filesystems::{
     FsMount, FsRename, FsSet, FsShare, FsShares, FsUnloadKey, FsUnmount, FsUserspace, OwnerEntry, SharedFs,
 };
 use super::pools::{
-    PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolImportScan, PoolInfo, PoolList,
-    PoolReguid, PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
+    PoolCandidate, PoolCheckpoint, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolImportScan, PoolInfo,
+    PoolList, PoolReguid, PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
 };
 use super::scans::{Activities, PoolActivities, PoolRebalance, PoolResilver, PoolScrub};
 use super::snapshots::{
@@ -68,6 +68,7 @@ macro_rules! for_each_verb {
             PoolRebalance -> Outcome;
             PoolResilver -> Outcome;
             PoolReguid -> Outcome;
+            PoolCheckpoint -> Outcome;
             PoolSplit -> Outcome;
             PoolPrefetch -> Outcome;
             PoolDdtPrune -> Pruned;

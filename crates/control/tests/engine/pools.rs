@@ -63,6 +63,7 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
             accept_rollback: false,
             accept_lost_anchor: false,
             accept_lost_log: false,
+            to_checkpoint: false,
         };
         house.host().call(&caller(), request).map(drop)
     };
@@ -231,11 +232,46 @@ fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
         accept_rollback: false,
         accept_lost_anchor: false,
         accept_lost_log: false,
+        to_checkpoint: false,
     };
     house.host().call(&caller(), request).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/a"]);
     house.export("tank", false).unwrap();
     assert!(scan(true).is_empty(), "it lives again");
+}
+
+#[test]
+fn a_pool_is_taken_back_to_its_checkpoint() {
+    let house = House::new("checkpoint");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let checkpoint =
+        |discard| house.host().call(&caller(), PoolCheckpoint { name: "tank".into(), discard }).map(drop);
+    let value = || {
+        let listed = house.host().call(&caller(), PoolList::default()).unwrap().remove(0);
+        listed.properties["checkpoint"].value.clone()
+    };
+    let status = || house.host().call(&caller(), PoolStatus::default()).unwrap().remove(0);
+    assert_eq!(checkpoint(true).unwrap_err().code, Code::CheckpointNone);
+    assert_eq!((value().as_str(), status().checkpoint), ("-", None));
+    checkpoint(false).unwrap();
+    assert_eq!(checkpoint(false).unwrap_err().code, Code::CheckpointExists);
+    assert_eq!(status().checkpoint.map(|kept| kept.bytes.to_string()), Some(value()));
+    let (name, no) = ("tank/a".to_owned(), false);
+    let gone = FsDestroy { name, recursive: no, clones: no, force: no, dry_run: no };
+    house.host().call(&caller(), gone).unwrap();
+    house.create_fs("tank/b", &[], None).unwrap();
+    house.export("tank", false).unwrap();
+    let back = PoolImport { to_checkpoint: true, ..house.import_request("tank", None) };
+    house.host().call(&caller(), back.clone()).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/a"]);
+    assert_eq!((value().as_str(), status().checkpoint), ("-", None));
+    house.export("tank", false).unwrap();
+    assert_eq!(house.host().call(&caller(), back).unwrap_err().code, Code::CheckpointNone);
+    house.import("tank", None).unwrap();
+    checkpoint(false).unwrap();
+    checkpoint(true).unwrap();
+    assert_eq!(value(), "-");
 }
 
 #[test]
@@ -364,6 +400,7 @@ fn a_pool_in_use_is_imported_by_force_unless_it_is_remembered() {
             accept_rollback: false,
             accept_lost_anchor: false,
             accept_lost_log: false,
+            to_checkpoint: false,
         };
         house.host().call(&caller(), request).map_err(|refusal| refusal.code)
     };

@@ -438,7 +438,9 @@ impl Syncer {
         self.core.references.write()?;
         self.core.manifests.write(&self.core.space, self.core.env.has_bug(Bug::BlockUnlisted))?;
         // 3
-        self.note_table(self.table_items(txg))?;
+        let mut items = self.table_items(txg);
+        items.extend(self.core.checkpoint_item());
+        self.note_table(items)?;
         self.clean(txg, self.core.env.clock.monotonic_ns() - begun_ns)?;
         self.zil.reserve_log();
         let log = self.zil.log_head(log);
@@ -497,6 +499,7 @@ impl Syncer {
         // 9
         self.core.space.discard(DISCARDS_PER_COMMIT, DISCARDS_KEPT);
         self.core.space.committed();
+        self.core.keep_wished(state.last.as_ref())?;
         if self.devices.may_finish_leaving() {
             // The labels say so with the next commit, for which this is reason enough.
             self.core.health.changed.store(true, Ordering::Release);

@@ -36,6 +36,8 @@ pub(crate) struct Admission {
     pub room: RankedRwLock<CommitRoom, rank::Room>,
     /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
+    /// There is a checkpoint, so that deleting what it needs gives nothing back.
+    pub keeps: AtomicBool,
     /// A deletion goes on from commit to commit, and the last one freed something of it.
     pub freeing: AtomicBool,
     /// Narrow segments become wider from commit to commit, and capacity grows by it.
@@ -99,11 +101,15 @@ impl Space for Admission {
             }
             // Deleting goes into the reserve: what it writes is small and what it frees comes back.
             // But it writes first, so it waits for the commit of what was let in before, and for
-            // the cleaner while that gets on; never for more.
+            // the cleaner while that gets on; never for more. Where a checkpoint keeps what it
+            // would free it comes back with the checkpoint alone.
             AdmitKind::Remove => {
                 let gets_on = !self.stalled.load(Ordering::Relaxed);
                 if need > room.removes && (others > 0 || gets_on) {
                     return Verdict::AfterCleaning;
+                }
+                if need > room.removes && self.keeps.load(Ordering::Relaxed) {
+                    return self.refuse();
                 }
                 false
             }
@@ -173,6 +179,16 @@ mod tests {
             Verdict::Admit,
             "alone it always goes"
         );
+    }
+
+    #[test]
+    fn beside_a_checkpoint_the_last_room_is_not_given_to_deletes() {
+        let pool = pool(100, 100, 20);
+        pool.stalled.store(true, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Remove, space(30), space(30)), Verdict::Admit);
+        pool.keeps.store(true, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Remove, space(30), space(30)), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Remove, space(20), space(20)), Verdict::Admit);
     }
 
     #[test]

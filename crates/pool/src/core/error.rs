@@ -189,6 +189,18 @@ errors! {
     /// The pool has no room for the request.
     NoSpace "POOL-FULL" { pool: String as pool } =>
         "pool '{pool}' has no space left for this";
+    /// The pool has a checkpoint.
+    CheckpointThere "CHECKPOINT-EXISTS" { pool: String as pool } =>
+        "checkpoint exists: pool '{pool}' has one";
+    /// The pool has no checkpoint.
+    NoCheckpoint "CHECKPOINT-NONE" { pool: String as pool } =>
+        "checkpoint does not exist: pool '{pool}' has none";
+    /// Too little would be free beside a checkpoint.
+    CheckpointRoom "CHECKPOINT-ROOM" { pool: String as pool } =>
+        "pool '{pool}' has too little free space to go on beside a checkpoint";
+    /// A device of the pool is a store of objects.
+    CheckpointStore "CHECKPOINT-STORE" { pool: String as pool } =>
+        "pool '{pool}' is on a store of objects, where it cannot have a checkpoint";
     /// A pool cannot be split.
     Split "POOL-SPLIT" { pool: String as pool, reason: String } =>
         "pool '{pool}' cannot be split: {reason}";

@@ -1,6 +1,7 @@
 //! The bottom of a pool: its parts, its errors, its events.
 
 pub(crate) mod admission;
+pub(crate) mod checkpoint;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod history;

@@ -67,6 +67,8 @@ pub(crate) mod rank {
         SyncTurn,
         /// `Core::commit_state`.
         CommitState,
+        /// `Core::checkpoint`.
+        Checkpoint,
         /// `ScanState::scan`.
         Scan,
         /// `MoveState::job`.

@@ -24,6 +24,7 @@ use steadfast_tree::{NodeCache, Tree};
 use steadfast_txg::{Limits, Txgs};
 
 use crate::core::admission::Admission;
+use crate::core::checkpoint::Keeping;
 use crate::core::error::{Error, Result};
 use crate::core::events::{EventKind, Events};
 use crate::core::history::History;
@@ -133,6 +134,8 @@ pub(crate) struct Core {
     pub props: RankedRwLock<PoolProps, rank::Props>,
     pub history: RankedMutex<History, rank::History>,
     pub commit_state: RankedMutex<CommitState, rank::CommitState>,
+    /// The pool's checkpoint.
+    pub checkpoint: RankedMutex<Keeping, rank::Checkpoint>,
     /// Held for a whole commit.
     pub sync_turn: RankedMutex<(), rank::SyncTurn>,
     /// The txg being synced; the stores of all trees look here.
@@ -287,6 +290,7 @@ impl Core {
     pub fn update_limits(&self) {
         let accounting = self.space.accounting();
         self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
+        self.admission.keeps.store(self.space.keeps(), Ordering::Relaxed);
         self.admission.note_capacity(accounting.capacity_bytes, self.space.may_widen());
         let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
         self.space.set_discarding(autotrim);

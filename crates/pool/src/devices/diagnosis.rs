@@ -205,6 +205,7 @@ mod tests {
                 destroyed: false,
                 read_only: false,
                 accept_lost_log: false,
+                to_checkpoint: false,
                 secret: None,
                 anchor: Default::default(),
                 host: "host".into(),

@@ -45,6 +45,9 @@ impl Devices {
             check_unoccupied(handle, force)?;
         }
         new.iter().try_for_each(groups::check)?;
+        if handles.iter().any(|handle| !handle.device.character().appendable) {
+            self.core.check_no_checkpoint()?;
+        }
         {
             // No commit runs meanwhile, so labels and uberblocks agree on what the last one was.
             // And no device comes or goes: a spare steps in, and one that was replaced leaves,

@@ -109,6 +109,7 @@ impl Devices {
     /// With `dry_run` only says whether that could be.
     pub fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
         self.core.check_writable()?;
+        self.core.check_no_checkpoint()?;
         self.check_no_move(&[])?;
         // No spare steps in for one of them meanwhile.
         let turn = self.core.sync_turn.lock();

@@ -276,6 +276,9 @@ impl Devices {
     /// one is back) is seen before that. A caller that saw it and waits for the resilver has to
     /// wait for the resilver's end.
     pub(crate) fn is_spare_due(&self) -> bool {
+        if self.core.space.keeps() {
+            return false;
+        }
         let look = self.look_at_spares();
         let unhelped = self.aux.unhelped.lock().clone();
         let follows = |due: Due| match due {
@@ -294,6 +297,10 @@ impl Devices {
     /// Lets spares step in and go, as devices fail and come back. Sync context only, between
     /// commits.
     pub(crate) fn look_after_spares(&self) -> Result<()> {
+        // A device for which a spare stands in counts for nothing, but for the checkpoint.
+        if self.core.space.keeps() {
+            return Ok(());
+        }
         let look = self.look_at_spares();
         for due in look.due() {
             match due {
@@ -329,6 +336,7 @@ impl Devices {
     /// of use, as if it had failed. Durable when it returns.
     pub fn stand_in_by_hand(&self, path: &str, spare_path: &str) -> Result<()> {
         self.core.check_writable()?;
+        self.core.check_no_checkpoint()?;
         let leaf = self.leaf_named(path)?;
         let config = leaf.config();
         let standing = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.instead == config.id);

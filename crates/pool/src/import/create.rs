@@ -232,6 +232,7 @@ impl Plan {
                 storing: Vec::new(),
             }),
             commit_state: RankedMutex::new(state),
+            checkpoint: RankedMutex::default(),
             sync_turn: RankedMutex::new(()),
             syncing,
             anchor: RankedRwLock::new(anchor),

@@ -15,11 +15,13 @@ use steadfast_property::Local;
 use zeroize::Zeroizing;
 
 use crate::Pool;
+use crate::core::checkpoint::Keeping;
 use crate::core::error::{Error, Result};
 use crate::core::state::CommitState;
 use crate::datasets::table::Table;
 use crate::devices::probe::FoundPool;
 use crate::import::anchor::{self, AnchorWish};
+use crate::import::checkpoint::{Beside, Medium, Seen};
 use crate::import::create::Plan;
 use crate::log::log_device;
 use crate::memory::Memory;
@@ -50,6 +52,9 @@ pub struct ImportSpec {
     /// Open what is committed, though a part of what the intent log promised is lost. The
     /// operator's decision.
     pub accept_lost_log: bool,
+    /// Take the pool back to its checkpoint: all that was done since is lost. Without the right to
+    /// write only look at it.
+    pub to_checkpoint: bool,
     /// Name of this host.
     pub host: String,
     /// Memory to use.
@@ -72,14 +77,66 @@ impl Pool {
     }
 }
 
+/// The root whose trees an import opens.
+struct Opened {
+    root: Uberblock,
+    /// It is the checkpoint's, and not the newest.
+    is_back: bool,
+    /// Segments of another root.
+    beside: Option<Beside>,
+    /// The checkpoint that the pool goes on having.
+    checkpoint: Option<Uberblock>,
+}
+
 impl<'a> Rooted<'a> {
+    /// Looks at the pool's checkpoint, if it has one, and goes back to it if the operator wants
+    /// that: then the trees are those of its root, and all numbers go on behind the newest one.
+    fn beside(self) -> Result<(Rooted<'a>, Opened)> {
+        let newest = self.choice.root.uberblock.clone();
+        let spec = self.unlocked.found.spec;
+        let keys = self.unlocked.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let medium = Medium {
+            env: self.unlocked.found.env,
+            config: &self.unlocked.found.pool.config,
+            leaves: &self.unlocked.leaves,
+            memory: spec.memory,
+            keys: keys.as_ref(),
+        };
+        let here = Seen { tail: self.tail, space: self.space, blockio: self.blockio };
+        let found = medium.checkpoint(&here, &newest)?;
+        let (seen, opened) = match found {
+            None if spec.to_checkpoint => {
+                return Err(Error::NoCheckpoint { pool: medium.config.name.clone() });
+            }
+            None => (here, Opened { root: newest, is_back: false, beside: None, checkpoint: None }),
+            Some(root) if spec.to_checkpoint => {
+                let (rows, next) = (medium.rows(&here, &newest)?, here.tail.next_segment);
+                let mut back = medium.see(&root)?;
+                back.tail.next_dataset = back.tail.next_dataset.max(here.tail.next_dataset);
+                let beside = Some(Beside::Left(rows, next));
+                (back, Opened { root, is_back: true, beside, checkpoint: None })
+            }
+            Some(root) => {
+                let rows = medium.rows(&medium.see(&root)?, &root)?;
+                let beside = Some(Beside::Kept(rows));
+                (here, Opened { root: newest, is_back: false, beside, checkpoint: Some(root) })
+            }
+        };
+        let Seen { tail, space, blockio } = seen;
+        Ok((Rooted { tail, space, blockio, unlocked: self.unlocked, choice: self.choice }, opened))
+    }
+
     /// Reads the tables, opens the datasets whose keys are there, and replays the log. Writes
     /// nothing.
     fn load(self) -> Result<Loaded<'a>> {
-        let Rooted { unlocked, choice, tail, space, blockio } = self;
+        let (rooted, mut opened) = self.beside()?;
+        let Rooted { unlocked, choice, tail, space, blockio } = rooted;
         let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing } = unlocked;
         let (config, root) = (&found.config, &choice.root);
         let uberblock = root.uberblock.clone();
+        // Of the newest root unless the pool is taken back, and then of its checkpoint.
+        let (meta, old_tail) = (opened.root.meta, opened.root.tail);
+        let log = uberblock.log.filter(|_| !opened.is_back);
         let mut logs = log_device::find(env, &events, &found);
         let spares = spares::find(&found, &mut logs.aux);
         let caches = l2arc::find(&found, &mut logs.aux);
@@ -109,27 +166,29 @@ impl<'a> Rooted<'a> {
             tag: root.tag,
             last: Some(uberblock.clone()),
             retiring: false,
-            tail: Some(uberblock.tail),
+            tail: Some(old_tail),
             state: PoolState::Active,
             copied: None,
         };
         let table = Table::new(&name, tail.next_dataset);
-        let pool =
-            plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
+        let pool = plan.build(Some(meta), uberblock.txg, state, table, Local::new(), tail.next_history);
         *pool.zil.log_devices.write() = logs.devices;
         *pool.devices.aux.spares.write() = spares;
         *pool.core.identity.known_as.write() = Some(found.guid).filter(|guid| *guid != config.pool);
         pool.bring_tables();
-        pool.load_space(&config.name)?;
+        pool.load_space(&config.name, opened.beside.take())?;
+        if let Some(checkpoint) = opened.checkpoint.take() {
+            *pool.core.checkpoint.lock() = Keeping::found(checkpoint);
+        }
         pool.load_table(&config.name, uberblock.txg)?;
         pool.datasets.update_quotas(None);
-        pool.zil.load_held(&config.name, uberblock.log)?;
+        pool.zil.load_held(&config.name, log)?;
         pool.devices.load_scans(&config.name)?;
         pool.begin_without_parted();
         let mut notices = Vec::new();
         if !spec.read_only {
             pool.core.space.set_healing(true);
-            let promised = uberblock.log.is_some() && config.state != PoolState::Exported;
+            let promised = log.is_some() && config.state != PoolState::Exported;
             notices = pool.zil.do_without(&logs.missing, spec.accept_lost_log, promised)?;
         }
         if let Some(secret) = spec.secret.as_ref().filter(|_| has_key) {
@@ -146,7 +205,7 @@ impl<'a> Rooted<'a> {
         pool.open_unlocked()?;
         pool.core.update_limits();
         if !spec.read_only
-            && let Some(head) = root.uberblock.log
+            && let Some(head) = log
         {
             // The register knows nothing of a root that the operator accepts. It writes nothing,
             // and what another daemon promises meanwhile moves the register, which can then not be
@@ -154,6 +213,12 @@ impl<'a> Rooted<'a> {
             let known = pool.core.anchor().filter(|_| choice.accepted.is_none());
             let vouched = known.and_then(|anchor| anchor.held()).map(|(_, log)| log);
             notices.extend(pool.zil.replay_log(head, root.uberblock.txg, spec.accept_lost_log, vouched)?);
+        }
+        if opened.is_back && !spec.read_only {
+            let (to, from) = (opened.root.txg, root.uberblock.txg);
+            pool.core.note_in_history(&format!(
+                "the pool was taken back from txg {from} to its checkpoint of txg {to}"
+            ));
         }
         let anchored = Anchored { path: choice.path, accepted: choice.accepted, notice: choice.notice };
         let returning = logs.returning;
@@ -276,6 +341,7 @@ impl Loaded<'_> {
             if !is_behind {
                 pool.syncer.commit()?;
             }
+            pool.forget_checkpoint_feature();
             if pool.zil.take_back_logs(&self.returning) {
                 pool.syncer.commit()?;
             }

@@ -26,6 +26,7 @@ impl Pool {
     /// Gives the pool another number: the wanted one, or a random one. Durable when it returns.
     pub fn reguid(&self, wanted: Option<PoolGuid>) -> Result<()> {
         self.core.check_writable()?;
+        self.core.check_no_checkpoint()?;
         let _turn = self.core.sync_turn.lock();
         self.check_whole()?;
         let new = wanted.unwrap_or_else(|| PoolGuid(self.core.env.random.nonzero_u64()));

@@ -29,6 +29,7 @@ use crate::devices::groups::{self, DeviceHandle};
 use crate::devices::leaf::Leaf;
 use crate::devices::probe::{self, FoundPool, FoundUberblock};
 use crate::import::anchor::{self, Choice};
+use crate::import::checkpoint::{Medium, Seen};
 use crate::import::create::Plan;
 use crate::import::load::ImportSpec;
 use crate::import::split;
@@ -131,28 +132,8 @@ impl<'a> Unlocked<'a> {
         let uberblock = &choice.root.uberblock;
         check_devices(config, uberblock)?;
 
-        let (space, blockio) = Plan::space_of(env, config, &self.leaves, spec.memory);
-        space.set_healing(false);
-        let bad = |reason: String| Error::BadRoot {
-            pool: config.name.clone(),
-            txg: uberblock.txg,
-            reason: format!("commit tail: {reason}"),
-        };
-        let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places.clone());
-        bootstrap.map_err(|error| bad(error.to_string()))?;
-        let block = blockio.read(&uberblock.tail, &context).map_err(|error| bad(error.to_string()))?;
-        let tail = CommitTail::decode(&block).map_err(|source| Error::Corrupt {
-            pool: config.name.clone(),
-            what: "commit tail",
-            source,
-        })?;
-        if tail.txg != uberblock.txg {
-            return Err(bad(format!("it is of txg {}", tail.txg)));
-        }
-        if let Some(reason) = exhausted(&tail) {
-            return Err(bad(reason));
-        }
-        space.load_tail(&tail, &uberblock.tail).map_err(|error| bad(error.to_string()))?;
+        let medium = Medium { env, config, leaves: &self.leaves, memory: spec.memory, keys: keys.as_ref() };
+        let Seen { tail, space, blockio } = medium.see(uberblock)?;
         Ok(Rooted { unlocked: self, choice, tail, space, blockio })
     }
 }
@@ -168,7 +149,7 @@ pub(crate) struct Rooted<'a> {
 
 /// Counters only grow, one by one or by a few at an import: one near its end was forged, and would
 /// overflow here.
-fn exhausted(tail: &CommitTail) -> Option<String> {
+pub(crate) fn exhausted(tail: &CommitTail) -> Option<String> {
     const END: u64 = 1 << 62;
     let counters = [
         ("txg", tail.txg.0, END),

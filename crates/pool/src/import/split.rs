@@ -65,6 +65,7 @@ impl Pool {
     /// last. It is exported. Gives their paths.
     pub fn split(&self, new_name: &str, paths: &[String], dry_run: bool) -> Result<Vec<String>> {
         self.core.check_writable()?;
+        self.core.check_no_checkpoint()?;
         let parted = self.halves(paths)?;
         self.check_split(&parted)?;
         let result: Vec<String> = parted.iter().map(|leaf| leaf.path()).collect();

@@ -5,6 +5,7 @@ use crate::core::error::Error;
 use crate::core::error::Result;
 use crate::datasets::table::Entry;
 use crate::datasets::table::ROOT;
+use crate::import::checkpoint::Beside;
 use std::collections::BTreeMap;
 use steadfast_blockio::ReadContext;
 use steadfast_env::Job;
@@ -87,7 +88,8 @@ impl Pool {
         }
     }
 
-    pub(crate) fn load_space(&self, pool: &str) -> Result<()> {
+    /// Reads the segment table, with what another root of the pool needs `beside` it.
+    pub(crate) fn load_space(&self, pool: &str, beside: Option<Beside>) -> Result<()> {
         let bad = |error: steadfast_segment::TableError| Error::BadTable {
             pool: pool.to_owned(),
             reason: error.to_string(),
@@ -103,6 +105,11 @@ impl Pool {
             let run = RelocationRow::decode(&value);
             let run = run.map_err(|source| self.core.corrupt(pool, "a relocation row", source))?;
             self.core.space.load_runs([((id, unit), run)]).map_err(bad)?;
+        }
+        match &beside {
+            None => {}
+            Some(Beside::Kept(rows)) => self.core.space.load_kept(rows).map_err(bad)?,
+            Some(Beside::Left(rows, next)) => self.core.space.load_left(rows, *next).map_err(bad)?,
         }
         self.core.space.finish_load().map_err(bad)
     }

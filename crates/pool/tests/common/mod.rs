@@ -48,6 +48,7 @@ pub fn import_spec(secret: Option<&[u8]>) -> ImportSpec {
         destroyed: false,
         read_only: false,
         accept_lost_log: false,
+        to_checkpoint: false,
         secret: secret.map(|secret| secret.to_vec().into()),
         anchor: AnchorWish::default(),
         host: "host".into(),

@@ -145,6 +145,7 @@ impl PoolCreate {
             secret: self.key.as_ref().map(secret),
             anchor: engine.anchor_of(&self.vdevs),
             accept_lost_log: false,
+            to_checkpoint: false,
             host: engine.host.clone(),
             memory: *engine.memory.read(),
         };

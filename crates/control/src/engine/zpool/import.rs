@@ -101,6 +101,7 @@ impl Verb for PoolImport {
                 ..engine.anchor_wish(self.anchor.as_deref())
             },
             accept_lost_log: self.accept_lost_log,
+            to_checkpoint: self.to_checkpoint,
             host: engine.host.clone(),
             memory: *engine.memory.read(),
         };
@@ -215,6 +216,7 @@ impl Engine {
             secret: key,
             anchor: self.anchor_wish(None),
             accept_lost_log: false,
+            to_checkpoint: false,
             host: self.host.clone(),
             memory: *self.memory.read(),
         };

@@ -61,6 +61,7 @@ fn give_properties(engine: &Engine, request: &PoolSplit, parted: &[String]) -> R
         secret: None,
         anchor: engine.anchor_wish(None),
         accept_lost_log: false,
+        to_checkpoint: false,
         host: engine.host.clone(),
         memory: *engine.memory.read(),
     };

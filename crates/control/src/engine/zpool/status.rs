@@ -1,8 +1,8 @@
 //! `zpool status`: a pool with its devices, its problems and its damaged files.
 
 use crate::api::{
-    BudgetLevel, BudgetReport, DataError, Health, LogReport, PoolReport, PoolStatus, ScanReport, VdevClass,
-    VdevReport,
+    BudgetLevel, BudgetReport, CheckpointReport, DataError, Health, LogReport, PoolReport, PoolStatus,
+    ScanReport, VdevClass, VdevReport,
 };
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
@@ -164,6 +164,10 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
             held: measured.log.held as u64,
         },
         errors: errors.into_iter().take(1000).collect(),
+        checkpoint: measured.checkpoint.map(|checkpoint| CheckpointReport {
+            taken: checkpoint.time_ns / 1_000_000_000,
+            bytes: checkpoint.bytes,
+        }),
         scan: measured.scan.as_ref().map(|row| {
             let is_scrub = row.kind == ScanKind::Scrub;
             ScanReport {
@@ -282,6 +286,7 @@ fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
         error_count: 0,
         scan: None,
         moving: None,
+        checkpoint: None,
         sharing: Default::default(),
         stores: Vec::new(),
         budgets: Vec::new(),
