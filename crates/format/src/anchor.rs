@@ -125,10 +125,7 @@ impl AnchorRecord {
         assert!(self.por_gen != 0 || self.por_root == [0; 32]);
         let root = self.root_bytes();
         let after = &root[Self::ROOT_SIZE..Uberblock::BOUND_SIZE];
-        assert!(
-            after.iter().all(|&byte| byte == 0),
-            "a record carries all of the uberblock that means something"
-        );
+        assert!(crate::is_zero(after), "a record carries all of the uberblock that means something");
         let flags = if self.keyed { KEYED } else { 0 } | if self.retired { RETIRED } else { 0 };
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", MAGIC).u32("version", Self::VERSION).u32("flags", flags);
@@ -267,7 +264,7 @@ pub fn decode_slot(
     let checksum: [u8; 32] = from.array("checksum");
     from.reserved()?;
     from.finish()?;
-    if checksum == [0; 32] && record.iter().all(|&byte| byte == 0) {
+    if checksum == [0; 32] && crate::is_zero(record) {
         return Ok(None);
     }
     if hash(record) != checksum {

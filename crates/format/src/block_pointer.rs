@@ -307,7 +307,7 @@ impl BlockPointer {
 
     /// Reads a pointer, or `None` from zeros.
     pub fn decode_option(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
-        if bytes.len() >= Self::ENCODED_SIZE && bytes[..Self::ENCODED_SIZE].iter().all(|&b| b == 0) {
+        if bytes.len() >= Self::ENCODED_SIZE && crate::is_zero(&bytes[..Self::ENCODED_SIZE]) {
             return Ok(None);
         }
         Self::decode(bytes).map(Some)

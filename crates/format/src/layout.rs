@@ -166,7 +166,7 @@ impl<'b> Decoder<'b> {
 
     pub(crate) fn reserved(&mut self) -> Result<(), DecodeError> {
         let (_, _, length) = self.layout.fields[self.field];
-        if self.bytes("reserved", length).iter().all(|&byte| byte == 0) {
+        if is_zero(self.bytes("reserved", length)) {
             Ok(())
         } else {
             Err(DecodeError::Reserved { structure: self.layout.name })
@@ -222,4 +222,10 @@ impl<'b> Decoder<'b> {
     pub(crate) fn refuse(&self, field: &'static str, value: impl Into<u64>) -> DecodeError {
         DecodeError::Field { structure: self.layout.name, field, value: value.into() }
     }
+}
+/// True if all bytes are 0. Labels and rings are mostly that, and are looked at often.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    blocks.iter().all(|block| *block == [0; 32]) && rest.iter().all(|byte| *byte == 0)
 }

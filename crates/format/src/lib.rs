@@ -66,6 +66,7 @@ pub use label::{
     AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, LogOut,
     LogPart, PoolState, Standing,
 };
+pub use layout::is_zero;
 pub use log_group::{LogHeader, LogRecord};
 pub use manifest::{ManifestEntry, ManifestRun, ManifestWriter};
 pub use meta_keys::{CellId, MetaKey};

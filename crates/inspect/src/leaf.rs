@@ -64,7 +64,7 @@ pub enum LabelFault {
 pub fn label_copies(device: &dyn Device) -> Vec<Result<LabelConfig, LabelFault>> {
     let copy = |copy| -> Result<LabelConfig, LabelFault> {
         let area = device.read_label(copy)?;
-        if area.iter().all(|&byte| byte == 0) {
+        if steadfast_format::is_zero(&area) {
             return Err(LabelFault::Empty);
         }
         Ok(LabelConfig::decode(&area, steadfast_crypto::hash)?)
@@ -182,7 +182,7 @@ pub fn ring(
     tag_key: Option<&steadfast_crypto::Key>,
 ) -> Result<Vec<RingSlot>, steadfast_device::Error> {
     let slot = |bytes: Vec<u8>| {
-        if bytes.iter().all(|&byte| byte == 0) {
+        if steadfast_format::is_zero(&bytes) {
             return RingSlot::Empty;
         }
         let decoded = Uberblock::decode(&bytes).and_then(|u| Ok((u, Uberblock::bound_and_tag(&bytes)?)));

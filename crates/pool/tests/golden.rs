@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{
-    ME, MIB, ROOT, handle, import, import_spec, key, mount, noise, read_file, spec, write_file,
+    ME, MIB, ROOT, handle, import, import_spec, key, mount, read_file, spec, write_file,
 };
 use std::sync::Arc;
 use steadfast_device::{FileDevice, OpenOptions};
@@ -27,6 +27,18 @@ fn golden() -> PathBuf {
 fn open(path: &Path) -> Vec<DeviceHandle> {
     let device = FileDevice::open(path, &OpenOptions::WRITE).expect("a device");
     vec![handle(&Arc::new(device))]
+}
+
+/// The bytes of the stored pool. `common::noise` draws others by now.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let draw = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(draw).collect()
 }
 
 /// Writes what every dataset of a golden pool holds.

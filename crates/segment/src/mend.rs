@@ -484,7 +484,7 @@ impl SegmentRepair {
 /// The fault of a chunk with a wrong checksum. `is_elsewhere` says whether it belongs in another
 /// place.
 pub(crate) fn what_is_wrong(bytes: &[u8], is_elsewhere: impl FnOnce() -> bool) -> Wrong {
-    if bytes.iter().all(|byte| *byte == 0) {
+    if steadfast_format::is_zero(bytes) {
         Wrong::Stale
     } else if is_elsewhere() {
         Wrong::Misplaced

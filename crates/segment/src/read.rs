@@ -117,7 +117,7 @@ impl Space {
                 Ok((mut bytes, copy)) => {
                     rejected = (padded <= kept_max).then(|| (Buffer::from(bytes[..].to_vec()), copy));
                     bytes.resize(len);
-                    blank = bytes.iter().all(|byte| *byte == 0);
+                    blank = steadfast_format::is_zero(&bytes[..]);
                     match verify(bytes) {
                         Ok(value) => return Ok(value),
                         Err(verdict) => ReadError::Rejected { device: parts[0].device(), verdict },

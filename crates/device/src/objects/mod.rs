@@ -400,7 +400,7 @@ impl Device for ObjectDevice {
         let mut labels = lock(&self.labels);
         let (own, newest) = (self.epoch.load(Ordering::Acquire), labels.last().copied());
         // A device is erased by a hand that has claimed nothing, and its label counts all the same.
-        let is_erased = bytes.iter().all(|byte| *byte == 0);
+        let is_erased = steadfast_format::is_zero(bytes);
         let epoch = if is_erased { newest.map_or(own, |label| label.epoch.max(own)) } else { own };
         let mut next = labels.iter().filter(|label| label.epoch == epoch).map(|label| label.number).max();
         let label = loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use steadfast_device::{Device, Medium};
 use steadfast_env::{Bug, Env};
 use steadfast_format::PoolState;
-use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium};
+use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, is_zero, medium};
 
 use crate::core::error::{Error, Result};
 use crate::devices::groups::DeviceHandle;
@@ -19,11 +19,11 @@ pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     for copy in 0..4 {
         match device.read_label(copy) {
             // The label of a store that was erased.
-            Ok(area) if holds_objects && !area.is_empty() && area.iter().all(|&byte| byte == 0) => {
+            Ok(area) if holds_objects && !area.is_empty() && is_zero(&area) => {
                 reasons.push(format!("copy {copy} is empty"));
                 break;
             }
-            Ok(area) if area.iter().all(|&byte| byte == 0) => reasons.push(format!("copy {copy} is empty")),
+            Ok(area) if is_zero(&area) => reasons.push(format!("copy {copy} is empty")),
             Ok(area) => match LabelConfig::decode(&area, steadfast_crypto::hash) {
                 Ok(config) => {
                     if best.as_ref().is_none_or(|best| config.txg > best.txg) {

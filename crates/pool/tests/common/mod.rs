@@ -89,13 +89,16 @@ pub fn finish(pool: &Pool) {
 /// Bytes that do not compress.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let draw = |_| {
+    // A word at a time: a byte at a time took half of the time of some tests.
+    let mut noise = vec![0; bytes];
+    for word in noise.chunks_mut(8) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(draw).collect()
+        let drawn = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
+        word.copy_from_slice(&drawn[..word.len()]);
+    }
+    noise
 }
 
 pub fn write_file(fs: &FileSystem, parent: u64, name: &[u8], data: &[u8]) -> u64 {
