@@ -4,9 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{
-    ME, MIB, ROOT, handle, import, import_spec, key, mount, read_file, spec, write_file,
-};
+use crate::common::{ME, MIB, ROOT, handle, import, import_spec, key, mount, read_file, spec, write_file};
 use std::sync::Arc;
 use steadfast_device::{FileDevice, OpenOptions};
 use steadfast_env::Env;
