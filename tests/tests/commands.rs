@@ -374,6 +374,7 @@ fn bash_completes_verbs_options_and_names() {
             "-s",
             "-t",
             "-T",
+            "--rewind-to-checkpoint",
             "-X",
             "-m",
             "--accept-lost-log",

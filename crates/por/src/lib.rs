@@ -13,8 +13,10 @@
 //! may vanish between two audits and still comes back.
 //!
 //! ## States of a cell
+//! ```text
 //! written ─[tagged, added]→ in the code ─[lost]→ unknown ─[solved, tag proven]→ in the code
 //!                           in the code ─[taken out]→ free to be deleted
+//! ```
 //!
 //! ## Invariants
 //! [por.1] An identity has one content for ever. Segment ids are used once; where a crash makes two

@@ -11,7 +11,9 @@
 //! *Pass*: brings all tiles to the end of the journal, and then moves the tail there.
 //!
 //! ## States of a segment
+//! ```text
 //! [add]→ in the window ─[pass]→ in the tiles ─[remove]→ leaving ─[pass, anchored]→ may be deleted
+//! ```
 //!
 //! ## Invariants
 //! [por.9] A tile, with the records of the window from its cut on, is the sum of the cells of the
