@@ -67,6 +67,13 @@ pub fn no_fuse() -> Option<String> {
     None
 }
 
+/// Where some bytes are in others, an image as a rule. Tests are not optimised, and a search of
+/// their own took half a minute for each image.
+#[must_use]
+pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, wanted)
+}
+
 /// True if the test runs as root.
 #[must_use]
 pub fn is_root() -> bool {

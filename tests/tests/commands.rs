@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use steadfast_tests::{Host, is_root, noise, skip, spawn, steadfast_bin};
+use steadfast_tests::{Host, find, is_root, noise, skip, spawn, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
 
@@ -102,7 +102,7 @@ fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
     // The second record's bytes, wherever they lie.
     let image = std::fs::read(host.at("tank.img")).expect("the image");
     let needle = &content[128 * 1024 + 4096..128 * 1024 + 4160];
-    let at = image.windows(needle.len()).position(|window| window == needle).expect("stored as it is");
+    let at = find(&image, needle).expect("stored as it is");
     let file = std::fs::File::options().write(true).open(host.at("tank.img")).expect("open");
     file.write_all_at(&[!needle[0]], at as u64).expect("one byte changes");
     drop(file);

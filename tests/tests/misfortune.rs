@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use steadfast_tests::{Host, is_root, no_fuse, skip};
+use steadfast_tests::{Host, find, is_root, no_fuse, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -211,7 +211,7 @@ fn a_daemon_killed_with_files_open_leaves_what_was_committed() {
 /// Changes one bit of the image where it holds `content`.
 fn flip(image: &Path, content: &[u8]) {
     let bytes = std::fs::read(image).expect("the image reads");
-    let place = bytes.windows(64).position(|w| w == &content[5_000..5_064]).expect("it lies in the image");
+    let place = find(&bytes, &content[5_000..5_064]).expect("it lies in the image");
     let file = std::fs::OpenOptions::new().write(true).open(image).expect("the image opens");
     file.write_all_at(&[bytes[place] ^ 1], place as u64).expect("a bit is flipped");
 }

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use steadfast_tests::{Host, Ran, is_root, no_fuse, skip, steadfast_bin};
+use steadfast_tests::{Host, Ran, find, is_root, no_fuse, skip, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
 
@@ -76,7 +76,7 @@ fn the_encrypted_dataset_of_the_source_report_hides_names_and_contents() {
     host.shell("zpool export zfs_encrypt").ok();
 
     let image = std::fs::read(host.at("e.img")).expect("the image is read");
-    let holds = |words: &str| image.windows(words.len()).any(|window| window == words.as_bytes());
+    let holds = |words: &str| find(&image, words.as_bytes()).is_some();
     assert!(!holds(secret) && !holds("nobody may read"), "the store can read the secret");
     assert!(holds("a-name-in-the-clear"), "the search finds what is there to be found");
 
@@ -108,7 +108,7 @@ fn one_flipped_byte_is_an_error_in_that_range_only_and_status_names_the_file() {
     // The 600,000th byte lies in the fifth record of 128 KiB.
     let bytes = std::fs::read(&image).expect("the image is read");
     let place =
-        bytes.windows(64).position(|w| w == &hurt[600_000..600_064]).expect("the data lies in the image");
+        find(&bytes, &hurt[600_000..600_064]).expect("the data lies in the image");
     let file = std::fs::OpenOptions::new().write(true).open(&image).expect("the image opens");
     file.write_all_at(&[bytes[place] ^ 1], place as u64).expect("one bit is flipped");
     drop(file);

@@ -4,7 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use steadfast_tests::{Host, noise, until};
+use steadfast_tests::{Host, find, noise, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -31,7 +31,7 @@ fn spoil(host: &Host, image: &str, file: u64) {
     let path = host.at(image);
     let bytes = fs::read(&path).expect("the image");
     let wanted = &noise(file, 400_000)[200_000..200_064];
-    let at = bytes.windows(64).position(|window| window == wanted).expect("stored as it is");
+    let at = find(&bytes, wanted).expect("stored as it is");
     let image = OpenOptions::new().write(true).open(&path).expect("an image");
     image.write_all_at(&[0x55; 512], at as u64).expect("written");
     image.sync_all().expect("durable");
