@@ -107,8 +107,7 @@ fn one_flipped_byte_is_an_error_in_that_range_only_and_status_names_the_file() {
 
     // The 600,000th byte lies in the fifth record of 128 KiB.
     let bytes = std::fs::read(&image).expect("the image is read");
-    let place =
-        find(&bytes, &hurt[600_000..600_064]).expect("the data lies in the image");
+    let place = find(&bytes, &hurt[600_000..600_064]).expect("the data lies in the image");
     let file = std::fs::OpenOptions::new().write(true).open(&image).expect("the image opens");
     file.write_all_at(&[bytes[place] ^ 1], place as u64).expect("one bit is flipped");
     drop(file);
