@@ -11,6 +11,7 @@ mod features;
 mod fuzz;
 mod labels;
 mod licences;
+mod openzfs;
 mod prose;
 mod ratchet;
 mod rooms;
@@ -61,6 +62,10 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!clients::run(&root, &words)))
         }
+        Some("openzfs") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!openzfs::run(&root, &words)))
+        }
         Some("book") => ExitCode::from(u8::from(!book::run(&root))),
         Some("demo") => {
             let words: Vec<String> = std::env::args().skip(2).collect();
@@ -79,6 +84,7 @@ fn main() -> ExitCode {
                 "usage: cargo xtask test [--quick] [--aarch64] [--only STEP]...   everything the server runs, or some steps of it; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask clients [TEST]   programs that others wrote for ZFS, from their registries, on pools of ours",
+                "       cargo xtask openzfs --suite DIR [--table] [--program FILE] [--jobs N] [--limit S] [--out DIR] [--scratch DIR] [GROUP[:TEST,...]]...   OpenZFS's own tests, from a checkout, on pools of ours",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask demo [--quick]   looks whether this machine can mount, builds the program, and runs its demo",
                 "       cargo xtask deb              two Debian packages in target/debian: the program, and the words zpool and zfs",
