@@ -27,14 +27,36 @@ struct World {
 
 impl World {
     fn new(sizes: &[u64], redundancy: Redundancy, secret: Option<[u8; 32]>) -> (World, Pool) {
+        World::with_special(sizes, redundancy, &[], secret)
+    }
+
+    /// With a mirror for metadata and small blocks.
+    fn with_special(
+        sizes: &[u64],
+        redundancy: Redundancy,
+        special: &[u64],
+        secret: Option<[u8; 32]>,
+    ) -> (World, Pool) {
         let env = Env::seeded(11);
-        let named = sizes.iter().enumerate();
-        let devices: Vec<Arc<MemoryDevice>> =
-            named.map(|(at, size)| Arc::new(MemoryDevice::new(&format!("d{at}"), *size))).collect();
-        let alone = spec(handles(&devices), secret.as_ref().map(|secret| key(&env, secret)));
-        let group = GroupHandles { redundancy, class: GroupClass::Normal, devices: handles(&devices) };
-        let groups = if redundancy == Redundancy::None { alone.groups.clone() } else { vec![group] };
+        let made = |word: &str, sizes: &[u64]| -> Vec<Arc<MemoryDevice>> {
+            let named = sizes.iter().enumerate();
+            named.map(|(at, size)| Arc::new(MemoryDevice::new(&format!("{word}{at}"), *size))).collect()
+        };
+        let (normal, special) = (made("d", sizes), made("s", special));
+        let group = |redundancy, class, devices: &[Arc<MemoryDevice>]| {
+            let devices = handles(devices);
+            GroupHandles { redundancy, class, devices }
+        };
+        let alone = spec(handles(&normal), secret.as_ref().map(|secret| key(&env, secret)));
+        let mut groups = match redundancy {
+            Redundancy::None => alone.groups.clone(),
+            redundancy => vec![group(redundancy, GroupClass::Normal, &normal)],
+        };
+        if !special.is_empty() {
+            groups.push(group(Redundancy::Mirror, GroupClass::Special, &special));
+        }
         let pool = Pool::create(&env, CreateSpec { groups, ..alone }).expect("a pool");
+        let devices = [normal, special].concat();
         (World { env, devices, secret }, pool)
     }
 
@@ -59,7 +81,8 @@ impl World {
         for device in &self.devices {
             device.power_on(|_| match dice.below(3) {
                 0 => Fate::Dropped,
-                _ => Fate::Applied,
+                1 => Fate::Applied,
+                _ => Fate::Torn { sectors: dice.below(9) as usize },
             });
         }
     }
@@ -112,8 +135,7 @@ fn has_all(pool: &Pool, files: u64) {
 }
 
 /// Everything that the checkpoint needs is destroyed and written over, and comes back.
-fn comes_back(sizes: &[u64], redundancy: Redundancy, secret: Option<[u8; 32]>, churned: usize) {
-    let (world, pool) = World::new(sizes, redundancy, secret);
+fn comes_back((world, pool): (World, Pool), churned: usize) {
     let datasets = pool.datasets();
     datasets.create_dataset("tank/child", Default::default(), None).expect("made");
     fill(&pool, 12);
@@ -129,6 +151,7 @@ fn comes_back(sizes: &[u64], redundancy: Redundancy, secret: Option<[u8; 32]>, c
     pool.checkpoint().expect("taken");
     let at = pool.checkpoint_status().expect("it is there");
     assert!(matches!(pool.checkpoint(), Err(Error::CheckpointThere { .. })));
+    assert!(pool.state().leaves.iter().all(|leaf| leaf.allocated_bytes > 0), "it needs each device");
     {
         let (fs, _handle) = mount(&pool, "tank");
         for file in 0..12 {
@@ -192,17 +215,57 @@ fn comes_back(sizes: &[u64], redundancy: Redundancy, secret: Option<[u8; 32]>, c
 
 #[test]
 fn all_that_was_destroyed_and_written_over_comes_back() {
-    comes_back(&[64 * MIB], Redundancy::None, None, 160 << 20);
+    comes_back(World::new(&[64 * MIB], Redundancy::None, None), 160 << 20);
 }
 
 #[test]
 fn it_comes_back_sealed_and_on_raidz() {
-    comes_back(&[64 * MIB; 4], Redundancy::Raidz(1), Some([7; 32]), 200 << 20);
+    comes_back(World::new(&[64 * MIB; 4], Redundancy::Raidz(1), Some([7; 32])), 200 << 20);
 }
 
 #[test]
 fn it_comes_back_on_a_mirror() {
-    comes_back(&[64 * MIB; 2], Redundancy::Mirror, None, 160 << 20);
+    comes_back(World::new(&[64 * MIB; 2], Redundancy::Mirror, None), 160 << 20);
+}
+
+/// Segments are three columns wide as far as the smallest device reaches, and two beyond.
+#[test]
+fn it_comes_back_on_devices_of_unlike_sizes() {
+    comes_back(World::new(&[64 * MIB, 96 * MIB, 96 * MIB], Redundancy::Raidz(1), None), 220 << 20);
+}
+
+/// Metadata and the ends of files lie on a mirror of their own.
+#[test]
+fn it_comes_back_beside_special_devices() {
+    let (world, pool) = World::with_special(&[64 * MIB; 3], Redundancy::Raidz(1), &[64 * MIB; 2], None);
+    pool.datasets().set_property("tank", "special_small_blocks", Some("65536")).expect("set");
+    comes_back((world, pool), 220 << 20);
+}
+
+/// A stream's segment stays open when its last block dies, and its slot is given out again as soon
+/// as it is closed.
+#[test]
+fn a_segment_that_was_open_without_life_is_in_nobodys_way() {
+    let (world, pool) = World::new(&[64 * MIB], Redundancy::None, None);
+    fill(&pool, 1);
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        fs.unlink(ROOT, b"file 0").expect("removed");
+        pool.sync().expect("committed");
+    }
+    pool.checkpoint().expect("taken");
+    churn(&pool, 7, 4 << 20);
+    pool.close().expect("closed");
+    drop(pool);
+    let pool = world.back().expect("taken back");
+    has_all(&pool, 0);
+    world.inspect();
+    churn(&pool, 8, 80 << 20);
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = world.import(&world.spec()).expect("imported");
+    churn(&pool, 9, 20 << 20);
+    world.inspect();
 }
 
 #[test]
@@ -244,18 +307,22 @@ fn cut_at_every_write(prepare: impl Fn(&Pool), verb: impl Fn(&World), judge: imp
     pool.close().expect("closed");
     drop(pool);
     let image = world.devices[0].image();
-    let mut dice = Dice(5);
-    for at in 0.. {
-        world.devices[0].restore(&image);
-        world.devices[0].arm(Fault { operation: Operation::Write, skip: at, effect: Effect::PowerOff });
-        verb(&world);
-        let was_cut = world.devices[0].take_faults().is_empty();
-        world.devices[0].power_off();
-        world.cut(&mut dice);
-        judge(&world, at);
-        if !was_cut {
-            assert!(at > 10, "the verb writes");
-            return;
+    // Each write once; then some of them again, under other fates of what was not flushed.
+    for (draw, every) in [(5, 1), (6, 4), (7, 4), (9, 4)] {
+        let mut dice = Dice(draw);
+        for at in (draw % every..).step_by(every as usize) {
+            world.devices[0].restore(&image);
+            let fault = Fault { operation: Operation::Write, skip: at, effect: Effect::PowerOff };
+            world.devices[0].arm(fault);
+            verb(&world);
+            let was_cut = world.devices[0].take_faults().is_empty();
+            world.devices[0].power_off();
+            world.cut(&mut dice);
+            judge(&world, at);
+            if !was_cut {
+                assert!(at > 10, "the verb writes");
+                break;
+            }
         }
     }
 }

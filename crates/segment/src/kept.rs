@@ -34,7 +34,8 @@
 //! ## Going back
 //! The table is then the checkpoint's, and the newest root's segments are what the last committed
 //! root names and no row does: columns that were left (`Space::load_left`), free after the first
-//! commit.
+//! commit. The checkpoint's own segments without life, which were open when it was taken, are gone
+//! before that: they were never pinned.
 
 use std::collections::BTreeMap;
 
@@ -162,6 +163,21 @@ impl Table {
         Ok(())
     }
 
+    /// Forgets the checkpoint's segments without life, at the import of it, and gives them. They
+    /// were open when it was taken, and emptied as soon as they were closed: the newest root may
+    /// have given their slots to others.
+    fn drop_lifeless(&mut self) -> Vec<SegmentId> {
+        let lifeless: Vec<SegmentId> =
+            self.rows.iter().filter(|(_, row)| row.live == 0).map(|(&id, _)| id).collect();
+        for id in &lifeless {
+            self.retire(*id);
+            let Emptied { row, .. } = self.emptied.remove(id).expect("retired just now, and not pinned");
+            self.leave_emptied(&row);
+            row.place.present().for_each(|(_, column)| _ = self.free_slot(column));
+        }
+        lifeless
+    }
+
     /// Takes a slot that another root names, at import.
     fn claim_for(&mut self, segment: SegmentId, column: Column) -> Result<(), TableError> {
         if self.claim_slot(column) {
@@ -223,8 +239,11 @@ impl Space {
     /// At the import of a checkpoint, in the same place: the newest root's table, whose slots are
     /// free after the first commit, and the id behind all that it gave out.
     pub fn load_left(&self, rows: &[(SegmentId, SegmentRow)], next: SegmentId) -> Result<(), TableError> {
-        let table = &mut self.write_state().table;
+        let state = &mut *self.write_state();
+        let table = &mut state.table;
         table.next_id = table.next_id.max(next);
+        let dropped = table.drop_lifeless();
+        state.loading.as_mut().expect("the table is being loaded").rows.extend(dropped);
         for (segment, stored) in rows {
             let known = table.rows.get(segment).map(|row| row.place.clone());
             let named = |column| known.iter().any(|place| place.present().any(|(_, other)| other == column));

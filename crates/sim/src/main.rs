@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use steadfast_device::Operation;
-use steadfast_sim::histories;
+use steadfast_sim::histories::{self, Theme};
 use steadfast_sim::hosts;
 use steadfast_sim::mirror_faults;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
@@ -25,12 +25,14 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --part I/N     the I-th of N parts of them, I from 1
   --at CHUNK     from this chunk on, as a run that was cut off tells it
   --faults       workloads on devices with a fault
-  --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots and clones and of log
-                 devices, cut at any write, second faults, and devices that return with old content
+  --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots, clones and checkpoints
+                 and of log devices, cut at any write, second faults, and devices that return with old content
   --spoil N      nothing of that, but pools with N changes of items and streams, all hashes right, --from a seed on: --spoil 1
                  --from SEED makes one of them again
   --hosts N      nothing of that, but hosts that share one store of whole objects, until N states are judged, --from a seed on:
                  --hosts 1 --from SEED makes one world again
+  --checkpoints N
+                 nothing of that, but histories with a checkpoint, until N states are made, --from a seed on
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -39,8 +41,11 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
 
 /// Of what a canary made wrong so much is told: that it rings is enough.
 const CANARY_CHARS: usize = 100;
-/// Histories of snapshots and clones that are cut with the verbs.
+/// Histories of each theme that are cut with the verbs.
 const HISTORIES: u64 = 100;
+/// One in so many states of a history with a checkpoint is opened, and so many may break.
+const CHECKPOINTS_EVERY: u64 = 10;
+const CHECKPOINTS_BROKEN_MAX: u64 = 10;
 /// States of each history of log devices that are judged with them, about.
 const LOG_STATES: usize = 1_000;
 /// States of a cut beside each second fault.
@@ -120,9 +125,11 @@ fn cut_verbs() -> ExitCode {
         }
     };
     for seed in 0..HISTORIES {
-        let counts = histories::explore(seed, 1);
-        let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
-        tell(&format!("history {seed}"), told);
+        for (theme, of) in [(Theme::Copies, "copies"), (Theme::Checkpoint, "a checkpoint")] {
+            let counts = histories::explore(theme, seed, 1);
+            let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
+            tell(&format!("history {seed} of {of}"), told);
+        }
     }
     for verb in VERBS.iter().chain(SNAPSHOT_VERBS).chain(STREAM_VERBS).chain(VOLUME_VERBS) {
         let counts = verb.explore(1);
@@ -201,8 +208,8 @@ fn spoil(_: &[String]) -> Result<ExitCode, String> {
     Err("--spoil needs a build with debug assertions".into())
 }
 
-/// Lets hosts share a store, and tells what does not hold.
-fn share(words: &[String]) -> Result<ExitCode, String> {
+/// How many, and from which seed on.
+fn number_and_seed(words: &[String]) -> Result<(u64, u64), String> {
     let number = |at: usize| {
         let text = words.get(at).ok_or_else(|| format!("a number is missing\n{USAGE}"))?;
         parse(text).map(|number| number.0).ok_or_else(|| format!("'{text}' is no number"))
@@ -212,6 +219,37 @@ fn share(words: &[String]) -> Result<ExitCode, String> {
         None => 0,
         Some(word) => return Err(format!("'{word}' means nothing here\n{USAGE}")),
     };
+    Ok((number(0)?, from))
+}
+
+/// Cuts histories with a checkpoint, and tells of each.
+fn keep_checkpoints(words: &[String]) -> Result<ExitCode, String> {
+    let (most, from) = number_and_seed(words)?;
+    let (mut states, mut opened, mut back, mut broken) = (0, 0, 0, 0);
+    for seed in from.. {
+        if states >= most || broken >= CHECKPOINTS_BROKEN_MAX {
+            break;
+        }
+        match histories::explore(Theme::Checkpoint, seed, CHECKPOINTS_EVERY) {
+            Ok(counts) => {
+                (states, opened) = (states + counts.states, opened + counts.opened);
+                back += counts.back;
+            }
+            Err(what) => {
+                broken += 1;
+                println!("{what}");
+            }
+        }
+        eprintln!("to history {seed}: {} states, {} opened", commas(states), commas(opened));
+    }
+    let (states, opened, back) = (commas(states), commas(opened), commas(back));
+    println!("{states} states, {opened} opened, {back} of them went back, {broken} histories broken");
+    Ok(ExitCode::from(u8::from(broken > 0)))
+}
+
+/// Lets hosts share a store, and tells what does not hold.
+fn share(words: &[String]) -> Result<ExitCode, String> {
+    let (most, from) = number_and_seed(words)?;
     let tell = |counts: &hosts::Counts| {
         format!(
             "{} states judged in {} worlds; {} first commits behind an import, {} hosts slept, {} were stopped, {} faults",
@@ -223,7 +261,7 @@ fn share(words: &[String]) -> Result<ExitCode, String> {
             commas(counts.faults)
         )
     };
-    let (counts, finding) = hosts::run(from, number(0)?, None, |counts| eprintln!("{}", tell(counts)));
+    let (counts, finding) = hosts::run(from, most, None, |counts| eprintln!("{}", tell(counts)));
     println!("{}", tell(&counts));
     if let Some(finding) = &finding {
         println!("\nseed {}: {}", finding.seed, finding.what);
@@ -235,6 +273,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--hosts") {
         return share(&words[1..]).unwrap_or_else(|error| {
+            eprintln!("steadfast-sim: {error}");
+            ExitCode::from(2)
+        });
+    }
+    if words.first().is_some_and(|word| word == "--checkpoints") {
+        return keep_checkpoints(&words[1..]).unwrap_or_else(|error| {
             eprintln!("steadfast-sim: {error}");
             ExitCode::from(2)
         });

@@ -61,6 +61,8 @@ pub struct Counts {
     pub opened: u64,
     /// Of those, states in which a scrub or a resilver was under way, and went on.
     pub resumed: u64,
+    /// Of the opened ones, those that had a checkpoint, and went back to it.
+    pub back: u64,
 }
 
 pub(crate) fn said(error: steadfast_pool::Error) -> Failure {
@@ -381,7 +383,8 @@ impl Machine {
             }
         };
         let secret = Some(self.disks.secret().unwrap_or(&KEY).to_vec());
-        let request = Request { leaves: &leaves, secret, anchor: None, env: &self.env };
+        let record = self.disks.record();
+        let request = Request { leaves: &leaves, secret, anchor: record.as_ref(), env: &self.env };
         check(&request, &mut found);
         worst.map_or(Ok(()), |what| Err(format!("inspected: {what}")))
     }

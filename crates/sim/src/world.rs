@@ -494,7 +494,19 @@ pub fn import_of(env: &Env, disks: &Disks, devices: Vec<DeviceHandle>) -> Result
     if pools.is_empty() {
         return Err(others.remove(0).1);
     }
-    import_found(env, disks, pools.swap_remove(at))
+    import_found(env, disks, pools.swap_remove(at), false)
+}
+
+/// Imports the pool as it was at its checkpoint.
+///
+/// # Errors
+/// The pool's error.
+pub fn import_back(env: &Env, disks: &Disks) -> Result<Pool, Error> {
+    let (mut pools, mut others) = scan(disks.handles());
+    if pools.is_empty() {
+        return Err(others.remove(0).1);
+    }
+    import_found(env, disks, pools.swap_remove(0), true)
 }
 
 /// Imports the pool that was split off, if there is one.
@@ -503,13 +515,13 @@ pub fn import_of(env: &Env, disks: &Disks, devices: Vec<DeviceHandle>) -> Result
 /// The pool's error.
 pub fn import_other(env: &Env, disks: &Disks) -> Result<Option<Pool>, Error> {
     let other = scan(disks.handles()).0.into_iter().find(|found| found.config.name == OTHER);
-    other.map(|found| import_found(env, disks, found)).transpose()
+    other.map(|found| import_found(env, disks, found, false)).transpose()
 }
 
 /// Name of a pool that is split off.
 pub const OTHER: &str = "other";
 
-fn import_found(env: &Env, disks: &Disks, found: FoundPool) -> Result<Pool, Error> {
+fn import_found(env: &Env, disks: &Disks, found: FoundPool, to_checkpoint: bool) -> Result<Pool, Error> {
     Pool::import(
         env,
         found,
@@ -519,7 +531,7 @@ fn import_found(env: &Env, disks: &Disks, found: FoundPool) -> Result<Pool, Erro
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
-            to_checkpoint: false,
+            to_checkpoint,
             secret: disks.secret().map(|secret| secret.to_vec().into()),
             anchor: disks.wish(None),
             host: "sim".into(),
