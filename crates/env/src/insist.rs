@@ -12,7 +12,7 @@ use std::cell::Cell;
 pub struct Client {
     /// Will it die as soon as it is answered?
     pub is_dying: fn(u32) -> bool,
-    /// Its thread.
+    /// Its thread, or another number by which `is_dying` knows it.
     pub thread: u32,
 }
 

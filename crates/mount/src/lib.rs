@@ -10,6 +10,7 @@
 //! - `fsync_waiters`: callers of `fsync` that another thread answers.
 //! - `convert`: attributes, times and errors in the kernel's form.
 //! - `volume`: a volume as an NBD client reads and writes it.
+//! - `volume_client`: whether that client still listens.
 //! - `share`: a mounted file system as network clients use it.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,8 @@ mod mount;
 mod share;
 mod snapshots;
 mod volume;
+mod volume_client;
 
 pub use mount::{MountError, MountSpec, MountedFs, SWITCHES_VARIABLE};
 pub use volume::OpenVolume;
+pub use volume_client::VolumeClient;

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use steadfast_mount::OpenVolume;
+use steadfast_mount::{OpenVolume, VolumeClient};
 use steadfast_nbd::{Export, Exports};
 
 /// With a smaller limit of descriptors NBD is not served.
@@ -149,7 +149,7 @@ fn accept(weak: &Weak<Engine>, listener: &UnixListener) {
             }
             list.next += 1;
             let number = list.next;
-            list.by_number.insert(number, Client { stream: other, uses: None });
+            list.by_number.insert(number, Client { stream: Arc::new(other), uses: None });
             number
         };
         let for_client = weak.clone();
@@ -184,12 +184,15 @@ impl VolumeExports {
         // A volume from a raw stream cannot be written.
         let read_only =
             held.pool.is_read_only() || info.raw || engine.value(&held, volume, "readonly")? == "on";
-        let opened = OpenVolume::new(handle, snapshot, usage, read_only).ok_or_else(|| {
-            Refusal::new(
-                Code::SnapshotAbsent,
-                format!("there is no volume or snapshot '{name}' that can be read"),
-            )
-        })?;
+        let absent = || {
+            let what = format!("there is no volume or snapshot '{name}' that can be read");
+            Refusal::new(Code::SnapshotAbsent, what)
+        };
+        // Listed until its thread ends ([nbd_client.1]).
+        let connection =
+            engine.clients.list.lock().by_number.get(&self.number).map(|client| Arc::clone(&client.stream));
+        let client = VolumeClient::new(connection.ok_or_else(absent)?);
+        let opened = OpenVolume::new(handle, snapshot, usage, read_only, client).ok_or_else(absent)?;
         let mut list = engine.clients.list.lock();
         if let Some(client) = list.by_number.get_mut(&self.number) {
             client.uses = Some((held.pool.guid().0, info.id));

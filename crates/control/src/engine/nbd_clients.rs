@@ -3,6 +3,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use steadfast_format::DatasetId;
 
 /// Most clients at once.
@@ -22,7 +23,7 @@ pub(super) struct List {
 }
 
 pub(super) struct Client {
-    pub stream: UnixStream,
+    pub stream: Arc<UnixStream>,
     /// Guid of the pool, and number of the volume it has chosen.
     pub uses: Option<(u64, DatasetId)>,
 }
