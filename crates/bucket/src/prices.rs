@@ -13,6 +13,13 @@ use crate::{Counts, Location, Operation, Scheme};
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
+/// Garbage that is always left, and the most that is ever left, in thousandths of what lives.
+/// Below, eight bytes are copied for each that is given back, for little money and much time;
+/// above, a bill is twice that of what lives.
+const GARBAGE: (u32, u32) = (125, 1_000);
+/// Bytes of the object of a full segment.
+const OBJECT_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+
 /// Billionths in one.
 const NANO: f64 = 1e9;
 
@@ -114,6 +121,25 @@ impl Price {
     pub fn of_stored(&self, kib_seconds: u64, month_seconds: u64) -> u64 {
         let amount = u128::from(kib_seconds) * nano(self.stored_per_gb_month) * 1024;
         part(amount, u128::from(self.gb_bytes) * u128::from(month_seconds))
+    }
+
+    /// The part of what lives, in thousandths, up to which garbage is cheaper to keep than to clean
+    /// away. Where garbage is a part `g` of what lives, a byte of it is given back by copying `1/g`
+    /// bytes that live: they are read, and put into another object. That is worth its price if the
+    /// storage of one byte pays for it within a year: if `g` is the price of a copy over that of a
+    /// year of storage, or more. docs/decisions/0199-cleaning-by-price.md
+    #[must_use]
+    pub fn garbage_thousandths(&self) -> u32 {
+        let requests = (self.writes_per_million + self.reads_per_million) / 1e6;
+        let copy = self.egress_per_gb + requests * self.gb_bytes as f64 / OBJECT_BYTES;
+        let year = 12.0 * self.stored_per_gb_month;
+        let (least, most) = GARBAGE;
+        match copy <= year * f64::from(most) / 1e3 {
+            // A store whose storage is free is cleaned for its room alone.
+            false => most,
+            true if year == 0.0 => least,
+            true => ((1e3 * copy / year) as u32).max(least),
+        }
     }
 
     fn fits(&self, location: &Location, region: &str) -> bool {
@@ -338,6 +364,28 @@ mod tests {
         assert_eq!(estimate.stored, 1_000_000_000);
         assert_eq!(amount(estimate.total(), &price.currency), "$1.19");
         assert_eq!(price.of_stored((50 << 20) * month / 2, month), 500_000_000, "half of a month");
+    }
+
+    #[test]
+    fn garbage_is_kept_while_a_copy_is_dearer_than_a_year_of_it() {
+        let table = Table::default();
+        let of =
+            |name: &str| table.rows().map(|(row, _)| row).find(|row| row.name.starts_with(name)).unwrap();
+        // (0.09 + 5.4e-6 * 128) / (12 * 0.023); (0.12 + 5.4e-6 * 128) / (12 * 0.020); and 0.0032.
+        let shares = ["AWS", "Google", "Cloudflare"].map(|name| of(name).garbage_thousandths());
+        assert_eq!(shares, [328, 502, 125]);
+        let row = |egress_per_gb: f64, stored_per_gb_month: f64| Price {
+            egress_per_gb,
+            stored_per_gb_month,
+            writes_per_million: 0.0,
+            reads_per_million: 0.0,
+            ..of("AWS").clone()
+        };
+        assert_eq!(row(0.09, 0.001).garbage_thousandths(), 1_000, "dear to read, cheap to keep");
+        assert_eq!(row(0.09, 0.0).garbage_thousandths(), 1_000);
+        assert_eq!(row(0.0, 0.0).garbage_thousandths(), 125, "all is free");
+        assert_eq!(row(0.0, 1e6).garbage_thousandths(), 125);
+        assert_eq!(row(1e6, 1e6).garbage_thousandths(), 125);
     }
 
     #[test]

@@ -47,6 +47,7 @@ use steadfast_segment::{Accounting, DeviceCounts};
 pub use crate::checkpoint::CheckpointStatus;
 pub use crate::core::error::{Error, Result, lost_metadata};
 pub use crate::core::events::{Event, EventKind};
+pub use crate::core::state::Short;
 pub use crate::core::sweep::Sweep;
 pub use crate::datasets::bookmarks::BookmarkInfo;
 pub use crate::datasets::counts;
@@ -432,6 +433,18 @@ impl Pool {
         self.core.space.stored_by_device()
     }
 
+    /// Says up to which part of what lives, in thousandths, garbage is left on a store, by its
+    /// prices. `None` if they are not known.
+    pub fn set_garbage_share(&self, device: DeviceId, thousandths: Option<u32>) {
+        self.core.space.set_garbage_share(device, thousandths);
+    }
+
+    /// Up to which part of what lives, in thousandths, garbage is left on a store.
+    #[must_use]
+    pub fn garbage_share(&self, device: DeviceId) -> u32 {
+        self.core.space.garbage_share(device)
+    }
+
     /// Takes the events since the last call, oldest first. At most some hundreds are kept.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
@@ -452,9 +465,13 @@ impl Pool {
         self.core.txgs.commits.request_sync(self.core.txgs.gate.open_txg());
     }
 
-    /// Lets work in the background wait that only costs requests: scrub, rebalance, trim, cleaning
-    /// beyond need, reading ahead. Commits, resilver and removal go on.
-    pub fn hold_background(&self, is_held: bool) {
+    /// Lets work in the background wait that only costs: scrub, rebalance, trim, cleaning beyond
+    /// need, the search for damaged files, blocks that are read ahead. Commits, resilver and
+    /// removal go on. Where bytes are short, stores are asked only for what a reader waits for.
+    /// Where requests are, its neighbours come with it as ever: that takes fewer of them.
+    pub fn hold_background(&self, short: Short) {
+        self.core.space.hold_read_ahead(short.egress);
+        let is_held = short.requests || short.egress;
         if self.core.throttle.is_sparing.swap(is_held, Ordering::AcqRel) == is_held {
             return;
         }

@@ -7,7 +7,8 @@ use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice};
 use steadfast_env::Env;
-use steadfast_pool::Pool;
+use steadfast_pool::{Pool, Short};
+use steadfast_posix::FileSystem;
 
 struct Bucket {
     store: MemoryStore,
@@ -141,4 +142,76 @@ fn space_is_counted_in_bytes() {
     println!("{} objects take {taken} bytes", bucket.objects());
     assert!(taken <= 16 * MIB, "{taken} bytes are taken by 800 KiB of content");
     assert_eq!((before.size_bytes, before.capacity_bytes), (after.size_bytes, after.capacity_bytes));
+}
+
+/// Commits until what was cleaned away is deleted, and tells bytes of objects and those that live.
+fn settle(bucket: &Bucket, fs: &FileSystem, turn: u32) -> (u64, u64) {
+    for number in 0..10 {
+        fs.mkdir(ME, ROOT, format!("folder {turn} {number}").as_bytes(), 0o755).expect("made");
+        bucket.commit();
+    }
+    (bucket.bytes(), bucket.pool.state().accounting.live_bytes)
+}
+
+/// A budget that is nearly used up holds the cleaner: no commit is made for it either, and no
+/// writer is held up by what is not cleaned. It goes on when there is room in the budget again.
+#[test]
+fn a_budget_holds_the_cleaner_until_there_is_room_in_it() {
+    let bucket = Bucket::new(1 << 50);
+    let (fs, _handle) = mount(&bucket.pool, "tank");
+    for number in 0..1600_u64 {
+        write_file(&fs, ROOT, format!("{number}").as_bytes(), &noise(number + 1, 64 << 10));
+    }
+    bucket.commit();
+    bucket.pool.hold_background(Short { requests: true, egress: false });
+    for number in (0..1600_u64).filter(|number| number % 8 != 0) {
+        fs.unlink(ROOT, format!("{number}").as_bytes()).expect("removed");
+    }
+    (0..4).for_each(|_| bucket.commit());
+    let dirty = bucket.bytes();
+    assert!(dirty >= 100 * MIB, "{dirty} bytes");
+    bucket.take();
+    (0..100).for_each(|_| bucket.pool.step());
+    assert_eq!(bucket.take(), [0, 0], "puts and gets while nothing is written");
+    fs.mkdir(ME, ROOT, b"folder", 0o755).expect("made");
+    bucket.commit();
+    let [puts, gets] = bucket.take();
+    assert!(puts <= 4 && gets <= 4, "{puts} puts and {gets} gets of one small commit");
+
+    bucket.pool.hold_background(Short::default());
+    (0..100).for_each(|_| bucket.pool.step());
+    settle(&bucket, &fs, 2);
+    let cleaned = bucket.bytes();
+    println!("{dirty} bytes while it was held, {cleaned} then");
+    let live = bucket.pool.state().accounting.live_bytes;
+    assert!(cleaned <= live * 4 / 3 + 80 * MIB && cleaned < dirty - 20 * MIB, "{cleaned} bytes, {live} live");
+    for number in (0..1600_u64).step_by(8) {
+        assert!(read_file(&fs, ROOT, format!("{number}").as_bytes()) == noise(number + 1, 64 << 10));
+    }
+}
+
+/// Prices say how much garbage is left: none of it is touched where a copy is dear, and more of it
+/// goes where copies cost nothing.
+#[test]
+fn prices_say_how_much_garbage_is_left() {
+    let bucket = Bucket::new(1 << 50);
+    let (fs, _handle) = mount(&bucket.pool, "tank");
+    let store = bucket.pool.state().leaves[0].config.id;
+    assert_eq!(bucket.pool.garbage_share(store), 333);
+    for number in 0..2400_u64 {
+        write_file(&fs, ROOT, format!("{number}").as_bytes(), &noise(number + 1, 64 << 10));
+    }
+    bucket.commit();
+    // 84 MiB of 150 are garbage: with what objects themselves count, more than a third of what
+    // lives and 64 objects, and less than all of it.
+    bucket.pool.set_garbage_share(store, Some(1_000));
+    for number in (0..2400_u64).filter(|number| number % 25 < 14) {
+        fs.unlink(ROOT, format!("{number}").as_bytes()).expect("removed");
+    }
+    let (kept, live) = settle(&bucket, &fs, 1);
+    assert!(kept - live > 75 * MIB, "{kept} bytes are stored, {live} live");
+    bucket.pool.set_garbage_share(store, None);
+    let (third, live) = settle(&bucket, &fs, 2);
+    println!("{kept} bytes are stored, then {third}, {live} live");
+    assert!(third < kept - 20 * MIB, "{third} bytes are stored, {live} live");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{ME, ROOT, noise, read_file, write_file};
 use crate::far::{FarDevice, cold};
 use steadfast_format::ScanState;
-use steadfast_pool::{ScrubCommand, SendSpec};
+use steadfast_pool::{ScrubCommand, SendSpec, Short};
 use steadfast_posix::FileSystem;
 
 /// Latency of a read: those that are asked for together meet.
@@ -156,4 +156,45 @@ fn a_stream_is_sent_from_many_requests_at_once() {
     });
     assert!(out.len() >= 128 * MIB);
     assert!(rounds <= 16, "{rounds} round trips");
+}
+
+/// Reads the beginning of a file as a program does that takes it in order.
+fn read_some(fs: &FileSystem, bytes: usize) {
+    let entry = fs.lookup(ROOT, b"file").expect("there");
+    let mut out = vec![0; 128 << 10];
+    for at in (0..bytes).step_by(out.len()) {
+        assert_eq!(fs.read(entry.ino, at as u64, &mut out).expect("read"), out.len());
+    }
+}
+
+/// Where bytes are short, a reader gets what it asks for and pays for nothing else. Where requests
+/// are short, all goes on: large transfers ahead of a reader are fewer requests than its own.
+#[test]
+fn a_budget_of_bytes_stops_reading_ahead_and_one_of_requests_does_not() {
+    const READ: usize = 4 * MIB;
+    let begin = |short: Short| {
+        let world = cold(|fs| _ = write_file(fs, ROOT, b"file", &noise(1, 64 * MIB)));
+        let (far, pool, fs, _) = &world;
+        pool.hold_background(short);
+        // A window grows when its reader waits.
+        far.set_pause(LATENCY / 5);
+        let before = (far.reads(), far.read_bytes());
+        read_some(fs, READ);
+        (world, before)
+    };
+    let ((far, ..), before) = begin(Short { egress: true, requests: false });
+    let (reads, bytes) = (far.reads() - before.0, far.read_bytes() - before.1);
+    println!("bytes are short: {reads} reads, {} KiB for {} KiB", bytes >> 10, READ >> 10);
+    assert!(bytes <= (READ + MIB) as u64, "{bytes} bytes are read for {READ}");
+
+    let ((far, ..), before) = begin(Short { egress: false, requests: true });
+    // More than twice as much comes by itself.
+    for _ in 0..20_000 {
+        if far.read_bytes() - before.1 > 2 * READ as u64 {
+            println!("requests are short: {} reads", far.reads() - before.0);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("nothing is read ahead: {} bytes for {READ}", far.read_bytes() - before.1);
 }

@@ -240,6 +240,8 @@ struct State {
     threads: Vec<Box<dyn TaskHandle>>,
     idle: usize,
     is_stopping: bool,
+    /// Only what a reader waits for is read: bytes cost.
+    is_held: bool,
 }
 
 impl State {
@@ -505,7 +507,7 @@ impl Chunks {
         let each = (first..behind).zip(here);
         let chunks: Vec<Wanted> =
             each.filter_map(|(chunk, here)| here.or_else(|| wanted(&state, chunk))).collect();
-        if !is_alone && is_walking && !state.is_stopping {
+        if !is_alone && is_walking && !state.is_stopping && !state.is_held {
             state.look_ahead(&self.shared, walk, next);
             self.man(&mut state, env);
         }
@@ -537,7 +539,7 @@ impl Chunks {
             bytes * SPARSE >= source.chunk_bytes(chunk)
         };
         let mut state = self.shared.lock();
-        if state.is_stopping || state.bytes_max < 2 * CHUNK as usize {
+        if state.is_stopping || state.is_held || state.bytes_max < 2 * CHUNK as usize {
             return;
         }
         let bound = state.ahead_bound();
@@ -623,6 +625,12 @@ impl Chunks {
         for chunk in offset / CHUNK..u32::try_from(end.div_ceil(CHUNK as usize)).unwrap_or(u32::MAX) {
             state.remove((segment, chunk));
         }
+    }
+
+    /// Says whether only what a reader waits for is read. Chunks that are under way come all the
+    /// same.
+    pub(crate) fn hold_ahead(&self, is_held: bool) {
+        self.shared.lock().is_held = is_held;
     }
 
     /// Ends reading ahead for good: when this returns no thread of its own touches a device.

@@ -317,6 +317,11 @@ impl Space {
         self.chunks.used()
     }
 
+    /// Says whether devices of whole objects are asked only for what a reader waits for.
+    pub fn hold_read_ahead(&self, is_held: bool) {
+        self.chunks.hold_ahead(is_held);
+    }
+
     /// Ends reading ahead for good; when this returns nothing is read in the background any more.
     pub fn stop_read_ahead(&self) {
         self.chunks.stop();

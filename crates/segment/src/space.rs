@@ -221,6 +221,18 @@ impl Space {
         self.healing.store(on, Ordering::Relaxed);
     }
 
+    /// Says up to which part of what lives, in thousandths, garbage is left on a store of whole
+    /// objects. `None` is a third: its prices are not known.
+    pub fn set_garbage_share(&self, device: DeviceId, thousandths: Option<u32>) {
+        self.write_state().table.set_garbage_share(device, thousandths);
+    }
+
+    /// Up to which part of what lives, in thousandths, garbage is left on a store.
+    #[must_use]
+    pub fn garbage_share(&self, device: DeviceId) -> u32 {
+        self.read_state().table.garbage_share(device)
+    }
+
     /// Whether the pool's own metadata has a second copy on stores of objects, as it has everywhere
     /// else. Not within a commit.
     pub fn set_pool_copies(&self, on: bool) {

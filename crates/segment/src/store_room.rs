@@ -19,7 +19,8 @@
 //! [`OBJECTS_SPARE`] objects by themselves come to; then down to half of that. So of the bytes that
 //! are paid for three quarters live at least, small commits leave a bounded number of small
 //! objects, and a pool that changes little is left alone. Free room has no part in it, but for a
-//! store that is full.
+//! store that is full. Where prices are known, their rule takes the place of the third
+//! ([`Space::set_garbage_share`](crate::Space::set_garbage_share)).
 //!
 //! Why it ends: an object is taken for what is dead in it, or together with others of its stream
 //! that are small as well, which become one.
@@ -37,8 +38,8 @@ use crate::table::Table;
 pub(crate) const OBJECT_SHARE: u32 = 8;
 /// Objects that count for nothing.
 const OBJECTS_SPARE: u64 = 64;
-/// Garbage that is left, as a part of what lives.
-const LIVE_SHARE: u64 = 3;
+/// Garbage that is left where no price is known, in thousandths of what lives: a third.
+const GARBAGE_SHARE: u32 = 333;
 
 /// Room of one store.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +49,8 @@ pub(crate) struct StoreRoom {
     /// Numbers of its segments, and such below their end as were given back since import.
     numbers: BTreeSet<u32>,
     returned: BTreeSet<u32>,
+    /// Garbage that is left by its prices, in thousandths of what lives.
+    garbage_share: Option<u32>,
 }
 
 impl StoreRoom {
@@ -77,6 +80,11 @@ impl StoreRoom {
 
     pub fn is_taken(&self, number: u32) -> bool {
         self.numbers.contains(&number)
+    }
+
+    /// Garbage that is left alone beside so much that lives, apart from objects themselves.
+    fn garbage_beside(&self, live: u64) -> u64 {
+        live * u64::from(self.garbage_share.unwrap_or(GARBAGE_SHARE)) / 1_000
     }
 
     /// Segments on it, those that are emptied among them.
@@ -181,9 +189,22 @@ impl Table {
             let held = room.taken_units.saturating_sub(group.emptied_units + open_units);
             let objects = room.objects().saturating_sub(emptied + count);
             garbage.units += held.saturating_sub(live) + objects * object;
-            garbage.most += live / LIVE_SHARE + OBJECTS_SPARE * object;
+            garbage.most += room.garbage_beside(live) + OBJECTS_SPARE * object;
         }
         garbage
+    }
+
+    /// Says how much garbage is left on a store; `None` if its prices are not known.
+    pub fn set_garbage_share(&mut self, id: DeviceId, thousandths: Option<u32>) {
+        if let Some(room) = self.devices.get_mut(&id).and_then(|space| space.store.as_mut()) {
+            room.garbage_share = thousandths;
+        }
+    }
+
+    /// How much garbage is left on a store, in thousandths of what lives.
+    pub fn garbage_share(&self, id: DeviceId) -> u32 {
+        let room = self.devices.get(&id).and_then(|space| space.store.as_ref());
+        room.and_then(|room| room.garbage_share).unwrap_or(GARBAGE_SHARE)
     }
 
     /// Verifies what a store counts, and what its segments take.
@@ -228,6 +249,16 @@ mod tests {
         assert_eq!((room.objects(), room.take()), (0, Some(0)));
         assert!(room.claim(u32::MAX));
         assert_eq!(room.take(), Some(1), "behind the last one there is none");
+    }
+
+    #[test]
+    fn prices_take_the_place_of_the_third() {
+        let mut room = StoreRoom::default();
+        assert_eq!(room.garbage_beside(3_000), 999);
+        room.garbage_share = Some(125);
+        assert_eq!(room.garbage_beside(3_000), 375);
+        room.garbage_share = Some(1_000);
+        assert_eq!(room.garbage_beside(3_000), 3_000);
     }
 
     #[test]

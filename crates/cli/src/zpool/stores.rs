@@ -99,6 +99,8 @@ pub(super) fn section(pool: &PoolReport) -> String {
         let (read, written) = (nice_bytes(*bytes_in), nice_bytes(*bytes_out));
         let stored = nice_bytes(store.stored_bytes);
         entry(&mut out, "bytes", &format!("{read} read, {written} written this month; {stored} stored"));
+        let percent = store.garbage_thousandths / 10;
+        entry(&mut out, "cleaned", &format!("where garbage is more than {percent}% of what lives"));
         entry(&mut out, "price", &price_line(store));
     }
     for budget in &pool.budgets {
@@ -176,6 +178,7 @@ pub(super) fn status_json(pool: &PoolReport, numbers: Numbers, entry: &mut Value
             "today": counts_json(&store.today, numbers),
             "this_month": counts_json(&store.this_month, numbers),
             "stored_bytes": numbers.raw(store.stored_bytes),
+            "garbage_thousandths": numbers.raw(store.garbage_thousandths.into()),
             "price": store.price.as_ref().map(price_json),
             "unpriced": store.unpriced,
         });

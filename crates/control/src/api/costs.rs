@@ -122,6 +122,8 @@ pub struct StoreReport {
     pub this_month: StoreCounts,
     /// Bytes that lie there.
     pub stored_bytes: u64,
+    /// Garbage that is left there, in thousandths of what lives.
+    pub garbage_thousandths: u32,
     /// Price, if the table has one.
     pub price: Option<PriceReport>,
     /// Reason why there is none.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use steadfast_bucket::Location;
 use steadfast_bucket::prices::Price;
-use steadfast_pool::PoolStatus as Measured;
+use steadfast_format::DeviceId;
+use steadfast_pool::{PoolStatus as Measured, Short};
 
 /// Time between two looks at the counters.
 const LOOK: Duration = Duration::from_secs(2);
@@ -31,6 +32,7 @@ struct PoolStore {
     /// As the list of devices has it.
     name: String,
     guid: u64,
+    id: DeviceId,
     /// As counters are kept: two spellings of one address are one store.
     address: String,
     location: Location,
@@ -49,6 +51,7 @@ fn stores_of(held: &ImportedPool, measured: &Measured) -> Vec<PoolStore> {
         Some(PoolStore {
             name: leaf.config.path.clone(),
             guid: leaf.config.guid,
+            id: leaf.config.id,
             address: location.to_string(),
             location,
             stored_bytes: stored.get(&leaf.config.id).copied().unwrap_or(0),
@@ -86,8 +89,13 @@ impl Engine {
         self.ledger.take(now, meters::counters());
         for (name, held) in pools {
             let measured = held.pool.state();
-            for store in stores_of(&held, &measured) {
+            let stores = stores_of(&held, &measured);
+            let table = (!stores.is_empty()).then(|| prices::load(&self.runtime.prices()).ok()).flatten();
+            for store in stores {
                 self.ledger.note_stored(now, &store.address, store.stored_bytes);
+                let region = meters::region(&store.address);
+                let price = table.as_ref().and_then(|table| table.find(&store.location, region.as_deref()));
+                held.pool.set_garbage_share(store.id, price.map(Price::garbage_thousandths));
             }
             self.spare(&name, &held, &self.budgets(&held, &measured));
         }
@@ -126,7 +134,9 @@ impl Engine {
             ];
             self.post(what, &held.pool, name, &fields);
         }
-        held.pool.hold_background(levels.values().any(|level| *level > BudgetLevel::Free));
+        let is_short = |property: &str| levels.get(property).is_some_and(|level| *level > BudgetLevel::Free);
+        let [requests, egress] = BUDGETS.map(is_short);
+        held.pool.hold_background(Short { requests, egress });
     }
 
     /// Budgets of a pool that are set.
@@ -197,6 +207,7 @@ impl Engine {
                 month: usage.month,
                 this_month: usage.this_month.counts,
                 stored_bytes: usage.stored_bytes,
+                garbage_thousandths: held.pool.garbage_share(store.id),
             }
         };
         found.into_iter().map(report).collect()

@@ -180,8 +180,14 @@ fn a_row_of_the_operator_gives_a_price_and_a_wrong_one_takes_it() {
         ["create", "put", "replace"].iter().filter_map(|word| report.this_month.requests.get(*word)).sum();
     assert_eq!((price.table.as_str(), price.total()), ("Shelf", writes * 1_000_000_000));
     assert!(property(&house, "price").ends_with(".00 EUR"), "{}", property(&house, "price"));
+    // Storage is free, and a copy is not: little is cleaned, as the pool hears with the next look.
+    assert_eq!(report.garbage_thousandths, 333);
+    house.host().look_at_costs();
+    assert_eq!(status(&house).stores[0].garbage_thousandths, 1_000);
     std::fs::write(&file, row.replace("1000000,", "-1,")).unwrap();
     let report = status(&house).stores.remove(0);
     assert_eq!(report.price, None);
     assert!(report.unpriced.unwrap().contains("'Shelf' writes_per_million is -1"));
+    house.host().look_at_costs();
+    assert_eq!(status(&house).stores[0].garbage_thousandths, 333, "no price is known");
 }

@@ -49,7 +49,10 @@ pub(crate) const IDLE: &[Job] = &[
     Job::writes("index of the reference table", |syncer| {
         Ok(syncer.core.fill_index_step().then_some(IDLE_PAUSE))
     }),
-    Job::reads("search for damaged files", |syncer| Ok(syncer.devices.search_step().then_some(IDLE_PAUSE))),
+    Job::reads("search for damaged files", |syncer| {
+        let goes_on = !syncer.core.is_sparing() && syncer.devices.search_step();
+        Ok(goes_on.then_some(IDLE_PAUSE))
+    }),
 ];
 
 /// After each commit.

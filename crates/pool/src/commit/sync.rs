@@ -178,7 +178,9 @@ impl Syncer {
     fn look(&self, turn: &mut Turn) -> Next {
         let rule = CloseRule::default();
         let open = self.core.txgs.gate.open_txg();
-        let cleaning = turn.futile_commits < FUTILE_COMMITS_MAX && self.core.space.needs_cleaning();
+        // A commit that may not clean gains nothing, and costs what the budget is to keep.
+        let cleaning =
+            turn.futile_commits < FUTILE_COMMITS_MAX && self.may_clean() && self.core.space.needs_cleaning();
         let moment = Moment {
             now_ns: self.core.env.clock.monotonic_ns(),
             opened_ns: turn.opened_ns,
@@ -376,11 +378,16 @@ impl Syncer {
         Ok(())
     }
 
+    /// False if cleaning can wait, and has to as it costs.
+    fn may_clean(&self) -> bool {
+        !self.core.is_sparing() || self.core.space.must_clean()
+    }
+
     /// The cleaner's part of a commit. Changes of the segment table go into the meta tree at once,
     /// so that the nodes to be written are counted while the cleaner works.
     fn clean(&self, txg: Txg, elapsed_ns: u64) -> Result<()> {
         // Segments that become garbage meanwhile are remembered, and cleaned later.
-        if self.core.is_sparing() && !self.core.space.must_clean() {
+        if !self.may_clean() {
             return Ok(());
         }
         let geometry = self.core.space.geometry();

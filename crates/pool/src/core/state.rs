@@ -97,6 +97,15 @@ pub(crate) struct Caches {
     pub inodes: Arc<InodeRoom>,
 }
 
+/// Budgets of the stores that are nearly used up: work in the background waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Short {
+    /// That of requests.
+    pub requests: bool,
+    /// That of bytes read.
+    pub egress: bool,
+}
+
 /// The write throttle: how much a txg may hold (ZFS: `dirty_data_max`, but the bound on space
 /// follows the last commit).
 pub(crate) struct Throttle {
