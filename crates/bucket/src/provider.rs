@@ -1,6 +1,8 @@
 //! One store of `object_store` for an address and its credentials, and the wire below it: every
 //! request passes a service of ours, which counts it and keeps what the answer's head says.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +99,21 @@ impl HttpService for Wire {
     }
 }
 
+/// Connections of all stores of this process, by the options that they were asked for with. The
+/// next store at the same host uses those that one left open: a pool that is imported again opens
+/// none, and each saves a round trip, with TLS two. They are closed when nothing has used them for
+/// a while.
+static CONNECTIONS: Mutex<BTreeMap<String, HttpClient>> = Mutex::new(BTreeMap::new());
+
+/// Connections with these options.
+fn connections(options: &ClientOptions) -> object_store::Result<HttpClient> {
+    let mut kept = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    match kept.entry(format!("{options:?}")) {
+        Entry::Occupied(kept) => Ok(kept.get().clone()),
+        Entry::Vacant(place) => Ok(place.insert(ReqwestConnector::default().connect(options)?).clone()),
+    }
+}
+
 #[derive(Debug)]
 struct Connector {
     meter: Arc<Meter>,
@@ -104,7 +121,7 @@ struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = connections(options)?;
         Ok(HttpClient::new(Wire { client, meter: Arc::clone(&self.meter) }))
     }
 }

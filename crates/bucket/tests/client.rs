@@ -17,6 +17,20 @@ fn fetch(client: &Client, object: &str, offset: u64, length: usize) -> steadfast
     outcome.map(|()| out)
 }
 
+/// A pool that is imported again finds the connections of the one before: each saves a round trip.
+#[test]
+fn a_client_uses_the_connections_that_another_one_left_open() {
+    let store = Store::start();
+    client(&store).put("a", b"x").unwrap();
+    // A connection is free a moment after its answer was read, so one client may come too early.
+    let finds_one = || {
+        let before = store.connections();
+        assert_eq!(client(&store).get("a").unwrap().0, b"x");
+        store.connections() == before
+    };
+    assert!((0..100).any(|_| finds_one()), "{} connections", store.connections());
+}
+
 #[test]
 fn every_call_does_what_it_says() {
     let store = Store::start();

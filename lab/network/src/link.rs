@@ -133,12 +133,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Requests of one connection that have no whole answer [link.3].
+/// Requests of one connection that have no whole answer [link.3]: the method of each, and its round
+/// trip.
 #[derive(Debug, Default)]
-struct Exchange(Mutex<VecDeque<String>>);
+struct Exchange(Mutex<VecDeque<(String, u64)>>);
 
 impl Exchange {
-    fn methods(&self) -> MutexGuard<'_, VecDeque<String>> {
+    fn requests(&self) -> MutexGuard<'_, VecDeque<(String, u64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,6 +147,7 @@ impl Exchange {
 /// Carries one connection to its end.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
+    shared.tally.connected();
     // The handshake.
     tokio::time::sleep(shared.conditions.round_trip).await;
     let Ok(store) = TcpStream::connect(shared.upstream).await else { return };
@@ -157,41 +159,51 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let up = pass(from_client, to_store, &shared.up, watch_requests(&shared.tally, &exchange, of_requests));
     let down = pass(from_store, to_client, &shared.down, watch_answers(&shared.tally, &exchange, of_answers));
     tokio::join!(up, down);
-    let left = exchange.methods().len();
+    let left = exchange.requests().len();
     shared.tally.ended(left);
 }
 
-fn watch_requests(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8]) {
-    move |bytes| {
+fn watch_requests(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8], Instant) {
+    move |bytes, _| {
         tally.up(bytes.len());
         scanner.read(bytes, &mut |_| true, &mut |event| {
             if let Event::Head(Head::Request(method, target)) = event {
-                tally.request(Kind::of(&method, &target));
-                exchange.methods().push_back(method);
+                let round_trip = tally.request(Kind::of(&method, &target));
+                exchange.requests().push_back((method, round_trip));
             }
         });
     }
 }
 
-fn watch_answers(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8]) {
+fn watch_answers(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8], Instant) {
     // `100 Continue` and its like stand before the answer.
     let mut is_last = false;
-    move |bytes| {
+    move |bytes, due| {
         tally.down(bytes.len());
         let mut has_body = |status: u16| {
-            let is_of_head = exchange.methods().front().is_some_and(|method| method == "HEAD");
+            let is_of_head = exchange.requests().front().is_some_and(|(method, _)| method == "HEAD");
             !(is_of_head || status < 200 || status == 204 || status == 304)
         };
         scanner.read(bytes, &mut has_body, &mut |event| match event {
             Event::Head(Head::Answer(status)) => is_last = status >= 200,
-            Event::End if is_last && exchange.methods().pop_front().is_some() => tally.ended(1),
+            Event::End if is_last => {
+                let answered = exchange.requests().pop_front();
+                if let Some((_, round_trip)) = answered {
+                    tally.answered(round_trip, due);
+                }
+            }
             _ => {}
         });
     }
 }
 
 /// Passes one direction on until it ends.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: &Way, mut watch: impl FnMut(&[u8])) {
+async fn pass(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    way: &Way,
+    mut watch: impl FnMut(&[u8], Instant),
+) {
     let (send, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES_MAX);
     let read = async move {
         loop {
@@ -199,8 +211,9 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: &Way, mut wa
             match from.read_buf(&mut piece).await {
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
-                    watch(&piece);
-                    if send.send((way.due(count, Instant::now()), piece)).await.is_err() {
+                    let due = way.due(count, Instant::now());
+                    watch(&piece, due);
+                    if send.send((due, piece)).await.is_err() {
                         return;
                     }
                 }

@@ -69,6 +69,11 @@ pub struct Counts {
     pub up: u64,
     /// Bytes from the store to clients.
     pub down: u64,
+    /// Round trips: the longest row of requests that each came after the one before was answered.
+    /// Those that are made side by side are one.
+    pub round_trips: u64,
+    /// Connections that were opened.
+    pub connections: u64,
 }
 
 impl Counts {
@@ -91,6 +96,8 @@ impl Counts {
             requests: std::array::from_fn(|at| self.requests[at] - earlier.requests[at]),
             up: self.up - earlier.up,
             down: self.down - earlier.down,
+            round_trips: self.round_trips - earlier.round_trips,
+            connections: self.connections - earlier.connections,
         }
     }
 }
@@ -109,6 +116,22 @@ struct State {
     counts: Counts,
     in_flight: u32,
     slices: Vec<Slice>,
+    /// Answers under way to their client: when they will be there, and the round trip of each.
+    answers: Vec<(Instant, u64)>,
+}
+
+impl State {
+    /// Notes the answers that have arrived by now.
+    fn settle(&mut self, now: Instant) {
+        let trips = &mut self.counts.round_trips;
+        self.answers.retain(|(due, trip)| {
+            let is_here = *due <= now;
+            if is_here {
+                *trips = (*trips).max(*trip);
+            }
+            !is_here
+        });
+    }
 }
 
 /// Counts while they are counted.
@@ -145,11 +168,31 @@ impl Tally {
         }
         slice.counts.up += more.up;
         slice.counts.down += more.down;
+        slice.counts.connections += more.connections;
         slice.in_flight = slice.in_flight.max(state.in_flight);
     }
 
-    pub fn request(&self, kind: Kind) {
+    /// A request came. Gives the round trip that it belongs to.
+    pub fn request(&self, kind: Kind) -> u64 {
+        self.request_at(kind, Instant::now())
+    }
+
+    fn request_at(&self, kind: Kind, now: Instant) -> u64 {
         self.note(|counts| counts.requests[kind as usize] += 1, |held| held + 1);
+        let mut state = self.state();
+        state.settle(now);
+        state.counts.round_trips + 1
+    }
+
+    /// The answer to a request of that round trip ends, and arrives at `due`.
+    pub fn answered(&self, round_trip: u64, due: Instant) {
+        self.ended(1);
+        self.state().answers.push((due, round_trip));
+    }
+
+    /// A connection was opened.
+    pub fn connected(&self) {
+        self.note(|counts| counts.connections += 1, |held| held);
     }
 
     /// Requests were answered, or their connection is gone.
@@ -167,7 +210,13 @@ impl Tally {
     }
 
     pub fn counts(&self) -> Counts {
-        self.state().counts
+        self.counts_at(Instant::now())
+    }
+
+    fn counts_at(&self, now: Instant) -> Counts {
+        let mut state = self.state();
+        state.settle(now);
+        state.counts
     }
 
     /// Slices from the link's start until now.
@@ -183,6 +232,24 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_side_by_side_are_one_round_trip_and_a_row_of_them_several() {
+        let tally = Tally::new();
+        let at = |ms: u64| tally.began() + Duration::from_millis(ms);
+        let before = tally.counts_at(at(0));
+        let first = [0, 10].map(|ms| tally.request_at(Kind::Get, at(ms)));
+        tally.answered(first[0], at(50));
+        tally.answered(first[1], at(60));
+        // It was sent before the other answers had arrived.
+        let beside = tally.request_at(Kind::Get, at(49));
+        assert_eq!((first, beside), ([1, 1], 1));
+        let second = tally.request_at(Kind::Put, at(51));
+        tally.answered(second, at(101));
+        tally.answered(beside, at(99));
+        assert_eq!(tally.counts_at(at(100)).since(&before).round_trips, 1, "the second is under way");
+        assert_eq!(tally.counts_at(at(101)).since(&before).round_trips, 2);
+    }
 
     #[test]
     fn requests_are_of_the_kinds_that_are_sold() {

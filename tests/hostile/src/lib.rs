@@ -25,6 +25,7 @@ mod objects;
 mod wire;
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use s3s::auth::SimpleAuth;
@@ -184,6 +185,12 @@ impl Store {
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connections that were accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// How conditions of writes are kept.

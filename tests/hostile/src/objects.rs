@@ -84,6 +84,8 @@ pub struct Shared {
     pub released: tokio::sync::watch::Sender<u64>,
     /// Numbers requests.
     pub requests: AtomicU64,
+    /// Connections that were accepted.
+    pub connections: AtomicU64,
 }
 
 impl Default for Shared {
@@ -104,6 +106,7 @@ impl Default for Shared {
             seen: Mutex::default(),
             released: tokio::sync::watch::Sender::new(0),
             requests: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
         }
     }
 }

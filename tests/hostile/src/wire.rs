@@ -24,6 +24,7 @@ pub async fn serve(listener: TcpListener, service: S3Service, shared: Arc<Shared
         let Ok((connection, _)) = listener.accept().await else { continue };
         let (service, shared) = (service.clone(), Arc::clone(&shared));
         let _ = connection.set_nodelay(true);
+        shared.connections.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             let answer = service_fn(|request| answer(request, service.clone(), Arc::clone(&shared)));
             // A connection that a fault closes ends with an error, which is meant.

@@ -226,7 +226,7 @@ impl Arm {
     }
 
     /// Waits until nothing passes any more.
-    fn quiet(&self) -> Result<Duration, Error> {
+    pub fn quiet(&self) -> Result<Duration, Error> {
         let began = Instant::now();
         let (mut last, mut since) = (self.link.counts(), Instant::now());
         while since.elapsed() < QUIET {

@@ -18,8 +18,8 @@ const SHARE: f64 = 0.8;
 const BOUNDED: [(&str, &str, f64, &str); 5] = [
     ("many_trips", "bucket", 12.0, "ls -lR of many files, cold, at most 12 round trips"),
     ("tar_trips", "bucket", 40.0, "tar of small files, cold, at most 40 round trips"),
-    ("import_trips", "bucket", 6.0, "import at most 6 round trips"),
-    ("commit_trips", "bucket", 3.0, "commit of one change at most 3 round trips"),
+    ("import_rows", "bucket", 6.0, "import at most 6 requests in a row"),
+    ("commit_rows", "bucket", 3.0, "commit of one change at most 3 requests in a row"),
     ("fsync_requests", "local", 0.5, "fsync with a log device makes no request (a commit may fall between)"),
 ];
 

@@ -21,7 +21,7 @@ use crate::load::files::{self, Blocks, Noise};
 /// Steps of one client, for the progress bar.
 pub(super) fn steps(kind: Kind, sizes: &Sizes) -> f64 {
     match kind {
-        Kind::Ours { .. } => 11.0 + sizes.commits as f64,
+        Kind::Ours { .. } => 12.0 + sizes.commits as f64,
         _ => 6.0,
     }
 }
@@ -111,6 +111,14 @@ impl Hands<'_> {
             "Wall time over the round trip: what the client waits for, its own work included.",
         );
         self.add(&row, trips(taken, self.round_trip));
+        let row = Row::new(
+            &format!("{key}_rows"),
+            label,
+            "requests in a row",
+            false,
+            "Longest row of requests that each left after the one before was answered, counted by the link.",
+        );
+        self.add(&row, taken.counts.round_trips as f64);
         self.requests(key, label, taken);
     }
 
@@ -207,6 +215,7 @@ impl Hands<'_> {
         }
         self.arm.settle(self.shell)?;
         self.arm.release(self.shell)?;
+        self.arm.quiet()?;
         let taken = self
             .take("import", |hands| hands.arm.reopen(hands.remote, hands.shell).map(|()| Duration::ZERO))?;
         self.waits("import", "import", &taken);
@@ -229,6 +238,8 @@ impl Hands<'_> {
         let mut longest = Vec::new();
         for number in 0..commits {
             fs::write(&path, [number as u8; 4096]).map_err(io(&path))?;
+            // The commit before goes on behind its answer, with its deletes.
+            self.arm.quiet()?;
             let sync = self.arm.ours(&format!("pool sync {}", self.arm.pool()));
             let taken = self.take("commit", |hands| hands.shell.run(&sync).map(|_| Duration::ZERO))?;
             longest.push(taken);
@@ -236,6 +247,9 @@ impl Hands<'_> {
         longest.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let middle = &longest[longest.len() / 2];
         self.waits("commit", "commit of one change", middle);
+        let list = self.arm.ours("pool list");
+        let taken = self.take("command", |hands| hands.shell.run(&list).map(|_| Duration::ZERO))?;
+        self.waits("command", "a command that asks nothing of the store", &taken);
         let syncs = self.sizes.syncs;
         let mut noise = Noise::new(u64::from(self.round));
         let taken = self.take("fsync", |_| {

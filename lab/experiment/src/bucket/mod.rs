@@ -253,7 +253,8 @@ fn of_every_run() -> Vec<String> {
          new connection by one; it does not play the growth of TCP's window."
             .to_owned(),
         "Round trips are the wall time over the round trip, so what the client and the store compute on the same two \
-         processors counts as round trips too."
+         processors counts as round trips too. Requests in a row are counted by the link: connections and computing are not in \
+         them."
             .to_owned(),
         "Our pools are encrypted with AES-256-GCM and verify every byte; the bare loop and the other clients store what \
          they are given. Content does not compress."
