@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::common::{ME, MIB, ROOT, anchored_in, handle, import_spec, mount, noise, spec, write_file};
 use crate::far_store::FarStore;
 use steadfast_anchor::MemoryRegister;
+use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
 use steadfast_env::Env;
 use steadfast_format::{Column, MetaKey, Placement, SegmentId, SegmentRow, meta_keys};
 use steadfast_pool::forge::ForgedTree;
-use steadfast_pool::{AnchorWish, ImportSpec, Pool, scan};
+use steadfast_pool::{AnchorWish, ImportSpec, Pool, ScrubCommand, scan};
 
 /// Latency of a request: those that are made together meet.
 const LATENCY: Duration = Duration::from_millis(50);
@@ -140,4 +141,40 @@ fn an_import_of_a_full_tebibyte_takes_few_round_trips() {
     println!("import of a TiB: {trips} round trips, {} requests", requests.len());
     assert!(trips <= 40, "{trips} round trips, {} requests", requests.len());
     drop(pool);
+}
+
+/// A scrub of a pool in which nothing changed since its last commit reads at once.
+#[test]
+fn a_scrub_begins_without_a_commit() {
+    let world = World::new(false);
+    {
+        let pool = world.create(256 * MIB);
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"file", &noise(1, 3_000_000));
+        pool.sync().expect("committed");
+        pool.export().expect("exported");
+    }
+    let (far, pool) = world.import();
+    pool.sync().expect("its first commit is over");
+    far.quiet();
+    far.take();
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
+    let ends = || {
+        while pool.scan_remaining()[0] > 0 {
+            pool.wait_turn(pool.turns(), Duration::from_millis(100));
+        }
+        pool.state().scan.expect("a scrub")
+    };
+    ends();
+    far.quiet();
+    let (trips, requests) = far.take();
+    println!("scrub: {trips} round trips, {requests:?}");
+    let first: Vec<_> = requests.iter().filter(|(trip, ..)| *trip == 1).collect();
+    assert!(!first.is_empty() && first.iter().all(|(_, kind, _)| *kind == Operation::Read), "{first:?}");
+    // Another one finds what was written meanwhile.
+    let (fs, _handle) = mount(&pool, "tank");
+    write_file(&fs, ROOT, b"another", &noise(2, 3_000_000));
+    pool.devices().scrub(ScrubCommand::Start).expect("begun");
+    let scan = ends();
+    assert!(scan.read >= 6_000_000 && scan.lost == 0, "{scan:?}");
 }
