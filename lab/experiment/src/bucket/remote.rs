@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+#[cfg(feature = "own-store")]
 use steadfast_hostile::{BUCKET, KEYS, Store};
 
 use crate::error::Error;
@@ -62,27 +63,14 @@ pub(crate) struct Remote {
     /// Name in the report.
     pub label: String,
     /// The lab's own, which ends with this.
+    #[cfg(feature = "own-store")]
     _own: Option<Store>,
 }
 
 impl Remote {
     /// The store that was asked for.
     pub fn open(given: Option<&Given>) -> Result<Remote, Error> {
-        let Some(given) = given else {
-            let store = Store::start();
-            store.set_page(1_000);
-            let socket = store.endpoint();
-            let socket = socket.trim_start_matches("http://").parse().expect("it listens on a socket");
-            let key = (KEYS[0].0.to_owned(), KEYS[0].1.to_owned());
-            return Ok(Remote {
-                socket,
-                bucket: BUCKET.to_owned(),
-                prefix: "lab".to_owned(),
-                key,
-                label: "S3 server of the lab, in memory".to_owned(),
-                _own: Some(store),
-            });
-        };
+        let Some(given) = given else { return Remote::own() };
         let of_environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let key = of_environment("AWS_ACCESS_KEY_ID").zip(of_environment("AWS_SECRET_ACCESS_KEY"));
         let key = key.ok_or_else(|| Error::Missing {
@@ -101,7 +89,38 @@ impl Remote {
             prefix: format!("{}/{}", given.prefix, std::process::id()),
             key,
             label: given.to_string(),
+            #[cfg(feature = "own-store")]
             _own: None,
+        })
+    }
+
+    /// The lab's own store, in memory.
+    #[cfg(feature = "own-store")]
+    fn own() -> Result<Remote, Error> {
+        let store = Store::start();
+        store.set_page(1_000);
+        let socket = store.endpoint();
+        let socket = socket.trim_start_matches("http://").parse().expect("it listens on a socket");
+        let key = (KEYS[0].0.to_owned(), KEYS[0].1.to_owned());
+        Ok(Remote {
+            socket,
+            bucket: BUCKET.to_owned(),
+            prefix: "lab".to_owned(),
+            key,
+            label: "S3 server of the lab, in memory".to_owned(),
+            _own: Some(store),
+        })
+    }
+
+    /// A packaged program has none.
+    #[cfg(not(feature = "own-store"))]
+    fn own() -> Result<Remote, Error> {
+        Err(Error::Missing {
+            what: "this program was built without the S3 server of the lab.".to_owned(),
+            action:
+                "give --store s3://BUCKET/PREFIX?endpoint=http://HOST:PORT, or build the program from its \
+                     sources with `cargo build --release -p steadfast`."
+                    .to_owned(),
         })
     }
 
