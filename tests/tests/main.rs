@@ -1,6 +1,7 @@
 //! Integration tests of the rooms together: one program, so that it is linked once.
 
 mod anchor;
+mod audits;
 mod bad_input;
 mod bucket;
 mod bucket_cost;

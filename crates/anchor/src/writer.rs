@@ -249,6 +249,8 @@ struct State {
     swaps: u64,
     failures: u64,
     witness_trouble: Option<String>,
+    /// Number and root of the last pass of the pool's parity; 0 if it has none.
+    parity: (u64, [u8; 32]),
 }
 
 /// One import's hold on a register.
@@ -273,12 +275,24 @@ impl Anchor {
         key: Option<Key>,
         start: Start,
     ) -> Anchor {
+        let parity = match &start {
+            Start::TakeOver(holding) => (holding.record.por_gen, holding.record.por_root),
+            Start::New { .. } => (0, [0; 32]),
+        };
         let (held, replace, first_epoch) = match start {
             Start::TakeOver(holding) => (Some(holding), false, 1),
             Start::New { replace, epoch } => (None, replace, epoch),
         };
-        let state =
-            State { held, replace, first_epoch, fenced: None, swaps: 0, failures: 0, witness_trouble: None };
+        let state = State {
+            held,
+            replace,
+            first_epoch,
+            fenced: None,
+            swaps: 0,
+            failures: 0,
+            witness_trouble: None,
+            parity,
+        };
         Anchor {
             register,
             witness,
@@ -307,7 +321,7 @@ impl Anchor {
         let record = AnchorRecord {
             seq: held.record.seq + 1,
             epoch: (held.record.epoch + 1).max(least_epoch),
-            ..self.record_of(held, root, log)
+            ..self.record_of(&state, root, log)
         };
         if is_accepted && let Some(witness) = &self.witness {
             // It remembers what the operator decided not to insist on.
@@ -346,8 +360,8 @@ impl Anchor {
                 writer: self.writer,
                 time_ns: self.now_ns(),
                 log: log.unwrap_or_default(),
-                por_gen: 0,
-                por_root: [0; 32],
+                por_gen: state.parity.0,
+                por_root: state.parity.1,
                 prev: [0; 32],
                 root_tag: root.tag,
                 root: root.uberblock,
@@ -370,7 +384,7 @@ impl Anchor {
             "a root names the one it replaces [anchor.4]"
         );
         let log = log.unwrap_or(held.record.log);
-        let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(held, root, log) };
+        let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(&state, root, log) };
         self.swap(&mut state, next, false)
     }
 
@@ -378,7 +392,7 @@ impl Anchor {
     pub fn advance_log(&self, log: LogHead) -> Result<(), Error> {
         let mut state = self.state.lock();
         let held = state.held.as_ref().expect("a pool that is in use has a record");
-        let next = AnchorRecord { seq: held.record.seq + 1, ..self.record_of(held, held.root(), log) };
+        let next = AnchorRecord { seq: held.record.seq + 1, ..self.record_of(&state, held.root(), log) };
         self.swap(&mut state, next, false)
     }
 
@@ -401,6 +415,18 @@ impl Anchor {
             }
         };
         Err(self.fence(&mut state, now))
+    }
+
+    /// Number and root of the last pass of the pool's parity, or none: records from the next one on
+    /// carry them.
+    pub fn note_parity(&self, pass: Option<(u64, [u8; 32])>) {
+        self.state.lock().parity = pass.unwrap_or((0, [0; 32]));
+    }
+
+    /// Number of the last pass of the pool's parity, as the record carries it; 0 if there is none.
+    #[must_use]
+    pub fn parity_generation(&self) -> u64 {
+        self.state.lock().held.as_ref().map_or(0, |held| held.record.por_gen)
     }
 
     /// The anchored root, and the end of the promised log.
@@ -452,7 +478,8 @@ impl Anchor {
     }
 
     /// A record after `held` with `root`, of the same seq and epoch.
-    fn record_of(&self, held: &Holding, root: Root, log: LogHead) -> AnchorRecord {
+    fn record_of(&self, state: &State, root: Root, log: LogHead) -> AnchorRecord {
+        let held = state.held.as_ref().expect("a record follows another one");
         AnchorRecord {
             writer: self.writer,
             time_ns: self.now_ns(),
@@ -460,6 +487,8 @@ impl Anchor {
             prev: steadfast_crypto::hash(&held.bytes[..]),
             root_tag: root.tag,
             root: root.uberblock,
+            por_gen: state.parity.0,
+            por_root: state.parity.1,
             ..AnchorRecord::clone(&held.record)
         }
     }

@@ -1,11 +1,11 @@
 //! The table of all commands, and the two commands that read it: `steadfast completions` and
 //! `steadfast man`.
 
-use crate::command::{Catalog, Command, Family, NotBuilt};
+use crate::command::{Catalog, Command, Family};
 use crate::completions::{Shell, script};
 use crate::options::{Parsed, Syntax};
 use crate::session::{Doing, Failure, Session};
-use crate::steadfast::{bench, compat, daemon, inspect, lab, mount, store};
+use crate::steadfast::{audit, bench, compat, daemon, inspect, lab, mount, store};
 use crate::table::tame;
 use crate::{manual, zfs, zpool};
 use std::io;
@@ -26,12 +26,16 @@ pub const FAMILY: Family = Family {
     doc: "A pooled, copy-on-write file system for storage you do not trust.\n\
           `steadfast pool` is zpool, `steadfast fs` is zfs. --runtime-dir DIR before them selects a daemon.",
     doors: &[bench::BENCH, lab::LAB, lab::DEMO],
-    not_built: &[NotBuilt {
-        name: "audit",
-        reason: "audits of remote storage are planned and not started",
-        instead: "",
-    }],
-    commands: &[daemon::COMMAND, compat::COMMAND, inspect::COMMAND, store::COMMAND, COMPLETIONS, MAN],
+    not_built: &[],
+    commands: &[
+        daemon::COMMAND,
+        compat::COMMAND,
+        inspect::COMMAND,
+        store::COMMAND,
+        audit::COMMAND,
+        COMPLETIONS,
+        MAN,
+    ],
 };
 
 const COMPLETIONS: Command = Command {

@@ -140,8 +140,9 @@ const SINGLY: &str = "List spares and cache devices one by one, without `mirror`
 /// Action if the anchor is listed as a group.
 const ONE_ANCHOR: &str = "List one path: `anchor PATH`.";
 
-/// Action if parity devices are listed.
-const PARITY_INSTEAD: &str = "For redundancy list the devices as `mirror` or `raidz1` to `raidz3`.";
+/// Action if the parity device is listed as a group.
+const ONE_PARITY: &str =
+    "List one path: `parity PATH`. For redundancy list the devices as `mirror` or `raidz1` to `raidz3`.";
 
 /// Refuses device lists that no pool can have. A new pool needs a main device; a pool has at most
 /// one anchor.
@@ -149,11 +150,10 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
         check_log(vdev)?;
-        let is_built = vdev.class != VdevClass::Parity;
         let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special | VdevClass::Log);
-        if !is_built || !may_be_group && vdev.kind != VdevKind::Plain {
+        if !may_be_group && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
-                VdevClass::Spare | VdevClass::Cache | VdevClass::Anchor => {
+                VdevClass::Spare | VdevClass::Cache | VdevClass::Anchor | VdevClass::Parity => {
                     let kind = vdev_word(VdevClass::Main, vdev.kind);
                     format!("{} {kind}", vdev_word(vdev.class, vdev.kind))
                 }
@@ -161,7 +161,7 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
             };
             let refusal = Refusal::new(Code::Later, format!("'{word}' devices are not built"));
             let instead = match vdev.class {
-                VdevClass::Parity => PARITY_INSTEAD,
+                VdevClass::Parity => ONE_PARITY,
                 VdevClass::Anchor => ONE_ANCHOR,
                 _ => SINGLY,
             };
@@ -181,6 +181,10 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
     if let Some(second) = of(VdevClass::Anchor).nth(1) {
         let what = format!("a pool has one anchor, and {} would be a second one", second.display());
         return Err(Refusal::new(Code::AnchorExists, what).with("register", second.display()));
+    }
+    if let Some(second) = of(VdevClass::Parity).nth(1) {
+        let what = format!("a pool has one parity device, and {} would be a second one", second.display());
+        return Err(Refusal::new(Code::ParityExists, what).with("device", second.display()));
     }
     if seen.is_empty() || new_pool && of(VdevClass::Main).next().is_none() {
         return Err(Refusal::new(Code::VdevMissing, "no device is given").with("device", "tank.img"));

@@ -156,6 +156,20 @@ codes! {
         "Delete something, or add a device: `zpool add {pool} NEW`.";
     CheckpointStore "CHECKPOINT-STORE" "On a store of objects every host that imports the pool deletes what the newest root does not need, and would not know of a checkpoint."
         "Take snapshots of all file systems: `zfs snapshot -r {pool}@NAME`.";
+    ParityExists "PARITY-EXISTS" "A pool has one parity device, whose code spans all of its stores."
+        "`zpool status {pool}` shows it; `zpool remove {pool} {device}` takes it away, and `zpool add {pool} parity NEW` begins anew.";
+    ParityNone "PARITY-NONE" "Without a parity device nobody knows which bytes the stores should hold, and nothing is there from which lost ones come back."
+        "`truncate -s SIZE PATH` makes a file, with about 4 % of what the pool will hold, on a disk that you trust; then `zpool add {pool} parity PATH`.";
+    ParityStores "PARITY-STORES" "A parity device covers stores of whole objects: file://, s3://, gs:// and az:// addresses."
+        "For disks and files use `mirror` or `raidz1` to `raidz3`, and `zpool scrub {pool}`.";
+    ParitySmall "PARITY-SMALL" "The code must be larger than what may be lost, and its size is decided when it is made. Nothing was changed."
+        "Make it larger, with room for what the pool will hold: `truncate -s {needed} {device}` at least.";
+    ParityForeign "PARITY-FOREIGN" "The file or disk holds a code. Without it nothing comes back from it any more."
+        "Name another path; or, if no pool needs it, `-f` writes over it.";
+    ParityUnusable "PARITY-UNUSABLE" "The pool works without it: nothing is lost, and what is written meanwhile is not covered. Audits and recovery need it."
+        "If the device is back, `zpool export {pool}` and `zpool import {pool}` take it into use. If it is lost or old, `zpool remove {pool} {device}` and `zpool add {pool} parity NEW` begin anew.";
+    AuditFailed "AUDIT-FAILED" "A store did not have what was written to it, or would not give it, when it was asked for a sample."
+        "`steadfast audit recover {pool}` reads everything and puts back what is lost; then `steadfast audit {pool}` asks again.";
     VdevMember "VDEV-MEMBER" "A member of a group cannot be removed alone: the others need its data."
         "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` detaches a device from a mirror.";
     RemoveRoom "REMOVE-ROOM" "The data of a removed device moves to the other devices, which must keep their reserve free."

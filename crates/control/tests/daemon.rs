@@ -368,7 +368,9 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
         refused(Request::PoolCreate(request)).code
     };
     assert_eq!(with(&|r| r.name = "mirror1".into()), Code::NameInvalid);
-    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Parity), Code::Later);
+    let parity_mirror =
+        |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Parity, VdevKind::Mirror);
+    assert_eq!(with(&parity_mirror), Code::Later);
     let cache_mirror =
         |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Cache, VdevKind::Mirror);
     assert_eq!(with(&cache_mirror), Code::Later);
@@ -378,8 +380,9 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
     let log_raidz =
         |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Raidz1);
     assert_eq!(with(&log_raidz), Code::VdevLog);
-    // A log, a cache or an anchor alone holds no data.
+    // A log, a cache, a parity or an anchor alone holds no data.
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Cache), Code::VdevMissing);
+    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Parity), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Log), Code::VdevMissing);
     let logs_alone = |r: &mut PoolCreate| {
         log_mirror(r);

@@ -15,8 +15,8 @@ use crate::stream::{
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checkpoint, Checksums, CommitTail,
     DatasetRow, DeadRange, HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun,
-    ManifestWriter, MetaKey, OwnerRow, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow,
-    SegmentRow, SharingRow, SnapshotRow, Uberblock, WrappedKey,
+    ManifestWriter, MetaKey, OwnerRow, ParityStanding, ReceiveRow, ReceivedProperty, ReferenceRow,
+    RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any
@@ -53,6 +53,7 @@ pub const ALL: &[Entry] = &[
     ("parity_header", parity_header),
     ("parity_manifest", parity_manifest),
     ("parity_record", parity_record),
+    ("parity_standing", parity_standing),
     ("parity_tile", parity_tile),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
@@ -191,6 +192,12 @@ pub fn parity_record(bytes: &[u8]) {
 pub fn parity_manifest(bytes: &[u8]) {
     let Ok(manifest) = ParityManifest::decode(bytes, any_check(bytes)) else { return };
     assert_eq!(manifest.encode(any_check(bytes)), bytes, "{CANONICAL}");
+}
+
+/// Standing of a parity.
+pub fn parity_standing(bytes: &[u8]) {
+    let Ok(standing) = ParityStanding::decode(bytes) else { return };
+    assert_eq!(standing.encode()[..], *bytes, "{CANONICAL}");
 }
 
 /// A part of a segment's checksums.

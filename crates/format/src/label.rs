@@ -125,6 +125,8 @@ pub enum AuxClass {
     Spare = 3,
     /// Keeps what was read from slower devices. Nothing on it is needed.
     Cache = 4,
+    /// Holds the code from which lost objects come back.
+    Parity = 5,
 }
 
 /// The device that a spare in use stands in for.
@@ -161,7 +163,7 @@ pub enum LogOut {
 /// | off | len | field    | meaning |
 /// |-----|-----|----------|---|
 /// |   0 |   8 | guid     | its guid, not 0 |
-/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache, 5 parity |
 /// |   9 |   1 | given_up | 1 if the pool does without it for ever; of a log device 2 offline, 3 gone; else 0 |
 /// |  10 |   2 | path_len | length of the path |
 /// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; of a log device its mirror, 1 to 255; else 0 |
@@ -699,6 +701,7 @@ impl AuxConfig {
             2 => AuxClass::Anchor,
             3 => AuxClass::Spare,
             4 => AuxClass::Cache,
+            5 => AuxClass::Parity,
             other => return Err(from.refuse("class", other)),
         };
         let given_up = from.u8("given_up");

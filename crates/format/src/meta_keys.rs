@@ -30,6 +30,7 @@
 //! | 0x1C       | dataset u64                        | writers of a dataset     |
 //! | 0x1D       | segment, offset, txg u64, dataset  | nothing                  |
 //! | 0x1E       |                                    | the pool's checkpoint    |
+//! | 0x1F       |                                    | standing of the parity   |
 
 use crate::{Address, DatasetId, SegmentId, Txg};
 
@@ -86,6 +87,8 @@ pub const MANIFEST_WRITERS: u8 = 0x1C;
 pub const MANIFEST_REFERENCE: u8 = 0x1D;
 /// First and only byte of the key of the pool's checkpoint.
 pub const CHECKPOINT: u8 = 0x1E;
+/// First and only byte of the key of the standing of the pool's parity.
+pub const PARITY: u8 = 0x1F;
 
 /// Names a cell of a dataset.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -149,6 +152,8 @@ pub enum MetaKey {
     ManifestReference(Address, Txg, DatasetId),
     /// The pool's checkpoint.
     Checkpoint,
+    /// Standing of the pool's parity.
+    Parity,
 }
 
 impl MetaKey {
@@ -191,6 +196,7 @@ impl MetaKey {
             MetaKey::Scan => out.push(SCAN),
             MetaKey::Move => out.push(MOVE),
             MetaKey::Checkpoint => out.push(CHECKPOINT),
+            MetaKey::Parity => out.push(PARITY),
             MetaKey::Reference(at) => {
                 numbers(&mut out, REFERENCE, &[at.segment.0]);
                 out.extend_from_slice(&at.offset.to_be_bytes());
@@ -267,6 +273,7 @@ impl MetaKey {
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
             MOVE => rest.is_empty().then_some(MetaKey::Move)?,
             CHECKPOINT => rest.is_empty().then_some(MetaKey::Checkpoint)?,
+            PARITY => rest.is_empty().then_some(MetaKey::Parity)?,
             SHARING => rest.is_empty().then_some(MetaKey::Sharing)?,
             REFERENCE | MANIFEST => {
                 let offset = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);

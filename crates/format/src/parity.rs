@@ -307,11 +307,19 @@ impl ParitySegment {
     const CELL: u32 = 4096;
     /// Most bytes: 64 MiB.
     pub const LENGTH_MAX: u32 = 1 << 26;
+    /// Tags in a unit of the tag area.
+    pub const UNIT_TAGS: u16 = 256;
 
     /// Number of its cells.
     #[must_use]
     pub fn cells(&self) -> u16 {
         u16::try_from(self.length.div_ceil(Self::CELL)).expect("64 MiB at most")
+    }
+
+    /// Units of the tag area that its tags take.
+    #[must_use]
+    pub fn units(&self) -> u16 {
+        self.cells().div_ceil(Self::UNIT_TAGS)
     }
 }
 
@@ -424,6 +432,7 @@ impl ParityRecord {
 /// |  48 |   8 | pool     | the pool                                                                   |
 /// |  56 |   8 | cut      | position of the journal up to which it includes all                        |
 /// |  64 |     | row ...  | segment (8), store (2), zero (2), opening (4), length (4), zero (4); ascending |
+/// |     |     | unit ... | units of the tag area (4 each), for one row after the other                |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityManifest {
     /// Pool.
@@ -432,6 +441,9 @@ pub struct ParityManifest {
     pub cut: u64,
     /// Segments, ascending.
     pub segments: Vec<ParitySegment>,
+    /// Units of the tag area that hold their tags: [`ParitySegment::units`] for each, in their
+    /// order. None is named twice.
+    pub units: Vec<u32>,
 }
 
 impl ParityManifest {
@@ -447,15 +459,17 @@ impl ParityManifest {
             ("pool", 48, 8),
             ("cut", 56, 8),
         ],
-        &["row"],
+        &["row", "unit"],
     );
     /// Bytes of a row.
     pub const ROW_SIZE: usize = 24;
+    /// Bytes of the number of a unit.
+    pub const UNIT_SIZE: usize = 4;
 
-    /// Bytes of a manifest of so many segments.
+    /// Bytes of a manifest of so many segments, with so many units.
     #[must_use]
-    pub const fn size(segments: usize) -> usize {
-        Self::LAYOUT.size() + segments * Self::ROW_SIZE
+    pub const fn size(segments: usize, units: usize) -> usize {
+        Self::LAYOUT.size() + segments * Self::ROW_SIZE + units * Self::UNIT_SIZE
     }
 
     /// The manifest's bytes.
@@ -471,11 +485,14 @@ impl ParityManifest {
             rows.extend_from_slice(&row.opening.to_le_bytes());
             rows.extend_from_slice(&u64::from(row.length).to_le_bytes());
         }
+        let units: usize = self.segments.iter().map(|row| usize::from(row.units())).sum();
+        assert!(units == self.units.len(), "{units} units of the rows, {} here", self.units.len());
+        let units: Vec<u8> = self.units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
         let count = u32::try_from(self.segments.len()).expect("fewer than 2^32 segments");
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
         out.u32("count", count).u64("pool", self.pool.0).u64("cut", self.cut);
-        seal(out.tail("row", &rows).finish(), hash)
+        seal(out.tail("row", &rows).tail("unit", &units).finish(), hash)
     }
 
     /// Reads a manifest, all of `bytes`.
@@ -507,11 +524,19 @@ impl ParityManifest {
             }
             segments.push(row);
         }
-        if hash(&bytes[CHECKED_FROM..Self::size(segments.len())]) != check {
+        let count: usize = segments.iter().map(|row| usize::from(row.units())).sum();
+        let units = from.tail("unit", count * Self::UNIT_SIZE)?.as_chunks().0;
+        let units: Vec<u32> = units.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
+        let mut sorted = units.clone();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(from.refuse("unit", twice[0]));
+        }
+        if hash(&bytes[CHECKED_FROM..Self::size(segments.len(), units.len())]) != check {
             return Err(from.refuse("check", 0u64));
         }
         from.finish()?;
-        Ok(ParityManifest { pool, cut, segments })
+        Ok(ParityManifest { pool, cut, segments, units })
     }
 }
 
@@ -568,10 +593,10 @@ mod tests {
             each_byte_counts(&record.encode(sum), |bytes| ParityRecord::decode(bytes, sum).is_ok());
         }
         let segments = vec![segment, ParitySegment { store: 3, ..segment }];
-        for segments in [Vec::new(), segments] {
-            let manifest = ParityManifest { pool: PoolGuid(1), cut: 4096, segments };
+        for (segments, units) in [(Vec::new(), Vec::new()), (segments, vec![9, 4])] {
+            let manifest = ParityManifest { pool: PoolGuid(1), cut: 4096, segments, units };
             let bytes = manifest.encode(sum);
-            assert_eq!(bytes.len(), ParityManifest::size(manifest.segments.len()));
+            assert_eq!(bytes.len(), ParityManifest::size(manifest.segments.len(), manifest.units.len()));
             assert_eq!(ParityManifest::decode(&bytes, sum), Ok(manifest));
             each_byte_counts(&bytes, |bytes| ParityManifest::decode(bytes, sum).is_ok());
         }

@@ -4,8 +4,8 @@ use crate::layout::Layout;
 use crate::{
     AnchorRecord, AuxConfig, BlockPointer, Bookmark, CacheChunk, Cell, CellPlace, Checkpoint, Checksums,
     Column, CommitTail, ContentRow, DatasetRow, DeadRange, Feature, GroupConfig, HeldLog, HistoryEntry,
-    LabelConfig, LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ReceiveRow,
-    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow,
+    LabelConfig, LeafConfig, LogHeader, ManifestEntry, ManifestRun, ManifestWriter, OwnerRow, ParityStanding,
+    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingClass, SharingRow,
     SnapshotRow, Uberblock, WrappedKey, anchor, dirent, extent, inode, log_group, node, overlay, parity, raw,
     stream, xattr,
 };
@@ -23,6 +23,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Register slot", &anchor::SLOT_LAYOUT),
     ("Uberblock", &Uberblock::LAYOUT),
     ("Checkpoint", &Checkpoint::LAYOUT),
+    ("Parity standing", &ParityStanding::LAYOUT),
     ("Commit tail", &CommitTail::LAYOUT),
     ("Row change", &CommitTail::ROW_LAYOUT),
     ("Run change", &CommitTail::RUN_LAYOUT),

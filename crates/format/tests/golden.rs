@@ -24,8 +24,9 @@ use steadfast_format::{
     CellPlace, Checkpoint, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption,
     DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
     KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, ManifestEntry, ManifestRun, ManifestWriter,
-    MetaKey, OwnerRow, Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState,
-    SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    MetaKey, OwnerRow, ParityStanding, Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow,
+    ScanState, SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock,
+    WrappedKey,
 };
 
 #[path = "golden/streams.rs"]
@@ -860,12 +861,29 @@ fn parity_devices() {
         page.fixed(&ParityRecord::LAYOUT, &bytes, "");
     });
     assert_eq!(ParityRecord::decode(&bytes, check), Ok(record));
-    let manifest = ParityManifest { pool: PoolGuid(0x0102), cut: 8192, segments: vec![segment] };
+    let manifest =
+        ParityManifest { pool: PoolGuid(0x0102), cut: 8192, segments: vec![segment], units: vec![7, 5] };
     let bytes = manifest.encode(check);
     golden("parity_manifest", "Parity manifest", &bytes, |page| {
-        page.fixed(&ParityManifest::LAYOUT, &bytes, "").line(&bytes[64..], "row");
+        page.fixed(&ParityManifest::LAYOUT, &bytes, "");
+        page.line(&bytes[64..88], "row").line(&bytes[88..], "unit");
     });
     assert_eq!(ParityManifest::decode(&bytes, check), Ok(manifest));
+    let standing = ParityStanding {
+        generation: 9,
+        root: [0x88; 32],
+        position: 0x0102_0000,
+        audited_ns: 0x0102_0304,
+        samples: 2759,
+        failed: 2,
+        cells: 1 << 28,
+        device: 0x0a0b,
+    };
+    let bytes = standing.encode();
+    golden("parity_standing", "Parity standing", &bytes, |page| {
+        page.fixed(&ParityStanding::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ParityStanding::decode(&bytes), Ok(standing));
 }
 
 #[test]
@@ -926,6 +944,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_history", MetaKey::History(1)),
         ("meta_key_held_log", MetaKey::HeldLog(DatasetId(7))),
         ("meta_key_checkpoint", MetaKey::Checkpoint),
+        ("meta_key_parity", MetaKey::Parity),
         ("meta_key_snapshot", MetaKey::Snapshot(DatasetId(7), Txg(77))),
         ("meta_key_cell", MetaKey::Cell(DatasetId(7), CellId { left: Txg(77), born: Txg(70) })),
         ("meta_key_cell_run", MetaKey::CellRun(DatasetId(7), CellId { left: Txg(77), born: Txg(70) }, 3)),

@@ -7,8 +7,9 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checkpoint, Checksums, Column, DatasetRow, DeadRange,
-    DecodeError, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, OwnerKind, OwnerRow, Placement,
-    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
+    DecodeError, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, OwnerKind, OwnerRow,
+    ParityStanding, Placement, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow,
+    SegmentRow, SharingRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -206,6 +207,15 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
         MetaKey::Checkpoint => {
             let root = Checkpoint::decode(value)?.root;
             Record::new("checkpoint").with("txg", root.txg.0).with("time_ns", root.time_ns)
+        }
+        MetaKey::Parity => {
+            let standing = ParityStanding::decode(value)?;
+            Record::new("parity")
+                .with("generation", standing.generation)
+                .with("position", standing.position)
+                .with("audited_ns", standing.audited_ns)
+                .with("samples", standing.samples)
+                .with("failed", standing.failed)
         }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checkpoint, Checksums, DatasetId,
-    DatasetRow, DeadRange, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, ReceiveRow,
-    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow,
-    Txg, Uberblock,
+    DatasetRow, DeadRange, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, ParityStanding,
+    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentId, SegmentRow, SharingRow,
+    SnapshotRow, Txg, Uberblock,
 };
 
 use crate::finding::Bookmark;
@@ -297,6 +297,11 @@ impl Visit for Meta {
                 }
                 Ok(Checkpoint { root }) => self.checkpoint = Some(root),
             },
+            MetaKey::Parity => {
+                if let Err(error) = ParityStanding::decode(item.value) {
+                    found(item.bad(error));
+                }
+            }
             MetaKey::HeldLog(_) => match HeldLog::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(held) if view.uberblock.log.is_none_or(|log| log.epoch != held.epoch) => {

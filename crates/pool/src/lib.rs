@@ -70,6 +70,7 @@ pub use crate::devices::groups::{
 pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
+pub use crate::devices::parity::{AuditReport, ParityStatus, Recovered, StratumReport, check_parity};
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,
     scan_beside, scan_telling,
@@ -98,6 +99,7 @@ pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
+pub use steadfast_por::parity::Medium as ParityMedium;
 pub use steadfast_refs::ddt::SharingInfo;
 
 use crate::datasets::table::ROOT;
@@ -191,6 +193,8 @@ pub struct PoolStatus {
     pub spares: Vec<SpareStatus>,
     /// Cache devices.
     pub caches: Vec<CacheDeviceStatus>,
+    /// The parity device.
+    pub parity: Option<ParityStatus>,
 }
 
 impl Pool {
@@ -387,6 +391,7 @@ impl Pool {
             log_devices: self.zil.log_devices_status(),
             spares,
             caches: self.devices.caches_status(),
+            parity: self.devices.parity_status(),
             groups,
             scan: self.devices.scan_status(),
             scan_pass: self.devices.scan_pass(),
@@ -698,7 +703,9 @@ impl Pool {
     pub fn device_paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = self.devices.leaves().iter().map(|leaf| leaf.path()).collect();
         let others = self.devices.aux.listed.read();
-        let others = others.iter().filter(|aux| aux.class != AuxClass::Anchor && !aux.given_up);
+        let others = others
+            .iter()
+            .filter(|aux| !matches!(aux.class, AuxClass::Anchor | AuxClass::Parity) && !aux.given_up);
         for aux in others {
             if !paths.contains(&aux.path) {
                 paths.push(aux.path.clone());

@@ -1,80 +1,258 @@
-//! A pool on a covered store: nothing above the device changes, and losses of the store come back.
+//! A pool with a parity device: what its store loses comes back.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
+use steadfast_anchor::{Register, Witness};
 use steadfast_device::objects::{MemoryStore, ObjectDevice};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
-use steadfast_pool::Pool;
-use steadfast_por::Covered;
-use steadfast_por::parity::{Creation, ParityDevice};
+use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
 
-/// The parity's own name of the pool.
-const POOL: PoolGuid = PoolGuid(1);
 const CAPACITY: u64 = 256 * MIB;
+const PATH: &str = "/safe/parity";
 
-/// The store as a new process would cover it.
-fn cover(store: &MemoryStore, corner: &File, writer: u8) -> Arc<Covered> {
-    let device = ObjectDevice::open(Arc::new(store.handle(|_| None)), Some(CAPACITY), [writer; 16]);
-    let medium = Box::new(corner.try_clone().expect("a file"));
-    let random = Env::seeded(writer.into()).random;
-    let parity = ParityDevice::open(medium, POOL, None, &*random).expect("a parity device");
-    Arc::new(Covered::new(Arc::new(device.expect("a store")), 1, Arc::new(Mutex::new(parity))))
+/// The trusted corner: files by path.
+#[derive(Default)]
+struct Corner(Mutex<BTreeMap<String, File>>);
+
+impl Corner {
+    fn with(path: &str, bytes: u64) -> Arc<Corner> {
+        let corner = Corner::default();
+        corner.put(path, bytes);
+        Arc::new(corner)
+    }
+
+    fn put(&self, path: &str, bytes: u64) {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(bytes).expect("room");
+        self.0.lock().unwrap().insert(path.to_owned(), file);
+    }
+
+    /// The bytes of a file, and a file with such bytes in its place.
+    fn bytes(&self, path: &str) -> Vec<u8> {
+        let files = self.0.lock().unwrap();
+        let mut bytes = vec![0; usize::try_from(files[path].metadata().unwrap().len()).unwrap()];
+        std::os::unix::fs::FileExt::read_exact_at(&files[path], &mut bytes, 0).unwrap();
+        bytes
+    }
+
+    fn put_back(&self, path: &str, bytes: &[u8]) {
+        self.put(path, bytes.len() as u64);
+        std::os::unix::fs::FileExt::write_all_at(&self.0.lock().unwrap()[path], bytes, 0).unwrap();
+    }
 }
 
-fn segments(store: &MemoryStore) -> Vec<String> {
-    store.names().into_iter().filter(|name| name.starts_with("seg/")).collect()
+impl Registers for Corner {
+    fn register(&self, _: &str) -> Arc<dyn Register> {
+        unreachable!("no pool here has an anchor")
+    }
+
+    fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
+        None
+    }
+
+    fn parity(&self, path: &str) -> io::Result<Box<dyn ParityMedium>> {
+        let files = self.0.lock().unwrap();
+        let file = files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(file.try_clone()?))
+    }
 }
 
-#[test]
-fn a_pool_on_a_covered_store_lives_and_gets_back_what_the_store_loses() {
-    let (store, env) = (MemoryStore::new("bucket"), Env::simulated(1));
-    let cells = CAPACITY / 4096;
-    let creation = Creation { pool: POOL, cells, loss_ppm: 20_000, journal_bytes: 8 * MIB, key: None };
-    let corner = tempfile::tempfile().expect("a file");
-    corner.set_len(creation.bytes()).expect("room");
-    let medium = Box::new(corner.try_clone().expect("a file"));
-    ParityDevice::create(medium, &creation, &*env.random).expect("a parity device");
+struct World {
+    store: MemoryStore,
+    env: Env,
+    corner: Arc<Corner>,
+}
 
-    let covered = cover(&store, &corner, 1);
-    let pool = Pool::create(&env, spec(vec![handle(&covered)], None)).expect("a pool");
-    let (fs, open) = mount(&pool, "tank");
-    for number in 0..8_u64 {
-        write_file(&fs, ROOT, format!("file {number}").as_bytes(), &noise(number, 2_500_000));
+impl World {
+    fn new(seed: u64) -> World {
+        let corner = Corner::with(PATH, 64 * MIB);
+        World { store: MemoryStore::new("bucket"), env: Env::simulated(seed), corner }
+    }
+
+    fn device(&self, writer: u8) -> Arc<ObjectDevice> {
+        let store = Arc::new(self.store.handle(|_| None));
+        Arc::new(ObjectDevice::open(store, Some(CAPACITY), [writer; 16]).expect("a store"))
+    }
+
+    fn create(&self) -> Pool {
+        Pool::create(&self.env, spec(vec![handle(&self.device(1))], None)).expect("a pool")
+    }
+
+    fn add(&self, pool: &Pool) {
+        self.try_add(pool, PATH).expect("a parity device");
+    }
+
+    fn try_add(&self, pool: &Pool, path: &str) -> Result<(), Error> {
+        pool.devices().add_parity(path, self.corner.parity(path).expect("a file"), false, false)
+    }
+
+    fn import(&self, writer: u8) -> Pool {
+        import_with(&self.env, &self.device(writer), &self.corner)
+    }
+
+    fn segments(&self) -> Vec<String> {
+        self.store.names().into_iter().filter(|name| name.starts_with("seg/")).collect()
+    }
+}
+
+fn import_with(env: &Env, device: &Arc<ObjectDevice>, corner: &Arc<Corner>) -> Pool {
+    let found: FoundPool = scan(vec![handle(device)]).0.pop().expect("a pool");
+    let mut spec: ImportSpec = crate::common::import_spec(None);
+    spec.anchor.registers = Some(Arc::clone(corner) as Arc<dyn Registers>);
+    Pool::import(env, found, &spec).expect("imported")
+}
+
+fn fill(pool: &Pool, numbers: std::ops::Range<u64>) {
+    let (fs, _open) = mount(pool, "tank");
+    for number in numbers {
+        write_file(&fs, ROOT, format!("file {number}").as_bytes(), &noise(number, 1_500_000));
         pool.sync().expect("committed");
     }
-    // Deleted segments leave the code, and then the store.
-    let before = segments(&store).len();
-    (0..3).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
-    drop((fs, open));
-    for _ in 0..4 {
-        pool.sync().expect("committed");
-        (0..8).for_each(|_| pool.step());
-    }
-    let pass = covered.pass().expect("a pass");
-    covered.anchored(pass.generation).expect("deleted");
-    let after = segments(&store).len();
-    assert!(after < before, "{after} of {before} objects are left");
-    assert!(covered.audit(400, &*env.random).is_held());
-    pool.export().expect("exported");
-    drop((pool, covered));
-    let left = segments(&store);
+}
 
-    // The store loses three objects and keeps silent.
-    for name in left.iter().step_by(left.len() / 3).take(3) {
-        assert!(store.remove(name));
-    }
-    let covered = cover(&store, &corner, 2);
-    assert!(!covered.audit(400, &*env.random).is_held());
-    let repair = covered.repair().expect("a repair");
-    assert!(repair.from_code.is_complete() && repair.unsound.is_empty());
-    assert_eq!((repair.restored.len(), segments(&store).len()), (3, left.len()));
-    let pool = import(&env, vec![handle(&covered)], None).expect("imported");
-    let (fs, _open) = mount(&pool, "tank");
-    for number in 3..8_u64 {
+fn check(pool: &Pool, numbers: std::ops::Range<u64>) {
+    let (fs, _open) = mount(pool, "tank");
+    for number in numbers {
         let content = read_file(&fs, ROOT, format!("file {number}").as_bytes());
-        assert!(content == noise(number, 2_500_000), "file {number}");
+        assert!(content == noise(number, 1_500_000), "file {number}");
     }
+}
+
+/// Commits and steps until a condition holds.
+fn until(pool: &Pool, what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..200 {
+        if is_so() {
+            return;
+        }
+        pool.sync().expect("committed");
+        // Where nothing is asked for, a step lets time pass.
+        (0..20).for_each(|_| pool.step());
+    }
+    panic!("never: {what}");
+}
+
+fn parity(pool: &Pool) -> steadfast_pool::ParityStatus {
+    pool.state().parity.expect("a parity device")
+}
+
+/// The whole life: a parity device comes to a pool that has content, covers it, lets deleted
+/// objects go, and gives back what the store loses, across an import.
+#[test]
+fn what_a_store_loses_comes_back() {
+    let world = World::new(1);
+    let pool = world.create();
+    fill(&pool, 0..4);
+    world.add(&pool);
+    assert!(matches!(world.try_add(&pool, PATH), Err(Error::ParityThere { .. })));
+    fill(&pool, 4..8);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    let before = world.segments().len();
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        (0..3).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
+    }
+    pool.sync().expect("committed");
+    until(&pool, "deleted objects go", || world.segments().len() < before);
+    let report = pool.devices().audit(400).expect("an audit");
+    assert!(report.is_held(), "{report:?}");
+    pool.export().expect("exported");
+    drop(pool);
+
+    // Metadata that leads to the content is lost, too: the import gets it back before it reads on.
+    let left = world.segments();
+    for name in left.iter().step_by(left.len() / 3).take(3) {
+        assert!(world.store.remove(name));
+    }
+    let pool = world.import(2);
+    assert_eq!(parity(&pool).trouble, None);
+    assert!(left.iter().all(|name| world.segments().contains(name)));
+    assert!(pool.devices().audit(400).expect("an audit").is_held());
+
+    // The store loses more while the pool is in use.
+    for name in left.iter().step_by(left.len() / 3).take(2) {
+        assert!(world.store.remove(name));
+    }
+    let report = pool.devices().audit(400).expect("an audit");
+    assert!(!report.is_held());
+    assert!(parity(&pool).audit.is_some_and(|audit| audit.failed > 0));
+    let recovered = pool.devices().recover(&mut |_, _| ()).expect("a recovery");
+    assert!(recovered.lost.is_empty() && recovered.unsound.is_empty(), "{recovered:?}");
+    assert_eq!(recovered.restored.len(), 2);
+    assert!(parity(&pool).audit.is_some_and(|audit| audit.failed == 0));
+    assert!(pool.devices().audit(400).expect("an audit").is_held());
+    check(&pool, 3..8);
+    pool.devices().remove_parity(PATH).expect("removed");
+    assert!(pool.state().parity.is_none());
+    assert!(matches!(pool.devices().audit(1), Err(Error::NoParity { .. })));
+    pool.export().expect("exported");
+    let pool = import(&world.env, vec![handle(&world.device(3))], None).expect("imported without a corner");
+    check(&pool, 3..8);
+}
+
+/// [parity_device.1], [parity_device.3]
+#[test]
+fn a_parity_that_is_old_lost_or_of_another_pool_is_told() {
+    let world = World::new(2);
+    let pool = world.create();
+    world.add(&pool);
+    fill(&pool, 0..2);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    pool.export().expect("exported");
+    drop(pool);
+    let old = world.corner.bytes(PATH);
+    let pool = world.import(2);
+    fill(&pool, 2..4);
+    pool.export().expect("exported");
+    drop(pool);
+    let now = world.corner.bytes(PATH);
+
+    world.corner.put_back(PATH, &old);
+    let pool = world.import(3);
+    let trouble = parity(&pool).trouble.expect("it is old");
+    assert!(trouble.starts_with("it was put back to an older state"), "{trouble}");
+    assert!(matches!(pool.devices().audit(1), Err(Error::ParityUnusable { .. })));
+    // The pool goes on, and what is written now is caught up with when the right one is back.
+    fill(&pool, 4..5);
+    pool.export().expect("exported");
+    drop(pool);
+    world.corner.put_back(PATH, &now);
+    let pool = world.import(4);
+    assert_eq!(parity(&pool).trouble, None);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    pool.export().expect("exported");
+    drop(pool);
+
+    world.corner.0.lock().unwrap().remove(PATH);
+    let pool = world.import(5);
+    assert!(parity(&pool).trouble.expect("it is lost").contains("not found"));
+    check(&pool, 0..5);
+    pool.export().expect("exported");
+    drop(pool);
+
+    let other = World::new(3);
+    let stranger = other.create();
+    other.add(&stranger);
+    stranger.export().expect("exported");
+    drop(stranger);
+    world.corner.put_back(PATH, &other.corner.bytes(PATH));
+    let pool = world.import(6);
+    assert!(parity(&pool).trouble.expect("it is another's").starts_with("the parity device is of pool"));
+    pool.devices().remove_parity(PATH).expect("removed");
+    let foreign = world.try_add(&pool, PATH);
+    assert!(matches!(foreign, Err(Error::ParityForeign { .. })));
+    world.corner.put("/safe/small", 9 * MIB);
+    match world.try_add(&pool, "/safe/small") {
+        Err(Error::ParitySmall { needed, .. }) => {
+            world.corner.put("/safe/small", needed);
+            world.try_add(&pool, "/safe/small").expect("large enough");
+        }
+        other => panic!("{other:?}"),
+    }
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    assert!(pool.devices().audit(100).expect("an audit").is_held());
 }

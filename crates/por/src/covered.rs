@@ -1,16 +1,19 @@
-//! # A device whose segments the code covers
+//! # A device whose segments the code may cover
 //!
-//! Stands around a device of whole objects and is one itself: what is above it sees segments as
-//! before. An object has cells instead of plain bytes: 4,096 bytes and their tag, 4,096 bytes and
-//! their tag. A put goes to the journal of the parity first. A read that the store cannot serve, or
-//! serves wrong, is served from the journal if that still has the segment. By [por.13] a segment
-//! that is to be deleted leaves the code first, and goes when the pass that took it out is
-//! anchored.
+//! Stands around a device of whole objects and is one itself. Rooms above it see segments as
+//! before, and so does the store: tags are in the trusted corner. Without a code it only passes
+//! calls on. With one, a put goes to the journal of the parity first, a read of a segment that the
+//! journal still has is served from there, and by [por.13] a segment that is to be deleted leaves
+//! the code first and goes when the pass that took it out is anchored.
+//!
+//! A segment that the code cannot take (it is full, or its medium failed) is stored all the same,
+//! and is *uncovered* until [`Covered::adopt`] brings it in. So are segments that were there before
+//! the code.
 //!
 //! Labels, roots and epochs pass through: the anchor holds the root.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use steadfast_device::{
     Character, Device, Error as DeviceError, Objects, Operation, PartRead, Presence, Result as DeviceResult,
@@ -21,23 +24,31 @@ use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::parity::ParitySegment;
 use steadfast_format::{SegmentId, Txg};
 
-use crate::audit::{Challenge, Judgement, judge};
-use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
-use crate::parity::{Error, ParityDevice, Pass, cell_id};
+use crate::audit::{Challenge, Judgement, Stratum, judge};
+use crate::cell::{PAYLOAD, Payload, Tag};
+use crate::parity::{Error, ParityDevice};
 use crate::recover::Recovery;
 use crate::tag::TagKeys;
 
-/// Bytes of a cell in an object.
-const CELL: usize = PAYLOAD + TAG;
 /// Slot that objects are read and written with: stores of objects use the id alone.
 const NO_SLOT: u32 = 0;
+/// Cells that are asked for side by side.
+const ASKED_AT_ONCE: usize = 512;
 
-/// A device of whole objects, covered by a parity device.
+/// A parity device that several stores share.
+pub type SharedParity = Arc<RwLock<ParityDevice>>;
+
+/// A device of whole objects, which a parity device may cover.
 pub struct Covered {
     inner: SharedDevice,
-    /// Its number in the pool.
+    cover: RwLock<Option<Arc<Cover>>>,
+}
+
+/// The code around a store.
+struct Cover {
+    /// Number of the store in the pool.
     store: u16,
-    parity: Arc<Mutex<ParityDevice>>,
+    parity: SharedParity,
     keys: Arc<TagKeys>,
     state: Mutex<State>,
 }
@@ -46,15 +57,30 @@ pub struct Covered {
 struct State {
     /// Tags of segments whose put has not succeeded yet: it may come again.
     under_way: HashMap<SegmentId, Vec<Tag>>,
-    /// Segments that left the code, and the pass that took them out; none yet if it is to come.
-    leaving: Vec<(ParitySegment, Option<u64>)>,
     /// Segments with cells that are not theirs: they stay, in the code and at the store.
     held_back: Vec<ParitySegment>,
+    /// The segment that [`Covered::adopt`] is reading, until it is deleted meanwhile.
+    adopting: Option<SegmentId>,
+    /// Why the last segment that stayed uncovered did.
+    left_out: Option<String>,
+}
+
+/// Outcome of an audit of one stratum.
+#[derive(Debug)]
+pub struct Audit {
+    /// Cells of the stratum.
+    pub cells: u64,
+    /// Samples, and which of them failed.
+    pub judgement: Judgement<DeviceError>,
 }
 
 /// Outcome of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
+    /// Cells that were looked at.
+    pub cells: u64,
+    /// Cells that the store had.
+    pub held: u64,
     /// Segments that were put back whole, each with the bytes it had.
     pub restored: Vec<SegmentId>,
     /// Cells that came back from the journal.
@@ -65,153 +91,310 @@ pub struct Repair {
     pub unsound: Vec<u32>,
 }
 
-impl Covered {
-    /// Covers a device of whole objects. Its segments must have been written through this from the
-    /// first one on.
-    ///
-    /// # Panics
-    /// If it is no device of whole objects: tags would have no place in its slots.
-    #[must_use]
-    pub fn new(inner: SharedDevice, store: u16, parity: Arc<Mutex<ParityDevice>>) -> Covered {
-        assert!(inner.objects().is_some(), "a device of whole objects");
-        let keys = Arc::clone(parity.lock().unwrap_or_else(PoisonError::into_inner).keys());
-        Covered { inner, store, parity, keys, state: Mutex::default() }
+/// The part of a pool that an audit samples.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// All segments of the store.
+    All,
+    /// Those that the journal still mirrors: the newest.
+    Newest,
+}
+
+impl Cover {
+    fn parity(&self) -> RwLockReadGuard<'_, ParityDevice> {
+        self.parity.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the tiles up to date. Its number and root belong into the next anchor record, and
-    /// then to [`Covered::anchored`].
-    ///
-    /// # Errors
-    /// Of the parity device.
-    pub fn pass(&self) -> Result<Pass, Error> {
-        let pass = self.parity().pass()?;
-        self.note(&pass);
-        Ok(pass)
-    }
-
-    /// Deletes what left the code up to this pass, which is anchored.
-    ///
-    /// # Errors
-    /// Of the store; what is left is deleted by a later call.
-    pub fn anchored(&self, generation: u64) -> DeviceResult<()> {
-        let is_free = |leaving: &(ParitySegment, Option<u64>)| leaving.1.is_some_and(|of| of <= generation);
-        let free: Vec<_> = self.state().leaving.iter().copied().filter(is_free).collect();
-        let ids: Vec<SegmentId> = free.iter().map(|(segment, _)| segment.segment).collect();
-        if !ids.is_empty() {
-            self.inner_objects().delete_segments(&ids)?;
-        }
-        self.state().leaving.retain(|leaving| !free.contains(leaving));
-        Ok(())
-    }
-
-    /// Segments that stay at the store because cells of them are wrong.
-    #[must_use]
-    pub fn held_back(&self) -> Vec<ParitySegment> {
-        self.state().held_back.clone()
-    }
-
-    /// Asks the store for so many cells, drawn at random, and judges each.
-    pub fn audit(&self, samples: u32, random: &dyn Random) -> Judgement<DeviceError> {
-        let stratum = self.parity().stratum(self.store);
-        let mut seed = [0; 32];
-        random.fill(&mut seed);
-        let challenge = Challenge { seed, generation: stratum.generation(), samples };
-        let ids: Vec<CellId> = challenge.expand(&stratum).into_iter().map(|sample| sample.id).collect();
-        let mut cells = vec![[0; CELL]; ids.len()];
-        let reads = ids.iter().zip(&mut cells).map(|(id, out)| {
-            PartRead::new(self.whole(id.segment), u32::from(id.index) * CELL as u32, vec![out])
-        });
-        let mut reads: Vec<PartRead<'_>> = reads.collect();
-        self.inner.read_many(&mut reads);
-        let outcomes: Vec<_> = reads.into_iter().map(|read| read.outcome).collect();
-        let answers = ids.into_iter().zip(&cells).zip(outcomes);
-        let answers = answers.map(|((id, cell), outcome)| (id, outcome.map(|()| parts(cell))));
-        judge(&self.keys, answers)
-    }
-
-    /// Reads everything, recovers what is missing or wrong, and puts whole segments back under
-    /// their names, with the bytes that they had. Cells that do not come back are named, and their
-    /// segments are left as they are.
-    ///
-    /// # Errors
-    /// The parity is damaged, or the store does not take what came back.
-    pub fn repair(&self) -> Result<Repair, Error> {
-        let parity = self.parity();
-        let mut object: (Option<SegmentId>, Vec<u8>) = (None, Vec::new());
-        let outcome = parity.recover(|id, out| {
-            if id.store != self.store {
-                return None;
-            }
-            if object.0 != Some(id.segment) {
-                let cells = parity.named(id.segment, id.store).find(|known| known.opening == id.opening)?;
-                object = (Some(id.segment), self.read_object(id.segment, cells.cells()).unwrap_or_default());
-            }
-            let (payload, tag) = parts(object.1.as_chunks::<CELL>().0.get(usize::from(id.index))?);
-            *out = *payload;
-            Some(tag)
-        })?;
-        let mut repair = Repair {
-            from_journal: outcome.from_journal.len() as u64,
-            unsound: outcome.unsound,
-            ..Repair::default()
-        };
-        let mut back: HashMap<ParitySegment, Vec<(u16, [u8; CELL])>> = HashMap::new();
-        for cell in outcome.from_journal.iter().chain(&outcome.from_code.recovered) {
-            let id = cell.id();
-            let Some(segment) = parity.named(id.segment, id.store).find(|known| known.opening == id.opening)
-            else {
-                continue;
-            };
-            back.entry(segment).or_default().push((id.index, joined(cell.payload(), cell.tag())));
-        }
-        repair.from_code = outcome.from_code;
-        let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
-        let lost: Vec<(SegmentId, u32)> = lost.map(|id| (id.segment, id.opening)).collect();
-        let mut back: Vec<_> = back.into_iter().collect();
-        back.sort_unstable_by_key(|(segment, _)| *segment);
-        for (segment, cells) in back {
-            if segment.store != self.store || lost.contains(&(segment.segment, segment.opening)) {
-                continue;
-            }
-            let length = usize::from(segment.cells()) * CELL;
-            let mut bytes = self.read_object(segment.segment, segment.cells()).unwrap_or_default();
-            bytes.resize(length, 0);
-            let places = bytes.as_chunks_mut::<CELL>().0;
-            cells.into_iter().for_each(|(index, cell)| places[usize::from(index)] = cell);
-            let place = self.whole(segment.segment);
-            // A store never replaces an object; all of its bytes are in hand.
-            let put = self.inner.discard_segment(place).and_then(|()| self.inner.put_segment(place, &bytes));
-            put.map_err(|source| Error::Store { source })?;
-            repair.restored.push(segment.segment);
-        }
-        Ok(repair)
-    }
-
-    fn inner_objects(&self) -> &dyn Objects {
-        self.inner.objects().expect("a device of whole objects, as asserted")
-    }
-
-    fn parity(&self) -> MutexGuard<'_, ParityDevice> {
-        self.parity.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parity_mut(&self) -> RwLockWriteGuard<'_, ParityDevice> {
+        self.parity.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, pass: &Pass) {
-        let mut state = self.state();
-        for (segment, of) in &mut state.leaving {
-            if of.is_none() && pass.released.contains(segment) {
-                *of = Some(pass.generation);
+    /// Covers a segment that is about to be put; it is in the journal then.
+    ///
+    /// # Errors
+    /// The segment is known with other bytes: the store must not get them under its name.
+    fn take(&self, segment: SegmentId, bytes: &[u8]) -> Result<(), Error> {
+        let parity = &mut *self.parity_mut();
+        match journaled(parity, |parity| parity.add(segment, self.store, bytes)) {
+            Ok(known) => {
+                let tags = parity.tags(known, bytes);
+                self.state().under_way.insert(segment, tags);
+                Ok(())
+            }
+            // The put comes again, because its answer was lost: with the same bytes, or it is
+            // refused.
+            Err(Error::Exists(known)) => {
+                let tags = parity.tags(known, bytes);
+                match self.state().under_way.get(&segment) {
+                    Some(before) if *before == tags => Ok(()),
+                    _ => Err(Error::Exists(known)),
+                }
+            }
+            Err(error) => {
+                self.state().left_out = Some(error.to_string());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
+/// their names, with the bytes that they had. They must be all stores of one code: its tiles span
+/// them. Cells that do not come back are named, and their segments are left as they are. `watch`
+/// hears how many cells were looked at, of how many. Puts wait meanwhile.
+///
+/// # Errors
+/// The parity is damaged, or a store does not take what came back.
+pub fn repair(stores: &[Arc<Covered>], watch: &mut dyn FnMut(u64, u64)) -> Result<Repair, Error> {
+    let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
+    let covers: BTreeMap<u16, (Arc<Covered>, Arc<Cover>)> =
+        covers.map(|(store, cover)| (cover.store, (store, cover))).collect();
+    let Some((_, first)) = covers.values().next() else { return Ok(Repair::default()) };
+    let parity = first.parity();
+    let mut object: (Option<ParitySegment>, Vec<u8>) = (None, Vec::new());
+    let (mut looked_at, cells) = (0, parity.figures().cells);
+    let outcome = parity.recover(|segment, index, out| {
+        looked_at += 1;
+        watch(looked_at, cells);
+        let Some((store, _)) = covers.get(&segment.store) else { return false };
+        if object.0 != Some(segment) {
+            object = (Some(segment), store.read_object(segment).unwrap_or_default());
+        }
+        let Some(cell) = object.1.get(usize::from(index) * PAYLOAD..) else { return false };
+        let here = cell.len().min(PAYLOAD);
+        out.fill(0);
+        out[..here].copy_from_slice(&cell[..here]);
+        here > 0
+    })?;
+    let mut repair = Repair {
+        cells,
+        held: outcome.held,
+        from_journal: outcome.from_journal.len() as u64,
+        unsound: outcome.unsound,
+        ..Repair::default()
+    };
+    let mut back: BTreeMap<ParitySegment, Vec<(u16, &Payload)>> = BTreeMap::new();
+    for cell in outcome.from_journal.iter().chain(&outcome.from_code.recovered) {
+        let id = cell.id();
+        let named = parity.named(id.segment, id.store).find(|known| known.opening == id.opening);
+        if let Some(segment) = named {
+            back.entry(segment).or_default().push((id.index, cell.payload()));
+        }
+    }
+    let lost = outcome.from_code.undetermined.iter().chain(&outcome.from_code.refused);
+    let lost: BTreeSet<_> = lost.map(|id| (id.segment, id.store, id.opening)).collect();
+    let mut let_go = Vec::new();
+    for (segment, cells) in back {
+        let Some((store, cover)) = covers.get(&segment.store) else { continue };
+        // One that is being put comes by itself.
+        if cover.state().under_way.contains_key(&segment.segment) {
+            continue;
+        }
+        if lost.contains(&(segment.segment, segment.store, segment.opening)) {
+            continue;
+        }
+        let mut bytes = store.read_object(segment).unwrap_or_default();
+        bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
+        for (index, payload) in cells {
+            bytes[usize::from(index) * PAYLOAD..][..PAYLOAD].copy_from_slice(payload);
+        }
+        bytes.truncate(segment.length as usize);
+        let place = store.whole(segment.segment);
+        // A store never replaces an object; all of its bytes are in hand, and in the code.
+        let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
+        put.map_err(|source| Error::Store { source })?;
+        repair.restored.push(segment.segment);
+        let mut state = cover.state();
+        if state.held_back.contains(&segment) {
+            state.held_back.retain(|held| *held != segment);
+            let_go.push((Arc::clone(store), segment.segment));
+        }
+    }
+    repair.from_code = outcome.from_code;
+    drop(parity);
+    // Those that could not leave the code before can leave it now.
+    for (store, segment) in let_go {
+        store.delete_segments(&[segment]).map_err(|source| Error::Store { source })?;
+    }
+    Ok(repair)
+}
+
+/// Runs a change of the journal, after a pass if there was no room.
+fn journaled<T>(
+    parity: &mut ParityDevice,
+    mut change: impl FnMut(&mut ParityDevice) -> Result<T, Error>,
+) -> Result<T, Error> {
+    // One pass frees what was there when it began; one that was under way may have begun early.
+    for _ in 0..2 {
+        match change(parity) {
+            Err(Error::JournalFull { .. }) if parity.journal_bytes() > 0 => _ = parity.pass()?,
+            outcome => return outcome,
+        }
+    }
+    change(parity)
+}
+
+impl Covered {
+    /// A device of whole objects that nothing covers yet.
+    ///
+    /// # Panics
+    /// If it is no device of whole objects: segments of others change while they are open.
+    #[must_use]
+    pub fn new(inner: SharedDevice) -> Covered {
+        assert!(inner.objects().is_some(), "a device of whole objects");
+        Covered { inner, cover: RwLock::new(None) }
+    }
+
+    /// From now on the code covers what is put here. Segments that are there come in by
+    /// [`Covered::adopt`].
+    pub fn cover(&self, store: u16, parity: SharedParity) {
+        let keys = Arc::clone(parity.read().unwrap_or_else(PoisonError::into_inner).keys());
+        let cover = Cover { store, parity, keys, state: Mutex::default() };
+        *self.cover.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(cover));
+    }
+
+    /// Nothing covers the device any more. Objects that waited for a pass stay, as left over.
+    pub fn uncover(&self) {
+        *self.cover.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// True if a code covers what is put here.
+    #[must_use]
+    pub fn is_covering(&self) -> bool {
+        self.covering().is_some()
+    }
+
+    fn covering(&self) -> Option<Arc<Cover>> {
+        self.cover.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Deletes what left the code up to this pass, which is anchored. How many there were.
+    ///
+    /// # Errors
+    /// Of the store; what is left is deleted by a later call.
+    pub fn anchored(&self, generation: u64) -> DeviceResult<usize> {
+        let Some(cover) = self.covering() else { return Ok(0) };
+        let free = cover.parity().released(cover.store, generation);
+        let ids: Vec<SegmentId> = free.iter().map(|segment| segment.segment).collect();
+        if !ids.is_empty() {
+            self.inner_objects().delete_segments(&ids)?;
+            cover.parity_mut().forget_released(&free);
+        }
+        Ok(ids.len())
+    }
+
+    /// Segments that stay at the store because cells of them are wrong.
+    #[must_use]
+    pub fn held_back(&self) -> Vec<ParitySegment> {
+        self.covering().map(|cover| cover.state().held_back.clone()).unwrap_or_default()
+    }
+
+    /// Why the last segment that stayed uncovered did.
+    #[must_use]
+    pub fn left_out(&self) -> Option<String> {
+        self.covering()?.state().left_out.clone()
+    }
+
+    /// True if the code has this segment.
+    #[must_use]
+    pub fn is_covered(&self, segment: SegmentId) -> bool {
+        self.covering().is_some_and(|cover| cover.parity().named(segment, cover.store).next().is_some())
+    }
+
+    /// Reads a segment of `length` bytes from the store and brings it into the code, unless it is
+    /// there or is deleted meanwhile. Nothing here proves that the bytes are those that were
+    /// written: a scrub does.
+    ///
+    /// # Errors
+    /// It cannot be read, or the code does not take it.
+    pub fn adopt(&self, segment: SegmentId, length: usize) -> Result<(), Error> {
+        let Some(cover) = self.covering() else { return Ok(()) };
+        if self.is_covered(segment) {
+            return Ok(());
+        }
+        cover.state().adopting = Some(segment);
+        let mut bytes = vec![0; length];
+        let read = self.inner.read_segment(self.whole(segment), 0, &mut bytes);
+        let parity = &mut *cover.parity_mut();
+        if cover.state().adopting.take() != Some(segment) {
+            return Ok(());
+        }
+        read.map_err(|source| Error::Store { source })?;
+        let added = journaled(parity, |parity| parity.add(segment, cover.store, &bytes));
+        match added {
+            Ok(_) | Err(Error::Exists(_)) => Ok(()),
+            Err(error) => {
+                cover.state().left_out = Some(error.to_string());
+                Err(error)
             }
         }
     }
 
+    /// Asks the store for so many cells, drawn at random, and judges each. Nothing if no code
+    /// covers it.
+    ///
+    /// # Errors
+    /// The parity device cannot be read.
+    pub fn audit(&self, part: Part, samples: u32, random: &dyn Random) -> Result<Option<Audit>, Error> {
+        let Some(cover) = self.covering() else { return Ok(None) };
+        let mut seed = [0; 32];
+        random.fill(&mut seed);
+        let (stratum, asked, under_way) = {
+            let parity = cover.parity();
+            let stratum: Stratum = match part {
+                Part::All => parity.stratum(cover.store),
+                Part::Newest => parity.newest(cover.store),
+            };
+            let challenge = Challenge { seed, generation: stratum.generation(), samples };
+            let mut asked = Vec::new();
+            for sample in challenge.expand(&stratum) {
+                let id = sample.id;
+                let known = parity.named(id.segment, id.store).find(|known| known.opening == id.opening);
+                let known = known.expect("the stratum is of this moment, under this lock");
+                asked.push((id, known.length, parity.stored_tag(known, id.index)?));
+            }
+            let under_way: BTreeSet<SegmentId> = cover.state().under_way.keys().copied().collect();
+            (stratum, asked, under_way)
+        };
+        let mut judgement = Judgement { held: 0, failed: Vec::new() };
+        for asked in asked.chunks(ASKED_AT_ONCE) {
+            let mut cells = vec![[0; PAYLOAD]; asked.len()];
+            let reads = asked.iter().zip(&mut cells).map(|((id, length, _), out)| {
+                let offset = u32::from(id.index) * PAYLOAD as u32;
+                // The last cell of a segment may be shorter than a cell.
+                let here = (*length - offset).min(PAYLOAD as u32) as usize;
+                PartRead::new(self.whole(id.segment), offset, vec![&mut out[..here]])
+            });
+            let mut reads: Vec<PartRead<'_>> = reads.collect();
+            self.inner.read_many(&mut reads);
+            let outcomes: Vec<_> = reads.into_iter().map(|read| read.outcome).collect();
+            let answers = asked.iter().zip(&cells).zip(outcomes);
+            let answers =
+                answers.map(|(((id, _, tag), cell), outcome)| (*id, outcome.map(|()| (cell, *tag))));
+            let part = judge(&cover.keys, answers);
+            judgement.held += part.held;
+            judgement.failed.extend(part.failed);
+        }
+        // A segment that was deleted meanwhile was not lost, nor is one that is being put.
+        let parity = cover.parity();
+        judgement.failed.retain(|(id, _)| {
+            let is_there = parity.named(id.segment, id.store).any(|known| known.opening == id.opening);
+            is_there && !under_way.contains(&id.segment)
+        });
+        Ok(Some(Audit { cells: stratum.cells(), judgement }))
+    }
+
+    fn inner_objects(&self) -> &dyn Objects {
+        self.inner.objects().expect("a device of whole objects, as asserted")
+    }
+
     /// The object of a segment, however long.
     fn whole(&self, segment: SegmentId) -> SegmentPlace {
-        let slot_size = ParitySegment::LENGTH_MAX / PAYLOAD as u32 * CELL as u32;
-        SegmentPlace { segment, slot: NO_SLOT, slot_size }
+        SegmentPlace { segment, slot: NO_SLOT, slot_size: ParitySegment::LENGTH_MAX }
     }
 
     fn failed(&self, operation: Operation, segment: SegmentId, error: &Error) -> DeviceError {
@@ -219,148 +402,72 @@ impl Covered {
         DeviceError::Store { device, operation, object, reason: error.to_string() }
     }
 
-    /// Runs a change of the journal, after a pass if there was no room.
-    fn journaled<T>(
-        &self,
-        parity: &mut ParityDevice,
-        mut change: impl FnMut(&mut ParityDevice) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        match change(parity) {
-            Err(Error::JournalFull { .. }) if parity.journal_bytes() > 0 => {
-                let pass = parity.pass()?;
-                self.note(&pass);
-                change(parity)
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Tags of a segment that is about to be put; it is in the journal then.
-    fn cover(&self, segment: SegmentId, bytes: &[u8]) -> Result<Vec<Tag>, Error> {
-        let parity = &mut *self.parity();
-        match self.journaled(parity, |parity| parity.add(segment, self.store, bytes)) {
-            Ok((_, tags)) => {
-                self.state().under_way.insert(segment, tags.clone());
-                Ok(tags)
-            }
-            // The put comes again, because its answer was lost: with the same bytes, or it is
-            // refused.
-            Err(Error::Exists(known)) => {
-                let tags = parity.tags(known, bytes);
-                match self.state().under_way.get(&segment) {
-                    Some(before) if *before == tags => Ok(tags),
-                    _ => Err(Error::Exists(known)),
-                }
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn read_object(&self, segment: SegmentId, cells: u16) -> DeviceResult<Vec<u8>> {
-        let mut bytes = vec![0; usize::from(cells) * CELL];
-        self.inner.read_segment(self.whole(segment), 0, &mut bytes)?;
+    fn read_object(&self, segment: ParitySegment) -> DeviceResult<Vec<u8>> {
+        let mut bytes = vec![0; segment.length as usize];
+        self.inner.read_segment(self.whole(segment.segment), 0, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
-    fn leave(&self, segment: SegmentId) -> DeviceResult<bool> {
-        let parity = &mut *self.parity();
-        let named: Vec<ParitySegment> = parity.named(segment, self.store).collect();
-        let is_leaving = self.state().leaving.iter().any(|(leaving, _)| leaving.segment == segment);
-        for &known in &named {
+    fn leave(&self, cover: &Cover, segment: SegmentId) -> DeviceResult<bool> {
+        let parity = &mut *cover.parity_mut();
+        let named: Vec<ParitySegment> = parity.named(segment, cover.store).collect();
+        if named.is_empty() {
+            let is_leaving = parity.is_leaving(segment, cover.store);
+            let mut state = cover.state();
+            state.adopting = state.adopting.filter(|adopting| *adopting != segment);
+            return Ok(is_leaving);
+        }
+        for known in named {
             let outcome = if parity.is_mirrored(known) {
-                self.journaled(parity, |parity| parity.remove(known, None))
+                journaled(parity, |parity| parity.remove(known, None))
             } else {
-                let (mut content, mut tags) = (Vec::new(), Vec::new());
-                for cell in self.read_object(segment, known.cells()).unwrap_or_default().as_chunks::<CELL>().0
-                {
-                    let (payload, tag) = parts(cell);
-                    content.extend_from_slice(payload);
-                    tags.push(tag);
-                }
-                self.journaled(parity, |parity| parity.remove(known, Some((&content, &tags))))
+                let content = self.read_object(known).unwrap_or_default();
+                journaled(parity, |parity| parity.remove(known, Some(&content)))
             };
-            let mut state = self.state();
+            let mut state = cover.state();
             match outcome {
-                Ok(()) => state.leaving.push((known, None)),
+                Ok(()) => {}
                 Err(Error::WrongCells(_)) if state.held_back.contains(&known) => {}
                 Err(Error::WrongCells(_)) => state.held_back.push(known),
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
             }
         }
-        Ok(!named.is_empty() || is_leaving)
+        Ok(true)
     }
 
-    /// Fills in a part of a segment from the cells that hold it.
-    fn fill(&self, read: &mut PartRead<'_>, first: u32, cells: &[u8], outcome: DeviceResult<()>) {
-        let named: Vec<ParitySegment> = self.parity().named(read.place.segment, self.store).collect();
-        let mut bytes = Vec::with_capacity(cells.len());
-        let mut is_served = true;
-        for (at, cell) in (first..).zip(cells.as_chunks::<CELL>().0) {
-            let (payload, tag) = parts(cell);
-            let index = u16::try_from(at).unwrap_or(u16::MAX);
-            let is_right = |known: &ParitySegment| {
-                index < known.cells() && self.keys.prove(cell_id(*known, index), payload, tag).is_some()
-            };
-            let is_right = outcome.is_ok() && named.iter().any(is_right);
-            let mut mirrored = [0; PAYLOAD];
-            let mut from_journal = || {
-                let parity = self.parity();
-                let mut whole = named.iter().filter(|known| index < known.cells());
-                whole.any(|known| matches!(parity.mirrored(*known, index, &mut mirrored), Ok(true)))
-            };
-            if is_right {
-                bytes.extend_from_slice(payload);
-            } else if from_journal() {
-                bytes.extend_from_slice(&mirrored);
-            } else {
-                // The reader judges: a block's hash tells.
-                is_served &= outcome.is_ok();
-                bytes.extend_from_slice(payload);
-            }
+    /// Serves a part of a segment from the journal, if that has it.
+    fn from_journal(cover: &Cover, read: &mut PartRead<'_>) -> bool {
+        // While a pass works, the store is asked.
+        let Ok(parity) = cover.parity.try_read() else { return false };
+        let Some(known) = parity.named(read.place.segment, cover.store).last() else { return false };
+        let mut bytes = vec![0; read.bytes()];
+        if !matches!(parity.read_mirror(known, read.offset, &mut bytes), Ok(true)) {
+            return false;
         }
-        read.outcome = if is_served { Ok(()) } else { outcome };
-        let begin = read.offset as usize - first as usize * PAYLOAD;
-        let mut rest = &bytes[begin..];
+        drop(parity);
+        let mut rest = &bytes[..];
         for out in &mut read.outs {
             let (now, later) = rest.split_at(out.len());
             out.copy_from_slice(now);
             rest = later;
         }
+        read.outcome = Ok(());
+        true
     }
-}
-
-/// Content and tag of a cell of an object.
-fn parts(cell: &[u8; CELL]) -> (&Payload, Tag) {
-    let (payload, tag) = cell.split_at(PAYLOAD);
-    (payload.try_into().expect("bytes of a content"), Tag(tag.try_into().expect("bytes of a tag")))
-}
-
-fn joined(payload: &Payload, tag: Tag) -> [u8; CELL] {
-    let mut cell = [0; CELL];
-    cell[..PAYLOAD].copy_from_slice(payload);
-    cell[PAYLOAD..].copy_from_slice(&tag.0);
-    cell
 }
 
 impl Device for Covered {
     fn character(&self) -> Character {
-        let inner = self.inner.character();
-        let size_bytes = inner.size_bytes / CELL as u64 * PAYLOAD as u64;
-        Character { size_bytes, ..inner }
+        self.inner.character()
     }
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> DeviceResult<()> {
-        let tags = self.cover(place.segment, bytes);
-        let tags = tags.map_err(|error| self.failed(Operation::Write, place.segment, &error))?;
-        let mut object = Vec::with_capacity(tags.len() * CELL);
-        for (content, tag) in bytes.chunks(PAYLOAD).zip(tags) {
-            object.extend_from_slice(content);
-            object.resize(object.len().next_multiple_of(CELL) - TAG, 0);
-            object.extend_from_slice(&tag.0);
-        }
-        self.inner.put_segment(self.whole(place.segment), &object)?;
-        self.state().under_way.remove(&place.segment);
+        let Some(cover) = self.covering() else { return self.inner.put_segment(place, bytes) };
+        let taken = cover.take(place.segment, bytes);
+        taken.map_err(|error| self.failed(Operation::Write, place.segment, &error))?;
+        self.inner.put_segment(place, bytes)?;
+        cover.state().under_way.remove(&place.segment);
         Ok(())
     }
 
@@ -378,37 +485,32 @@ impl Device for Covered {
         offset: u32,
         parts: &mut [&mut [u8]],
     ) -> DeviceResult<()> {
+        let Some(cover) = self.covering() else { return self.inner.read_segment_parts(place, offset, parts) };
         let outs = parts.iter_mut().map(|part| &mut **part).collect();
-        let mut reads = [PartRead::new(place, offset, outs)];
-        self.read_many(&mut reads);
-        let [read] = reads;
-        read.outcome
+        let mut read = PartRead::new(place, offset, outs);
+        if Self::from_journal(&cover, &mut read) {
+            return Ok(());
+        }
+        self.inner.read_segment_parts(place, offset, parts)
     }
 
     fn read_many(&self, reads: &mut [PartRead<'_>]) {
-        let span = |read: &PartRead<'_>| {
-            let first = read.offset / PAYLOAD as u32;
-            let end = (read.offset as usize + read.bytes()).div_ceil(PAYLOAD);
-            (first, end - first as usize)
-        };
-        let mut cells: Vec<Vec<u8>> = reads.iter().map(|read| vec![0; span(read).1 * CELL]).collect();
-        let inner = reads.iter().zip(&mut cells).map(|(read, cells)| {
-            PartRead::new(self.whole(read.place.segment), span(read).0 * CELL as u32, vec![cells])
+        let Some(cover) = self.covering() else { return self.inner.read_many(reads) };
+        let mut left: Vec<&mut PartRead<'_>> =
+            reads.iter_mut().filter_map(|read| (!Self::from_journal(&cover, read)).then_some(read)).collect();
+        let asked = left.iter_mut().map(|read| {
+            PartRead::new(read.place, read.offset, read.outs.iter_mut().map(|out| &mut **out).collect())
         });
-        let mut inner: Vec<PartRead<'_>> = inner.collect();
-        self.inner.read_many(&mut inner);
-        let outcomes: Vec<_> = inner.into_iter().map(|read| read.outcome).collect();
-        for ((read, cells), outcome) in reads.iter_mut().zip(&cells).zip(outcomes) {
-            let (first, _) = span(read);
-            self.fill(read, first, cells, outcome);
-        }
+        let mut asked: Vec<PartRead<'_>> = asked.collect();
+        self.inner.read_many(&mut asked);
+        let outcomes: Vec<_> = asked.into_iter().map(|read| read.outcome).collect();
+        left.into_iter().zip(outcomes).for_each(|(read, outcome)| read.outcome = outcome);
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> DeviceResult<()> {
-        if self.leave(place.segment)? {
-            Ok(())
-        } else {
-            self.inner.discard_segment(self.whole(place.segment))
+        match self.covering() {
+            Some(cover) if self.leave(&cover, place.segment)? => Ok(()),
+            _ => self.inner.discard_segment(place),
         }
     }
 
@@ -436,15 +538,27 @@ impl Device for Covered {
         self.inner.read_uberblocks(copy)
     }
 
-    /// Journal first: a segment that a commit needs is covered.
+    /// Journal first: a segment that a commit needs is covered. A journal that fails covers nothing
+    /// more, and holds nothing up.
     fn flush(&self) -> DeviceResult<()> {
-        let flushed = self.parity().flush();
-        flushed.map_err(|error| self.failed(Operation::Flush, SegmentId(0), &error))?;
+        if let Some(cover) = self.covering()
+            && let Err(error) = cover.parity_mut().flush()
+        {
+            cover.state().left_out = Some(error.to_string());
+        }
         self.inner.flush()
     }
 
     fn presence(&self) -> Presence {
         self.inner.presence()
+    }
+
+    fn seen_bytes(&self) -> u64 {
+        self.inner.seen_bytes()
+    }
+
+    fn refresh_size(&self) -> DeviceResult<u64> {
+        self.inner.refresh_size()
     }
 
     fn release(&self) {
@@ -453,14 +567,23 @@ impl Device for Covered {
 }
 
 impl Objects for Covered {
+    /// With segments that the code has and the store may have lost: whoever looks for what is left
+    /// over finds them, too.
     fn stored_segments(&self) -> DeviceResult<Vec<SegmentId>> {
-        self.inner_objects().stored_segments()
+        let stored = self.inner_objects().stored_segments()?;
+        let Some(cover) = self.covering() else { return Ok(stored) };
+        let mut all: BTreeSet<SegmentId> = stored.into_iter().collect();
+        let parity = cover.parity();
+        let of_store = parity.segments().filter(|segment| segment.store == cover.store);
+        all.extend(of_store.map(|segment| segment.segment));
+        Ok(all.into_iter().collect())
     }
 
     fn delete_segments(&self, segments: &[SegmentId]) -> DeviceResult<()> {
+        let Some(cover) = self.covering() else { return self.inner_objects().delete_segments(segments) };
         let mut uncovered = Vec::new();
         for &segment in segments {
-            if !self.leave(segment)? {
+            if !self.leave(&cover, segment)? {
                 uncovered.push(segment);
             }
         }

@@ -70,7 +70,7 @@ pub mod tile;
 pub use audit::{Challenge, Reply, SegmentCells, Stratum};
 pub use cell::{CellId, PAYLOAD, Payload, Tag};
 pub use code::{Map, Place};
-pub use covered::Covered;
+pub use covered::{Audit, Covered, Part, Repair, SharedParity, repair};
 pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};

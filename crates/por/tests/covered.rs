@@ -1,7 +1,7 @@
 //! A covered store: pools see segments as before, and an adversary gains nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
 use steadfast_device::objects::{MemoryStore, Store, StoreFault};
 use steadfast_device::{Device, Error, ObjectDevice, Operation, SegmentPlace};
@@ -9,16 +9,16 @@ use steadfast_env::{Env, Random};
 use steadfast_format::object_names;
 use steadfast_format::{PoolGuid, SegmentId};
 use steadfast_por::audit::Fault;
-use steadfast_por::parity::{Creation, ParityDevice};
-use steadfast_por::{Covered, PAYLOAD};
+use steadfast_por::parity::{Creation, ParityDevice, Pass};
+use steadfast_por::{Audit, Covered, PAYLOAD, Part, Repair, SharedParity, repair};
 
 const POOL: PoolGuid = PoolGuid(5);
-const CELL: usize = PAYLOAD + 16;
 
 struct World {
     /// The adversary's hand on the store.
     store: Arc<MemoryStore>,
-    covered: Covered,
+    covered: Arc<Covered>,
+    parity: SharedParity,
     random: Arc<dyn Random>,
 }
 
@@ -39,8 +39,25 @@ impl World {
         let file = tempfile::tempfile().unwrap();
         file.set_len(creation.bytes()).unwrap();
         let parity = ParityDevice::create(Box::new(file), &creation, &*random).unwrap();
-        let covered = Covered::new(Arc::new(device), 3, Arc::new(Mutex::new(parity)));
-        World { store, covered, random }
+        let (covered, parity) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(parity)));
+        covered.cover(3, Arc::clone(&parity));
+        World { store, covered, parity, random }
+    }
+
+    fn pass(&self) -> Pass {
+        self.parity.write().unwrap().pass().unwrap()
+    }
+
+    fn audit(&self, samples: u32) -> Audit {
+        self.covered.audit(Part::All, samples, &*self.random).unwrap().expect("a code")
+    }
+
+    fn is_held(&self, samples: u32) -> bool {
+        self.audit(samples).judgement.is_held()
+    }
+
+    fn repair(&self) -> Repair {
+        repair(&[Arc::clone(&self.covered)], &mut |_, _| ()).unwrap()
     }
 
     fn put(&self, id: u64, bytes: usize) -> Vec<u8> {
@@ -85,7 +102,7 @@ fn content(id: u64, bytes: usize) -> Vec<u8> {
 fn any_range_of_a_segment_reads_as_it_was_written() {
     let world = World::new(1);
     let content = world.put(1, 10 * PAYLOAD + 77);
-    assert_eq!(world.object(1).len(), 11 * CELL);
+    assert_eq!(world.object(1), content, "the store sees what it saw before");
     for (offset, bytes) in [(0, 1), (0, content.len()), (4095, 2), (4096, 4096), (5000, 20_000), (40_960, 77)]
     {
         assert_eq!(
@@ -107,13 +124,14 @@ fn dropped_changed_and_torn_objects_are_served_from_the_journal() {
     let world = World::new(2);
     let contents: Vec<Vec<u8>> = (1..=4).map(|id| world.put(id, 6 * PAYLOAD)).collect();
     world.drop_object(1);
-    world.tamper(2, |bytes| bytes[2 * CELL + 5] ^= 1);
-    world.tamper(3, |bytes| bytes[3 * CELL - 1] ^= 1);
-    world.tamper(4, |bytes| bytes.truncate(4 * CELL + 9));
+    world.tamper(2, |bytes| bytes[2 * PAYLOAD + 5] ^= 1);
+    world.tamper(3, |bytes| bytes[3 * PAYLOAD - 1] ^= 1);
+    world.tamper(4, |bytes| bytes.truncate(4 * PAYLOAD + 9));
     for (id, content) in (1..).zip(&contents) {
         assert_eq!(world.read(id, 0, content.len()).unwrap(), *content, "segment {id}");
     }
-    let judgement = world.covered.audit(2000, &*world.random);
+    let judgement = world.audit(2000).judgement;
+    assert_eq!(world.covered.audit(Part::Newest, 9, &*world.random).unwrap().unwrap().cells, 24);
     let is_found = |id, wrong| {
         judgement
             .failed
@@ -133,8 +151,8 @@ fn a_repair_puts_identical_objects_back() {
     let world = World::new(3);
     let contents: Vec<Vec<u8>> = (1..=12).map(|id| world.put(id, 50 * PAYLOAD + 9)).collect();
     world.covered.flush().unwrap();
-    world.covered.pass().unwrap();
-    assert!(world.covered.audit(300, &*world.random).is_held());
+    world.pass();
+    assert!(world.is_held(300));
     let before: Vec<Vec<u8>> = (1..=12).map(|id| world.object(id)).collect();
     // A fourth of all.
     world.drop_object(2);
@@ -142,13 +160,13 @@ fn a_repair_puts_identical_objects_back() {
     world.tamper(9, |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0x40));
     assert!(matches!(world.read(2, 0, 10), Err(Error::Missing { .. })));
     assert!(world.read(9, 0, 10).unwrap() != contents[8][..10], "the reader judges");
-    assert!(!world.covered.audit(300, &*world.random).is_held());
-    let repair = world.covered.repair().unwrap();
+    assert!(!world.is_held(300));
+    let repair = world.repair();
     assert_eq!(repair.restored, [2, 7, 9].map(SegmentId));
     assert!(repair.from_code.is_complete() && repair.unsound.is_empty() && repair.from_journal == 0);
     let after: Vec<Vec<u8>> = (1..=12).map(|id| world.object(id)).collect();
     assert!(before == after);
-    assert!(world.covered.audit(300, &*world.random).is_held());
+    assert!(world.is_held(300));
     assert_eq!(world.read(7, 0, contents[6].len()).unwrap(), contents[6]);
 }
 
@@ -157,16 +175,16 @@ fn a_repair_puts_identical_objects_back() {
 fn a_repair_beyond_the_bound_changes_nothing() {
     let world = World::new(4);
     (1..=10).for_each(|id| _ = world.put(id, 240 * PAYLOAD));
-    world.covered.pass().unwrap();
+    world.pass();
     // A store that answers with constants for everything.
     (1..=10).for_each(|id| world.tamper(id, |bytes| bytes.fill(7)));
-    let repair = world.covered.repair().unwrap();
+    let repair = world.repair();
     // A cell that is alone in a row comes back; its segment does not.
     let (back, undetermined) = (repair.from_code.recovered.len(), repair.from_code.undetermined.len());
     assert!(back + undetermined == 2400 && undetermined > 2300, "{back}, {undetermined}");
     assert!(repair.restored.is_empty() && repair.from_code.refused.is_empty());
     assert!(world.object(1).iter().all(|byte| *byte == 7), "as it was");
-    let judgement = world.covered.audit(50, &*world.random);
+    let judgement = world.audit(50).judgement;
     assert_eq!((judgement.held, judgement.failed.len()), (0, 50));
 }
 
@@ -175,7 +193,7 @@ fn a_repair_beyond_the_bound_changes_nothing() {
 fn an_object_is_deleted_when_its_pass_is_anchored() {
     let world = World::new(5);
     (1..=4).for_each(|id| _ = world.put(id, 5 * PAYLOAD));
-    world.covered.pass().unwrap();
+    world.pass();
     let has = |id| world.store.names().contains(&object_names::segment(SegmentId(id)));
     world.tamper(3, |bytes| bytes[0] ^= 1);
     let objects = world.covered.objects().unwrap();
@@ -183,7 +201,7 @@ fn an_object_is_deleted_when_its_pass_is_anchored() {
     // Asked again, as after a lost answer.
     objects.delete_segments(&[SegmentId(1)]).unwrap();
     assert!(has(1) && has(2) && has(3));
-    let pass = world.covered.pass().unwrap();
+    let pass = world.pass();
     assert_eq!(pass.released.len(), 2);
     world.covered.anchored(pass.generation - 1).unwrap();
     assert!(has(1) && has(2), "not before the anchor");
@@ -192,16 +210,16 @@ fn an_object_is_deleted_when_its_pass_is_anchored() {
     // One with a wrong cell stays in the code, and can go after a repair.
     assert!(has(3));
     assert_eq!(world.covered.held_back().iter().map(|held| held.segment).collect::<Vec<_>>(), [SegmentId(3)]);
-    assert_eq!(world.covered.repair().unwrap().restored, [SegmentId(3)]);
+    assert_eq!(world.repair().restored, [SegmentId(3)]);
     world.covered.discard_segment(place(3)).unwrap();
-    let pass = world.covered.pass().unwrap();
+    let pass = world.pass();
     world.covered.anchored(pass.generation).unwrap();
     assert!(!has(3) && has(4));
     // An object that the code does not know goes at once.
     assert!(world.store.create(&object_names::segment(SegmentId(9)), b"garbage").unwrap());
     world.covered.discard_segment(place(9)).unwrap();
     assert!(!has(9));
-    assert!(world.covered.repair().unwrap().unsound.is_empty());
+    assert!(world.repair().unsound.is_empty());
 }
 
 #[test]
@@ -230,7 +248,63 @@ fn a_full_journal_makes_a_pass() {
     let world = World::new(7);
     let contents: Vec<Vec<u8>> = (1..=6).map(|id| world.put(id, 200 * PAYLOAD)).collect();
     world.drop_object(1);
-    let repair = world.covered.repair().unwrap();
+    let repair = world.repair();
     assert_eq!((repair.from_journal, repair.from_code.recovered.len()), (0, 200));
     assert_eq!(world.read(1, 0, contents[0].len()).unwrap(), contents[0]);
+}
+
+/// Objects that were there before the code, and objects that it has no room for, are stored and
+/// read; they come in later, unless they are deleted meanwhile.
+#[test]
+fn what_is_uncovered_comes_in_later() {
+    let world = World::new(8);
+    world.covered.uncover();
+    let before = world.put(1, 20 * PAYLOAD + 5);
+    world.put(2, PAYLOAD);
+    world.covered.cover(3, Arc::clone(&world.parity));
+    assert!(!world.covered.is_covered(SegmentId(1)));
+    world.covered.adopt(SegmentId(1), before.len()).unwrap();
+    world.covered.adopt(SegmentId(1), before.len()).unwrap();
+    assert!(world.covered.is_covered(SegmentId(1)) && world.audit(50).cells == 21);
+    world.covered.discard_segment(place(2)).unwrap();
+    assert!(world.covered.adopt(SegmentId(2), PAYLOAD).is_err());
+    // More than the code is made for: stored, uncovered, and the reason is told.
+    (3..=14).for_each(|id| _ = world.put(id, 200 * PAYLOAD));
+    world.put(20, 200 * PAYLOAD);
+    assert!(!world.covered.is_covered(SegmentId(20)));
+    assert!(world.covered.left_out().unwrap().starts_with("the code is made for 2500 cells"));
+    assert_eq!(world.read(20, 5, 100).unwrap(), content(20, 200 * PAYLOAD)[5..105]);
+    world.covered.discard_segment(place(3)).unwrap();
+    world.pass();
+    world.covered.adopt(SegmentId(20), 200 * PAYLOAD).unwrap();
+    world.pass();
+    world.drop_object(1);
+    world.drop_object(20);
+    assert_eq!(world.repair().restored, [1, 20].map(SegmentId));
+    assert!(world.object(1) == before && world.object(20) == content(20, 200 * PAYLOAD));
+}
+
+/// A pass that goes on beside puts and deletes: they belong to the next one.
+#[test]
+fn a_pass_by_steps_lets_others_between() {
+    let world = World::new(9);
+    let put = |id: u64| world.put(id, 30 * PAYLOAD + 7);
+    (1..=4).for_each(|id| _ = put(id));
+    assert!(world.parity.write().unwrap().pass_step().unwrap().is_none());
+    put(5);
+    world.covered.discard_segment(place(1)).unwrap();
+    world.covered.discard_segment(place(5)).unwrap();
+    put(6);
+    let pass = world.pass();
+    assert!(pass.released.is_empty() && world.parity.read().unwrap().owes_deletes());
+    assert_eq!(world.covered.anchored(pass.generation).unwrap(), 0);
+    world.drop_object(3);
+    world.drop_object(6);
+    assert_eq!(world.repair().restored, [3, 6].map(SegmentId));
+    let pass = world.pass();
+    assert_eq!(pass.released.len(), 2);
+    assert_eq!(world.covered.anchored(pass.generation).unwrap(), 2);
+    world.drop_object(6);
+    let repair = world.repair();
+    assert!(repair.restored == [SegmentId(6)] && repair.unsound.is_empty());
 }

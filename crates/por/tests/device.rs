@@ -9,7 +9,7 @@ use steadfast_env::Env;
 use steadfast_format::parity::ParitySegment;
 use steadfast_format::{PoolGuid, SegmentId};
 use steadfast_por::parity::{Creation, Error, Medium, Outcome, ParityDevice};
-use steadfast_por::{CellId, PAYLOAD, Payload, Tag};
+use steadfast_por::{CellId, PAYLOAD, Payload};
 
 use crate::store::{Dice, is_long};
 
@@ -131,7 +131,7 @@ fn small(seed: u64) -> (False, ParityDevice) {
 
 /// All that a store was ever given.
 #[derive(Default)]
-struct Given(BTreeMap<ParitySegment, (Vec<u8>, Vec<Tag>)>);
+struct Given(BTreeMap<ParitySegment, Vec<u8>>);
 
 fn content(id: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
@@ -142,8 +142,8 @@ fn content(id: u64, bytes: usize) -> Vec<u8> {
 impl Given {
     fn add(&mut self, device: &mut ParityDevice, id: u64, bytes: usize) -> Result<ParitySegment, Error> {
         let content = content(id, bytes);
-        let (segment, tags) = device.add(SegmentId(id), 1, &content)?;
-        self.0.insert(segment, (content, tags));
+        let segment = device.add(SegmentId(id), 1, &content)?;
+        self.0.insert(segment, content);
         Ok(segment)
     }
 
@@ -152,17 +152,22 @@ impl Given {
         let by_name: BTreeMap<(u64, u32), _> =
             self.0.iter().map(|(segment, given)| ((segment.segment.0, segment.opening), given)).collect();
         let cell = |id: CellId, out: &mut Payload| {
-            let (content, tags) = by_name.get(&(id.segment.0, id.opening))?;
+            let Some(content) = by_name.get(&(id.segment.0, id.opening)) else { return false };
             let rest = &content[usize::from(id.index) * PAYLOAD..];
             let length = rest.len().min(PAYLOAD);
             out.fill(0);
             out[..length].copy_from_slice(&rest[..length]);
-            Some(tags[usize::from(id.index)])
+            true
         };
-        let outcome = device.recover(|id, out| if gone(id) { None } else { cell(id, out) }).unwrap();
+        let read = |segment: ParitySegment, index, out: &mut Payload| {
+            let ParitySegment { segment, store, opening, .. } = segment;
+            let id = CellId { segment, opening, store, index };
+            !gone(id) && cell(id, out)
+        };
+        let outcome = device.recover(read).unwrap();
         for back in outcome.from_journal.iter().chain(&outcome.from_code.recovered) {
             let mut expected = [0; PAYLOAD];
-            if cell(back.id(), &mut expected).is_some() {
+            if cell(back.id(), &mut expected) {
                 assert!(*back.payload() == expected, "{:?}", back.id());
             }
         }
@@ -193,8 +198,8 @@ fn life(
         if step == 1 || step == 4 {
             // One that the journal has, one that only the store has.
             let gone = added[step - 1];
-            let (content, tags) = &given.0[&gone];
-            device.remove(gone, (step == 4).then_some((content, tags)))?;
+            let content = &given.0[&gone][..];
+            device.remove(gone, (step == 4).then_some(content))?;
             states.push(device.segments().collect());
         }
         if step % 2 == 0 {
@@ -297,14 +302,14 @@ fn segments_come_and_go_in_a_small_ring() {
     let mut roots = BTreeSet::new();
     for round in 1..=6 {
         let segment = given.add(&mut device, round, 61 * PAYLOAD + 5).unwrap();
-        let (content, tags) = given.0[&segment].clone();
+        let content = given.0[&segment].clone();
         assert!(roots.insert(device.pass().unwrap().root));
         if round > 2 {
             let mut wrong = content.clone();
             wrong[9] ^= 1;
-            let error = device.remove(segment, Some((&wrong, &tags))).unwrap_err();
+            let error = device.remove(segment, Some(&wrong)).unwrap_err();
             assert!(matches!(error, Error::WrongCells(cells) if cells.len() == 1 && cells[0].index == 0));
-            device.remove(segment, Some((&content, &tags))).unwrap();
+            device.remove(segment, Some(&content)).unwrap();
             assert!(matches!(device.remove(segment, None), Err(Error::Unknown(_))));
             assert_eq!(device.pass().unwrap().released, [segment]);
         }
@@ -357,12 +362,12 @@ fn damage_of_the_parity_is_named() {
     let mut block = *before[&number];
     block[5] ^= 1;
     medium.0.lock().unwrap().now.insert(number, Arc::new(block));
-    assert!(matches!(device.recover(|_, _| None), Err(Error::TileDamaged(_))));
+    assert!(matches!(device.recover(|_, _, _| false), Err(Error::TileDamaged(_))));
     medium.0.lock().unwrap().now = before;
 
     let again = ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(11).random).unwrap();
     assert_eq!(again.segments().count(), 0);
-    assert!(again.recover(|_, _| None).unwrap().unsound.is_empty(), "tiles of the former parity");
+    assert!(again.recover(|_, _, _| false).unwrap().unsound.is_empty(), "tiles of the former parity");
 }
 
 /// With the pool's key the device holds none.

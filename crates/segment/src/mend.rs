@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::groups;
 use crate::redundant::checksum;
 use crate::row::Row;
-use crate::space::{Space, lock};
+use crate::space::{Space, State, lock};
 
 /// Segments on each side of those that are mended, among which bytes are looked for that lie in a
 /// wrong place.
@@ -178,17 +178,31 @@ impl Space {
         let state = self.read_state();
         let mut sums = BTreeMap::new();
         for row in state.table.rows.values().filter(|row| row.class != Class::Log) {
-            let bytes = match row.place {
-                Placement::Raidz { chunk_shift, .. } => {
-                    u64::from(row.filled.div_ceil(state.table.row_units(row))) << chunk_shift
-                }
-                _ => u64::from(row.filled) * u64::from(self.geometry.unit),
-            };
+            let bytes = self.bytes_a_column(&state, row);
             for column in row.place.columns().flatten() {
                 *sums.entry(column.device).or_default() += bytes;
             }
         }
         sums
+    }
+
+    /// Segments that lie on a device of whole objects, each with the bytes of its object there.
+    #[must_use]
+    pub fn objects_on(&self, device: DeviceId) -> Vec<(SegmentId, u64)> {
+        let state = self.read_state();
+        let rows = state.table.rows.iter().filter(|(_, row)| row.class != Class::Log && !row.open);
+        let lies = rows.filter(|(_, row)| row.place.columns().flatten().any(|at| at.device == device));
+        lies.map(|(id, row)| (*id, self.bytes_a_column(&state, row))).collect()
+    }
+
+    /// Bytes that each column of a segment holds.
+    fn bytes_a_column(&self, state: &State, row: &Row) -> u64 {
+        match row.place {
+            Placement::Raidz { chunk_shift, .. } => {
+                u64::from(row.filled.div_ceil(state.table.row_units(row))) << chunk_shift
+            }
+            _ => u64::from(row.filled) * u64::from(self.geometry.unit),
+        }
     }
 
     pub(crate) fn chunk_of(&self, row: &Row) -> u32 {

@@ -1,6 +1,7 @@
 //! `steadfast` itself: the daemon, the links of other names, the offline tools, the doors to the
 //! lab. [`crate::catalog`] has the table.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod compat;
 pub(crate) mod daemon;

@@ -37,8 +37,8 @@ pub(super) fn check_refused(parsed: &Parsed) -> Result<(), Failure> {
 }
 
 /// Words of a list of devices that are no devices.
-const GROUP_WORDS: [&str; 9] =
-    ["mirror", "raidz", "raidz1", "raidz2", "raidz3", "special", "cache", "spare", "anchor"];
+const GROUP_WORDS: [&str; 10] =
+    ["mirror", "raidz", "raidz1", "raidz2", "raidz3", "special", "cache", "spare", "anchor", "parity"];
 
 /// Reads a list of devices.
 pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {

@@ -4,6 +4,7 @@
 //! absolute paths: the daemon's working folder is `/`.
 
 mod allow;
+mod audits;
 mod costs;
 mod daemon;
 mod dedup;
@@ -18,6 +19,7 @@ mod streams;
 mod values;
 
 pub use allow::*;
+pub use audits::*;
 pub use costs::*;
 pub use daemon::*;
 pub use dedup::*;

@@ -1,6 +1,7 @@
 //! The request as it travels: one variant a verb.
 
 use super::allow::{Allowed, FsAllow, FsAllowed};
+use super::audits::{AuditOutcome, PoolAudit, PoolRecover, RecoverOutcome};
 use super::daemon::{DaemonInfo, DaemonMemory, DaemonPing, DaemonReport, DaemonStop, MemoryReport};
 use super::dedup::{PoolDdtPrune, PoolPrefetch, Pruned};
 use super::devices::{
@@ -69,6 +70,8 @@ macro_rules! for_each_verb {
             PoolResilver -> Outcome;
             PoolReguid -> Outcome;
             PoolCheckpoint -> Outcome;
+            PoolAudit -> AuditOutcome;
+            PoolRecover -> RecoverOutcome;
             PoolSplit -> Outcome;
             PoolPrefetch -> Outcome;
             PoolDdtPrune -> Pruned;

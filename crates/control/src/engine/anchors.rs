@@ -1,13 +1,18 @@
-//! Anchors in files: their paths, and the record that this host keeps of each.
+//! Anchors and parity devices in files: their paths, and the record that this host keeps of each
+//! anchor.
 
 use crate::api::{VdevClass, VdevSpec};
+use crate::engine::refuse;
 use crate::engine::state::Engine;
+use crate::refusal::Refusal;
+use std::fs::{File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_anchor::{FileRegister, FileWitness, Register, Witness};
 use steadfast_env::Clock;
 use steadfast_format::PoolGuid;
-use steadfast_pool::{AnchorWish, Registers};
+use steadfast_pool::{AnchorWish, ParityMedium, Registers};
 
 /// A register is a file. This host's record of it is beside the list of pools.
 struct Files {
@@ -18,6 +23,15 @@ struct Files {
 impl Registers for Files {
     fn register(&self, path: &str) -> Arc<dyn Register> {
         Arc::new(FileRegister::new(Path::new(path), Arc::clone(&self.clock)))
+    }
+
+    fn parity(&self, path: &str) -> io::Result<Box<dyn ParityMedium>> {
+        let file = File::options().read(true).write(true).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::other("it is in use"),
+            TryLockError::Error(error) => error,
+        })?;
+        Ok(Box::new(file))
     }
 
     fn witness(&self, pool: PoolGuid) -> Option<Arc<dyn Witness>> {
@@ -36,6 +50,24 @@ impl Engine {
             path: path.map(|path| path.display().to_string()),
             ..AnchorWish::default()
         }
+    }
+
+    /// The path of the parity device of a device list, if it has one.
+    pub(super) fn parity_of(vdevs: &[VdevSpec]) -> Option<String> {
+        let mut named = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Parity);
+        let path = named.next().and_then(|vdev| vdev.devices.first())?;
+        Some(path.display().to_string())
+    }
+
+    /// Opens the parity device that a pool is to have.
+    pub(super) fn open_parity(&self, pool: &str, path: &str) -> Result<Box<dyn ParityMedium>, Refusal> {
+        let registers = self.anchor_wish(None).registers.expect("those of this host");
+        let unusable = |error: io::Error| steadfast_pool::Error::ParityUnusable {
+            pool: pool.to_owned(),
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        registers.parity(path).map_err(unusable).map_err(refuse::pool)
     }
 
     /// The anchor of a device list, if it has one.

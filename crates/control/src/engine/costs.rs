@@ -11,11 +11,12 @@
 use crate::api::{BudgetLevel, BudgetReport, PriceReport, StoreIo, StoreReport};
 use crate::engine::state::{Engine, ImportedPool};
 use crate::{meters, prices, stores};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use steadfast_bucket::Location;
 use steadfast_bucket::prices::Price;
+use steadfast_bucket::{Counts, Location};
 use steadfast_format::DeviceId;
 use steadfast_pool::{PoolStatus as Measured, Short};
 
@@ -74,6 +75,27 @@ impl Engine {
             }
         });
         drop(env.tasks.spawn("costs", job));
+    }
+
+    /// Nanoseconds of a clock that only goes forward.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.env.clock.monotonic_ns()
+    }
+
+    /// Counters of the stores of a pool since the daemon began, by their addresses.
+    pub(super) fn traffic(&self, held: &ImportedPool) -> BTreeMap<String, Counts> {
+        let addresses: Vec<String> =
+            stores_of(held, &held.pool.state()).into_iter().map(|store| store.address).collect();
+        meters::counters().into_iter().filter(|(address, _)| addresses.contains(address)).collect()
+    }
+
+    /// Price of some traffic of the store at an address, in billionths, and its currency. None if
+    /// it has no price.
+    pub(super) fn price_of_traffic(&self, address: &str, counts: &Counts) -> Option<(u64, String)> {
+        let location: Location = address.parse().ok()?;
+        let table = prices::load(&self.runtime.prices()).ok()?;
+        let row = prices::find(&table, &location).ok()?;
+        Some((row.of_traffic(counts).total(), row.currency.clone()))
     }
 
     pub(super) fn now_s(&self) -> u64 {

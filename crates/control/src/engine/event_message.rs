@@ -101,6 +101,17 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             );
             (Priority::Warning, what)
         }
+        "parity_failure" => {
+            (Priority::Error, with_detail(format!("parity {} is not in use", field("vdev_path"))))
+        }
+        "audit_failure" => {
+            let what = format!("{} of {} samples were not held", field("failed"), field("samples"));
+            (Priority::Error, format!("audit failed: {what}"))
+        }
+        "recover_failure" => {
+            let what = format!("{} cells did not come back, {} objects did", field("lost"), field("objects"));
+            (Priority::Error, what)
+        }
         "log_given_up" | "rollback" => (Priority::Warning, field("notice").to_owned()),
         word if word.starts_with("budget_") => {
             let word = word.trim_start_matches("budget_");

@@ -80,6 +80,27 @@ impl Engine {
                     set("reason", outage.reason);
                     "store_away".to_owned()
                 }
+                EventKind::ParityOut { path, reason } => {
+                    set("vdev_path", path);
+                    set("detail", reason);
+                    "parity_failure".to_owned()
+                }
+                EventKind::Audited { samples, failed } => {
+                    set("samples", samples.to_string());
+                    set("failed", failed.to_string());
+                    if failed == 0 {
+                        kind_of_class = "sysevent";
+                    }
+                    if failed == 0 { "audit_finish" } else { "audit_failure" }.to_owned()
+                }
+                EventKind::Recovered { objects, lost } => {
+                    set("objects", objects.to_string());
+                    set("lost", lost.to_string());
+                    if lost == 0 {
+                        kind_of_class = "sysevent";
+                    }
+                    if lost == 0 { "recover_finish" } else { "recover_failure" }.to_owned()
+                }
                 EventKind::Resumed { outage, nanos } => {
                     set("vdev_path", outage.device);
                     set("delay_ms", (nanos / 1_000_000).to_string());

@@ -128,11 +128,12 @@ impl Syncer {
                 return Ok(Some(IDLE_PAUSE));
             }
         }
+        let parity = self.devices.parity_step()?;
         let due = self.stores.leftovers_at_ns.load(Ordering::Relaxed);
         let now = self.core.env.clock.monotonic_ns();
         match due {
-            0 => Ok(None),
-            due if now < due => Ok(Some(Duration::from_nanos(due - now))),
+            0 => Ok(parity),
+            due if now < due => Ok(parity.into_iter().chain([Duration::from_nanos(due - now)]).min()),
             _ => {
                 self.stores.leftovers_at_ns.store(0, Ordering::Relaxed);
                 self.core.check_ours()?;

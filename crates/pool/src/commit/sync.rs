@@ -268,6 +268,7 @@ impl Syncer {
         // First, so that a task that waited for this commit finds the log.
         self.zil.begin_log(txg);
         self.stores.committed();
+        self.devices.parity_committed();
         self.core.txgs.commits.note_committed(txg);
         Ok(())
     }
@@ -582,6 +583,7 @@ impl Syncer {
         items.extend(self.zil.held.lock().take_items());
         items.extend(self.devices.scan_item());
         items.extend(self.devices.move_item());
+        items.extend(self.devices.parity_item());
         let mut props = self.core.props.write();
         for name in std::mem::take(&mut props.dirty) {
             let value = props.values.get(&name).map(|value| value.clone().into_bytes());
@@ -658,6 +660,9 @@ impl Syncer {
             self.core.check_ours()?;
         }
         let retiring = std::mem::take(&mut state.retiring);
+        if let Some(anchor) = self.core.anchor() {
+            anchor.note_parity(self.devices.parity_pass());
+        }
         self.move_anchor(Root { uberblock: uberblock.clone(), tag }, retiring)?;
         if self.core.env.has_bug(Bug::AnchorEarly) {
             self.flush_devices()?;

@@ -522,6 +522,29 @@ errors! {
     /// The stream does not continue the interrupted receive.
     OtherPartial "STREAM-NO-PARTIAL" { name: String as fs } =>
         "the stream does not continue the interrupted receive of '{name}'";
+    /// The pool has a parity device.
+    ParityThere "PARITY-EXISTS" { pool: String as pool, path: String as device } =>
+        "'{pool}' has a parity device already: {path}";
+    /// The pool has no parity device.
+    NoParity "PARITY-NONE" { pool: String as pool } =>
+        "'{pool}' has no parity device";
+    /// A parity device covers stores of whole objects.
+    ParityNoStores "PARITY-STORES" { pool: String as pool } =>
+        "'{pool}' has devices that are no stores of objects, and a parity device covers only those";
+    /// A parity device has too few bytes.
+    ParitySmall "PARITY-SMALL" { path: String as device, bytes: u64, needed: u64 as needed } =>
+        "{path} has {bytes} bytes; the pool needs a parity device of at least {needed}";
+    /// A parity device is another pool's.
+    ParityForeign "PARITY-FOREIGN" { path: String as device } =>
+        "{path} is a parity device already, of this pool's former code or of another pool";
+    /// A parity device cannot be used.
+    ParityUnusable "PARITY-UNUSABLE" { pool: String as pool, path: String as device, reason: String } =>
+        "the parity device {path} of '{pool}' is not in use: {reason}";
+    /// The parity device failed, or a store refused what came back.
+    Parity "PARITY-UNUSABLE" { pool: String as pool, path: String as device,
+        source: Box<steadfast_por::parity::Error> } =>
+        "the parity device {path} of '{pool}': {source}";
+
     /// A receive into the dataset is in progress.
     ReceiveActive "STREAM-BUSY" { name: String as fs } =>
         "a receive into '{name}', or below it, is in progress";
@@ -546,6 +569,23 @@ errors! {
 }
 
 impl Error {
+    /// True if stored content could not be read, or was not what it should be.
+    #[must_use]
+    pub fn is_of_content(&self) -> bool {
+        matches!(
+            self,
+            Error::Device(_)
+                | Error::Segment(_)
+                | Error::Block(_)
+                | Error::Tree(_)
+                | Error::Dataset(_)
+                | Error::Refs(_)
+                | Error::Corrupt { .. }
+                | Error::BadRoot { .. }
+                | Error::NoUberblock { .. }
+        )
+    }
+
     /// The device whose host had no room, if that is the cause. It may lie below several rooms.
     #[must_use]
     pub fn full_device(&self) -> Option<&steadfast_device::Error> {

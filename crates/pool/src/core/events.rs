@@ -159,6 +159,27 @@ pub enum EventKind {
         /// The first request that failed.
         outage: Outage,
     },
+    /// The parity device cannot be used; the pool goes on without it.
+    ParityOut {
+        /// The device.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// Stores were asked for what they should hold.
+    Audited {
+        /// Samples.
+        samples: u32,
+        /// Samples that were not held.
+        failed: u32,
+    },
+    /// All stores were read, and what they lost was put back as far as it could be.
+    Recovered {
+        /// Objects that were put back.
+        objects: u64,
+        /// Cells that did not come back.
+        lost: u64,
+    },
     /// The pool writes again: the host has room, or the store answers.
     Resumed {
         /// The outage that has ended.

@@ -105,6 +105,12 @@ pub(crate) mod rank {
         Spares,
         /// `Auxiliary::caches`.
         Caches,
+        /// `Auxiliary::parity`.
+        Parity,
+        /// `Parity::catch_up`.
+        CatchUp,
+        /// `Parity::standing`.
+        ParityStanding,
         /// `Auxiliary::unhelped`.
         Unhelped,
         /// `Auxiliary::listed`.

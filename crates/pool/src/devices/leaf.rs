@@ -14,6 +14,7 @@ use steadfast_env::Env;
 use steadfast_format::DeviceId;
 use steadfast_format::LeafConfig;
 use steadfast_format::LeafState;
+use steadfast_por::Covered;
 
 /// One leaf device of an imported pool.
 pub(crate) struct Leaf {
@@ -24,6 +25,8 @@ pub(crate) struct Leaf {
     pub meter: Arc<Meter>,
     /// Faults on purpose.
     pub injector: Arc<Injector>,
+    /// The part of `device` that a code may cover, of a store of whole objects: its outermost.
+    pub covered: Option<Arc<Covered>>,
 }
 
 impl Leaf {
@@ -44,7 +47,11 @@ impl Leaf {
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
         let metered = metered.with_wait(Arc::clone(&events.wait), config.id);
-        Leaf { config: RankedRwLock::new(config), device: Arc::new(metered), meter, injector }
+        let metered: Arc<dyn Device> = Arc::new(metered);
+        // Outermost: what the store fails to read, and the journal has, is counted as its error.
+        let covered = metered.objects().is_some().then(|| Arc::new(Covered::new(Arc::clone(&metered))));
+        let device = covered.clone().map_or(metered, |covered| covered as Arc<dyn Device>);
+        Leaf { config: RankedRwLock::new(config), device, meter, injector, covered }
     }
 
     pub fn config(&self) -> LeafConfig {

@@ -12,6 +12,7 @@ pub(crate) mod labels;
 pub(crate) mod labels_due;
 pub(crate) mod leaf;
 pub(crate) mod offline;
+pub(crate) mod parity;
 pub(crate) mod probe;
 pub(crate) mod removal;
 pub(crate) mod replace;

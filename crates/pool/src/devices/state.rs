@@ -16,6 +16,7 @@ use crate::devices::diagnosis::Diagnosis;
 use crate::devices::l2arc::CacheDevice;
 use crate::devices::labels_due::LabelsDue;
 use crate::devices::leaf::Leaf;
+use crate::devices::parity::Parity;
 use crate::devices::scan::Scan;
 use crate::devices::scan::ScanProgress;
 use crate::devices::spare::Spare;
@@ -45,6 +46,10 @@ pub(crate) struct Auxiliary {
     pub spares: RankedRwLock<Vec<Arc<Spare>>, rank::Spares>,
     /// Cache devices.
     pub caches: RankedRwLock<Vec<Arc<CacheDevice>>, rank::Caches>,
+    /// The parity device.
+    pub parity: RankedRwLock<Option<Arc<Parity>>, rank::Parity>,
+    /// There was one, and the root still tells of it.
+    pub parity_left: AtomicBool,
     /// Devices whose spares the operator took away: no other steps in for them.
     pub unhelped: RankedMutex<BTreeSet<DeviceId>, rank::Unhelped>,
 }
@@ -146,6 +151,8 @@ impl Devices {
                 logs_before: RankedMutex::default(),
                 spares: RankedRwLock::default(),
                 caches: RankedRwLock::default(),
+                parity: RankedRwLock::default(),
+                parity_left: AtomicBool::new(false),
                 unhelped: RankedMutex::default(),
             },
             scans: ScanState::default(),

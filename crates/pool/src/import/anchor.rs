@@ -28,6 +28,7 @@
 //! and finishes.
 
 use crate::Pool;
+use std::io;
 use std::sync::Arc;
 
 use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
@@ -35,14 +36,25 @@ use steadfast_crypto::Key;
 use steadfast_env::Env;
 use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
 use steadfast_intent_log::Vouch;
+use steadfast_por::parity::Medium;
 
 use crate::commit::anchor::FEATURE;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::probe::FoundUberblock;
 
-/// Where registers and this host's memory of them are: files for the daemon, memory for a test.
+/// Where registers, this host's memory of them, and parity devices are: files for the daemon,
+/// memory for a test.
 pub trait Registers: Send + Sync {
+    /// The parity device at a path, for this pool alone.
+    ///
+    /// # Errors
+    /// It cannot be opened, or somebody uses it. Those who have none refuse all.
+    fn parity(&self, path: &str) -> io::Result<Box<dyn Medium>> {
+        let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The register at a path, which need not exist.
     fn register(&self, path: &str) -> Arc<dyn Register>;
     /// This host's memory of a pool's register.

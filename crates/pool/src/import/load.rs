@@ -2,6 +2,7 @@
 //! first commit.
 
 use crate::devices::l2arc;
+use crate::devices::parity::FoundParity;
 use crate::devices::spares;
 use crate::import::root::{Found, Rooted, Unlocked};
 use std::sync::Arc;
@@ -66,8 +67,20 @@ impl Pool {
     /// not loaded stay locked.
     pub fn import(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
         let devices: Vec<_> = found.devices.iter().map(|found| Arc::clone(&found.handle.device)).collect();
-        let found = Found::new(env, found, spec);
-        let imported = found.and_then(|found| found.unlock()?.root()?.load()?.go_live());
+        let (again, mut parity) = (found.clone(), None);
+        let imported = Found::new(env, found, spec).and_then(|found| {
+            let unlocked = found.unlock(None)?;
+            parity.clone_from(&unlocked.parity);
+            unlocked.root()?.load()?.go_live()
+        });
+        let imported = match (imported, parity) {
+            // A store has lost what leads to the pool's content: it comes back first.
+            (Err(error), Some(Ok(code))) if error.is_of_content() => Found::new(env, again, spec)
+                .and_then(|found| found.unlock(Some(code)))
+                .and_then(|unlocked| unlocked.recover()?.root()?.load()?.go_live())
+                .map_err(|_| error),
+            (imported, _) => imported,
+        };
         if imported.is_err() {
             // A thread that read ahead for it may hold the devices for a moment; they are free for
             // anyone all the same.
@@ -131,7 +144,8 @@ impl<'a> Rooted<'a> {
     fn load(self) -> Result<Loaded<'a>> {
         let (rooted, mut opened) = self.beside()?;
         let Rooted { unlocked, choice, tail, space, blockio } = rooted;
-        let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing } = unlocked;
+        let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing, parity } =
+            unlocked;
         let (config, root) = (&found.config, &choice.root);
         let uberblock = root.uberblock.clone();
         // Of the newest root unless the pool is taken back, and then of its checkpoint.
@@ -222,7 +236,7 @@ impl<'a> Rooted<'a> {
         }
         let anchored = Anchored { path: choice.path, accepted: choice.accepted, notice: choice.notice };
         let returning = logs.returning;
-        Ok(Loaded { env, spec, pool, root, anchored, notices, returning, caches })
+        Ok(Loaded { env, spec, pool, root, anchored, notices, returning, caches, parity })
     }
 }
 
@@ -249,6 +263,8 @@ struct Loaded<'a> {
     /// Log devices that were gone and are back.
     returning: Vec<u64>,
     caches: Vec<(u64, Option<Arc<dyn Device>>)>,
+    /// The parity device.
+    parity: Option<FoundParity>,
 }
 
 /// Claims the epoch of what this import will write to stores of whole objects; 0 where there is
@@ -324,6 +340,8 @@ impl Loaded<'_> {
         if let Some(notice) = &self.anchored.notice {
             pool.note_accepted(notice);
         }
+        // Before the first write, which it shall cover.
+        pool.devices.attach_parity(self.parity)?;
         // On stores of objects the claim is what fences others, and nothing was promised yet: the
         // labels and the first commit, which are round trips, come behind the answer. Unless there
         // may be rivals: then others shall find a root of ours before anybody sees what this host

@@ -11,6 +11,7 @@
 //! Each state is made of the one before, and of nothing else. Nothing is written before the last
 //! step.
 
+use std::io;
 use std::sync::Arc;
 
 use steadfast_blockio::{BlockIo, ReadContext};
@@ -19,14 +20,16 @@ use steadfast_env::Env;
 use steadfast_format::{
     CommitTail, DatasetId, LabelConfig, LeafConfig, LeafState, Need, PoolState, SegmentId, Uberblock,
 };
+use steadfast_por::SharedParity;
 use steadfast_segment::Space;
 
 use crate::core::error::{Error, Result};
-use crate::core::events::Events;
+use crate::core::events::{EventKind, Events};
 use crate::core::state::{Sealing, sealing_of};
 use crate::datasets::keys;
 use crate::devices::groups::{self, DeviceHandle};
 use crate::devices::leaf::Leaf;
+use crate::devices::parity::{self, FoundParity};
 use crate::devices::probe::{self, FoundPool, FoundUberblock};
 use crate::import::anchor::{self, Choice};
 use crate::import::checkpoint::{Medium, Seen};
@@ -68,7 +71,8 @@ impl<'a> Found<'a> {
 
     /// Takes the leaves, and opens the pool's own metadata if it is sealed: nothing below can be
     /// read without its key.
-    pub fn unlock(self) -> Result<Unlocked<'a>> {
+    /// `parity` is the code, if an attempt before this one opened it.
+    pub fn unlock(self, parity: Option<SharedParity>) -> Result<Unlocked<'a>> {
         let config = &self.pool.config;
         let events = Arc::new(Events::new(Arc::clone(&self.env.clock)));
         let leaves = leaves_of(self.env, &events, &self.pool)?;
@@ -88,7 +92,22 @@ impl<'a> Found<'a> {
                 Some(sealing_of(master, wrapped.clone(), location.clone(), &random))
             }
         };
-        Ok(Unlocked { found: self, events, leaves, sealing })
+        // A pool that is read only writes no journal, and needs none.
+        let parity = match parity {
+            _ if self.spec.read_only => None,
+            Some(code) => Some(Ok(code)),
+            None => {
+                let key = sealing.as_ref().map(|sealing| parity::key_of(config.pool, sealing));
+                parity::find(self.env, config, key.as_ref(), &|path| {
+                    let registers = self.spec.anchor.registers.as_ref();
+                    registers.ok_or(io::ErrorKind::Unsupported)?.parity(path)
+                })
+            }
+        };
+        if let Some(Ok(code)) = &parity {
+            parity::cover(&leaves, code);
+        }
+        Ok(Unlocked { found: self, events, leaves, sealing, parity })
     }
 }
 
@@ -98,9 +117,24 @@ pub(crate) struct Unlocked<'a> {
     pub events: Arc<Events>,
     pub leaves: Vec<Arc<Leaf>>,
     pub sealing: Option<Sealing>,
+    /// The parity device, if labels list one: it covers the stores already.
+    pub parity: Option<FoundParity>,
 }
 
 impl<'a> Unlocked<'a> {
+    /// Reads all stores, and puts back what they lost.
+    pub fn recover(self) -> Result<Unlocked<'a>> {
+        let pool = self.found.pool.config.name.clone();
+        let stores: Vec<_> = self.leaves.iter().filter_map(|leaf| leaf.covered.clone()).collect();
+        let repair = steadfast_por::repair(&stores, &mut |_, _| ());
+        let repair =
+            repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
+        let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();
+        let objects = repair.restored.len() as u64;
+        self.events.note(EventKind::Recovered { objects, lost: lost as u64 });
+        Ok(self)
+    }
+
     /// Chooses the root, by the anchor if the pool has one, and reads its commit tail from the
     /// places that it names.
     pub fn root(self) -> Result<Rooted<'a>> {

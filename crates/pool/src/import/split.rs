@@ -231,8 +231,10 @@ impl Pool {
             AuxClass::Anchor => "anchor",
             AuxClass::Spare => "spares",
             AuxClass::Cache => "cache_devices",
+            AuxClass::Parity => crate::devices::parity::FEATURE,
         };
-        let of_aux = [AuxClass::Log, AuxClass::Anchor, AuxClass::Spare, AuxClass::Cache].map(lists);
+        let of_aux =
+            [AuxClass::Log, AuxClass::Anchor, AuxClass::Spare, AuxClass::Cache, AuxClass::Parity].map(lists);
         let mut features: Vec<Feature> =
             label.features.iter().filter(|feature| !of_aux.contains(&&*feature.name)).cloned().collect();
         features.retain(|feature| feature.name != crate::log::log_device::MIRRORS);

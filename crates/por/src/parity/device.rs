@@ -14,6 +14,8 @@ use zeroize::Zeroize;
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
+use super::pass::Passing;
+use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
 use crate::bound::Plan;
 use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
@@ -46,6 +48,18 @@ impl Creation<'_> {
         Plan::new(self.cells, f64::from(self.loss_ppm) / 1e6).tiles
     }
 
+    /// The code of most cells for which a device of so many bytes has room; `None` if none has.
+    #[must_use]
+    pub fn fitting(self, bytes: u64) -> Option<Self> {
+        let fits = |cells: u64| Creation { cells, ..self }.bytes() <= bytes;
+        let (mut fit, mut beyond) = (0, bytes.div_ceil(PAYLOAD as u64).saturating_mul(1000));
+        while beyond - fit > 1 {
+            let middle = fit + (beyond - fit) / 2;
+            if fits(middle) { fit = middle } else { beyond = middle }
+        }
+        (fit > 0).then_some(Creation { cells: fit, ..self })
+    }
+
     /// Bytes that the device needs.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -55,17 +69,6 @@ impl Creation<'_> {
     fn geometry(&self) -> Geometry {
         Geometry::new(self.cells, self.tiles(), self.journal_bytes.max(1).next_multiple_of(BLOCK))
     }
-}
-
-/// Outcome of a pass.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Pass {
-    /// Number for the anchor's record.
-    pub generation: u64,
-    /// Root of tiles and manifest, for the anchor's record.
-    pub root: [u8; 32],
-    /// Segments that left the code: once generation and root are anchored, they may be deleted.
-    pub released: Vec<ParitySegment>,
 }
 
 /// Outcome of a full recovery.
@@ -84,46 +87,89 @@ pub struct Outcome {
 
 /// Newest stored tile.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stored {
-    slot: Option<u32>,
-    generation: u64,
-    cut: u64,
-    hash: [u8; 32],
+pub(super) struct Stored {
+    pub slot: Option<u32>,
+    pub generation: u64,
+    pub cut: u64,
+    pub hash: [u8; 32],
 }
 
 /// A record of the window.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    position: u64,
-    kind: RecordKind,
-    segment: ParitySegment,
+pub(super) struct Entry {
+    pub position: u64,
+    pub kind: RecordKind,
+    pub segment: ParitySegment,
 }
 
 /// A cell of the window: the entry that has it, and its number there.
 #[derive(Clone, Copy, Debug)]
-struct WindowCell {
+pub(super) struct WindowCell {
     entry: usize,
     index: u16,
     rows: Rows,
 }
 
+/// How far the code stands, for the root of the pool and for its anchor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// Number of the last pass.
+    pub generation: u64,
+    /// Root of tiles and manifest after it.
+    pub root: [u8; 32],
+    /// End of the journal.
+    pub position: u64,
+}
+
+/// Figures of a parity device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Figures {
+    /// Cells that the code covers, and that it is made for.
+    pub cells: u64,
+    /// Cells that the code is made for.
+    pub planned: u64,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    /// Tiles.
+    pub tiles: u32,
+    /// Bytes of the journal's ring, and of records in it.
+    pub journal_size: u64,
+    /// Bytes of records in it.
+    pub journal_used: u64,
+    /// Number of the last pass.
+    pub generation: u64,
+    /// Segments that the code covers.
+    pub segments: u64,
+    /// Bytes of the whole device.
+    pub bytes: u64,
+}
+
 /// An opened parity device.
 pub struct ParityDevice {
-    medium: Box<dyn Medium>,
-    geometry: Geometry,
-    header: ParityHeader,
+    pub(super) medium: Box<dyn Medium>,
+    pub(super) geometry: Geometry,
+    pub(super) header: ParityHeader,
     keys: Arc<TagKeys>,
     map: Map,
     /// Random number of this opening.
     opening: u32,
-    tiles: Vec<Stored>,
-    free: Vec<u32>,
-    window: Vec<Entry>,
+    pub(super) tiles: Vec<Stored>,
+    pub(super) free: Vec<u32>,
+    pub(super) window: Vec<Entry>,
+    /// Where the journal has the contents of segments.
+    mirror: BTreeMap<ParitySegment, u64>,
+    pub(super) tags: TagArea,
+    /// The pass under way.
+    pub(super) passing: Option<Passing>,
+    /// Segments that left the code, each with the pass that took it out.
+    pub(super) released: Vec<(ParitySegment, u64)>,
+    /// Root after the last pass.
+    pub(super) root: [u8; 32],
     /// Position behind the last record, and its check.
-    end: u64,
-    last_check: [u8; 32],
+    pub(super) end: u64,
+    pub(super) last_check: [u8; 32],
     /// Segments at the end of the journal.
-    segments: BTreeSet<ParitySegment>,
+    pub(super) segments: BTreeSet<ParitySegment>,
     cells: u64,
     has_failed: bool,
 }
@@ -149,7 +195,9 @@ impl ParityDevice {
         }
         let mut journal_prev = [0; 32];
         random.fill(&mut journal_prev);
-        let manifest = ParityManifest { pool: creation.pool, cut: 0, segments: Vec::new() }.encode(hash);
+        let manifest =
+            ParityManifest { pool: creation.pool, cut: 0, segments: Vec::new(), units: Vec::new() };
+        let manifest = manifest.encode(hash);
         let header = ParityHeader {
             pool: creation.pool,
             sequence: 1,
@@ -175,6 +223,12 @@ impl ParityDevice {
         write(&*medium, Geometry::header(1), &padded(header.encode(hash)))?;
         flush(&*medium)?;
         ParityDevice::open(medium, creation.pool, creation.key, random)
+    }
+
+    /// True if the medium holds a parity device, of whatever pool.
+    #[must_use]
+    pub fn is_one(medium: &dyn Medium) -> bool {
+        read_header(medium).is_ok()
     }
 
     /// Opens the parity device of a pool.
@@ -210,6 +264,11 @@ impl ParityDevice {
             tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
             free: Vec::new(),
             window: Vec::new(),
+            mirror: BTreeMap::new(),
+            tags: TagArea::default(),
+            passing: None,
+            released: Vec::new(),
+            root: [0; 32],
             end: header.journal_tail,
             last_check: header.journal_prev,
             segments: BTreeSet::new(),
@@ -222,6 +281,7 @@ impl ParityDevice {
         device.read_manifest()?;
         device.read_tiles()?;
         device.read_journal()?;
+        device.root = device.stored_root();
         device.opening = device.fresh_opening(random);
         Ok(device)
     }
@@ -250,6 +310,101 @@ impl ParityDevice {
         Stratum::new(self.end, cells.collect())
     }
 
+    /// Those of them that the journal still mirrors: the newest ones.
+    #[must_use]
+    pub fn newest(&self, store: u16) -> Stratum {
+        let newest =
+            self.mirror.keys().filter(|segment| segment.store == store && self.segments.contains(segment));
+        let cells = newest.map(|segment| SegmentCells {
+            segment: segment.segment,
+            opening: segment.opening,
+            store,
+            cells: segment.cells(),
+        });
+        Stratum::new(self.end, cells.collect())
+    }
+
+    /// Reads some tiles, drawn at random, and names those that are not what their heads say.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn audit_tiles(&self, samples: u32, random: &dyn Random) -> Result<Vec<u32>> {
+        let mut damaged = Vec::new();
+        for _ in 0..samples {
+            let number = (u128::from(random.nonzero_u64()) * u128::from(self.geometry.tiles)) >> 64;
+            let tile = u32::try_from(number).expect("below the number of tiles");
+            match self.tile_at_end(tile, &[]) {
+                Ok(_) => {}
+                Err(Error::TileDamaged(tile)) => damaged.push(tile),
+                Err(error) => return Err(error),
+            }
+        }
+        damaged.sort_unstable();
+        damaged.dedup();
+        Ok(damaged)
+    }
+
+    /// How far the code stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing { generation: self.header.sequence, root: self.root, position: self.end }
+    }
+
+    /// Its figures now.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures {
+            cells: self.cells,
+            planned: self.header.cells,
+            loss_ppm: self.header.loss_ppm,
+            tiles: self.header.tiles,
+            journal_size: self.geometry.journal_size,
+            journal_used: self.journal_bytes(),
+            generation: self.header.sequence,
+            segments: self.segments.len() as u64,
+            bytes: self.geometry.size(),
+        }
+    }
+
+    /// True if nothing more is accepted, because the medium failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// True if the segment is leaving the code, or has left it and is not taken off the list yet.
+    #[must_use]
+    pub fn is_leaving(&self, segment: SegmentId, store: u16) -> bool {
+        let is_it = |known: &ParitySegment| (known.segment, known.store) == (segment, store);
+        let mut removed = self.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
+        removed.any(|entry| is_it(&entry.segment)) || self.released.iter().any(|(known, _)| is_it(known))
+    }
+
+    /// Segments of a store that left the code with this pass or one before it: they may be deleted
+    /// if the pass is anchored [por.13].
+    #[must_use]
+    pub fn released(&self, store: u16, generation: u64) -> Vec<ParitySegment> {
+        let is_free = |(segment, of): &&(ParitySegment, u64)| segment.store == store && *of <= generation;
+        self.released.iter().filter(is_free).map(|(segment, _)| *segment).collect()
+    }
+
+    /// True if segments wait for the anchor of the pass that took them out.
+    #[must_use]
+    pub fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// True if segments wait for the end of a pass.
+    #[must_use]
+    pub fn owes_deletes(&self) -> bool {
+        self.window.iter().any(|entry| entry.kind == RecordKind::Remove)
+    }
+
+    /// These segments were deleted at their store.
+    pub fn forget_released(&mut self, segments: &[ParitySegment]) {
+        self.released.retain(|(segment, _)| !segments.contains(segment));
+    }
+
     /// The names here of a store's segment: one, or one for each opening that used its id.
     pub fn named(&self, segment: SegmentId, store: u16) -> impl Iterator<Item = ParitySegment> {
         let name = |opening| ParitySegment { segment, store, opening, length: 0 };
@@ -266,22 +421,58 @@ impl ParityDevice {
         cells.map(|(index, payload)| self.keys.tag(cell_id(segment, index), payload).tag()).collect()
     }
 
+    /// Tags of a segment of the code, as they were made when it entered.
+    ///
+    /// # Errors
+    /// The segment is not known, or the medium fails.
+    pub fn stored_tags(&self, segment: ParitySegment) -> Result<Vec<Tag>> {
+        let mut bytes = vec![0; usize::from(segment.cells()) * TAG];
+        if let Some(&position) = self.mirror.get(&segment) {
+            self.read_ring(tags_at(position, &segment), &mut bytes)?;
+        } else {
+            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
+            for (unit, out) in units.iter().zip(bytes.chunks_mut(UNIT)) {
+                read(&*self.medium, self.geometry.tags(*unit), out)?;
+            }
+        }
+        Ok(bytes.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
+    }
+
+    /// Tag of one cell.
+    ///
+    /// # Errors
+    /// As of [`ParityDevice::stored_tags`].
+    pub fn stored_tag(&self, segment: ParitySegment, index: u16) -> Result<Tag> {
+        let mut tag = [0; TAG];
+        let offset = u64::from(index) * TAG as u64;
+        if let Some(&position) = self.mirror.get(&segment) {
+            self.read_ring(tags_at(position, &segment) + offset, &mut tag)?;
+        } else {
+            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
+            let (unit, within) = (offset / UNIT as u64, offset % UNIT as u64);
+            let unit = units[usize::try_from(unit).expect("of a segment")];
+            read(&*self.medium, self.geometry.tags(unit) + within, &mut tag)?;
+        }
+        Ok(Tag(tag))
+    }
+
     /// True if the journal has the segment, whole.
     #[must_use]
     pub fn is_mirrored(&self, segment: ParitySegment) -> bool {
-        self.window.iter().any(|entry| entry.segment == segment)
+        self.mirror.contains_key(&segment)
     }
 
-    /// Reads a cell from the journal. False if the journal does not have it.
+    /// Reads a range of a segment from the journal. False if the journal does not have it.
     ///
     /// # Errors
-    /// The medium fails, or the record is damaged.
-    pub fn mirrored(&self, segment: ParitySegment, index: u16, out: &mut Payload) -> Result<bool> {
-        let Some(tag) = self.journal_cell(segment, index, out)? else { return Ok(false) };
-        match self.keys.prove(cell_id(segment, index), out, tag) {
-            Some(_) => Ok(true),
-            None => Err(Error::JournalDamaged(self.header.journal_tail)),
+    /// The medium fails.
+    pub fn read_mirror(&self, segment: ParitySegment, offset: u32, out: &mut [u8]) -> Result<bool> {
+        let Some(&position) = self.mirror.get(&segment) else { return Ok(false) };
+        if u64::from(offset) + out.len() as u64 > u64::from(segment.length) {
+            return Ok(false);
         }
+        self.read_ring(position + BLOCK + u64::from(offset), out)?;
+        Ok(true)
     }
 
     /// Bytes of the journal that a pass would free.
@@ -291,16 +482,11 @@ impl ParityDevice {
     }
 
     /// Covers a segment that is about to be written. Durable with the next [`ParityDevice::flush`].
-    /// Gives its name here and the tags of its cells, which lie beside them at the store.
+    /// Gives its name here.
     ///
     /// # Errors
     /// No room, the segment is known, or the medium fails.
-    pub fn add(
-        &mut self,
-        segment: SegmentId,
-        store: u16,
-        content: &[u8],
-    ) -> Result<(ParitySegment, Vec<Tag>)> {
+    pub fn add(&mut self, segment: SegmentId, store: u16, content: &[u8]) -> Result<ParitySegment> {
         let length = u32::try_from(content.len())
             .ok()
             .filter(|length| (1..=ParitySegment::LENGTH_MAX).contains(length));
@@ -315,41 +501,40 @@ impl ParityDevice {
         if cells > self.header.cells {
             return Err(Error::Outgrown { cells, planned: self.header.cells });
         }
-        let rows =
-            (self.geometry.manifest_size - ParityManifest::size(0) as u64) / ParityManifest::ROW_SIZE as u64;
+        let rows = self.geometry.rows();
         if self.segments.len() as u64 >= rows {
             return Err(Error::ManifestFull { rows });
         }
+        self.tags.check(&segment)?;
         let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
         payload[..content.len()].copy_from_slice(content);
         let tags = self.tags(segment, &payload);
         self.append(RecordKind::Add, segment, &payload, &tags)?;
-        Ok((segment, tags))
+        self.tags.promise(&segment);
+        Ok(segment)
     }
 
-    /// Takes a segment out of the code, before it is deleted at the store. `content` and `tags` are
-    /// as the store has them; without them the journal must still have the segment.
+    /// Takes a segment out of the code, before it is deleted at the store. `content` is as the
+    /// store has it; without it the journal must still have the segment.
     ///
     /// # Errors
     /// The segment is not known, a cell is not the one that entered, no room, or the medium fails.
-    pub fn remove(&mut self, segment: ParitySegment, content: Option<(&[u8], &[Tag])>) -> Result<()> {
+    pub fn remove(&mut self, segment: ParitySegment, content: Option<&[u8]>) -> Result<()> {
         if !self.segments.contains(&segment) {
             return Err(Error::Unknown(segment));
         }
-        let (payload, tags) = match content {
-            Some((content, tags)) => {
-                let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
+        let tags = self.stored_tags(segment)?;
+        let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
+        match (content, self.mirror.get(&segment)) {
+            (Some(content), _) => {
                 let length = content.len().min(payload.len());
                 payload[..length].copy_from_slice(&content[..length]);
-                (payload, tags.to_vec())
             }
-            None => {
-                self.journal_content(segment)?.ok_or_else(|| Error::WrongCells(ids(segment).collect()))?
-            }
-        };
+            (None, Some(&position)) => self.read_ring(position + BLOCK, &mut payload)?,
+            (None, None) => return Err(Error::WrongCells(ids(segment).collect())),
+        }
         let is_wrong = |(at, id): &(usize, CellId)| {
-            let payload = &payload.as_chunks::<PAYLOAD>().0[*at];
-            tags.get(*at).is_none_or(|tag| self.keys.prove(*id, payload, *tag).is_none())
+            self.keys.prove(*id, &payload.as_chunks::<PAYLOAD>().0[*at], tags[*at]).is_none()
         };
         let wrong: Vec<CellId> = ids(segment).enumerate().filter(is_wrong).map(|(_, id)| id).collect();
         if !wrong.is_empty() {
@@ -366,20 +551,12 @@ impl ParityDevice {
         self.guarded(|device| flush(&*device.medium))
     }
 
-    /// Brings all tiles to the end of the journal and frees it.
-    ///
-    /// # Errors
-    /// A tile or the journal is damaged, or the medium fails.
-    pub fn pass(&mut self) -> Result<Pass> {
-        self.guarded(ParityDevice::pass_through)
-    }
-
     /// Reads every cell of a store's segments once, and finds those that it has not, or has wrong.
-    /// `read` fills in a cell's content and gives its tag, or `None`.
+    /// `read` fills in a cell's content, and says whether it could.
     ///
     /// # Errors
     /// The parity itself is damaged.
-    pub fn recover(&self, mut read: impl FnMut(CellId, &mut Payload) -> Option<Tag>) -> Result<Outcome> {
+    pub fn recover(&self, mut read: impl FnMut(ParitySegment, u16, &mut Payload) -> bool) -> Result<Outcome> {
         let window = self.window_cells();
         let mut tiles = Vec::with_capacity(self.tiles.len());
         for tile in 0..self.geometry.tiles {
@@ -390,15 +567,16 @@ impl ParityDevice {
         let (mut outcome, mut buffer) = (Outcome::default(), vec![0; PAYLOAD]);
         let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
         for segment in &self.segments {
-            for id in ids(*segment) {
+            let mirrored = self.mirror.get(segment).copied();
+            for (id, tag) in ids(*segment).zip(self.stored_tags(*segment)?) {
                 let place = self.map.place(id);
                 let at = place.tile as usize;
-                let mut tag = read(id, buffer);
-                let mut proven = tag.and_then(|tag| self.keys.prove(id, buffer, tag));
+                let is_read = read(*segment, id.index, buffer);
+                let mut proven = if is_read { self.keys.prove(id, buffer, tag) } else { None };
                 let is_held = proven.is_some();
-                if !is_held {
-                    tag = self.journal_cell(*segment, id.index, buffer)?;
-                    proven = tag.and_then(|tag| self.keys.prove(id, buffer, tag));
+                if let (false, Some(position)) = (is_held, mirrored) {
+                    self.record_cell(position, *segment, id.index, buffer)?;
+                    proven = self.keys.prove(id, buffer, tag);
                 }
                 match proven {
                     Some(cell) => {
@@ -439,7 +617,7 @@ impl ParityDevice {
     }
 
     /// Runs what changes the medium; if it fails, nothing more is accepted.
-    fn guarded<T>(&mut self, work: impl FnOnce(&mut ParityDevice) -> Result<T>) -> Result<T> {
+    pub(super) fn guarded<T>(&mut self, work: impl FnOnce(&mut ParityDevice) -> Result<T>) -> Result<T> {
         if self.has_failed {
             return Err(Error::Failed);
         }
@@ -479,6 +657,7 @@ impl ParityDevice {
         self.guarded(|device| device.write_ring(position, &bytes))?;
         (self.end, self.last_check) = (position + need, check);
         self.window.push(Entry { position, kind, segment });
+        self.mirror.entry(segment).or_insert(position);
         self.count(kind, segment);
         Ok(())
     }
@@ -498,75 +677,14 @@ impl ParityDevice {
         }
     }
 
-    fn pass_through(&mut self) -> Result<Pass> {
-        let end = self.end;
-        let window = self.window_cells();
-        // Records must be durable before a tile that includes them is, or a crash would leave a
-        // tile with cells that no record names.
-        flush(&*self.medium)?;
-        let behind: Vec<u32> =
-            (0..self.geometry.tiles).filter(|&tile| self.tiles[tile as usize].cut < end).collect();
-        let together = self.geometry.spare().max(1) as usize;
-        for group in behind.chunks(together) {
-            let mut written = Vec::with_capacity(group.len());
-            for &tile in group {
-                let cells = window.get(&tile).map_or(&[][..], Vec::as_slice);
-                let bytes = self.tile_at_end(tile, cells)?.to_bytes();
-                let slot = self.free.pop().expect("as many spare slots as tiles of a group");
-                write(&*self.medium, self.geometry.slot(slot) + BLOCK, &bytes)?;
-                written.push((tile, slot, hash(&bytes)));
-            }
-            flush(&*self.medium)?;
-            for &(tile, slot, of_tile) in &written {
-                let generation = self.tiles[tile as usize].generation + 1;
-                let (pool, map) = (self.header.pool, self.header.map);
-                let head = ParityTile { tile, pool, map, generation, cut: end, hash: of_tile }.encode(hash);
-                write(&*self.medium, self.geometry.slot(slot), &padded(head))?;
-            }
-            flush(&*self.medium)?;
-            for (tile, slot, of_tile) in written {
-                let stored = &mut self.tiles[tile as usize];
-                self.free.extend(stored.slot);
-                *stored =
-                    Stored { slot: Some(slot), generation: stored.generation + 1, cut: end, hash: of_tile };
-            }
-        }
-        self.write_manifest_and_header(end)?;
-        let removed = self.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
-        let released = removed.map(|entry| entry.segment).collect();
-        self.window.clear();
-        Ok(Pass { generation: self.header.sequence, root: self.root(), released })
-    }
-
-    fn write_manifest_and_header(&mut self, end: u64) -> Result<()> {
-        let segments = self.segments.iter().copied().collect();
-        let manifest = ParityManifest { pool: self.header.pool, cut: end, segments }.encode(hash);
-        let mut header = self.header.clone();
-        header.sequence += 1;
-        header.manifest_area = 3 - header.manifest_area;
-        (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
-        (header.journal_tail, header.journal_prev) = (end, self.last_check);
-        write(&*self.medium, self.geometry.manifest(header.manifest_area), &manifest)?;
-        flush(&*self.medium)?;
-        write(&*self.medium, Geometry::header(header.sequence), &padded(header.encode(hash)))?;
-        flush(&*self.medium)?;
-        self.header = header;
-        Ok(())
-    }
-
-    /// Root of what is stored: the header and the hash of each tile.
-    fn root(&self) -> [u8; 32] {
-        let mut bytes = self.header.encode(hash);
-        for tile in &self.tiles {
-            bytes.extend_from_slice(&tile.generation.to_le_bytes());
-            bytes.extend_from_slice(&tile.cut.to_le_bytes());
-            bytes.extend_from_slice(&tile.hash);
-        }
-        hash_parts(&[b"steadfast parity root", &bytes])
+    /// Root of what a pass stored: of the header, which names the manifest, the tail that all tiles
+    /// have reached, and the record before it.
+    pub(super) fn stored_root(&self) -> [u8; 32] {
+        hash_parts(&[b"steadfast parity root", &self.header.encode(hash)])
     }
 
     /// Cells of the window by tile, those that the stored tile includes left out.
-    fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
+    pub(super) fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
         let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
         for (at, entry) in self.window.iter().enumerate() {
             for id in ids(entry.segment) {
@@ -581,7 +699,7 @@ impl ParityDevice {
     }
 
     /// A tile as it is with all records.
-    fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
+    pub(super) fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
         let stored = self.tiles[tile as usize];
         let mut sum = match stored.slot {
             None => Tile::empty(),
@@ -617,30 +735,22 @@ impl ParityDevice {
         index: u16,
         out: &mut Payload,
     ) -> Result<Tag> {
-        let contents = position + BLOCK;
-        let tags = contents + u64::from(segment.cells()) * PAYLOAD as u64;
-        self.read_ring(contents + u64::from(index) * PAYLOAD as u64, out)?;
+        self.read_ring(position + BLOCK + u64::from(index) * PAYLOAD as u64, out)?;
         let mut tag = [0; TAG];
-        self.read_ring(tags + u64::from(index) * TAG as u64, &mut tag)?;
+        self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
         Ok(Tag(tag))
     }
 
-    /// A cell of a segment, if the journal has it.
-    fn journal_cell(&self, segment: ParitySegment, index: u16, out: &mut Payload) -> Result<Option<Tag>> {
-        let entry = self.window.iter().find(|entry| entry.segment == segment);
-        entry.map(|entry| self.record_cell(entry.position, segment, index, out)).transpose()
-    }
-
-    /// All of a segment, if the journal has it.
-    fn journal_content(&self, segment: ParitySegment) -> Result<Option<(Vec<u8>, Vec<Tag>)>> {
-        if !self.window.iter().any(|entry| entry.segment == segment) {
-            return Ok(None);
+    /// The window begins at `tail` from now on.
+    pub(super) fn shorten_window(&mut self, tail: u64) {
+        self.window.retain(|entry| entry.position >= tail);
+        self.mirror.clear();
+        for entry in &self.window {
+            self.mirror.entry(entry.segment).or_insert(entry.position);
         }
-        let (mut content, mut tags) = (vec![0; usize::from(segment.cells()) * PAYLOAD], Vec::new());
-        for (index, out) in (0..).zip(content.as_chunks_mut().0) {
-            tags.extend(self.journal_cell(segment, index, out)?);
-        }
-        Ok(Some((content, tags)))
+        let added = self.window.iter().filter(|entry| entry.kind == RecordKind::Add);
+        let added: Vec<ParitySegment> = added.map(|entry| entry.segment).collect();
+        self.tags.promise_only(added.iter());
     }
 
     fn read_manifest(&mut self) -> Result<()> {
@@ -656,6 +766,7 @@ impl ParityDevice {
         if !is_named {
             return Err(Error::ManifestDamaged);
         }
+        self.tags = TagArea::new(self.geometry.tag_units(), &manifest)?;
         self.cells = manifest.segments.iter().map(|segment| u64::from(segment.cells())).sum();
         self.segments = manifest.segments.into_iter().collect();
         Ok(())
@@ -672,6 +783,10 @@ impl ParityDevice {
                 *stored =
                     Stored { slot: Some(slot), generation: head.generation, cut: head.cut, hash: head.hash };
             }
+        }
+        // All tiles have reached the tail: one that has not is an older generation, put back.
+        if let Some(old) = self.tiles.iter().position(|tile| tile.cut < self.header.journal_tail) {
+            return Err(Error::TileDamaged(u32::try_from(old).expect("tiles have four bytes")));
         }
         let used: BTreeSet<u32> = self.tiles.iter().filter_map(|tile| tile.slot).collect();
         self.free = (0..self.geometry.slots()).filter(|slot| !used.contains(slot)).collect();
@@ -704,6 +819,10 @@ impl ParityDevice {
             }
             self.count(kind, segment);
             self.window.push(Entry { position, kind, segment });
+            self.mirror.entry(segment).or_insert(position);
+            if kind == RecordKind::Add {
+                self.tags.promise(&segment);
+            }
             (self.end, self.last_check) = (position + need, check_of(&head));
         }
         // Records are durable before a tile that includes them is.
@@ -760,8 +879,16 @@ impl ParityDevice {
     }
 }
 
+/// Bytes of a unit of the tag area.
+pub(super) const UNIT: usize = ParitySegment::UNIT_TAGS as usize * TAG;
+
+/// Where the tags of a record at this position begin.
+fn tags_at(position: u64, segment: &ParitySegment) -> u64 {
+    position + BLOCK + u64::from(segment.cells()) * PAYLOAD as u64
+}
+
 /// Identity of a cell.
-pub(crate) fn cell_id(segment: ParitySegment, index: u16) -> CellId {
+fn cell_id(segment: ParitySegment, index: u16) -> CellId {
     CellId { segment: segment.segment, opening: segment.opening, store: segment.store, index }
 }
 
@@ -787,7 +914,7 @@ fn read_header(medium: &dyn Medium) -> Result<ParityHeader> {
     found
 }
 
-fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(BLOCK as usize), 0);
     bytes
 }
@@ -800,10 +927,10 @@ fn read(medium: &dyn Medium, offset: u64, out: &mut [u8]) -> Result<()> {
     medium.read(offset, out).map_err(|source| Error::Io { operation: "reading", offset, source })
 }
 
-fn write(medium: &dyn Medium, offset: u64, bytes: &[u8]) -> Result<()> {
+pub(super) fn write(medium: &dyn Medium, offset: u64, bytes: &[u8]) -> Result<()> {
     medium.write(offset, bytes).map_err(|source| Error::Io { operation: "writing", offset, source })
 }
 
-fn flush(medium: &dyn Medium) -> Result<()> {
+pub(super) fn flush(medium: &dyn Medium) -> Result<()> {
     medium.flush().map_err(|source| Error::Io { operation: "flushing", offset: 0, source })
 }

@@ -68,6 +68,12 @@ pub enum Error {
         /// Rows there are.
         rows: u64,
     },
+    /// The tag area has no room for the tags of another segment.
+    #[error("the area of tags has {units} units, and they are taken")]
+    TagsFull {
+        /// Units there are.
+        units: u32,
+    },
     /// A segment of no bytes, or of more than the format has.
     #[error("a segment of {0} bytes cannot be covered")]
     Length(usize),

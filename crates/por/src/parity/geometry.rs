@@ -12,10 +12,16 @@ const CELLS_A_ROW: u64 = 32;
 const ROWS_MORE: u64 = 4096;
 /// Most spare slots: tiles that are written between two flushes.
 const SPARE_MAX: u32 = 8;
+/// Cells for which there is one unit of tags more than they fill, and units beyond: tags of a short
+/// segment take a unit as well.
+const CELLS_A_SHORT: u64 = 512;
+const SHORT_MORE: u64 = 1024;
 
 /// Places, as they follow from the header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Geometry {
+    /// Cells that the code is made for.
+    cells: u64,
     pub tiles: u32,
     pub manifest_size: u64,
     pub journal_size: u64,
@@ -23,13 +29,26 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     pub fn new(cells: u64, tiles: u32, journal_size: u64) -> Geometry {
-        let rows = (cells / CELLS_A_ROW).saturating_add(ROWS_MORE);
-        let manifest_size = rows
+        let mut geometry = Geometry { cells, tiles, manifest_size: 0, journal_size };
+        let units = u64::from(geometry.tag_units()) * ParityManifest::UNIT_SIZE as u64;
+        geometry.manifest_size = geometry
+            .rows()
             .saturating_mul(ParityManifest::ROW_SIZE as u64)
-            .saturating_add(ParityManifest::size(0) as u64)
+            .saturating_add(ParityManifest::size(0, 0) as u64 + units)
             .div_ceil(BLOCK)
             .saturating_mul(BLOCK);
-        Geometry { tiles, manifest_size, journal_size }
+        geometry
+    }
+
+    /// Segments that a manifest has room for.
+    pub fn rows(&self) -> u64 {
+        (self.cells / CELLS_A_ROW).saturating_add(ROWS_MORE)
+    }
+
+    /// Units of the tag area.
+    pub fn tag_units(&self) -> u32 {
+        let full = self.cells / u64::from(ParitySegment::UNIT_TAGS);
+        u32::try_from(full + self.cells / CELLS_A_SHORT + SHORT_MORE).unwrap_or(u32::MAX)
     }
 
     pub fn of(header: &ParityHeader) -> Geometry {
@@ -61,9 +80,14 @@ impl Geometry {
         self.journal().saturating_add(self.journal_size).saturating_add(before)
     }
 
+    /// Place of a unit of tags.
+    pub fn tags(&self, unit: u32) -> u64 {
+        self.slot(self.slots()).saturating_add(u64::from(unit).saturating_mul(BLOCK))
+    }
+
     /// Bytes of the whole device.
     pub fn size(&self) -> u64 {
-        self.slot(self.slots())
+        self.tags(self.tag_units())
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// A file, a disk or memory: bytes with a place. Writes before a flush that succeeded survive a
 /// crash; later ones may survive whole, in part, in any order, or not at all.
-pub trait Medium: Send {
+pub trait Medium: Send + Sync {
     /// Bytes there are.
     ///
     /// # Errors

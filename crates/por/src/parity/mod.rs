@@ -1,8 +1,9 @@
 //! # The parity device
 //!
-//! Trusted bytes beside an untrusted pool: the tiles, a journal of the newest segments, whole, and
-//! the manifest of all segments that the code covers. It is told of each segment that is written
-//! and of each that is to be deleted; nothing else of the pool is known here.
+//! Trusted bytes beside an untrusted pool: the tiles, a journal of the newest segments, whole, the
+//! manifest of all segments that the code covers, and the tags of their cells. It is told of each
+//! segment that is written and of each that is to be deleted; nothing else of the pool is known
+//! here.
 //!
 //! ## Definitions
 //! *Position*: place in the journal's endless sequence of bytes; position p lies at p modulo the
@@ -25,6 +26,9 @@
 //! [por.12] Each record names the check of the one before it, so a record that was lost in a crash
 //!     cannot come back behind one that was written later.
 //!     test: `a_lost_record_does_not_come_back`
+//! [por.14] A unit of tags is written when no durable manifest names it, and is durable before one
+//!     does.
+//!     test: `a_crash_at_any_write_leaves_a_whole_code`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -41,8 +45,10 @@ mod device;
 mod error;
 mod geometry;
 mod medium;
+mod pass;
+mod tags;
 
-pub(crate) use device::cell_id;
-pub use device::{Creation, Outcome, ParityDevice, Pass};
+pub use device::{Creation, Figures, Outcome, ParityDevice, Standing};
 pub use error::{Error, Result};
 pub use medium::Medium;
+pub use pass::Pass;

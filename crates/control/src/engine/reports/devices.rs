@@ -5,7 +5,7 @@ use crate::engine::reports::groups::{group_name, group_number, kind, with_log_mi
 use crate::engine::reports::{replacements, spares};
 use crate::refusal::{Code, Refusal};
 use steadfast_format::{GroupClass, LeafState};
-use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, PoolStatus as Measured, Presence};
+use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, ParityStatus, PoolStatus as Measured, Presence};
 
 pub(in crate::engine) fn health(measured: &Measured) -> Health {
     let whole = measured.leaves.iter().all(|leaf| {
@@ -14,12 +14,67 @@ pub(in crate::engine) fn health(measured: &Measured) -> Health {
             && leaf.presence == Presence::Whole
             && leaf.away.is_none()
             && leaf.degraded.is_none()
-    }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
+    }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online)
+        && measured.parity.iter().all(|parity| parity_health(parity) == Health::Online);
     match (&measured.suspended, whole) {
         (Some(_), _) => Health::Suspended,
         (None, false) => Health::Degraded,
         (None, true) => Health::Online,
     }
+}
+
+/// State of a parity device: degraded if the last audit failed.
+fn parity_health(parity: &ParityStatus) -> Health {
+    match &parity.trouble {
+        Some(_) => Health::Unavail,
+        None if parity.audit.is_some_and(|audit| audit.failed > 0) => Health::Degraded,
+        None => Health::Online,
+    }
+}
+
+/// A parity device in its section.
+fn parity_report(parity: &ParityStatus) -> VdevReport {
+    let figures = parity.figures.as_ref();
+    let note = match (&parity.trouble, figures) {
+        (Some(trouble), _) => trouble.clone(),
+        (None, None) => String::new(),
+        (None, Some(figures)) => {
+            let mut note =
+                format!("pass {}, up to {} % may be lost", figures.generation, percent(figures.loss_ppm));
+            match parity.uncovered {
+                0 => note.push_str(", all covered"),
+                1 => note.push_str(", 1 object is not covered yet"),
+                objects => note.push_str(&format!(", {objects} objects are not covered yet")),
+            }
+            if let Some(reason) = &parity.left_out {
+                note.push_str(&format!(" ({reason})"));
+            }
+            match &parity.audit {
+                None => note.push_str(", never audited"),
+                Some(audit) if audit.failed == 0 => {
+                    note.push_str(&format!(", {} samples held {}", audit.samples, moment(audit.audited_ns)));
+                }
+                Some(audit) => note.push_str(&format!(
+                    ", {} of {} samples failed {}",
+                    audit.failed,
+                    audit.samples,
+                    moment(audit.audited_ns)
+                )),
+            }
+            note
+        }
+    };
+    VdevReport {
+        size: figures.map_or(0, |figures| figures.bytes),
+        note: Some(note),
+        ..VdevReport::new(parity.path.clone(), parity.guid, VdevClass::Parity, parity_health(parity))
+    }
+}
+
+/// Millionths as percent, without zeros behind.
+fn percent(ppm: u32) -> String {
+    let text = format!("{:.4}", f64::from(ppm) / 10_000.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A moment in nanoseconds since 1970, for people.
@@ -247,6 +302,7 @@ pub(in crate::engine) fn devices_of(measured: &Measured) -> Vec<VdevReport> {
     devices.extend(with_log_mirrors(measured.made_as, measured.log_devices.iter().map(log).collect()));
     devices.extend(measured.caches.iter().map(spares::cache_report));
     devices.extend(measured.spares.iter().map(spares::report));
+    devices.extend(measured.parity.iter().map(parity_report));
     devices
 }
 

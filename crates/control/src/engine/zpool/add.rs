@@ -46,6 +46,12 @@ impl Verb for PoolAdd {
             held.pool.add_anchor(&anchor, self.force, true).map_err(refuse::pool)?;
             held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
+        let parity = Engine::parity_of(&self.vdevs);
+        if let Some(path) = &parity {
+            let (devices, medium) = (held.pool.devices(), engine.open_parity(&self.name, path)?);
+            devices.add_parity(path, medium, self.force, true).map_err(refuse::pool)?;
+            devices.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+        }
         if !groups.is_empty() {
             held.pool.devices().add_groups(groups, self.force, self.dry_run).map_err(refuse::pool)?;
         }
@@ -66,6 +72,11 @@ impl Verb for PoolAdd {
         if let Some(path) = &anchor.path {
             held.pool.add_anchor(&anchor, self.force, false).map_err(refuse::pool)?;
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path.clone())]);
+        }
+        if let Some(path) = parity {
+            let medium = engine.open_parity(&self.name, &path)?;
+            held.pool.devices().add_parity(&path, medium, self.force, false).map_err(refuse::pool)?;
+            engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path)]);
         }
         for path in &paths {
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path.display().to_string())]);

@@ -1,6 +1,6 @@
 //! `zpool create`: a new pool with its root file system.
 
-use crate::api::{Outcome, PoolCreate, Properties};
+use crate::api::{Outcome, PoolCreate, Properties, VdevClass};
 use crate::caller::Caller;
 use crate::check::{
     ALWAYS_USED, FEATURE, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
@@ -17,7 +17,7 @@ use crate::refusal::{Code, Refusal};
 use crate::stores;
 use std::path::PathBuf;
 use steadfast_format::Feature;
-use steadfast_pool::{AuxHandles, CreateSpec, ImportSpec, NewName, Pool};
+use steadfast_pool::{AuxHandles, CreateSpec, ImportSpec, NewName, ParityMedium, Pool};
 use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
 
 /// Default of `ashift`: an allocation unit of 4 KiB.
@@ -94,6 +94,10 @@ impl Verb for PoolCreate {
         if self.dry_run {
             return Ok(touched(&name));
         }
+        let parity = Engine::parity_of(&self.vdevs);
+        if let Some(path) = &parity {
+            check_parity(&self, path, &*engine.open_parity(&name, path)?)?;
+        }
         let anchor = engine.anchor_of(&self.vdevs);
         let probed = stores::probe_new(&self.vdevs, anchor.path.is_some())?;
         let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
@@ -123,12 +127,27 @@ impl Verb for PoolCreate {
         let cached = !is_temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
         let held = engine.hold(pool, paths, altroot, cached);
         engine.post("pool_create", &held.pool, &name, &[]);
+        // The pool stands, with or without it.
+        let covered = parity.map(|path| {
+            let medium = engine.open_parity(&name, &path)?;
+            held.pool.devices().add_parity(&path, medium, self.force, false).map_err(refuse::pool)
+        });
         let given = give(&held, &name, caller);
         let mut outcome = engine.take(caller, &name, held, true)?;
         outcome.warnings.extend(given.err());
+        outcome.warnings.extend(covered.and_then(Result::err));
         outcome.warnings.extend(probed);
         Ok(outcome)
     }
+}
+
+/// Refuses a parity device that a new pool cannot have, before the pool is made.
+fn check_parity(create: &PoolCreate, path: &str, medium: &dyn ParityMedium) -> Result<(), Refusal> {
+    let main = create.vdevs.iter().filter(|vdev| matches!(vdev.class, VdevClass::Main | VdevClass::Special));
+    if !main.flat_map(|vdev| &vdev.devices).all(|device| stores::is_address(device)) {
+        return Err(refuse::pool(steadfast_pool::Error::ParityNoStores { pool: create.name.clone() }));
+    }
+    steadfast_pool::check_parity(path, medium, create.force).map_err(refuse::pool)
 }
 
 impl PoolCreate {

@@ -1,4 +1,4 @@
-//! `zpool remove`: groups and single devices, log, spare and cache devices, the anchor.
+//! `zpool remove`: groups and single devices, log, spare, cache and parity devices, the anchor.
 
 use crate::api::{Outcome, PoolRemove};
 use crate::caller::Caller;
@@ -45,6 +45,7 @@ impl Verb for PoolRemove {
                 Removable::Log(paths) => held.pool.zil().remove_log(&paths[0]),
                 Removable::Spare(path) => held.pool.devices().remove_spare(path),
                 Removable::Cache(path) => held.pool.devices().remove_cache(path),
+                Removable::Parity(path) => held.pool.devices().remove_parity(path),
             }
             .map_err(refuse::pool)?;
             for gone in target.paths() {
@@ -58,7 +59,7 @@ impl Verb for PoolRemove {
     }
 }
 
-/// An anchor, log, spare or cache device, by its path in the pool.
+/// An anchor, log, spare, cache or parity device, by its path in the pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Removable {
     Anchor(String),
@@ -66,20 +67,22 @@ enum Removable {
     Log(Vec<String>),
     Spare(String),
     Cache(String),
+    Parity(String),
 }
 
 impl Removable {
     fn paths(&self) -> &[String] {
         match self {
             Removable::Log(paths) => paths,
-            Removable::Anchor(path) | Removable::Spare(path) | Removable::Cache(path) => {
-                std::slice::from_ref(path)
-            }
+            Removable::Anchor(path)
+            | Removable::Spare(path)
+            | Removable::Cache(path)
+            | Removable::Parity(path) => std::slice::from_ref(path),
         }
     }
 }
 
-/// The anchor, log device, log mirror, spare or cache device of this name.
+/// The anchor, log device, log mirror, spare, cache or parity device of this name.
 fn removable_named(held: &ImportedPool, pool: &str, device: &Path) -> Result<Removable, Refusal> {
     let state = held.pool.state();
     let same = |path: &str| {
@@ -108,6 +111,9 @@ fn removable_named(held: &ImportedPool, pool: &str, device: &Path) -> Result<Rem
     }
     if let Some(cache) = state.caches.into_iter().find(|cache| same(&cache.path)) {
         return Ok(Removable::Cache(cache.path));
+    }
+    if let Some(parity) = state.parity.filter(|parity| same(&parity.path)) {
+        return Ok(Removable::Parity(parity.path));
     }
     Err(Refusal::no_device(pool, device.display()))
 }

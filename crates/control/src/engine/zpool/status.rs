@@ -17,7 +17,7 @@ use crate::refusal::{Code, Refusal};
 use crate::rights::without_paths;
 use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{
-    LeafStatus, LogDeviceStatus, Obstacle, Outage, PoolStatus as Measured, Presence, ScanKind,
+    LeafStatus, LogDeviceStatus, Obstacle, Outage, ParityStatus, PoolStatus as Measured, Presence, ScanKind,
 };
 
 impl Verb for PoolStatus {
@@ -117,6 +117,9 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
             );
             messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
         }
+    }
+    if let Some(parity) = &measured.parity {
+        messages.extend(parity_messages(name, parity));
     }
     messages.extend(budgets.iter().filter_map(|budget| spent(name, budget)));
     let anchor = |anchor: &steadfast_anchor::Status| {
@@ -260,6 +263,21 @@ fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
 }
 
 /// Remark about an anchor.
+/// Problems of the parity device.
+fn parity_messages(name: &str, parity: &ParityStatus) -> Vec<Refusal> {
+    let out = parity.trouble.as_ref().map(|trouble| {
+        let what = format!("the parity device {} is not in use: {trouble}", parity.path);
+        Refusal::new(Code::ParityUnusable, what).with("pool", name).with("device", &parity.path)
+    });
+    let failed = parity.audit.filter(|audit| audit.failed > 0).map(|audit| {
+        let when = moment(audit.audited_ns);
+        let what =
+            format!("{} of {} samples of the audit of {when} were not held", audit.failed, audit.samples);
+        Refusal::new(Code::AuditFailed, what).with("pool", name)
+    });
+    out.into_iter().chain(failed).collect()
+}
+
 fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
     let steadfast_anchor::Status { seq, epoch, txg, .. } = anchor;
     let mut note = format!("record {seq}, epoch {epoch}, txg {txg}");

@@ -1,0 +1,248 @@
+//! `steadfast audit`: stores are asked for cells drawn at random; `steadfast audit recover` puts
+//! back what they lost.
+
+use crate::command::Command;
+use crate::json;
+use crate::options::{JSON, Parsed, Syntax, valued};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use serde_json::json;
+use steadfast_bucket::prices::{amount, exact};
+use steadfast_control::api::{AuditOutcome, AuditStratum, PoolAudit, PoolRecover, RecoverOutcome};
+use steadfast_property::nice_bytes;
+
+/// Failed cells and objects that a text names.
+const NAMED_MAX: usize = 20;
+
+pub(crate) const COMMAND: Command = Command {
+    names: &["audit"],
+    syntax: Syntax {
+        flags: &[
+            JSON,
+            valued('n', "samples", "samples of each store; by default 2^-40 remains that a loss is missed"),
+        ],
+        operands: "pool|recover pool",
+        least: 1,
+        most: 2,
+    },
+    doc: "Asks the stores of a pool with a parity device for cells drawn at random, and checks each. A store that \
+          lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
+          not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
+          bytes that they had; it exits with 1 if cells did not come back, and names them.",
+    run: audit,
+};
+
+fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    match &parsed.operands[..] {
+        [word, name] if word == "recover" => recover(session, parsed, name),
+        [name] => ask(session, parsed, name),
+        [word, _] => Err(Failure::Usage(format!("unknown verb '{}'; there is: recover", tame(word)))),
+        _ => unreachable!("one or two operands"),
+    }
+}
+
+fn ask(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(), Failure> {
+    let samples = match parsed.value('n') {
+        None => None,
+        Some(text) => match text.parse::<u32>() {
+            Ok(samples @ 1..=10_000_000) => Some(samples),
+            _ => {
+                let what = format!("'{}' is no number of samples from 1 to 10,000,000", tame(text));
+                return Err(Failure::Usage(what));
+            }
+        },
+    };
+    let doing = || format!("cannot audit '{}'", tame(name));
+    let outcome = session.ask(PoolAudit { name: name.to_owned(), samples }).doing(doing)?;
+    if parsed.has(JSON.letter) {
+        session.line(as_json(name, &outcome));
+    } else {
+        session.out.push_str(&as_text(name, &outcome));
+    }
+    if outcome.is_held() { Ok(()) } else { Err(Failure::Status(1)) }
+}
+
+/// Bits of the chance that a stratum that lacks this fraction is found out.
+fn bits(missing: f64, samples: u32) -> f64 {
+    -f64::from(samples) * (1.0 - missing).log2()
+}
+
+fn percent(fraction: f64) -> String {
+    let text = format!("{:.4}", fraction * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Fraction of cells of which the statement is made: half of what comes back.
+fn missing(outcome: &AuditOutcome) -> f64 {
+    f64::from(outcome.loss_ppm) / 2e6
+}
+
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn as_text(name: &str, outcome: &AuditOutcome) -> String {
+    let mut text = String::new();
+    for stratum in &outcome.strata {
+        let AuditStratum { cells, samples, held, .. } = stratum;
+        let (device, of) = (tame(&stratum.device), grouped(*cells));
+        let what = match stratum.part.as_str() {
+            "tiles" => format!("{device}: {} of {of} tiles read", grouped((*samples).into())),
+            "newest" => {
+                format!("{device}: {} challenges of the {of} newest cells", grouped((*samples).into()))
+            }
+            _ => format!("{device}: {} challenges of {of} cells", grouped((*samples).into())),
+        };
+        let failed = samples - held;
+        match failed {
+            0 => text.push_str(&format!("{what}: held\n")),
+            failed => text.push_str(&format!("{what}: {} not held\n", grouped(failed.into()))),
+        }
+        for (segment, cell, reason) in stratum.failed.iter().take(NAMED_MAX) {
+            let what = if stratum.part == "tiles" {
+                format!("tile {segment}")
+            } else {
+                format!("segment {segment:x}, cell {cell}")
+            };
+            text.push_str(&format!("    {what}: {}\n", tame(reason)));
+        }
+    }
+    let least =
+        outcome.strata.iter().filter(|stratum| stratum.part == "all").map(|stratum| stratum.samples).min();
+    if let Some(samples) = least.filter(|_| outcome.is_held()) {
+        let bits = bits(missing(outcome), samples);
+        text.push_str(&format!(
+            "a store that lacks {} % of its cells is found out so but for one case in 2^{bits:.1}; up to {} % come back\n",
+            percent(missing(outcome)),
+            percent(2.0 * missing(outcome)),
+        ));
+    }
+    let price = match &outcome.price {
+        Some((nano, currency)) => format!(", about {}", amount(*nano, currency)),
+        None => String::new(),
+    };
+    text.push_str(&format!(
+        "{}: {:.1} s, {} requests, {} read{price}\n",
+        tame(name),
+        outcome.nanos as f64 / 1e9,
+        grouped(outcome.requests),
+        nice_bytes(outcome.bytes_in),
+    ));
+    if !outcome.is_held() {
+        text.push_str(&format!("to put back what is lost: steadfast audit recover {}\n", tame(name)));
+    }
+    text
+}
+
+fn as_json(name: &str, outcome: &AuditOutcome) -> String {
+    let mut document = json::document("audit");
+    document.insert("pool".into(), json!(name));
+    document.insert("held".into(), json!(outcome.is_held()));
+    document.insert("loss_ppm".into(), json!(outcome.loss_ppm));
+    let strata = outcome.strata.iter().map(|stratum| {
+        let failed = stratum
+            .failed
+            .iter()
+            .map(|(segment, cell, reason)| json!({ "segment": segment, "cell": cell, "reason": reason }));
+        json!({
+            "device": stratum.device,
+            "part": stratum.part,
+            "cells": stratum.cells,
+            "samples": stratum.samples,
+            "held": stratum.held,
+            "bits": bits(missing(outcome), stratum.samples),
+            "failed": failed.collect::<Vec<_>>(),
+        })
+    });
+    document.insert("strata".into(), strata.collect());
+    document.insert("nanoseconds".into(), json!(outcome.nanos));
+    document.insert("requests".into(), json!(outcome.requests));
+    document.insert("bytes_in".into(), json!(outcome.bytes_in));
+    let price = outcome.price.as_ref();
+    let price = price.map(|(nano, currency)| json!({ "currency": currency, "amount": exact(*nano) }));
+    document.insert("price".into(), json!(price));
+    json::text(document)
+}
+
+fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(), Failure> {
+    if parsed.has('n') {
+        return Err(Failure::Usage("-n belongs to an audit; a recovery reads everything".to_owned()));
+    }
+    let doing = || format!("cannot recover '{}'", tame(name));
+    let outcome = session.ask(PoolRecover { name: name.to_owned() }).doing(doing)?;
+    if parsed.has(JSON.letter) {
+        session.line(recovered_json(name, &outcome));
+    } else {
+        session.out.push_str(&recovered_text(name, &outcome));
+    }
+    if outcome.lost.is_empty() { Ok(()) } else { Err(Failure::Status(1)) }
+}
+
+fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
+    let RecoverOutcome { cells, held, from_journal, from_code, restored, lost, unsound, nanos } = outcome;
+    let mut text = format!(
+        "{}: {} cells read in {:.1} s, {} as they should be\n",
+        tame(name),
+        grouped(*cells),
+        *nanos as f64 / 1e9,
+        grouped(*held)
+    );
+    if from_journal + from_code > 0 {
+        text.push_str(&format!(
+            "{} cells came back: {} from the journal, {} from the code; objects put back: {}\n",
+            grouped(from_journal + from_code),
+            grouped(*from_journal),
+            grouped(*from_code),
+            restored.len()
+        ));
+    }
+    let named = |numbers: Vec<String>| match numbers.len() {
+        count if count > NAMED_MAX => {
+            format!("{} and {} more", numbers[..NAMED_MAX].join(", "), count - NAMED_MAX)
+        }
+        _ => numbers.join(", "),
+    };
+    if !restored.is_empty() {
+        let objects = restored.iter().map(|segment| format!("{segment:x}")).collect();
+        text.push_str(&format!("    segments {}\n", named(objects)));
+    }
+    if !lost.is_empty() {
+        text.push_str(&format!(
+            "{} cells did not come back: more was lost than the code covers\n",
+            lost.len()
+        ));
+        let cells = lost.iter().map(|(_, segment, cell)| format!("{segment:x}/{cell}")).collect();
+        text.push_str(&format!("    segment/cell {}\n", named(cells)));
+    }
+    if !unsound.is_empty() {
+        let tiles = unsound.iter().map(u32::to_string).collect();
+        text.push_str(&format!("tiles that are not the sum of their cells: {}\n", named(tiles)));
+    }
+    text
+}
+
+fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
+    let mut document = json::document("audit recover");
+    document.insert("pool".into(), json!(name));
+    document.insert("cells".into(), json!(outcome.cells));
+    document.insert("held".into(), json!(outcome.held));
+    document.insert("from_journal".into(), json!(outcome.from_journal));
+    document.insert("from_code".into(), json!(outcome.from_code));
+    document.insert("restored".into(), json!(outcome.restored));
+    let lost = outcome
+        .lost
+        .iter()
+        .map(|(store, segment, cell)| json!({ "store": store, "segment": segment, "cell": cell }));
+    document.insert("lost".into(), lost.collect());
+    document.insert("unsound_tiles".into(), json!(outcome.unsound));
+    document.insert("nanoseconds".into(), json!(outcome.nanos));
+    json::text(document)
+}

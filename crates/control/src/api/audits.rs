@@ -1,0 +1,84 @@
+//! Audits of stores, and recovery of what they lost.
+
+use serde::{Deserialize, Serialize};
+
+/// Ask the stores of a pool for cells drawn at random.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolAudit {
+    /// Name.
+    pub name: String,
+    /// Samples of each store; `None`: as many as find out all but one in 2^40 of the stores that
+    /// lack half of what the code gives back.
+    #[serde(default)]
+    pub samples: Option<u32>,
+}
+
+/// Outcome of an audit.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct AuditOutcome {
+    /// Cells in a million that may be lost and still come back.
+    pub loss_ppm: u32,
+    /// Part by part.
+    pub strata: Vec<AuditStratum>,
+    /// Time that it took.
+    pub nanos: u64,
+    /// Requests that the stores saw meanwhile.
+    pub requests: u64,
+    /// Bytes that were read from them meanwhile.
+    pub bytes_in: u64,
+    /// Price of these, in billionths, and its currency, if all stores have prices.
+    pub price: Option<(u64, String)>,
+}
+
+/// Outcome of one part.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct AuditStratum {
+    /// Store, or parity device.
+    pub device: String,
+    /// Part of it: `all`, `newest` or `tiles`.
+    pub part: String,
+    /// Cells (or tiles) of which samples were drawn.
+    pub cells: u64,
+    /// Samples.
+    pub samples: u32,
+    /// Samples that were held.
+    pub held: u32,
+    /// Some of the others: segment, cell, reason.
+    pub failed: Vec<(u64, u32, String)>,
+}
+
+impl AuditOutcome {
+    /// True if every sample was held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.strata.iter().all(|stratum| stratum.held == stratum.samples)
+    }
+}
+
+/// Read all stores of a pool, and put back what they lost.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolRecover {
+    /// Name.
+    pub name: String,
+}
+
+/// Outcome of a recovery.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct RecoverOutcome {
+    /// Cells that were looked at.
+    pub cells: u64,
+    /// Cells that the stores had.
+    pub held: u64,
+    /// Cells that came back from the journal.
+    pub from_journal: u64,
+    /// Cells that came back from the code.
+    pub from_code: u64,
+    /// Objects that were put back.
+    pub restored: Vec<u64>,
+    /// Cells that did not come back: store, segment, cell.
+    pub lost: Vec<(u16, u64, u16)>,
+    /// Tiles that are not the sum of their cells.
+    pub unsound: Vec<u32>,
+    /// Time that it took.
+    pub nanos: u64,
+}

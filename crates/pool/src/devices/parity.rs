@@ -1,0 +1,680 @@
+//! The parity device of a pool: it comes and goes, covers stores, is brought up to date, asks
+//! stores for what they should hold, and gives back what they lost. DESIGN.md, chapter 24.
+//!
+//! ## Invariants
+//! [parity_device.1] The standing in a root is durable on the parity device before the root is: the
+//!     journal is flushed with the stores. A device that stands at less was put back, and is not
+//!     used.
+//!     `Devices::attach_parity`, test: `a_parity_that_is_old_lost_or_of_another_pool_is_told`
+//! [parity_device.2] An object that the code had is deleted when a root is committed (and anchored)
+//!     whose standing is at the pass that took it out, or behind it.
+//!     `Devices::parity_step`
+//! [parity_device.3] A parity device that is missing or fails keeps nobody from reading or writing:
+//!     segments that are written meanwhile are uncovered until they are caught up with.
+//!     test: the same
+
+use crate::core::error::{Error, Result};
+use crate::core::events::EventKind;
+use crate::core::ranked::{RankedMutex, rank};
+use crate::core::state::Sealing;
+use crate::devices::leaf::Leaf;
+use crate::devices::state::Devices;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+use steadfast_crypto::Key;
+use steadfast_env::Env;
+use steadfast_format::{
+    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
+};
+use steadfast_por::audit::Fault;
+use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Standing};
+use steadfast_por::{Covered, PAYLOAD, Part, SharedParity, bound};
+
+/// Name of the feature.
+pub(crate) const FEATURE: &str = "parity";
+
+/// Cells in a million that may be lost and still come back.
+const LOSS_PPM: u32 = 20_000;
+/// Part of a parity device that the journal takes, and its bounds.
+const JOURNAL_PART: u64 = 4;
+const JOURNAL_MAX: u64 = 16 << 30;
+/// Largest segments for which the journal has room at least.
+const JOURNAL_SEGMENTS: u64 = 3;
+/// Time between two looks for uncovered segments.
+const LOOK: Duration = Duration::from_secs(600);
+/// Objects that are to be deleted wait so long for the pass that takes them out, or longer if the
+/// code is large.
+const PASS: Duration = Duration::from_secs(30);
+/// Tiles a second that passes for deletes alone read and write on average.
+const PASS_TILES: u64 = 2;
+/// Pause between two steps of work that is in no hurry.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Samples of the newest segments at most: 99 % for a loss of 1 % of them.
+const NEWEST_SAMPLES: u32 = 459;
+/// Tiles of the parity that each audit reads.
+const TILE_SAMPLES: u32 = 2;
+/// Failed cells that a report names.
+const NAMED_MAX: usize = 64;
+
+/// The parity device.
+pub(crate) struct Parity {
+    pub guid: u64,
+    pub path: String,
+    /// The code, or why the pool does without it.
+    pub code: FoundParity,
+    /// The standing that the next root tells.
+    standing: RankedMutex<ParityStanding, rank::ParityStanding>,
+    /// Pass of the root that is being committed, and of the last committed one.
+    storing: AtomicU64,
+    committed: AtomicU64,
+    /// When the last pass ended.
+    passed_ns: AtomicU64,
+    catch_up: RankedMutex<CatchUp, rank::CatchUp>,
+}
+
+/// Uncovered segments that are to come in.
+#[derive(Default)]
+struct CatchUp {
+    queue: VecDeque<(DeviceId, SegmentId, u64)>,
+    /// When to look for more.
+    look_ns: u64,
+}
+
+/// The parity device as status shows it.
+#[derive(Clone, Debug)]
+pub struct ParityStatus {
+    /// Path as labels list it.
+    pub path: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Why it is not in use.
+    pub trouble: Option<String>,
+    /// Figures of the code, if it is in use.
+    pub figures: Option<Figures>,
+    /// Objects that the code does not cover (yet).
+    pub uncovered: u64,
+    /// Why the last one of them does not.
+    pub left_out: Option<String>,
+    /// Objects that should be deleted, and stay because cells of them are wrong.
+    pub held_back: u64,
+    /// The last audit, if there was one.
+    pub audit: Option<ParityStanding>,
+}
+
+/// Outcome of an audit of one part of the pool.
+#[derive(Clone, Debug)]
+pub struct StratumReport {
+    /// Store, or the parity device.
+    pub device: String,
+    /// Part of it: `all`, `newest`, or `tiles`.
+    pub part: &'static str,
+    /// Cells (or tiles) of which samples were drawn.
+    pub cells: u64,
+    /// Samples.
+    pub samples: u32,
+    /// Samples that were held.
+    pub held: u32,
+    /// Some of the others: segment, cell, reason.
+    pub failed: Vec<(u64, u32, String)>,
+}
+
+/// Outcome of an audit.
+#[derive(Clone, Debug)]
+pub struct AuditReport {
+    /// Cells in a million that may be lost and still come back.
+    pub loss_ppm: u32,
+    /// Part by part.
+    pub strata: Vec<StratumReport>,
+}
+
+/// Outcome of a recovery.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Cells that were looked at, and those that the stores had.
+    pub cells: u64,
+    /// Cells that the stores had.
+    pub held: u64,
+    /// Cells that came back from the journal.
+    pub from_journal: u64,
+    /// Cells that came back from the code.
+    pub from_code: u64,
+    /// Objects that were put back whole.
+    pub restored: Vec<SegmentId>,
+    /// Cells that did not come back: store, segment, cell.
+    pub lost: Vec<(u16, SegmentId, u16)>,
+    /// Tiles that are not the sum of their cells.
+    pub unsound: Vec<u32>,
+}
+
+impl AuditReport {
+    /// True if every sample was held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.strata.iter().all(|stratum| stratum.held == stratum.samples)
+    }
+}
+
+/// Opens the parity device at a path.
+pub(crate) type OpenParity<'o> = &'o dyn Fn(&str) -> io::Result<Box<dyn Medium>>;
+
+fn reading(code: &SharedParity) -> RwLockReadGuard<'_, ParityDevice> {
+    code.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn writing(code: &SharedParity) -> RwLockWriteGuard<'_, ParityDevice> {
+    code.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Parity {
+    fn new(aux: &AuxConfig, code: FoundParity, standing: Option<ParityStanding>) -> Parity {
+        let standing = standing.unwrap_or(ParityStanding { device: aux.guid, ..ParityStanding::default() });
+        Parity {
+            guid: aux.guid,
+            path: aux.path.clone(),
+            code,
+            storing: AtomicU64::new(standing.generation),
+            committed: AtomicU64::new(standing.generation),
+            standing: RankedMutex::new(standing),
+            passed_ns: AtomicU64::new(0),
+            catch_up: RankedMutex::default(),
+        }
+    }
+
+    /// The code now, for the root that is being made.
+    fn standing_now(&self) -> Option<Standing> {
+        self.code.as_ref().ok().map(|code| reading(code).standing())
+    }
+}
+
+/// Refuses a device that stands at less than the pool knows of [parity_device.1].
+fn check_standing(now: Standing, recorded: ParityStanding, anchored: u64) -> std::result::Result<(), String> {
+    let least = recorded.generation.max(anchored);
+    if now.generation < least || now.position < recorded.position {
+        return Err(format!(
+            "it was put back to an older state: it stands at pass {} and position {}, and the pool knows of pass \
+             {least} and position {}",
+            now.generation, now.position, recorded.position
+        ));
+    }
+    if now.generation == recorded.generation && now.root != recorded.root {
+        return Err(format!("its pass {} is not the one that the pool knows of", now.generation));
+    }
+    Ok(())
+}
+
+/// The code of the parity device that labels list, or why it cannot be used.
+pub(crate) type FoundParity = std::result::Result<SharedParity, String>;
+
+/// Opens the parity device that labels list, so that already the import reads what the journal
+/// has.
+pub(crate) fn find(
+    env: &Env,
+    config: &LabelConfig,
+    key: Option<&Key>,
+    open: OpenParity<'_>,
+) -> Option<FoundParity> {
+    let aux = config.aux.iter().find(|aux| aux.class == AuxClass::Parity)?;
+    let opened = open(&aux.path).map_err(|error| error.to_string()).and_then(|medium| {
+        let code = ParityDevice::open(medium, config.pool, key, &*env.random);
+        code.map(|code| Arc::new(RwLock::new(code))).map_err(|error| error.to_string())
+    });
+    Some(opened)
+}
+
+/// Lets a code cover stores.
+pub(crate) fn cover(leaves: &[Arc<Leaf>], code: &SharedParity) {
+    for leaf in leaves {
+        if let Some(store) = &leaf.covered {
+            store.cover(store_number(leaf.id()), Arc::clone(code));
+        }
+    }
+}
+
+/// Number of a store in the code.
+fn store_number(id: DeviceId) -> u16 {
+    u16::try_from(id.0).expect("devices of labels have two bytes")
+}
+
+/// Key of the code of a pool that is sealed.
+pub(crate) fn key_of(pool: PoolGuid, sealing: &Sealing) -> Key {
+    steadfast_crypto::derive(sealing.keys.master(), &pool.0.to_le_bytes(), "steadfast parity device v1")
+}
+
+impl Devices {
+    pub(crate) fn parity(&self) -> Option<Arc<Parity>> {
+        self.aux.parity.read().clone()
+    }
+
+    fn listed_parity(&self) -> Option<AuxConfig> {
+        self.aux.listed.read().iter().find(|aux| aux.class == AuxClass::Parity).cloned()
+    }
+
+    /// The stores that a code may cover, each with its number.
+    fn stores(&self) -> Vec<(DeviceId, Arc<Covered>)> {
+        let covered = |leaf: &Arc<Leaf>| Some((leaf.id(), leaf.covered.clone()?));
+        self.leaves().iter().filter_map(covered).collect()
+    }
+
+    /// Goes on with the parity device that the import found, unless it is older than the pool. One
+    /// that cannot be used keeps no pool from being imported [parity_device.3]. Before the first
+    /// write.
+    pub(crate) fn attach_parity(&self, found: Option<FoundParity>) -> Result<()> {
+        let (Some(aux), Some(code)) = (self.listed_parity(), found) else { return Ok(()) };
+        let pool = self.core.name();
+        let recorded = match self.core.meta.get(&MetaKey::Parity.encode())? {
+            None => None,
+            Some(value) => {
+                let standing = ParityStanding::decode(&value);
+                let standing =
+                    standing.map_err(|source| self.core.corrupt(&pool, "parity standing", source))?;
+                Some(standing).filter(|standing| standing.device == aux.guid)
+            }
+        };
+        let anchored = self.core.anchor().map_or(0, |anchor| anchor.parity_generation());
+        let code = code.and_then(|code| {
+            let standing = reading(&code).standing();
+            check_standing(standing, recorded.unwrap_or_default(), anchored).map(|()| code)
+        });
+        if let Err(reason) = &code {
+            self.stores().iter().for_each(|(_, store)| store.uncover());
+            self.core.events.note(EventKind::ParityOut { path: aux.path.clone(), reason: reason.clone() });
+        }
+        *self.aux.parity.write() = Some(Arc::new(Parity::new(&aux, code, recorded)));
+        self.cover_stores();
+        Ok(())
+    }
+
+    /// Lets the code cover all stores, those that came since too.
+    fn cover_stores(&self) {
+        let Some(parity) = self.parity() else { return };
+        let Ok(code) = &parity.code else { return };
+        for (id, store) in self.stores().into_iter().filter(|(_, store)| !store.is_covering()) {
+            store.cover(store_number(id), Arc::clone(code));
+            parity.catch_up.lock().look_ns = 0;
+        }
+    }
+
+    /// Bytes of the code's content that the pool has now.
+    fn stored_cells(&self) -> u64 {
+        let stored: u64 = self.core.space.stored_by_device().values().sum();
+        stored.div_ceil(PAYLOAD as u64)
+    }
+
+    /// Makes a medium the parity device of the pool. Content that is stored already comes into the
+    /// code by and by. With `dry_run` only says whether it would. A file that is a parity device
+    /// already is refused unless `force`. Durable when it returns.
+    pub fn add_parity(&self, path: &str, medium: Box<dyn Medium>, force: bool, dry_run: bool) -> Result<()> {
+        self.core.check_writable()?;
+        let pool = self.core.name();
+        if let Some(parity) = self.listed_parity() {
+            return Err(Error::ParityThere { pool, path: parity.path });
+        }
+        if !self.core.space.is_all_objects() {
+            return Err(Error::ParityNoStores { pool });
+        }
+        let creation = self.parity_plan(path, &*medium)?;
+        check_parity(path, &*medium, force)?;
+        if dry_run {
+            return Ok(());
+        }
+        let guid = self.core.identity.guid;
+        let key = self.core.sealing.as_ref().map(|sealing| key_of(guid, sealing));
+        let creation = Creation { key: key.as_ref(), ..creation };
+        let random = &*self.core.env.random;
+        let code = ParityDevice::create(medium, &creation, random);
+        let code =
+            code.map_err(|source| Error::Parity { pool, path: path.to_owned(), source: Box::new(source) })?;
+        let aux = AuxConfig::new(AuxClass::Parity, random.nonzero_u64(), path.to_owned());
+        {
+            let _turn = self.core.sync_turn.lock();
+            let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
+            self.aux.listed.write().push(aux.clone());
+            self.core.features.write().extend(Feature::known(FEATURE));
+            self.write_labels_or(&[], || {
+                (*self.aux.listed.write(), *self.core.features.write()) = before;
+            })?;
+            *self.aux.parity.write() =
+                Some(Arc::new(Parity::new(&aux, Ok(Arc::new(RwLock::new(code))), None)));
+            self.cover_stores();
+        }
+        self.core.commit_changes()
+    }
+
+    /// The largest code for which a medium has room, if that is large enough for the pool.
+    fn parity_plan(&self, path: &str, medium: &dyn Medium) -> Result<Creation<'static>> {
+        let least = u64::from(self.core.space.geometry().slot_size) * JOURNAL_SEGMENTS;
+        let bytes = medium.size().map_err(|error| Error::ParityUnusable {
+            pool: self.core.name(),
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let journal_bytes = (bytes / JOURNAL_PART).min(JOURNAL_MAX).max(least);
+        let creation = Creation {
+            pool: self.core.identity.guid,
+            cells: 0,
+            loss_ppm: LOSS_PPM,
+            journal_bytes,
+            key: None,
+        };
+        let cells = self.stored_cells().max(1);
+        let planned = creation.fitting(bytes).filter(|planned| planned.cells >= cells);
+        planned.ok_or_else(|| {
+            // A quarter more, of which the journal is a part.
+            let content = Creation { cells, journal_bytes: least, ..creation }.bytes();
+            let with_part = (content - least).saturating_mul(JOURNAL_PART) / (JOURNAL_PART - 1);
+            let needed = (content.max(with_part) + 2 * PAYLOAD as u64).next_multiple_of(PAYLOAD as u64);
+            Error::ParitySmall { path: path.to_owned(), bytes, needed }
+        })
+    }
+
+    /// Lets the pool live without its parity device. Content that it covered stays. Durable when
+    /// it returns.
+    pub fn remove_parity(&self, path: &str) -> Result<()> {
+        self.core.check_writable()?;
+        let listed = self.listed_parity().filter(|aux| aux.path == path);
+        let Some(aux) = listed else { return Err(Error::NoParity { pool: self.core.name() }) };
+        {
+            let _turn = self.core.sync_turn.lock();
+            let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
+            self.aux.listed.write().retain(|other| other.guid != aux.guid);
+            self.core.features.write().retain(|feature| feature.name != FEATURE);
+            self.write_labels_or(&[], || {
+                (*self.aux.listed.write(), *self.core.features.write()) = before;
+            })?;
+            *self.aux.parity.write() = None;
+            self.aux.parity_left.store(true, Ordering::Release);
+            self.stores().iter().for_each(|(_, store)| store.uncover());
+        }
+        self.core.commit_changes()
+    }
+
+    /// The standing of the code as an item of the meta tree, for the root that is being made.
+    pub(crate) fn parity_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let key = MetaKey::Parity.encode();
+        let Some(parity) = self.parity() else {
+            return self.aux.parity_left.swap(false, Ordering::AcqRel).then_some((key, None));
+        };
+        let now = parity.standing_now()?;
+        let mut standing = parity.standing.lock();
+        let Standing { generation, root, position } = now;
+        *standing = ParityStanding { generation, root, position, ..*standing };
+        parity.storing.store(generation, Ordering::Release);
+        Some((key, Some(standing.encode().to_vec())))
+    }
+
+    /// Number and root of the pass that the root under way tells, for the anchor.
+    pub(crate) fn parity_pass(&self) -> Option<(u64, [u8; 32])> {
+        let parity = self.parity()?;
+        let standing = *parity.standing.lock();
+        (standing.generation != 0).then_some((standing.generation, standing.root))
+    }
+
+    /// A root is committed.
+    pub(crate) fn parity_committed(&self) {
+        if let Some(parity) = self.parity() {
+            parity.committed.store(parity.storing.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// A step of the work on the parity: deletes behind a pass, an uncovered segment, a part of a
+    /// pass. Gives when to look again.
+    pub(crate) fn parity_step(&self) -> Result<Option<Duration>> {
+        let Some(parity) = self.parity() else { return Ok(None) };
+        let Ok(code) = &parity.code else { return Ok(None) };
+        self.cover_stores();
+        let (has_failed, has_released, generation) = {
+            let code = reading(code);
+            (code.has_failed(), code.has_released(), code.standing().generation)
+        };
+        if has_failed {
+            return Ok(None);
+        }
+        let committed = parity.committed.load(Ordering::Acquire);
+        if has_released {
+            if generation > committed {
+                self.core.health.changed.store(true, Ordering::Release);
+            }
+            // [parity_device.2]
+            self.core.check_ours()?;
+            for (_, store) in self.stores() {
+                // A delete that a store refuses now is tried again behind the next commit.
+                let _ = store.anchored(committed);
+            }
+        }
+        if !self.core.is_sparing() && self.catch_up_step(&parity) {
+            return Ok(Some(PAUSE));
+        }
+        self.pass_step(&parity, code)
+    }
+
+    /// Brings one uncovered segment into the code. False if there is none.
+    fn catch_up_step(&self, parity: &Parity) -> bool {
+        let now = self.core.env.clock.monotonic_ns();
+        let stores = self.stores();
+        let next = {
+            let mut catch_up = parity.catch_up.lock();
+            if catch_up.queue.is_empty() && catch_up.look_ns <= now {
+                catch_up.look_ns = now.saturating_add(u64::try_from(LOOK.as_nanos()).expect("short"));
+                for (id, store) in &stores {
+                    let uncovered = self.core.space.objects_on(*id).into_iter();
+                    let uncovered = uncovered.filter(|(segment, _)| !store.is_covered(*segment));
+                    catch_up.queue.extend(uncovered.map(|(segment, bytes)| (*id, segment, bytes)));
+                }
+            }
+            catch_up.queue.pop_front()
+        };
+        let Some((device, segment, bytes)) = next else { return false };
+        let store = stores.iter().find(|(id, _)| *id == device);
+        let Some((_, store)) = store.filter(|_| self.core.space.is_known(segment)) else { return true };
+        let length = usize::try_from(bytes).expect("bytes of a segment");
+        if length > 0
+            && let Err(error) = store.adopt(segment, length)
+            && !matches!(error, steadfast_por::parity::Error::Store { .. })
+        {
+            // It is full, or failed: so it is for the others.
+            parity.catch_up.lock().queue.clear();
+        }
+        true
+    }
+
+    /// A part of a pass, if one is due.
+    fn pass_step(&self, parity: &Parity, code: &SharedParity) -> Result<Option<Duration>> {
+        let now = self.core.env.clock.monotonic_ns();
+        let since = Duration::from_nanos(now.saturating_sub(parity.passed_ns.load(Ordering::Relaxed)));
+        {
+            let code = reading(code);
+            let figures = code.figures();
+            let is_due = code.is_passing() || figures.journal_used > figures.journal_size / 2;
+            if !is_due && !code.owes_deletes() {
+                return Ok(None);
+            }
+            let least = PASS.max(Duration::from_secs(u64::from(figures.tiles) / PASS_TILES));
+            if !is_due && since < least {
+                return Ok(Some(least - since));
+            }
+        }
+        let stepped = writing(code).pass_step();
+        match stepped {
+            Ok(None) => Ok(Some(PAUSE)),
+            Ok(Some(_)) => {
+                parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                // The next root tells of it.
+                self.core.health.changed.store(true, Ordering::Release);
+                Ok(None)
+            }
+            Err(error) => {
+                let (path, reason) = (parity.path.clone(), error.to_string());
+                self.core.events.note(EventKind::ParityOut { path, reason });
+                parity.passed_ns.store(self.core.env.clock.monotonic_ns(), Ordering::Relaxed);
+                Ok(Some(PASS))
+            }
+        }
+    }
+
+    /// The code that is in use.
+    fn code(&self) -> Result<(Arc<Parity>, SharedParity)> {
+        let pool = self.core.name();
+        let parity = self.parity().ok_or_else(|| Error::NoParity { pool: pool.clone() })?;
+        match &parity.code {
+            Ok(code) => {
+                let code = Arc::clone(code);
+                Ok((parity, code))
+            }
+            Err(reason) => {
+                Err(Error::ParityUnusable { pool, path: parity.path.clone(), reason: reason.clone() })
+            }
+        }
+    }
+
+    fn parity_error(&self, parity: &Parity) -> impl Fn(steadfast_por::parity::Error) -> Error {
+        let (pool, path) = (self.core.name(), parity.path.clone());
+        move |source| Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) }
+    }
+
+    /// Samples after which a store that lacks half of what the code gives back is found out but for
+    /// one case in 2^`bits`.
+    pub fn audit_samples(&self, bits: f64) -> Result<u32> {
+        let (_, code) = self.code()?;
+        let loss = f64::from(reading(&code).figures().loss_ppm) / 1e6;
+        Ok(bound::samples(loss / 2.0, bits))
+    }
+
+    /// Asks each store for so many cells, drawn at random, for some of the newest, and the parity
+    /// for some of its tiles. The next root tells of the outcome.
+    pub fn audit(&self, samples: u32) -> Result<AuditReport> {
+        let (parity, code) = self.code()?;
+        let failed = self.parity_error(&parity);
+        let random = &*self.core.env.random;
+        let mut strata = Vec::new();
+        for leaf in self.leaves() {
+            let Some(store) = &leaf.covered else { continue };
+            for (part, name, samples) in
+                [(Part::All, "all", samples), (Part::Newest, "newest", samples.min(NEWEST_SAMPLES))]
+            {
+                let Some(audit) = store.audit(part, samples, random).map_err(&failed)? else { continue };
+                if audit.cells == 0 {
+                    continue;
+                }
+                let faults = audit.judgement.failed.iter().take(NAMED_MAX);
+                let told = faults.map(|(id, fault)| {
+                    let reason = match fault {
+                        Fault::Wrong => "other bytes than were written".to_owned(),
+                        Fault::Unreadable(error) => error.to_string(),
+                    };
+                    (id.segment.0, u32::from(id.index), reason)
+                });
+                let missing = u32::try_from(audit.judgement.failed.len()).expect("as many as samples");
+                strata.push(StratumReport {
+                    device: leaf.path(),
+                    part: name,
+                    cells: audit.cells,
+                    samples: audit.judgement.held + missing,
+                    held: audit.judgement.held,
+                    failed: told.collect(),
+                });
+            }
+        }
+        let (damaged, figures) = {
+            let code = reading(&code);
+            (code.audit_tiles(TILE_SAMPLES, random).map_err(&failed)?, code.figures())
+        };
+        let lost = u32::try_from(damaged.len()).expect("as many as samples");
+        strata.push(StratumReport {
+            device: parity.path.clone(),
+            part: "tiles",
+            cells: u64::from(figures.tiles),
+            samples: TILE_SAMPLES,
+            held: TILE_SAMPLES - lost,
+            failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
+        });
+        let report = AuditReport { loss_ppm: figures.loss_ppm, strata };
+        self.note_audit(&parity, &report);
+        Ok(report)
+    }
+
+    fn note_audit(&self, parity: &Parity, report: &AuditReport) {
+        let samples: u32 = report.strata.iter().map(|stratum| stratum.samples).sum();
+        let held: u32 = report.strata.iter().map(|stratum| stratum.held).sum();
+        {
+            let mut standing = parity.standing.lock();
+            standing.audited_ns = self.core.now_ns();
+            (standing.samples, standing.failed) = (samples, samples - held);
+            standing.cells = report.strata.iter().filter(|s| s.part == "all").map(|s| s.cells).sum();
+        }
+        self.core.events.note(EventKind::Audited { samples, failed: samples - held });
+        self.core.health.changed.store(true, Ordering::Release);
+    }
+
+    /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back.
+    /// Changes wait meanwhile. `watch` hears how many cells were looked at, of how many.
+    pub fn recover(&self, watch: &mut dyn FnMut(u64, u64)) -> Result<Recovered> {
+        self.core.check_writable()?;
+        let (parity, _) = self.code()?;
+        self.core.check_ours()?;
+        let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
+        let repair = steadfast_por::repair(&stores, watch).map_err(self.parity_error(&parity))?;
+        let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
+        let recovered = Recovered {
+            cells: repair.cells,
+            held: repair.held,
+            from_journal: repair.from_journal,
+            from_code: repair.from_code.recovered.len() as u64,
+            restored: repair.restored,
+            lost: lost.map(|id| (id.store, id.segment, id.index)).collect(),
+            unsound: repair.unsound,
+        };
+        {
+            // It read everything: what did not come back is known exactly.
+            let mut standing = parity.standing.lock();
+            let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+            standing.audited_ns = self.core.now_ns();
+            standing.samples = count(recovered.cells);
+            standing.failed = count(recovered.lost.len() as u64);
+            standing.cells = recovered.cells;
+        }
+        self.core.health.changed.store(true, Ordering::Release);
+        self.core.events.note(EventKind::Recovered {
+            objects: recovered.restored.len() as u64,
+            lost: recovered.lost.len() as u64,
+        });
+        Ok(recovered)
+    }
+
+    /// The parity device as status shows it.
+    pub(crate) fn parity_status(&self) -> Option<ParityStatus> {
+        let parity = self.parity()?;
+        let standing = *parity.standing.lock();
+        let code = parity.code.as_ref().ok();
+        let figures = code.map(|code| reading(code).figures());
+        let failed = code.filter(|code| reading(code).has_failed());
+        let trouble = parity.code.as_ref().err().cloned();
+        let (mut uncovered, mut held_back, mut left_out) = (0, 0, None);
+        for (id, store) in self.stores() {
+            let objects = self.core.space.objects_on(id);
+            uncovered += objects.iter().filter(|(segment, _)| !store.is_covered(*segment)).count() as u64;
+            held_back += store.held_back().len() as u64;
+            left_out = left_out.or_else(|| store.left_out());
+        }
+        Some(ParityStatus {
+            path: parity.path.clone(),
+            guid: parity.guid,
+            trouble: trouble.or_else(|| failed.map(|_| "it could not be written".to_owned())),
+            figures,
+            uncovered,
+            left_out: left_out.filter(|_| uncovered > 0),
+            held_back,
+            audit: Some(standing).filter(|standing| standing.audited_ns != 0),
+        })
+    }
+}
+
+/// Refuses a medium that holds a code already, unless `force`.
+pub fn check_parity(path: &str, medium: &dyn Medium, force: bool) -> Result<()> {
+    if !force && ParityDevice::is_one(medium) {
+        return Err(Error::ParityForeign { path: path.to_owned() });
+    }
+    Ok(())
+}
