@@ -20,8 +20,7 @@
 //! ## Invariants
 //! [idle_poll.1] The wish is withdrawn when the session ends, however it ends: the kernel forgets
 //!      it with the descriptor.
-//! [idle_poll.2] Threads that serve only count. The device is written by the idle_poll's own
-//!      thread.
+//! [idle_poll.2] Threads that serve only count. One thread of its own writes the device.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -62,7 +61,7 @@ struct State {
 }
 
 impl IdlePolling {
-    /// A idle_poll if the mount wants one and this machine can have it; otherwise the reason, where
+    /// Polling, if the mount wants it and this machine can have it; otherwise the reason, where
     /// somebody asked.
     pub fn begin(wanted: IdlePoll) -> Result<Option<Arc<IdlePolling>>, String> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -92,7 +91,7 @@ impl IdlePolling {
             called: Condvar::new(),
         });
         let keeper = Arc::clone(&idle_poll);
-        std::thread::Builder::new().name("fuse-idle_poll".into()).spawn(move || keeper.keep(&device))?;
+        std::thread::Builder::new().name("fuse-idle-poll".into()).spawn(move || keeper.keep(&device))?;
         Ok(idle_poll)
     }
 

@@ -12,7 +12,7 @@
 //! maximum. A supervisor counts; it sleeps for ever while some thread is idle, so a mount at rest
 //! costs nothing.
 //!
-//! ## RestingThreads
+//! ## Rest
 //! While one thread is enough, the others *rest*: the kernel hands a request to a thread that
 //! sleeps in `read(2)` even if another one is awake and takes it, so whoever sleeps there costs a
 //! wake-up for each request. A thread rests after it looked for requests in vain some times while

@@ -39,7 +39,7 @@ use crate::stripe::Stripe;
 /// into memory.
 const TOGETHER_BYTES_MIN: usize = 256 << 10;
 
-/// SegmentPlace of one column.
+/// One column: a device, and where on it the column lies.
 #[derive(Clone)]
 pub struct Column {
     /// Its device.
