@@ -97,6 +97,47 @@ fn a_tar_of_small_files_takes_few_round_trips() {
     assert!(rounds <= 40, "{rounds} round trips");
 }
 
+/// As tar(1) does: the files of a directory as they are listed, then each directory below.
+fn tar(fs: &FileSystem, directory: u64) -> usize {
+    let mut entries = Vec::new();
+    fs.readdir_plus(directory, 2, |entry, _| {
+        entries.push(entry);
+        true
+    })
+    .expect("listed");
+    let mut bytes = 0;
+    for entry in entries {
+        if entry.kind == 4 {
+            bytes += tar(fs, entry.ino);
+            continue;
+        }
+        let mut out = vec![0; 64 << 10];
+        bytes += fs.read(entry.ino, 0, &mut out).expect("read");
+        fs.forget(entry.ino, 1);
+    }
+    bytes
+}
+
+#[test]
+fn a_tar_of_a_tree_with_few_files_in_each_directory_takes_few_round_trips() {
+    const DIRECTORIES: usize = 100;
+    const FILES: usize = 10;
+    let size = |directory: usize, file: usize| 4_096 + (directory * FILES + file) * 7_919 % 12_288;
+    let (far, _pool, fs, _handle) = cold(|fs| {
+        for directory in 0..DIRECTORIES {
+            let made =
+                fs.mkdir(ME, ROOT, format!("directory {directory:03}").as_bytes(), 0o755).expect("made");
+            for file in 0..FILES {
+                let content = noise((directory * FILES + file) as u64, size(directory, file));
+                write_file(fs, made.ino, format!("file{file}").as_bytes(), &content);
+            }
+        }
+    });
+    let all: usize = (0..DIRECTORIES).flat_map(|one| (0..FILES).map(move |file| size(one, file))).sum();
+    let rounds = rounds(&far, "tar of a tree", || assert_eq!(tar(&fs, ROOT), all));
+    assert!(rounds <= 60, "{rounds} round trips");
+}
+
 #[test]
 fn a_long_file_is_asked_for_ahead_of_its_reader() {
     const LENGTH: usize = 96 * MIB;

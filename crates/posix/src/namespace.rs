@@ -593,7 +593,8 @@ impl FileSystem {
             return Ok(());
         }
         if cookie <= COOKIE_RESERVED {
-            self.walks.bring(&self.dataset, record.parent, directory.id);
+            let with_content = self.listings.are_read_in_turn();
+            self.walks.bring(&self.dataset, record.parent, directory.id, with_content);
         }
         // From the start on nothing is left out: an entry whose cookie is one of the two above is
         // damage.

@@ -10,7 +10,9 @@
 //! `tar` and `grep -r` then read the files, in the order of the listing or of their numbers. Where
 //! each request is dear, the content of a directory's files comes together: once [`FILES_MIN`]
 //! files of a listing were read, that of the next [`FILES_MAX`] is brought, as far as there is
-//! room.
+//! room. A source tree has few files in each of many directories: once so many files of directories
+//! were read one listing after the other, the first file of the next listing is enough, and with
+//! the neighbours of a directory comes the content of their files.
 
 use std::collections::HashMap;
 
@@ -19,6 +21,8 @@ use steadfast_dataset::Dataset;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::Dirent;
 use steadfast_format::file_keys::NamesKey;
+
+use crate::S_IFREG;
 
 /// Directories brought at once, at most.
 const WINDOW_MAX: usize = 64;
@@ -79,7 +83,8 @@ impl Walks {
     }
 
     /// A listing of `directory` begins: brings what a walk over it and its neighbours will want.
-    pub(crate) fn bring(&self, dataset: &Dataset, parent: InodeId, directory: InodeId) {
+    /// With their files if `with_content`.
+    pub(crate) fn bring(&self, dataset: &Dataset, parent: InodeId, directory: InodeId, with_content: bool) {
         let wanted = self.begin(parent, directory);
         if wanted.is_empty() {
             return;
@@ -89,16 +94,24 @@ impl Walks {
         if !dataset.names().bring(&ranges, LEAVES_MAX) {
             return;
         }
-        let mut inodes = Vec::new();
+        let (mut inodes, mut files) = (Vec::new(), Vec::new());
         for (from, to) in ranges {
             let take = |_: &[u8], value: &[u8]| {
-                inodes.extend(Dirent::decode(value).ok().map(|entry| entry.inode));
+                if let Ok(entry) = Dirent::decode(value) {
+                    inodes.push(entry.inode);
+                    if u32::from(entry.kind) << 12 == S_IFREG {
+                        files.push(entry.inode);
+                    }
+                }
                 inodes.len() < RECORDS_MAX
             };
             // An error is told to the listing that meets it.
             _ = dataset.names().scan(&from, &to, take);
         }
         bring_records(dataset, inodes);
+        if with_content {
+            dataset.bring_content(&files);
+        }
     }
 }
 
@@ -107,12 +120,21 @@ impl Walks {
 const FILES_MIN: usize = 8;
 const FILES_MAX: usize = 4_096;
 /// Listings whose files are remembered, and how many of each.
-const LISTINGS_MAX: usize = 4;
+const LISTINGS_MAX: usize = 8;
 const LISTED_MAX: usize = 16_384;
 
 /// Files of directories that were listed of late.
 #[derive(Default)]
-pub(crate) struct Listings(Mutex<Vec<Listing>>);
+pub(crate) struct Listings(Mutex<Listed>);
+
+#[derive(Default)]
+struct Listed {
+    /// The latest last.
+    listings: Vec<Listing>,
+    /// Files that were read since a listing of files was followed by another one before any of its
+    /// files was read.
+    read_in_turn: usize,
+}
 
 struct Listing {
     directory: InodeId,
@@ -127,11 +149,18 @@ struct Listing {
 impl Listings {
     /// A listing showed these files; from the start, or behind what it showed before.
     pub(crate) fn listed(&self, directory: InodeId, is_start: bool, files: &[InodeId]) {
-        let mut listings = self.0.lock();
+        let mut listed = self.0.lock();
+        let Listed { listings, read_in_turn } = &mut *listed;
         let known = listings.iter().position(|listing| listing.directory == directory);
         let mut listing = match known.map(|at| listings.remove(at)) {
             Some(listing) if !is_start => listing,
-            _ => Listing { directory, files: Vec::new(), places: HashMap::new(), read: 0, due: FILES_MIN },
+            _ => {
+                if listings.last().is_some_and(|last| last.read == 0 && !last.files.is_empty()) {
+                    *read_in_turn = 0;
+                }
+                let due = if *read_in_turn < FILES_MIN { FILES_MIN } else { 1 };
+                Listing { directory, files: Vec::new(), places: HashMap::new(), read: 0, due }
+            }
         };
         let room = LISTED_MAX.saturating_sub(listing.files.len());
         for &file in files.iter().take(room) {
@@ -145,17 +174,24 @@ impl Listings {
         listings.push(listing);
     }
 
+    /// True while a reader goes from the files of one directory to those of the next.
+    pub(crate) fn are_read_in_turn(&self) -> bool {
+        self.0.lock().read_in_turn >= FILES_MIN
+    }
+
     /// A file is being read from its start: brings the content of others of its directory when that
     /// is due.
     pub(crate) fn begins(&self, dataset: &Dataset, file: InodeId) {
         let (directory, wanted) = {
-            let mut listings = self.0.lock();
-            let listed = listings.iter_mut().find_map(|listing| {
+            let mut listed = self.0.lock();
+            let Listed { listings, read_in_turn } = &mut *listed;
+            let found = listings.iter_mut().find_map(|listing| {
                 let place = *listing.places.get(&file)?;
                 Some((listing, place))
             });
-            let Some((listing, place)) = listed else { return };
+            let Some((listing, place)) = found else { return };
             listing.read += 1;
+            *read_in_turn += 1;
             if listing.read < listing.due {
                 return;
             }
@@ -164,8 +200,8 @@ impl Listings {
             (listing.directory, behind.take(FILES_MAX).copied().collect::<Vec<_>>())
         };
         let count = dataset.bring_content(&wanted);
-        let mut listings = self.0.lock();
-        if let Some(listing) = listings.iter_mut().find(|listing| listing.directory == directory) {
+        let mut listed = self.0.lock();
+        if let Some(listing) = listed.listings.iter_mut().find(|listing| listing.directory == directory) {
             listing.due = listing.read + (count - count / 4).max(FILES_MIN);
         }
     }
