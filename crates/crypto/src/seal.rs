@@ -31,7 +31,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -62,10 +62,20 @@ pub struct BlockKeys {
     past: Mutex<VecDeque<([u8; 16], Arc<LessSafeKey>)>>,
 }
 
+/// True from the first [`BlockKeys`] of this process on.
+static HAS_HAD_KEYS: AtomicBool = AtomicBool::new(false);
+
 impl BlockKeys {
+    /// True if this process has or had keys: memory that it freed may hold what they opened.
+    #[must_use]
+    pub fn were_ever_here() -> bool {
+        HAS_HAD_KEYS.load(Ordering::Acquire)
+    }
+
     /// Begins an epoch with a fresh salt from `random`.
     #[must_use]
     pub fn new(master: Key, random: Fill<'_>) -> BlockKeys {
+        HAS_HAD_KEYS.store(true, Ordering::Release);
         let mut salt = [0; 16];
         // A zero salt means "not sealed" in a pointer.
         while salt == [0; 16] {

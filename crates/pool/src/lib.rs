@@ -90,7 +90,7 @@ pub use crate::import::load::{ImportSpec, NewName};
 pub use crate::log::log_device::LogDeviceStatus;
 pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
-pub use crate::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
+pub use crate::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory, wipe_free_memory};
 pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use crate::streams::send::SendSpec;
 pub use crate::streams::state::Streams;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use steadfast_crypto::BlockKeys;
 use steadfast_dataset::InodesInMemory;
 
 use crate::Pool;
@@ -104,6 +105,15 @@ pub fn keep_spare_memory(total: &Memory) {
     let dirty = usize::try_from(total.dirty_bytes_max).unwrap_or(usize::MAX);
     let content = total.block_cache_bytes.saturating_add(dirty);
     steadfast_device::pages::set_spare_bytes(content / SPARE_DIVISOR);
+}
+
+/// Overwrites what the caches of a pool leave in memory that is free now, if this process has or
+/// had a key. Without one no encryption is asked for, and the next import finds memory that the
+/// kernel need not clear again.
+pub fn wipe_free_memory() {
+    if BlockKeys::were_ever_here() {
+        steadfast_device::pages::wipe();
+    }
 }
 
 /// Size of a cache, and its hits and misses since import.

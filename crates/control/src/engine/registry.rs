@@ -167,7 +167,7 @@ impl Engine {
         self.pools.write().remove(name);
         // Its caches go with it, and what they held must not outlive the keys.
         drop(held);
-        steadfast_device::pages::wipe();
+        steadfast_pool::wipe_free_memory();
         self.share_memory();
         self.keep_counters();
         let warnings = self.remember().err().into_iter().collect();
