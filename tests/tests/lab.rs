@@ -202,6 +202,44 @@ fn no_loops(host: &Host) -> Option<String> {
     None
 }
 
+/// Tiny sizes: whether every server does all of the work, where Ganesha is installed that one too,
+/// and nothing is left.
+#[test]
+fn nfs_servers_are_measured_side_by_side_and_cleaned_up() {
+    let test = "nfs_servers_are_measured_side_by_side_and_cleaned_up";
+    let host = Host::new();
+    if let Some(why) = no_fuse().or_else(|| is_root().then(|| no_loops(&host)).flatten()) {
+        return skip(test, &why);
+    }
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run iris-fronts --tiny --clients 3 --dir {}/work --out {}/out";
+    if !is_root() {
+        host.run(line).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    let ran = host.run(line).ok();
+    nothing_left(&work);
+    nothing_attached(&host, &work);
+    let json = fs::read_to_string(host.at("out/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let arms = report["arms"].as_array().unwrap();
+    let missing = arms.iter().any(|arm| arm["missing"].is_string());
+    let taking_part = if missing { 2 } else { 4 };
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 12, "ten kinds of work and two processor times, by one client and by three");
+    for row in rows {
+        let values = row["values"].as_object().unwrap();
+        assert_eq!(values.len(), taking_part, "{}", row["key"]);
+        let is_time = row["key"].as_str().unwrap().contains("_cpu");
+        assert!(is_time || values.values().all(|value| value[0].as_f64().unwrap() > 0.0), "{row}");
+    }
+    match missing {
+        true => assert!(ran.out.contains("apt install nfs-ganesha"), "{}", ran.out),
+        false => assert!(ran.out.contains("Ganesha on ext4"), "{}", ran.out),
+    }
+}
+
 #[track_caller]
 fn nothing_attached(host: &Host, work: &Path) {
     let attached = host.exec("losetup", &["--list", "--noheadings", "--output", "BACK-FILE"], b"").ok();

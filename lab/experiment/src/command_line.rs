@@ -16,6 +16,7 @@ use crate::engine::EngineRequest;
 use crate::error::Error;
 use crate::feature::RunRequest;
 use crate::iris::cache::CacheRequest;
+use crate::iris::fronts::FrontsRequest;
 use crate::iris::latency::LatencyRequest;
 use crate::iris::scale::ScaleRequest;
 use crate::options::settings;
@@ -70,6 +71,8 @@ pub(crate) enum Experiment {
     IrisScale(ScaleRequest),
     /// Operations of an NFS client of a portal, hot and cold: where their time goes (needs root)
     IrisLatency(LatencyRequest),
+    /// The NFS server of the daemon beside NFS-Ganesha on the same pool (needs root)
+    IrisFronts(FrontsRequest),
     /// Any parameter file on the file systems of --target (needs root for all but directories)
     #[command(name = FILE, override_usage = "steadfast lab run FILE --target LIST [OPTIONS]")]
     File(CompareRequest),
@@ -125,6 +128,7 @@ impl Experiment {
             Self::IrisCache(request) => request.places.json,
             Self::IrisScale(request) => request.places.json,
             Self::IrisLatency(request) => request.places.json,
+            Self::IrisFronts(request) => request.places.json,
             Self::File(request) => request.places.json,
             Self::All(_) => false,
         }

@@ -35,6 +35,7 @@ pub(crate) fn perform(
         Experiment::IrisCache(request) => iris::cache::run(request, context, stop)?.into(),
         Experiment::IrisScale(request) => iris::scale::run(request, context, stop)?.into(),
         Experiment::IrisLatency(request) => iris::latency::run(request, context, stop)?.into(),
+        Experiment::IrisFronts(request) => iris::fronts::run(request, context, stop)?.into(),
         Experiment::File(request) => compare::run(request, context, stop)?.into(),
         Experiment::All(_) => return Ok(None),
     }))

@@ -15,6 +15,7 @@ const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const VERSION: u32 = 3;
 
+const GETATTR: u32 = 1;
 const LOOKUP: u32 = 3;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
@@ -32,6 +33,8 @@ pub(super) type Handle = Vec<u8>;
 pub(super) enum Stable {
     /// With the COMMIT.
     Unstable = 0,
+    /// When it is answered.
+    FileSync = 2,
 }
 
 /// A connection to a portal, as root of a machine that it trusts.
@@ -184,6 +187,11 @@ impl Client {
             0 => results.opaque(),
             status => Err(io::Error::other(format!("{path} is not to be mounted: status {status}"))),
         }
+    }
+
+    /// Asks for the attributes of a file.
+    pub fn getattr(&mut self, file: &[u8]) -> io::Result<()> {
+        self.nfs(GETATTR, |out| _ = out.opaque(file)).map(drop)
     }
 
     /// A name in a directory.

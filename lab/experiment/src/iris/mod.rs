@@ -1,5 +1,6 @@
 //! The figures of the Iris paper about its portal: `steadfast lab run iris-cache` (figure 4),
-//! `iris-scale` (figure 5) and `iris-latency` (figure 7).
+//! `iris-scale` (figure 5) and `iris-latency` (figure 7); and `iris-fronts`, its NFS server beside
+//! NFS-Ganesha.
 //!
 //! ```text
 //! S3 server of the lab ◄─ link ◄─ daemon: pool, log, anchor ◄─ NFS ◄─ client of the lab
@@ -16,11 +17,13 @@
 //!      after it; the rest of the client's time is the client's and its way.
 //!
 //! ## Reading order
-//! `client` (NFS), `portal`, `split` (the daemon's counters), `latency`,
-//! `cache`, `scale`.
+//! `client` (NFS), `crowd`, `portal`, `split` (the daemon's counters), `latency`,
+//! `cache`, `scale`; `fronts`, which needs no store.
 
 pub(crate) mod cache;
 mod client;
+mod crowd;
+pub(crate) mod fronts;
 pub(crate) mod latency;
 mod portal;
 pub(crate) mod scale;

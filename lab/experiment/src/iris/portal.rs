@@ -42,13 +42,7 @@ impl<'a> Portal<'a> {
         for property in properties.iter().chain(&["sharenfs=insecure,no_root_squash"]) {
             shell.run(&arm.ours(&format!("fs set {property} {}", arm.pool())))?;
         }
-        let shares = shell.ask(&arm.ours("fs share"))?;
-        let server = shares.split_whitespace().find_map(|word| word.parse().ok());
-        let server = server.ok_or_else(|| Error::Answer {
-            line: "steadfast fs share".to_owned(),
-            answer: shares,
-            expected: "the address of the portal",
-        })?;
+        let server = listening(&shell.ask(&arm.ours("fs share"))?)?;
         Ok(Portal { arm, remote, shell, server })
     }
 
@@ -104,4 +98,14 @@ impl<'a> Portal<'a> {
         let answer = self.shell.ask(&line)?;
         Totals::parse(&answer).ok_or(Error::Answer { line, answer, expected: "requests by operation" })
     }
+}
+
+/// The address in what `fs share` printed.
+pub(super) fn listening(shares: &str) -> Result<SocketAddr, Error> {
+    let server = shares.split_whitespace().find_map(|word| word.parse().ok());
+    server.ok_or_else(|| Error::Answer {
+        line: "steadfast fs share".to_owned(),
+        answer: shares.to_owned(),
+        expected: "the address of the portal",
+    })
 }

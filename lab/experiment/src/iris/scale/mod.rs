@@ -4,9 +4,8 @@ mod request;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
-use std::time::Instant;
 
 use steadfast_lab_network::Link;
 use steadfast_lab_report::figures::goals::{Bound, bound, summary};
@@ -16,6 +15,7 @@ use steadfast_lab_report::number;
 pub(crate) use request::ScaleRequest;
 
 use super::client::{Client, Stable, failed};
+use super::crowd::at_once;
 use super::portal::Portal;
 use crate::bucket::Cleared;
 use crate::bucket::bare::Bare;
@@ -32,8 +32,6 @@ use request::Sizes;
 
 /// Bytes of a transfer.
 const TRANSFER: usize = 64 << 10;
-/// Stack of a client's thread, which holds its buffers elsewhere.
-const STACK: usize = 256 << 10;
 
 /// Work of all clients at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -175,41 +173,13 @@ impl Crowd<'_> {
     /// MB/s of all clients together, from the moment at which all are connected until the last has
     /// ended.
     fn work(&self, load: Load) -> Result<f64, Error> {
-        let start = Barrier::new(self.count as usize + 1);
-        let done: std::io::Result<(u64, f64)> = std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for number in 0..self.count {
-                let start = &start;
-                let builder = std::thread::Builder::new().name("client".into()).stack_size(STACK);
-                let thread = builder.spawn_scoped(scope, move || {
-                    let mut ready = self.connect(number);
-                    start.wait();
-                    match &mut ready {
-                        Ok((client, file)) => self.transfer(load, number, client, file),
-                        Err(_) => Ok(0),
-                    }
-                    .and_then(|bytes| ready.map(|_| bytes))
-                });
-                // Those that there are would wait for this one for ever.
-                threads.push(thread.expect("the system starts a thread for each client"));
-            }
-            start.wait();
-            let began = Instant::now();
-            let mut bytes = 0;
-            let mut failure = None;
-            for thread in threads {
-                match thread.join().expect("no client panics") {
-                    Ok(moved) => bytes += moved,
-                    Err(error) => failure = Some(error),
-                }
-            }
-            match failure {
-                Some(error) => Err(error),
-                None => Ok((bytes, began.elapsed().as_secs_f64())),
-            }
-        });
+        let done = at_once(
+            self.count,
+            |number| self.connect(number),
+            |number, (client, file)| self.transfer(load, number, client, file),
+        );
         let (bytes, seconds) = done.map_err(failed(load.label()))?;
-        Ok(bytes as f64 / 1e6 / seconds.max(1e-9))
+        Ok(bytes as f64 / 1e6 / seconds)
     }
 
     fn connect(&self, number: u32) -> std::io::Result<(Client, Vec<u8>)> {
@@ -331,7 +301,7 @@ fn notes_of_every_run() -> Vec<String> {
         "All clients move the same number of bytes together, however many they are. A write ends with COMMIT of each. \
          The sequential read is cold, the random read follows it and finds much in memory."
             .to_owned(),
-        "NFS-Ganesha takes no part yet: the lab has no arm for it.".to_owned(),
+        "NFS-Ganesha takes no part: `iris-fronts` has it beside this server on one local pool.".to_owned(),
     ]
 }
 
