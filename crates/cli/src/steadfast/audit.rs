@@ -106,11 +106,19 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
             0 => text.push_str(&format!("{what}: held\n")),
             failed => text.push_str(&format!("{what}: {} not held\n", grouped(failed.into()))),
         }
-        for (segment, cell, reason) in stratum.failed.iter().take(NAMED_MAX) {
-            let what = if stratum.part == "tiles" {
-                format!("tile {segment}")
-            } else {
-                format!("segment {segment:x}, cell {cell}")
+        let mut objects: Vec<(&u64, &String, Vec<String>)> = Vec::new();
+        for (segment, cell, reason) in &stratum.failed {
+            // Cells of one object fail together as a rule.
+            match objects.iter_mut().find(|(known, why, _)| (*known, *why) == (segment, reason)) {
+                Some((.., cells)) => cells.push(cell.to_string()),
+                None => objects.push((segment, reason, vec![cell.to_string()])),
+            }
+        }
+        for (segment, reason, cells) in objects.iter().take(NAMED_MAX) {
+            let what = match (stratum.part.as_str(), cells.as_slice()) {
+                ("tiles", _) => format!("tile {segment}"),
+                (_, [cell]) => format!("segment {segment:x}, cell {cell}"),
+                (_, cells) => format!("segment {segment:x}, {} cells", grouped(cells.len() as u64)),
             };
             text.push_str(&format!("    {what}: {}\n", tame(reason)));
         }
