@@ -1,5 +1,6 @@
 //! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
 
+mod audits;
 mod costs;
 mod devices;
 mod events;

@@ -89,6 +89,15 @@ pub const POOL: &[Property] = &[
         "0",
         "Most bytes a scrub reads per second while there is other load. Not in ZFS.",
     ),
+    setting(
+        "audit",
+        "AUDIT",
+        "off | hourly | daily | weekly",
+        Kind::Words(&["off", "hourly", "daily", "weekly"]),
+        "off",
+        "How often the stores of a pool with a parity device are asked for what they should hold, as by `steadfast audit`. \
+         Waits while a budget holds background work. Not in ZFS.",
+    ),
     setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
     setting("readonly", "RDONLY", "on | off", SWITCH, "off", "The pool is imported read-only.")
         .changes(Change::AtImport),

@@ -49,6 +49,7 @@ impl Engine {
         let job = Box::new(move || {
             while let Some(engine) = weak.upgrade() {
                 engine.snapshot_by_policy();
+                engine.audit_by_schedule();
                 drop(engine);
                 clock.sleep(LOOK);
             }

@@ -10,6 +10,8 @@ pub(super) struct PolicyState {
     pub minute: u64,
     /// Label and count of the last period that is done, by file system and period.
     pub done: BTreeMap<(String, Period), (String, u32)>,
+    /// Pools whose last audit could not be made: until when they rest, in seconds since 1970.
+    pub audited: BTreeMap<String, u64>,
     /// Last message about a file system, by its name.
     pub said: BTreeMap<String, String>,
 }

@@ -6,7 +6,7 @@ use super::*;
 const NOON: u64 = 1_795_780_800;
 const DAY: u64 = 86_400;
 
-fn on_a_folder(name: &str) -> (Arc<Shown>, House) {
+pub(super) fn on_a_folder(name: &str) -> (Arc<Shown>, House) {
     let real = Env::real();
     let clock = Arc::new(Shown { real: Arc::clone(&real.clock), wall_seconds: AtomicU64::new(NOON) });
     let shown: Arc<dyn Clock> = Arc::<Shown>::clone(&clock);
@@ -19,7 +19,7 @@ fn on_a_folder(name: &str) -> (Arc<Shown>, House) {
     (clock, house)
 }
 
-fn status(house: &House) -> PoolReport {
+pub(super) fn status(house: &House) -> PoolReport {
     house.host().call(&caller(), PoolStatus { names: vec!["tank".into()] }).unwrap().remove(0)
 }
 
@@ -28,7 +28,7 @@ fn property(house: &House, name: &str) -> String {
     info.properties[name].value.clone()
 }
 
-fn set(house: &House, property: &str, value: &str) -> Result<Outcome, Refusal> {
+pub(super) fn set(house: &House, property: &str, value: &str) -> Result<Outcome, Refusal> {
     let properties = Properties::from([(property.to_owned(), value.to_owned())]);
     let Request::PoolSet(request) = check(Request::PoolSet(PoolSet { name: "tank".into(), properties }))?
     else {

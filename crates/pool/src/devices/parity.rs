@@ -534,6 +534,15 @@ impl Devices {
         move |source| Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) }
     }
 
+    /// True if the last audit ended so long ago, and one can be made now.
+    #[must_use]
+    pub fn is_audit_due(&self, every: Duration) -> bool {
+        let Some(parity) = self.parity().filter(|parity| parity.code.is_ok()) else { return false };
+        let last = parity.standing.lock().audited_ns;
+        let since = Duration::from_nanos(self.core.now_ns().saturating_sub(last));
+        !self.core.is_sparing() && since >= every
+    }
+
     /// Samples after which a store that lacks half of what the code gives back is found out but for
     /// one case in 2^`bits`.
     pub fn audit_samples(&self, bits: f64) -> Result<u32> {

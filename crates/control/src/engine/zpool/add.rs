@@ -47,6 +47,10 @@ impl Verb for PoolAdd {
             held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         let parity = Engine::parity_of(&self.vdevs);
+        if let (Some(_), Some(there)) = (&parity, held.pool.state().parity) {
+            let pool = self.name.clone();
+            return Err(refuse::pool(steadfast_pool::Error::ParityThere { pool, path: there.path }));
+        }
         if let Some(path) = &parity {
             let (devices, medium) = (held.pool.devices(), engine.open_parity(&self.name, path)?);
             devices.add_parity(path, medium, self.force, true).map_err(refuse::pool)?;

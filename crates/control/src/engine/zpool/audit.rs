@@ -2,15 +2,13 @@
 
 use crate::api::{AuditOutcome, AuditStratum, PoolAudit, PoolRecover, RecoverOutcome};
 use crate::caller::Caller;
+use crate::engine::audits::BITS;
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 use steadfast_bucket::Counts;
-
-/// Bits of the chance to be found out, if no number of samples is given.
-const BITS: f64 = 40.0;
 
 impl Verb for PoolAudit {
     /// It reads for a while, and changes nothing.
