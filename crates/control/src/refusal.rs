@@ -410,7 +410,7 @@ codes! {
     StoreInUse "STORE-IN-USE" "The prefix holds objects of a pool that was not destroyed. Removing them loses the pool."
         "Destroy the pool first, or give -f if it was exported and nobody needs it any more."
         "`steadfast store clean -n {store}` counts the objects and removes none.";
-    StoreBudget "STORE-BUDGET" "At 80 % of a budget, work that only costs waits: scrub, rebalance, trim, cleaning beyond need, read-ahead. Programs read and write as before, beyond 100 % too."
+    StoreBudget "STORE-BUDGET" "At 80 % of a budget, work that only costs waits: scrub, rebalance, trim, cleaning beyond need, the search for damaged files; where `egressbudget` is reached, reading ahead too. Programs read and write as before, beyond 100 % too."
         "Wait until the day or month turns (UTC), or raise the budget: `zpool set {property}=VALUE {pool}`; `none` removes it.";
     StoreFailed "STORE-FAILED" "A store of objects refused a request, or could not be reached."
         "Do what the message advises, then try again."
