@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
-use steadfast_anchor::{Register, Witness};
+use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
+use steadfast_anchor::{AnchorRecord, MemoryRegister, Register, Witness};
 use steadfast_device::objects::{MemoryStore, ObjectDevice};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
@@ -15,9 +15,9 @@ use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers
 const CAPACITY: u64 = 256 * MIB;
 const PATH: &str = "/safe/parity";
 
-/// The trusted corner: files by path.
+/// The trusted corner: files by path, and a register.
 #[derive(Default)]
-struct Corner(Mutex<BTreeMap<String, File>>);
+struct Corner(Mutex<BTreeMap<String, File>>, Arc<MemoryRegister>);
 
 impl Corner {
     fn with(path: &str, bytes: u64) -> Arc<Corner> {
@@ -48,7 +48,7 @@ impl Corner {
 
 impl Registers for Corner {
     fn register(&self, _: &str) -> Arc<dyn Register> {
-        unreachable!("no pool here has an anchor")
+        Arc::clone(&self.1) as Arc<dyn Register>
     }
 
     fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
@@ -255,4 +255,36 @@ fn a_parity_that_is_old_lost_or_of_another_pool_is_told() {
     }
     until(&pool, "all is covered", || parity(&pool).uncovered == 0);
     assert!(pool.devices().audit(100).expect("an audit").is_held());
+}
+
+/// The anchor's record tells the last pass, and the code of a sealed pool has no key of its own.
+#[test]
+fn an_anchor_knows_the_last_pass_of_a_sealed_pool() {
+    let world = World::new(4);
+    let mut wish = spec(vec![handle(&world.device(1))], Some(key(&world.env, &[7; 32])));
+    wish.anchor.registers = Some(Arc::clone(&world.corner) as Arc<dyn Registers>);
+    wish.anchor.path = Some("/safe/anchor".to_owned());
+    let pool = Pool::create(&world.env, wish).expect("a pool");
+    let told =
+        || AnchorRecord::decode(&world.corner.1.read().expect("a record")[..]).expect("a record").por_gen;
+    assert_eq!(told(), 0);
+    world.add(&pool);
+    fill(&pool, 0..3);
+    let generation = || parity(&pool).figures.expect("a code").generation;
+    until(&pool, "a pass is anchored", || generation() > 1 && told() == generation());
+    pool.export().expect("exported");
+    drop(pool);
+
+    let found: FoundPool = scan(vec![handle(&world.device(2))]).0.pop().expect("a pool");
+    let mut spec: ImportSpec = crate::common::import_spec(Some(&[7; 32]));
+    spec.anchor.registers = Some(Arc::clone(&world.corner) as Arc<dyn Registers>);
+    let pool = Pool::import(&world.env, found, &spec).expect("imported");
+    assert_eq!(parity(&pool).trouble, None);
+    for name in world.segments().iter().step_by(5) {
+        assert!(world.store.remove(name));
+    }
+    assert!(pool.devices().recover(&mut |_, _| ()).expect("a recovery").lost.is_empty());
+    check(&pool, 0..3);
+    pool.devices().remove_parity(PATH).expect("removed");
+    assert_eq!(told(), 0);
 }

@@ -308,3 +308,35 @@ fn a_pass_by_steps_lets_others_between() {
     let repair = world.repair();
     assert!(repair.restored == [SegmentId(6)] && repair.unsound.is_empty());
 }
+
+/// A recovery that is cut off by its store, twice, loses nothing: the code has what is missing
+/// meanwhile.
+#[test]
+fn a_repair_that_is_interrupted_twice_is_begun_again() {
+    let store = Arc::new(MemoryStore::new("bucket"));
+    let left = Arc::new(AtomicU32::new(u32::MAX));
+    let counted = Arc::clone(&left);
+    let handle = store.handle(move |request| {
+        let is_put = request.operation == Operation::Write && request.name.starts_with("seg/");
+        let fails = is_put
+            && counted
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_err();
+        fails.then_some(StoreFault::Fails)
+    });
+    let world = World::on(10, store, Some(handle));
+    (1..=12).for_each(|id| _ = world.put(id, 50 * PAYLOAD + 9));
+    world.pass();
+    let before: Vec<Vec<u8>> = (1..=12).map(|id| world.object(id)).collect();
+    world.drop_object(2);
+    world.drop_object(5);
+    world.tamper(9, |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0x40));
+    for puts in [0, 1] {
+        left.store(puts, Ordering::Relaxed);
+        let stopped = repair(&[Arc::clone(&world.covered)], &mut |_, _| ());
+        assert!(matches!(stopped, Err(steadfast_por::parity::Error::Store { .. })));
+    }
+    left.store(u32::MAX, Ordering::Relaxed);
+    assert_eq!(world.repair().restored, [5, 9].map(SegmentId), "the second attempt put one back");
+    assert!(before == (1..=12).map(|id| world.object(id)).collect::<Vec<_>>());
+}
