@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::common::{self, Dice, ROOT, mount, noise, write_file};
-use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
-use steadfast_pool::{Error, ReceiveSpec, SendSpec};
+use crate::hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, snapshot_tree, tree};
+use steadfast_pool::{Error, ReceiveSpec, SendSpec, VolumeSpec};
 
 fn into(target: &str) -> ReceiveSpec {
     ReceiveSpec { target: target.into(), ..ReceiveSpec::default() }
@@ -88,6 +88,83 @@ fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
     assert!(two.live() <= empty.live() + (1 << 20), "{} and {}", two.live(), empty.live());
 }
 
+/// All that the clone begins with goes, as if it were removed: the origin keeps it, and nothing of
+/// it stays in the clone.
+#[test]
+fn a_full_stream_becomes_a_clone_of_what_is_named() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    with_clone(&one);
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    let copy = tree(&two.pool, "second/copy");
+    disturb(&one.pool, "one/fs", &mut Dice(21));
+    one.snapshot("one/fs@b");
+    let upon = |target: &str| ReceiveSpec { origin: Some("second/copy@a".into()), ..into(target) };
+    let full = one.send("one/fs@b", None);
+    let received = two.receive_as(&upon("second/branch"), &full).expect("received");
+    assert_eq!(received[0].origin.as_deref(), Some("second/copy@a"));
+    assert!(!received[0].increment);
+    same((&one.pool, "one/fs"), (&two.pool, "second/branch"), "as a clone");
+    assert_eq!(tree(&two.pool, "second/copy"), copy, "the origin is what it was");
+    two.check();
+    // A clone of the same file system orders its directories alike.
+    two.receive_as(&upon("second/other"), &one.send_packed("one/clone@y", None)).expect("received");
+    assert_eq!(tree(&two.pool, "second/other"), snapshot_tree(&one.pool, "one/clone@y"));
+    two.check();
+    let two = two.crash();
+    // Increments go on into it, and it changes places with its origin.
+    disturb(&one.pool, "one/fs", &mut Dice(22));
+    one.snapshot("one/fs@c");
+    two.receive("second/branch", &one.send("one/fs@c", Some("one/fs@b"))).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/branch"), "an increment");
+    two.pool.datasets().promote("second/branch").expect("promoted");
+    assert_eq!(origin(&two, "second/copy").as_deref(), Some("second/branch@a"));
+    assert_eq!(tree(&two.pool, "second/copy"), copy);
+    assert_eq!(snapshot_tree(&two.pool, "second/branch@a"), copy);
+    two.check();
+
+    let refused = |spec: &ReceiveSpec, stream: &[u8], reason: &str| {
+        let error = two.receive_as(spec, stream).unwrap_err();
+        assert!(matches!(error, Error::OriginOfWhole { .. }), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    let upon = |target: &str| ReceiveSpec { origin: Some("second/branch@b".into()), ..into(target) };
+    one.pool.datasets().create_dataset("one/stranger", BTreeMap::new(), None).expect("made");
+    one.snapshot("one/stranger@a");
+    refused(&upon("second/no"), &one.send("one/stranger@a", None), "from the same file system");
+    refused(&ReceiveSpec { keep: true, ..upon("second/no") }, &full, "-s");
+    let volume = VolumeSpec { bytes: 1 << 20, block_bytes: 8 << 10 };
+    for (name, seed) in [("one/disk", 1), ("one/disk2", 2)] {
+        one.pool.datasets().create_volume(name, BTreeMap::new(), None, volume).expect("made");
+        let (fs, _handle) = mount(&one.pool, name);
+        fs.write(ROOT, 100_000, &noise(seed, 300_000), false).expect("written");
+        drop(fs);
+        one.snapshot(&format!("{name}@a"));
+    }
+    refused(&upon("second/no"), &one.send("one/disk@a", None), "a volume");
+    for force in [false, true] {
+        let error = two.receive_as(&ReceiveSpec { force, ..upon("second/copy") }, &full).unwrap_err();
+        assert!(matches!(error, Error::DestinationExists { .. }), "{error}");
+    }
+    // Volumes have no directories.
+    two.receive("second/disk", &one.send("one/disk@a", None)).expect("received");
+    let spec = ReceiveSpec { origin: Some("second/disk@a".into()), ..into("second/disk2") };
+    two.receive_as(&spec, &one.send("one/disk2@a", None)).expect("received");
+    let (fs, handle) = mount(&two.pool, "second/disk2");
+    let mut content = vec![0; 1 << 20];
+    assert_eq!(fs.read(ROOT, 0, &mut content).expect("read"), content.len());
+    assert!(content[100_000..400_000] == noise(2, 300_000) && content[..100_000].iter().all(|b| *b == 0));
+    assert!(content[400_000..].iter().all(|byte| *byte == 0));
+    drop((fs, handle));
+    two.check();
+    for name in ["disk2", "disk", "other", "copy", "branch"] {
+        two.pool.datasets().destroy_with_snapshots(&format!("second/{name}")).expect("destroyed");
+    }
+    two.check();
+    let empty = Host::new("second", 256);
+    empty.check();
+    assert!(two.live() <= empty.live() + (1 << 20), "{} and {}", two.live(), empty.live());
+}
+
 #[test]
 fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused() {
     let (one, two) = (Host::new("one", 256), Host::new("second", 256));
@@ -95,7 +172,7 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
     two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
     two.snapshot("second/copy@other");
     one.snapshot("one/fs@b");
-    let (full, increment) = (one.send("one/fs@b", None), one.send("one/fs@b", Some("one/fs@a")));
+    let increment = one.send("one/fs@b", Some("one/fs@a"));
     let upon = |origin: &str| ReceiveSpec { origin: Some(origin.into()), ..into("second/branch") };
     let error = two.receive("second/branch", &increment).unwrap_err();
     assert!(matches!(error, Error::NoSuchDataset { .. }), "it is not said to be a clone's: {error}");
@@ -103,8 +180,6 @@ fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused
     assert!(matches!(error, Error::NoOrigin { .. }), "{error}");
     let error = two.receive_as(&upon("second/copy@none"), &increment).unwrap_err();
     assert!(matches!(error, Error::NoSuchSnapshot { .. }), "{error}");
-    let error = two.receive_as(&upon("second/copy@a"), &full).unwrap_err();
-    assert!(matches!(error, Error::OriginOfWhole { .. }), "{error}");
     assert_eq!(two.pool.datasets().names(), ["second", "second/copy"]);
     two.receive_as(&upon("second/copy@a"), &increment).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/branch"), "as a clone");

@@ -489,9 +489,9 @@ errors! {
     /// The origin of a received clone is not in this pool.
     NoOrigin "STREAM-NO-BASE" { name: String as fs } =>
         "the origin of the clone '{name}' is not here";
-    /// A full stream cannot become a clone.
-    OriginOfWhole "STREAM-NO-BASE" { name: String as fs, origin: String } =>
-        "'{name}' cannot become a clone of '{origin}': the stream is a full stream, not an increment";
+    /// A full stream cannot become a clone of that snapshot.
+    OriginOfWhole "STREAM-NO-BASE" { name: String as fs, origin: String, reason: &'static str } =>
+        "'{name}' cannot become a clone of '{origin}' by this full stream: {reason}";
     /// The base of the increment is not the youngest snapshot.
     BaseNotYoungest "STREAM-YOUNGER" { name: String as fs, snapshots: Vec<String> } =>
         "'{name}' has snapshots younger than the base of the stream: {}", snapshots.join(", ");

@@ -94,7 +94,8 @@ pub struct ReceiveSpec {
     pub key: Option<NewKey>,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
-    /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
+    /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`). A full
+    /// stream replaces all that the clone begins with.
     pub origin: Option<String>,
     /// Tags of the stream hold nothing here (`-h`).
     pub no_holds: bool,
@@ -365,6 +366,7 @@ impl Streams {
         // The next frame is read first: a stream that is damaged anywhere up to there changes
         // nothing.
         let filled = self.sweep_base(hidden, begin).and_then(|swept| {
+            self.empty_clone(hidden, begin)?;
             let notes = self.fill(hidden, (begin, came), reader, watch)?;
             Ok((swept, notes))
         });
@@ -455,11 +457,10 @@ impl Streams {
             None => {}
         }
         let target = self.datasets.table.read().find(name).ok();
-        if let Some(origin) = spec.origin.as_ref().filter(|_| begin.base == 0) {
-            return Err(Error::OriginOfWhole { name: name.to_owned(), origin: origin.clone() });
-        }
         match (begin.base, target) {
-            (0, Some(_)) if !spec.force => Err(Error::DestinationExists { name: name.to_owned() }),
+            (0, Some(_)) if !spec.force || spec.origin.is_some() => {
+                Err(Error::DestinationExists { name: name.to_owned() })
+            }
             (0, Some(target)) => {
                 match self.datasets.check_destroy(&self.datasets.table.read(), name, false) {
                     // A mounted dataset is dealt with at the end.
@@ -476,7 +477,9 @@ impl Streams {
                 }
                 Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None))
             }
-            (0, None) => Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None)),
+            (0, None) if spec.origin.is_none() => {
+                Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None))
+            }
             (_, None) if begin.clone || spec.origin.is_some() => {
                 self.begin_clone(spec, (name, snapshot), (begin, brought))
             }
@@ -644,7 +647,9 @@ impl Streams {
         let (of, txg) = find(&table)?;
         let entry = table.get(of).filter(|entry| !entry.row.destroying).ok_or_else(no_origin)?;
         let guid = entry.snapshots[&txg].row.guid;
-        if guid != begin.base {
+        if begin.base == 0 {
+            check_origin_of_whole(spec, entry, name, begin)?;
+        } else if guid != begin.base {
             return Err(no_origin());
         }
         if entry.row.raw != begin.raw {
@@ -789,10 +794,29 @@ fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<
         None if !spec.props.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) => return Ok(()),
         _ if begin.raw => "the stream is raw and brings its own key",
         _ if begin.base != 0 || begin.resumed => "an increment is encrypted as its target is",
+        _ if spec.origin.is_some() => "a clone is encrypted as its origin is",
         Some(_) if spec.keep => "a receive kept by -s could not be resumed after an import without its key",
         _ => return Ok(()),
     };
     Err(Error::NoNewKey { name: name.to_owned(), reason })
+}
+
+/// Refuses a full stream that cannot become a clone of a snapshot of this dataset. A dataset has
+/// one seed, by which it orders its directories, and increments of the stream's source bring its
+/// order.
+fn check_origin_of_whole(spec: &ReceiveSpec, of: &Entry, name: &str, begin: &StreamBegin) -> Result<()> {
+    let reason = match () {
+        () if begin.raw => "it is raw, and a raw clone begins as an increment",
+        () if spec.keep => "what is kept of it (-s) could not be continued",
+        () if of.row.volume != begin.volume => "one is a volume, and the other a file system",
+        () if !begin.volume && of.row.hash_seed != begin.hash_seed => {
+            "only snapshots that came from the same file system as the stream, or from a clone of it, \
+             order their directories alike"
+        }
+        () => return Ok(()),
+    };
+    let origin = spec.origin.clone().unwrap_or_default();
+    Err(Error::OriginOfWhole { name: name.to_owned(), origin, reason })
 }
 
 /// A raw dataset is an encryption root, wherever it is received.

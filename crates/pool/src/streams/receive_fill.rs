@@ -2,6 +2,7 @@
 //! frame is looked at as a whole before anything of it is done.
 
 use crate::streams::state::Streams;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use steadfast_dataset::{Dataset, ReceivedContent, Removal};
@@ -29,6 +30,53 @@ const FILE: u32 = 0o100_000;
 const RECORDS_AT_ONCE: usize = 256;
 
 impl Streams {
+    /// Removes all that a future clone begins with, if a full stream is to replace it: the clone
+    /// lets its origin's blocks go one by one, as if its files were removed.
+    pub(crate) fn empty_clone(&self, hidden: DatasetId, begin: &StreamBegin) -> Result<()> {
+        let is_clone = {
+            let table = self.datasets.table.read();
+            let receiving = table.get(hidden).and_then(|entry| entry.receiving.as_ref());
+            receiving.is_some_and(|receiving| receiving.row.clone)
+        };
+        if begin.base != 0 || !is_clone {
+            return Ok(());
+        }
+        let dataset = self.datasets.open_head(hidden)?;
+        let mut last = Vec::new();
+        loop {
+            let behind = (Bound::Excluded(&last[..]), Bound::Unbounded);
+            let some = dataset.names().range::<&[u8]>(behind).take(RECORDS_AT_ONCE);
+            let keys = some.map(|item| Ok(item?.0)).collect::<Result<Vec<Vec<u8>>>>()?;
+            let Some(newest) = keys.last() else { break };
+            let removals = keys.iter().map(|key| match NamesKey::decode(key) {
+                // The root stays, and is what the stream makes of it.
+                Ok(NamesKey::Inode(InodeId(1))) => {
+                    LogRecord::Cut { inode: InodeId(1), start: 0, end: u64::MAX, until: Txg(0) }
+                }
+                Ok(NamesKey::Inode(inode)) => LogRecord::Gone { inode },
+                _ => LogRecord::Removed { key },
+            });
+            // A directory has no content to be cut.
+            let is_due = |record: &LogRecord<'_>| begin.volume || !matches!(record, LogRecord::Cut { .. });
+            let removals: Vec<LogRecord<'_>> = removals.filter(is_due).collect();
+            dataset.receive(&removals)?;
+            last.clone_from(newest);
+        }
+        // Numbers of inodes come again: their content is freed before, and they are forgotten.
+        loop {
+            self.core.commit_changes()?;
+            let _turn = self.core.sync_turn.lock();
+            let mut table = self.datasets.table.write();
+            let missing = || Error::NoSuchDataset { name: format!("<{hidden}>") };
+            let entry = table.get_mut(hidden).ok_or_else(missing)?;
+            if !dataset.owes_frees() && !entry.has_unstored() {
+                entry.open = None;
+                break;
+            }
+        }
+        self.datasets.open_to_receive(hidden)
+    }
+
     /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on
     /// that.
     pub(crate) fn fill(
