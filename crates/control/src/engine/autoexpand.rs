@@ -11,6 +11,7 @@ impl Engine {
     /// After every import: posts the event, and expands devices that have grown.
     pub(super) fn imported(&self, held: &ImportedPool, name: &str) {
         self.post("pool_import", &held.pool, name, &[]);
+        self.destroy_left_live(held);
         if wants_expanding(held) {
             for (path, refusal) in self.expand_grown(held, name, |_| true) {
                 // The pool is imported with its old size; status shows the possible gain.

@@ -25,6 +25,7 @@ pub(crate) mod received_props;
 pub(crate) mod receiving;
 pub(crate) mod rename;
 pub(crate) mod rollback;
+pub(crate) mod shown_heads;
 pub(crate) mod snapshot;
 pub(crate) mod snapshots;
 pub(crate) mod state;

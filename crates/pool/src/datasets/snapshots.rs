@@ -136,6 +136,29 @@ pub(crate) struct Pin {
 }
 
 impl Entry {
+    /// The row of a snapshot of it as it is: with this number and name, that guid and that time.
+    pub fn as_snapshot(
+        &self,
+        number: DatasetId,
+        name: String,
+        (guid, created_ns): (u64, u64),
+    ) -> SnapshotRow {
+        SnapshotRow {
+            number,
+            guid,
+            created_ns,
+            names: self.row.names,
+            extents: self.row.extents,
+            used: self.row.used,
+            data: self.row.data,
+            logical: self.row.logical,
+            files: self.row.files,
+            next_inode: self.row.next_inode,
+            deferred: false,
+            name,
+        }
+    }
+
     /// The txg of a snapshot by its name.
     pub fn snapshot(&self, name: &str) -> Option<Txg> {
         self.snapshots.iter().find(|(_, snapshot)| snapshot.row.name == name).map(|(txg, _)| *txg)
@@ -361,22 +384,8 @@ impl Datasets {
             for (id, name) in request.of {
                 let number = table.take_id();
                 let entry = table.get_mut(id).expect("looked at just now");
-                let row = SnapshotRow {
-                    number,
-                    guid: request
-                        .origin
-                        .map_or_else(|| self.core.env.random.nonzero_u64(), |origin| origin.0),
-                    created_ns: request.origin.map_or(created_ns, |origin| origin.1),
-                    names: entry.row.names,
-                    extents: entry.row.extents,
-                    used: entry.row.used,
-                    data: entry.row.data,
-                    logical: entry.row.logical,
-                    files: entry.row.files,
-                    next_inode: entry.row.next_inode,
-                    deferred: false,
-                    name,
-                };
+                let new = || (self.core.env.random.nonzero_u64(), created_ns);
+                let row = entry.as_snapshot(number, name, request.origin.unwrap_or_else(new));
                 let mut snapshot = Snapshot::new(row, request.props.clone());
                 snapshot.take_notes(&request.notes, created_ns);
                 entry.snapshots.insert(txg, snapshot);

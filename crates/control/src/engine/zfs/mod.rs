@@ -11,6 +11,7 @@ pub(super) mod info;
 mod inherit;
 pub(super) mod keys;
 mod list;
+mod live;
 mod mount;
 pub(super) mod names;
 pub(super) mod parents;

@@ -6,6 +6,7 @@ use crate::check::{check_snapshot_or_bookmark, name_refusal};
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
+use crate::engine::zfs::live::Live;
 use crate::engine::zfs::names::{halves, is_at_or_below};
 use crate::engine::zfs::streams::{StreamGuard, TELL_NS, descriptor};
 use crate::refusal::{Code, Refusal};
@@ -36,11 +37,12 @@ impl Verb for FsSend {
     fn run(mut self, engine: &Engine, caller: &Caller) -> Result<Sent, Refusal> {
         let mut sent = Sent::default();
         let asked = self.snapshot.clone();
-        let live =
-            (self.token.is_none() && !asked.contains('@')).then(|| self.take_live(engine)).transpose()?;
+        let live = (self.token.is_none() && !asked.contains('@'))
+            .then(|| Live::take(&mut self, engine))
+            .transpose()?;
         let (held, mut specs, tree) = engine.what_to_send(&self, &mut sent.skipped)?;
         if live.is_some() {
-            specs.iter_mut().for_each(|spec| spec.called = Some(format!("{asked}@{LIVE}")));
+            specs.iter_mut().for_each(|spec| spec.called = Some(format!("{asked}@{}", Live::CALLED)));
         }
         specs.iter().try_for_each(|spec| check_in_clear(&held, spec))?;
         for spec in &specs {
@@ -79,69 +81,6 @@ impl Verb for FsSend {
         Ok(sent)
     }
 }
-
-/// Name under which a file system goes that is sent as it is now, as in ZFS.
-const LIVE: &str = "--head--";
-
-/// Snapshot of a file system that is sent as it is now. It goes with the stream.
-struct Live {
-    held: Arc<ImportedPool>,
-    name: String,
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // If the pool is suspended it stays, and the next such stream takes it away.
-        let _ = self.held.pool.datasets().destroy_snapshots(std::slice::from_ref(&self.name), false);
-    }
-}
-
-impl FsSend {
-    /// Takes a snapshot of the file system that is asked for, and asks for that instead.
-    fn take_live(&mut self, engine: &Engine) -> Result<Live, Refusal> {
-        let fs = self.snapshot.clone();
-        if self.recursive || self.intermediate {
-            let what = "Unsupported flag with filesystem or bookmark";
-            return Err(Refusal::new(Code::ApiRequest, what));
-        }
-        let _turn = engine.verbs.lock();
-        let held = engine.held(&fs)?;
-        held.pool.datasets().dataset_info(&fs).map_err(refuse::pool)?;
-        held.reap();
-        if held.mounted_at(&fs).is_some() {
-            let what = format!("'{fs}' is mounted, and only what nobody can change goes without a snapshot");
-            let refusal = Refusal::new(Code::FsBusy, what).with("fs", &fs);
-            let action = format!("Unmount it, or take a snapshot and send that: `zfs snapshot {fs}@NAME`.");
-            return Err(refusal.advising(&action));
-        }
-        engine.check_writable(&held)?;
-        // A killed daemon may have left some: their numbers are not ours.
-        let mut number = [0; 8];
-        engine.env.random.fill(&mut number);
-        let run = *RUN.get_or_init(|| u32::from_le_bytes(number[..4].try_into().expect("four bytes")));
-        let prefix = |run: u32| format!("{LIVE}{run:08x}");
-        let is_left = |name: &String| {
-            let tail = name.strip_prefix(LIVE).filter(|tail| tail.len() == 16);
-            tail.is_some_and(|tail| tail.bytes().all(|byte| byte.is_ascii_hexdigit()))
-                && !name.starts_with(&prefix(run))
-        };
-        let left = held.pool.datasets().snapshot_names(&fs).map_err(refuse::pool)?;
-        for name in left.iter().filter(|name| is_left(name)) {
-            let _ = held.pool.datasets().destroy_snapshots(&[format!("{fs}@{name}")], false);
-        }
-        let tail = u32::from_le_bytes(number[4..].try_into().expect("four bytes"));
-        let name = format!("{fs}@{}{tail:08x}", prefix(run));
-        held.pool
-            .datasets()
-            .take_snapshots(std::slice::from_ref(&name), &Default::default())
-            .map_err(refuse::pool)?;
-        self.snapshot.clone_from(&name);
-        Ok(Live { held, name })
-    }
-}
-
-/// Tells snapshots of this daemon's streams from those that a killed one left.
-static RUN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
 
 impl Engine {
     /// Snapshots to send, each with its base. `skipped` gets file systems that lack the snapshot.
