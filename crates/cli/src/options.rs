@@ -96,6 +96,12 @@ impl Parsed {
         self.options.iter().any(|(flag, _)| flag.letter == letter)
     }
 
+    /// How often the option with this letter is given.
+    #[must_use]
+    pub fn count(&self, letter: char) -> usize {
+        self.values(letter).count()
+    }
+
     /// Is the option with this long name there?
     #[must_use]
     pub fn has_long(&self, long: &str) -> bool {

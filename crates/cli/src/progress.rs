@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn steps_that_take_a_moment_draw_nothing() {
-        let step = |done| Progress { what: "mounting".into(), bytes: done, of: 4, arrival: None };
+        let step = |done| Progress { what: "mounting".into(), bytes: done, of: 4, ..Progress::default() };
         let mut bar = StepBar::new("import tank");
         assert_eq!(bar.draw(&step(0)), "");
         let begun = Instant::now().checked_sub(SHOWN_AFTER).expect("this machine has run for a while");
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(at(768, 100), "scrub tank [######------------------]  25 %, 768M left, 5 min");
         assert_eq!(at(1023, 100), "scrub tank [------------------------]   0 %, 1023M left, 29 h");
         let at = |done, seconds| {
-            let step = Progress { what: "unmounting".into(), bytes: done, of: 40, arrival: None };
+            let step = Progress { what: "unmounting".into(), bytes: done, of: 40, ..Progress::default() };
             step_line("destroy tank", &step, Duration::from_secs(seconds))
         };
         assert_eq!(at(10, 1), "destroy tank: unmounting [######------------------]  25 %, 10 of 40");

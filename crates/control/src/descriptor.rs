@@ -81,14 +81,14 @@ impl Descriptor {
     }
 
     /// Tells the command how far it is.
-    pub fn progress(&self, what: &str, bytes: u64) {
-        self.tell(Progress { what: what.to_owned(), bytes, of: 0, arrival: None });
+    pub fn progress(&self, what: &str, bytes: u64, blocks: u64) {
+        self.tell(Progress { what: what.to_owned(), bytes, blocks, ..Progress::default() });
     }
 
     /// Tells the command of a snapshot that begins to arrive, or has.
     pub fn arrival(&self, arrival: Arrival) {
         let (what, bytes) = (arrival.part.snapshot.clone(), arrival.part.bytes);
-        self.tell(Progress { what, bytes, of: 0, arrival: Some(arrival) });
+        self.tell(Progress { what, bytes, arrival: Some(arrival), ..Progress::default() });
     }
 
     fn tell(&self, progress: Progress) {

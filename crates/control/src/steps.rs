@@ -56,8 +56,12 @@ impl Steps {
             return;
         }
         *at_ns = Some(now_ns);
-        let progress =
-            Some(Progress { what: part.to_owned(), bytes: done as u64, of: of as u64, arrival: None });
+        let progress = Some(Progress {
+            what: part.to_owned(),
+            bytes: done as u64,
+            of: of as u64,
+            ..Progress::default()
+        });
         let answer = Answer { version: API_VERSION, id: self.0.id, progress, ok: None, refused: None };
         let mut line = serde_json::to_vec(&answer).expect("it is plain data");
         line.push(b'\n');
@@ -89,7 +93,7 @@ mod tests {
             let answer = parse_answer(&line).expect("an answer");
             (answer.id, answer.progress.expect("progress"))
         };
-        let step = |what: &str, bytes| Progress { what: what.into(), bytes, of: 9, arrival: None };
+        let step = |what: &str, bytes| Progress { what: what.into(), bytes, of: 9, ..Progress::default() };
         assert_eq!(line(), (7, step("unmounting", 0)));
         assert_eq!(line(), (7, step("mounting", 2)));
         assert_eq!(line(), (7, step(&"x".repeat(200), 3)));

@@ -41,6 +41,9 @@ pub struct Progress {
     /// Steps of the part in all; 0: unknown.
     #[serde(default)]
     pub of: u64,
+    /// Blocks of content in the bytes of a stream.
+    #[serde(default)]
+    pub blocks: u64,
     /// A snapshot of a stream that begins to arrive, or has arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival: Option<Arrival>,

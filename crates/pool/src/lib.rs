@@ -92,7 +92,7 @@ pub use crate::log::state::Zil;
 pub use crate::log::zil::LogStatus;
 pub use crate::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory, wipe_free_memory};
 pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
-pub use crate::streams::send::SendSpec;
+pub use crate::streams::send::{SendSpec, Written};
 pub use crate::streams::state::Streams;
 pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::metered::{Count, Sample};

@@ -75,6 +75,16 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         _ => return Err(Failure::Usage("-o origin= specified multiple times".into())),
     };
     let properties = assignments(session, Scope::Dataset, settings.into_iter())?;
+    let mut exclude: Vec<String> = Vec::new();
+    for name in parsed.values('x') {
+        if name.contains('=') {
+            return Err(Failure::Usage("invalid character '=' in property argument".into()));
+        }
+        if properties.contains_key(name) || exclude.iter().any(|known| known == name) {
+            return Err(Failure::Usage(format!("property '{}' specified multiple times", tame(name))));
+        }
+        exclude.push(name.to_owned());
+    }
     let location = properties.get("keylocation");
     if properties.contains_key("keyformat") && location.is_none_or(|location| location == "prompt") {
         return Err(check::key_beside_stream(&target)).doing(doing);
@@ -90,7 +100,7 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         dry_run: parsed.has('n'),
         properties,
         origin,
-        exclude: parsed.values('x').map(str::to_owned).collect(),
+        exclude,
         no_holds: parsed.has('h'),
         unmount: parsed.has('M'),
     };

@@ -30,7 +30,8 @@ pub(super) const COMMAND: Command = Command {
             flag('w', "raw: encrypted blocks as stored; needs no key; implies -c").or("raw"),
             flag('c', "compressed blocks as stored; the receiver stores them unchanged").or("compressed"),
             flag('n', "send nothing; with -v print the estimated size").or("dryrun"),
-            flag('v', "print snapshots, estimated sizes and progress").or("verbose"),
+            flag('v', "print snapshots, estimated sizes and progress; twice: also how many blocks were sent")
+                .or("verbose"),
             flag('P', "print snapshots and estimated sizes for scripts; with -v also progress")
                 .or("parsable"),
             valued(
@@ -95,6 +96,9 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     }
     if token.is_some() != snapshot.is_empty() {
         return Err(Failure::Usage("specify either a snapshot or -t token".into()));
+    }
+    if let Some(letter) = ['i', 'I'].into_iter().find(|letter| parsed.count(*letter) > 1) {
+        return Err(Failure::Usage(format!("-{letter} specified multiple times")));
     }
     let both = (parsed.value('i'), parsed.value('I'));
     let (base, intermediate) = match both {
@@ -164,11 +168,12 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let none = || Refusal::new(Code::StreamTerminal, "there is no standard output");
     let out = session.world.out_fd.take().ok_or_else(none).doing(doing)?;
     let snapshots = planned.parts.into_iter().map(|part| part.snapshot).collect();
-    let progress = RefCell::new(Progress { headings: snapshots, script, told: now() });
+    let progress =
+        RefCell::new(Progress { headings: snapshots, script, blocks: parsed.count('v') > 1, told: now() });
     let shows = parsed.has('v');
     let say = |step: &steadfast_control::wire::Progress| match shows {
         false => Said::Err(String::new()),
-        true => Said::Err(progress.borrow_mut().line(now(), &step.what, step.bytes)),
+        true => Said::Err(progress.borrow_mut().line(now(), step)),
     };
     let sent = session.stream(request, out.as_fd(), &say);
     if shows {
@@ -244,6 +249,8 @@ struct Progress {
     /// Snapshots whose headings are not printed yet, in the order of the stream.
     headings: VecDeque<String>,
     script: bool,
+    /// With the blocks sent (`-vv`).
+    blocks: bool,
     /// The second of the latest line.
     told: u64,
 }
@@ -255,19 +262,24 @@ impl Progress {
             Some(snapshot) => self.headings.iter().position(|name| name == snapshot).map_or(0, |at| at + 1),
             None => self.headings.len(),
         };
-        let heading = |name: String| format!("TIME        SENT   SNAPSHOT {}\n", tame(&name));
+        let blocks = if self.blocks { "   BLOCKS    " } else { "" };
+        let heading = |name: String| format!("TIME        SENT   {blocks}SNAPSHOT {}\n", tame(&name));
         let text = self.headings.drain(..through).map(heading).collect();
         if self.script { String::new() } else { text }
     }
 
-    fn line(&mut self, now: u64, snapshot: &str, bytes: u64) -> String {
-        let mut text = self.headings_before(Some(snapshot));
+    fn line(&mut self, now: u64, step: &steadfast_control::wire::Progress) -> String {
+        let mut text = self.headings_before(Some(&step.what));
         if now > self.told {
             self.told = now;
-            let (time, name) = (date::clock(now), tame(snapshot));
-            text.push_str(&match self.script {
-                true => format!("{time}\t{bytes}\t{name}\n"),
-                false => format!("{time}   {:>5}   {name}\n", nice_bytes(bytes)),
+            let (time, name) = (date::clock(now), tame(&step.what));
+            let (bytes, blocks) = (step.bytes, step.blocks);
+            text.push_str(&match (self.script, self.blocks) {
+                (true, false) => format!("{time}\t{bytes}\t{name}\n"),
+                (true, true) => format!("{time}\t{bytes}\t{blocks}\t{name}\n"),
+                (false, false) => format!("{time}   {:>5}   {name}\n", nice_bytes(bytes)),
+                // As in ZFS, without a unit below 1K.
+                (false, true) => format!("{time}   {:>5}    {blocks:>8}    {name}\n", nice_number(bytes)),
             });
         }
         text
@@ -307,19 +319,34 @@ mod tests {
     fn progress_is_printed_as_in_zfs() {
         let begun = 1_795_238_707;
         let names = ["tank/desk@1", "tank/desk@2", "tank/desk@3", "tank/desk@4"].map(str::to_owned);
-        let mut shown = Progress { headings: names.clone().into(), script: false, told: begun };
+        let shown = |script, blocks| Progress { headings: names.clone().into(), script, blocks, told: begun };
+        let step = |at: usize, bytes: u64| steadfast_control::wire::Progress {
+            what: names[at].clone(),
+            bytes,
+            blocks: 9_340,
+            ..Default::default()
+        };
+        let mut simple = shown(false, false);
         let heading = |at: usize| format!("TIME        SENT   SNAPSHOT {}\n", names[at]);
-        assert_eq!(shown.line(begun, &names[0], 0), heading(0), "a line a second");
-        assert_eq!(shown.line(begun + 1, &names[0], 1_224_065_679), "05:25:08   1.14G   tank/desk@1\n");
-        assert_eq!(shown.line(begun + 1, &names[0], 1_224_065_680), "");
+        assert_eq!(simple.line(begun, &step(0, 0)), heading(0), "a line a second");
+        assert_eq!(simple.line(begun + 1, &step(0, 1_224_065_679)), "05:25:08   1.14G   tank/desk@1\n");
+        assert_eq!(simple.line(begun + 1, &step(0, 1_224_065_680)), "");
         // The second was sent in no time.
         assert_eq!(
-            shown.line(begun + 3, &names[2], 7),
+            simple.line(begun + 3, &step(2, 7)),
             heading(1) + &heading(2) + "05:25:10      7B   tank/desk@3\n"
         );
-        assert_eq!(shown.headings_before(None), heading(3));
-        let mut shown = Progress { headings: names.clone().into(), script: true, told: begun };
-        assert_eq!(shown.line(begun + 3, &names[1], 1024), "05:25:10\t1024\ttank/desk@2\n");
-        assert_eq!(shown.headings_before(None), "");
+        assert_eq!(simple.headings_before(None), heading(3));
+        let mut parsable = shown(true, false);
+        assert_eq!(parsable.line(begun + 3, &step(1, 1024)), "05:25:10\t1024\ttank/desk@2\n");
+        assert_eq!(parsable.headings_before(None), "");
+        // Given twice, with the blocks.
+        let mut detailed = shown(false, true);
+        assert_eq!(
+            detailed.line(begun + 1, &step(0, 1_224_065_679)),
+            "TIME        SENT      BLOCKS    SNAPSHOT tank/desk@1\n\
+             05:25:08   1.14G        9340    tank/desk@1\n"
+        );
+        assert_eq!(shown(true, true).line(begun + 3, &step(1, 1024)), "05:25:10\t1024\t9340\ttank/desk@2\n");
     }
 }

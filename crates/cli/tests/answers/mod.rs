@@ -132,7 +132,7 @@ impl Service for Host {
         }
         if let (Request::FsSend(send), Some(descriptor)) = (&request, &caller.descriptor) {
             // The engine reports each second only.
-            descriptor.progress(&send.snapshot, 7);
+            descriptor.progress(&send.snapshot, 7, 1);
         }
         let asked = request.clone();
         let mut answer = self.engine.answer(caller, request)?;

@@ -21,6 +21,7 @@ use crate::datasets::batch::Batch;
 use crate::datasets::batch::Place;
 use crate::datasets::batch::place_of;
 use crate::datasets::state::Datasets;
+use crate::streams::send::Progress;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -158,7 +159,7 @@ fn walk(
 /// Frames of one raw snapshot.
 pub(crate) struct RawSender<'s, 'w> {
     pub writer: &'s mut StreamWriter<'w>,
-    pub progress: &'s mut dyn FnMut(&str, u64),
+    pub progress: Progress<'s>,
     pub name: &'s str,
     /// Blocks before this place have arrived already.
     pub position: Place,
@@ -170,7 +171,7 @@ pub(crate) struct RawSender<'s, 'w> {
 impl<'s, 'w> RawSender<'s, 'w> {
     pub fn new(
         writer: &'s mut StreamWriter<'w>,
-        progress: &'s mut dyn FnMut(&str, u64),
+        progress: Progress<'s>,
         name: &'s str,
         position: Place,
     ) -> RawSender<'s, 'w> {
@@ -185,7 +186,7 @@ impl<'s, 'w> RawSender<'s, 'w> {
         if !self.body.is_empty() {
             self.writer.frame(kind, &self.body)?;
             self.body.clear();
-            (self.progress)(self.name, self.writer.bytes);
+            (self.progress)(self.name, self.writer.written());
         }
         Ok(())
     }
@@ -201,6 +202,7 @@ impl<'s, 'w> RawSender<'s, 'w> {
         }
         self.body.extend_from_slice(&header.encode());
         self.body.extend_from_slice(bytes);
+        self.writer.blocks += 1;
         Ok(())
     }
 

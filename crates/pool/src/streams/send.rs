@@ -97,8 +97,17 @@ impl Upon {
     }
 }
 
-/// Hears how far it is.
-pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
+/// How much of a stream was written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Written {
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Blocks of content that it has: records of files, or sealed blocks.
+    pub blocks: u64,
+}
+
+/// Hears of the snapshot under way, and how far the stream is.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, Written);
 
 impl Streams {
     /// About how many bytes a stream would have. Fails like [`Streams::send`].
@@ -224,14 +233,9 @@ impl Streams {
         Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
     }
 
-    /// Writes snapshots as one stream, each with what it has beyond its base. `progress` hears of
-    /// the snapshot under way and the bytes written. Gives the bytes of the stream.
-    pub fn send(
-        &self,
-        specs: &[SendSpec],
-        out: &mut dyn Write,
-        progress: &mut dyn FnMut(&str, u64),
-    ) -> Result<u64> {
+    /// Writes snapshots as one stream, each with what it has beyond its base. Gives the bytes of
+    /// the stream.
+    pub fn send(&self, specs: &[SendSpec], out: &mut dyn Write, progress: Progress<'_>) -> Result<u64> {
         self.send_members(specs, &[], out, progress)
     }
 
@@ -243,7 +247,7 @@ impl Streams {
         (top, left_out): (&str, &[String]),
         specs: &[SendSpec],
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(&str, u64),
+        progress: Progress<'_>,
     ) -> Result<u64> {
         let members = self.members_of(top, left_out)?;
         self.send_members(specs, &members, out, progress)
@@ -572,7 +576,7 @@ struct Waiting {
 /// One snapshot on its way.
 struct Sender<'s, 'w> {
     writer: &'s mut StreamWriter<'w>,
-    progress: &'s mut dyn FnMut(&str, u64),
+    progress: Progress<'s>,
     name: &'s str,
     /// Records of the frame under way.
     body: Vec<u8>,
@@ -853,7 +857,7 @@ impl Sender<'_, '_> {
             self.writer.frame(self.kind, &self.body)?;
             self.body.clear();
             self.plain = 0;
-            (self.progress)(self.name, self.writer.bytes);
+            (self.progress)(self.name, self.writer.written());
         }
         Ok(())
     }
@@ -925,6 +929,7 @@ impl Sender<'_, '_> {
             return Ok(());
         }
         let extent = new.map(Extent::decode).transpose().map_err(|error| self.bad(error))?;
+        self.writer.blocks += u64::from(extent.is_some());
         let length = extent.as_ref().map_or(0, Extent::length);
         let data_end = offset.saturating_add(length.into()).min(end);
         let repeat = match &extent {

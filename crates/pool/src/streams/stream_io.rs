@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use steadfast_format::stream::{FrameHeader, FrameKind, StreamHeader};
 
 use crate::core::error::{Error, Result};
+use crate::streams::send::Written;
 
 /// Payloads up to this many bytes are copied, and written with the header of their frame.
 const SMALL: usize = 4096;
@@ -20,6 +21,8 @@ pub(crate) struct StreamWriter<'a> {
     pub bytes: u64,
     /// Frames written.
     pub frames: u64,
+    /// Blocks of content in them, and in the one under way.
+    pub blocks: u64,
 }
 
 impl<'a> StreamWriter<'a> {
@@ -27,7 +30,19 @@ impl<'a> StreamWriter<'a> {
     pub fn new(out: &'a mut dyn Write, header: StreamHeader) -> Result<StreamWriter<'a>> {
         let header = header.encode();
         let chain = steadfast_crypto::hash(&header);
-        Ok(StreamWriter { out, held: header.to_vec(), chain, bytes: header.len() as u64, frames: 0 })
+        Ok(StreamWriter {
+            out,
+            held: header.to_vec(),
+            chain,
+            bytes: header.len() as u64,
+            frames: 0,
+            blocks: 0,
+        })
+    }
+
+    /// How far it is.
+    pub fn written(&self) -> Written {
+        Written { bytes: self.bytes, blocks: self.blocks }
     }
 
     /// Writes a frame.

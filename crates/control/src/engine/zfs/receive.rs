@@ -296,7 +296,7 @@ impl ReceiveWatch for Watch<'_> {
         let now = self.engine.env.clock.monotonic_ns();
         if now.saturating_sub(self.told) >= TELL_NS {
             self.told = now;
-            self.teller.progress(snapshot, bytes);
+            self.teller.progress(snapshot, bytes, 0);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::zfs::streams::{StreamGuard, TELL_NS, descriptor};
 use crate::refusal::{Code, Refusal};
 use crate::token::{Form, Token};
 use std::sync::Arc;
-use steadfast_pool::SendSpec;
+use steadfast_pool::{SendSpec, Written};
 use steadfast_property::{check_dataset_name, check_snapshot_name};
 
 /// The top of a tree, and the file systems left out of it.
@@ -63,11 +63,11 @@ impl Verb for FsSend {
         let _under = StreamGuard::new(&held);
         let teller = out.clone();
         let mut told = engine.env.clock.monotonic_ns();
-        let mut progress = |snapshot: &str, bytes: u64| {
+        let mut progress = |snapshot: &str, written: Written| {
             let now = engine.env.clock.monotonic_ns();
             if now.saturating_sub(told) >= TELL_NS {
                 told = now;
-                teller.progress(snapshot, bytes);
+                teller.progress(snapshot, written.bytes, written.blocks);
             }
         };
         sent.bytes = match &tree {
