@@ -98,6 +98,8 @@ struct State {
     asked: u64,
     /// Transfers that wait, those included that are being repeated.
     waiting: usize,
+    /// Ends of outages that are being told.
+    telling: usize,
 }
 
 impl DeviceWait {
@@ -137,13 +139,15 @@ impl DeviceWait {
     }
 
     /// Repeats the transfers that wait at once. True if one succeeded within `patience`, or none
-    /// waited.
+    /// waited: then those who hear of changes have heard of it, too.
     pub fn retry(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.asked += 1;
         self.changed.notify_all();
         let failed = state.failed;
-        let is_open = |state: &mut State| state.outage.is_some() && state.failed == failed;
+        let is_open = |state: &mut State| {
+            state.outage.is_some() && state.failed == failed || state.outage.is_none() && state.telling > 0
+        };
         let waited = self.changed.wait_timeout_while(state, patience, is_open);
         waited.unwrap_or_else(PoisonError::into_inner).0.outage.is_none()
     }
@@ -237,13 +241,27 @@ impl DeviceWait {
         if state.waiting > 0 || !state.waits {
             return;
         }
-        let outage = state.outage.take();
-        self.ended.fetch_add(u64::from(outage.is_some()), Ordering::AcqRel);
+        let outage = self.take(&mut state);
         drop(state);
         self.changed.notify_all();
         if let Some(outage) = outage {
             self.tell(&Change::Forgotten(outage));
+            self.told();
         }
+    }
+
+    /// Ends the outage, if there is one: from now on no transfer waits for it.
+    fn take(&self, state: &mut State) -> Option<Outage> {
+        let outage = state.outage.take();
+        self.ended.fetch_add(u64::from(outage.is_some()), Ordering::AcqRel);
+        state.telling += usize::from(outage.is_some());
+        outage
+    }
+
+    /// The end of an outage that was taken has been told.
+    fn told(&self) {
+        self.lock().telling -= 1;
+        self.changed.notify_all();
     }
 
     /// A transfer that had waited has ended.
@@ -254,14 +272,15 @@ impl DeviceWait {
             return;
         }
         let mut state = self.lock();
-        let outage = state.outage.take();
-        self.ended.fetch_add(u64::from(outage.is_some()), Ordering::AcqRel);
+        let outage = self.take(&mut state);
         drop(state);
         self.changed.notify_all();
+        let Some(outage) = outage else { return };
         // After another failure nobody goes on.
-        if let Some(outage) = outage.filter(|_| error.is_none()) {
+        if error.is_none() {
             self.tell(&Change::GoesOn(outage));
         }
+        self.told();
     }
 
     fn tell(&self, change: &Change) {
@@ -377,6 +396,30 @@ mod tests {
             "nor does a later one wait"
         );
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 0]);
+    }
+
+    /// A caller that hears that transfers go on finds a pool that goes on.
+    #[test]
+    fn an_end_that_was_asked_for_has_been_told() {
+        let (wait, heard) = (Arc::new(DeviceWait::default()), Arc::new(AtomicBool::new(false)));
+        let hears = Arc::clone(&heard);
+        let on_change = Box::new(move |change: &Change| {
+            if matches!(change, Change::GoesOn(_)) {
+                (0..10_000).for_each(|_| std::thread::yield_now());
+                hears.store(true, Ordering::SeqCst);
+            }
+        });
+        wait.begin(on_change, Box::new(|_| false));
+        let is_back = AtomicBool::new(false);
+        let transfer = || if is_back.load(Ordering::SeqCst) { Ok(5) } else { Err(away()) };
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| wait.patiently(ONE, &|| 0, &|| true, transfer));
+            until(|| wait.outage().is_some());
+            is_back.store(true, Ordering::SeqCst);
+            assert!(wait.retry(Duration::from_secs(600)));
+            assert!(heard.load(Ordering::SeqCst));
+            assert_eq!(writer.join().unwrap().unwrap(), 5);
+        });
     }
 
     /// The outage ends after a second transfer has failed in it, and before that one waits.
