@@ -236,6 +236,9 @@ fn mount_understands_what_fstab_says() {
     assert_eq!(host.shell(shown).ok().out, "on\tdefault\noff\tdefault\noff\tlocal\n");
     host.shell(&format!("{helper} -o remount,ro")).fails(1).says("FS-NOT-MOUNTED");
     host.shell("mount.steadfast -f tank/none $PWD/home").fails(1).says("FS-ABSENT");
+    // As a line or command has it that was written for ZFS.
+    host.shell_with_mount_helper("mount -t zfs -o zfsutil,nodev tank/home $PWD/home").ok();
+    host.shell("findmnt -no FSTYPE,OPTIONS $PWD/home").ok().says("fuse.steadfast").says("nodev");
 }
 
 #[test]

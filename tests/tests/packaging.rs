@@ -93,8 +93,14 @@ fn the_packages_have_what_their_links_and_pages_name() {
     host.shell(&made).ok().says("steadfast-zfs_");
     host.shell("for deb in out/*.deb; do dpkg-deb -x $deb root; dpkg-deb -e $deb control-$(dpkg-deb -f $deb Package); done").ok();
     let root = host.at("root");
-    for link in ["sbin/zpool", "sbin/zfs", "sbin/mount.steadfast", "sbin/mount.fuse.steadfast", "bin/vdbench"]
-    {
+    for link in [
+        "sbin/zpool",
+        "sbin/zfs",
+        "sbin/mount.steadfast",
+        "sbin/mount.fuse.steadfast",
+        "sbin/mount.zfs",
+        "bin/vdbench",
+    ] {
         let reached = std::fs::canonicalize(root.join("usr").join(link)).expect(link);
         assert!(reached.ends_with("usr/bin/steadfast"), "{link}");
     }

@@ -199,6 +199,7 @@ pub(crate) fn of_program(root: &Path, built: &Path, tree: &Tree) -> Result<Strin
 pub(crate) fn of_words(program: &Tree, words: &Tree) -> Result<(), String> {
     let pages = listed(&program.root.join("usr/share/man/man8"))?;
     let names = |page: &Path| page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    words.link("../bin/steadfast", "usr/sbin/mount.zfs")?;
     for (word, family) in WORDS {
         words.link("../bin/steadfast", &format!("usr/sbin/{word}"))?;
         for (_, folder, before, behind) in SHELLS {

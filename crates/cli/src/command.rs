@@ -69,7 +69,7 @@ pub struct Catalog {
     /// The helper of mount(8), which has a name of its own.
     pub mount: &'static Command,
     /// Its names; the first one is its manual page.
-    pub mount_names: [&'static str; 2],
+    pub mount_names: [&'static str; 3],
 }
 
 impl Catalog {

@@ -38,12 +38,12 @@ pub fn pages(catalog: &Catalog) -> Vec<Page> {
             pages.push(of_door(door, &joined(&[&title, door.name])));
         }
     }
-    let [name, other_name] = catalog.mount_names;
+    let [name, other_names @ ..] = catalog.mount_names;
     pages.push(of_mount_helper(catalog.mount, name));
-    pages.push(Page {
+    pages.extend(other_names.map(|other_name| Page {
         file: format!("{other_name}.{VERBS}"),
         text: format!(".so man{VERBS}/{name}.{VERBS}\n"),
-    });
+    }));
     pages.push(properties());
     pages.push(codes());
     pages
@@ -156,7 +156,7 @@ const MOUNTING: &str = "\
 .BR mount (8)
 calls \\fBmount.steadfast\\fR for a line of /etc/fstab with the type \\fBsteadfast\\fR. It calls
 \\fBmount.fuse.steadfast\\fR, the same program, to change the options of a mount, because the kernel lists its type as
-\\fBfuse.steadfast\\fR.
+\\fBfuse.steadfast\\fR. It calls \\fBmount.zfs\\fR, which is the same too, for the type \\fBzfs\\fR.
 .PP
 .nf
 \\fBmount \\-o remount,ro /home\\fR

@@ -7,7 +7,7 @@ use crate::table::{Column, tame};
 use std::collections::BTreeMap;
 use steadfast_control::api::{Properties, Source, Value};
 use steadfast_property::{
-    Kind, Scope, is_user_property, lookup, nice_bytes, note, why_not_here, zfs_feature_state,
+    Kind, Scope, is_user_property, lookup, nice_bytes, nice_number, note, why_not_here, zfs_feature_state,
 };
 
 /// Reads words of the form `name=value`. Prints a note on those that are accepted for the sake of
@@ -50,6 +50,8 @@ pub(crate) fn shown(scope: Scope, name: &str, value: &str, exact: bool) -> Strin
         // Values of users and groups are formatted where it is known whether they count bytes.
         Some(property) if !exact && !property.name.ends_with("...") => match (property.kind, value.parse()) {
             (Kind::Date, Ok(seconds)) => date::creation(seconds),
+            // As in ZFS, bytes of a pool carry no unit below 1K, and those of a file system a B.
+            (Kind::Bytes, Ok(bytes)) if scope == Scope::Pool => nice_number(bytes),
             _ => property.shown(&value),
         },
         _ => value,

@@ -645,7 +645,7 @@ fn inheritance_is_told_with_its_source() {
 fn compat_makes_links_once_and_again() {
     let machine = Machine::new("compat");
     let listed = machine.ok("steadfast compat ~/bin");
-    assert_eq!(listed.lines().count(), 5);
+    assert_eq!(listed.lines().count(), 6);
     assert_eq!(machine.ok("steadfast compat ~/bin"), listed);
     assert!(machine.folder.join("bin/zpool").read_link().unwrap().is_absolute());
     std::fs::remove_file(machine.folder.join("bin/zfs")).unwrap();
@@ -864,7 +864,11 @@ fn what_is_created_is_told_to_scripts() {
         "create\ttank/p\nproperty\tcompression\tlz4\nproperty\trecordsize\t65536\n"
     );
     assert_eq!(machine.ok("zfs create -pP tank/q"), "create_ancestors\ttank/q\ncreate\ttank/q\n");
-    assert_eq!(machine.ok("zfs create -P -V 1M tank/v"), "create\ttank/v\nproperty\tvolsize\t1048576\n");
+    assert_eq!(
+        machine.ok("zfs create -P -V 1M tank/v"),
+        "create\ttank/v\nproperty\tvolsize\t1048576\nproperty\trefreservation\t1048576\n"
+    );
+    assert_eq!(machine.ok("zfs create -sP -V 1M tank/w"), "create\ttank/w\nproperty\tvolsize\t1048576\n");
 }
 
 /// Runs the commands that a page of docs/operations shows, stories apart: those have a test of

@@ -150,6 +150,11 @@ pub(crate) fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refu
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
         check_log(vdev)?;
+        if vdev.kind != VdevKind::Plain && vdev.devices.is_empty() {
+            let group = vdev_word(VdevClass::Main, vdev.kind);
+            let what = format!("'{group}' is followed by no device");
+            return Err(Refusal::new(Code::VdevGroup, what));
+        }
         let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special | VdevClass::Log);
         if !may_be_group && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {

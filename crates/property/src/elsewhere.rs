@@ -3,6 +3,7 @@
 
 use crate::table::{Change, Scope};
 use crate::value::lookup;
+use std::borrow::Cow;
 
 /// Properties of file systems and volumes, with the reason.
 pub const ELSEWHERE: &[(&str, &str)] = &[
@@ -74,6 +75,9 @@ const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("zoned", &["on"], "file systems cannot be given to containers; use a bind mount"),
 ];
 
+/// Sizes of blocks that ZFS has and we do not, as programs write them.
+const SMALL: &[&str] = &["512", "1024", "2048", "1K", "2K", "1k", "2k"];
+
 /// Values of ZFS for which another one is stored, which keeps what the value promises: property,
 /// values, stored value, reason. A `*` at the end stands for the same rest on both sides.
 const SUBSTITUTES: &[(&str, &[&str], &str, &str)] = &[
@@ -85,16 +89,6 @@ const SUBSTITUTES: &[(&str, &[&str], &str, &str)] = &[
         "13",
         "writes are sequential, so devices with larger pages get large writes anyway",
     ),
-    (
-        "checksum",
-        &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
-        "blake3",
-        "every block is proved by BLAKE3, and repairs rely on that",
-    ),
-    ("compression", &["gzip"], "zstd", "zstd compresses as well in a fraction of the time"),
-    ("compression", &["gzip-*"], "zstd-*", "zstd compresses as well in a fraction of the time"),
-    ("compression", &["lzjb"], "lz4", "lz4 is faster and compresses better"),
-    ("compression", &["zstd-fast", "zstd-fast-*"], "lz4", "lz4 is faster than zstd-fast"),
     ("dedup", &["sha256", "sha512", "skein"], "on", "content is found by its keyed BLAKE3"),
     (
         "dedup",
@@ -108,7 +102,25 @@ const SUBSTITUTES: &[(&str, &[&str], &str, &str)] = &[
         "aes-256-gcm",
         "there is one cipher, the default of ZFS",
     ),
+    ("recordsize", SMALL, "4096", "blocks are not smaller than 4 KiB"),
+    ("volblocksize", SMALL, "4096", "blocks are not smaller than 4 KiB"),
+    ("version", &["1", "2", "3", "4"], "5", "file systems have no version of their own"),
     ("xattr", &["dir"], "sa", "attributes are stored beside the inode, not in a folder"),
+];
+
+/// Values of ZFS that are stored as typed, so that a program reads back what it set, and have the
+/// effect of another one, which keeps what they promise. As [`SUBSTITUTES`].
+const EFFECTS: &[(&str, &[&str], &str, &str)] = &[
+    (
+        "checksum",
+        &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
+        "blake3",
+        "every block is proved by BLAKE3, and repairs rely on that",
+    ),
+    ("compression", &["gzip"], "zstd", "zstd compresses as well in a fraction of the time"),
+    ("compression", &["gzip-*"], "zstd-*", "zstd compresses as well in a fraction of the time"),
+    ("compression", &["lzjb"], "lz4", "lz4 is faster and compresses better"),
+    ("compression", &["zstd-fast", "zstd-fast-*"], "lz4", "lz4 is faster than zstd-fast"),
 ];
 
 /// Features of ZFS whose function every pool has.
@@ -220,7 +232,22 @@ pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
 
 /// The value that is stored for a value of ZFS, and the reason.
 pub(crate) fn substitute(name: &str, value: &str) -> Option<(String, &'static str)> {
-    SUBSTITUTES.iter().filter(|(known, ..)| *known == name).find_map(|(_, values, stored, why)| {
+    other_value(SUBSTITUTES, name, value)
+}
+
+/// The value whose effect this one has: itself, but for some values of ZFS.
+#[must_use]
+pub fn acts_as<'v>(name: &str, value: &'v str) -> Cow<'v, str> {
+    other_value(EFFECTS, name, value).map_or(Cow::Borrowed(value), |(effect, _)| Cow::Owned(effect))
+}
+
+/// Looks a value up in one of the tables of values of ZFS.
+fn other_value(
+    table: &'static [(&str, &[&str], &str, &'static str)],
+    name: &str,
+    value: &str,
+) -> Option<(String, &'static str)> {
+    table.iter().filter(|(known, ..)| *known == name).find_map(|(_, values, stored, why)| {
         let rest = values.iter().find_map(|known| rest(known, value))?;
         let stored =
             stored.strip_suffix('*').map_or_else(|| (*stored).to_owned(), |begin| format!("{begin}{rest}"));
@@ -243,7 +270,11 @@ pub fn note(scope: Scope, name: &str, value: &str) -> Option<String> {
         let why = within(property.doc);
         return Some(format!("'{}={value}' has no effect here: {why}", property.name));
     }
-    let (stored, why) = substitute(property.name, value).filter(|(_, why)| !why.is_empty())?;
+    let told = |(value, why): (String, &'static str)| (!why.is_empty()).then_some((value, why));
+    if let Some((effect, why)) = other_value(EFFECTS, property.name, value).and_then(told) {
+        return Some(format!("'{}={value}' has the effect of '{effect}': {why}", property.name));
+    }
+    let (stored, why) = substitute(property.name, value).and_then(told)?;
     Some(format!("'{}={value}' is stored as '{stored}': {why}", property.name))
 }
 
@@ -288,7 +319,8 @@ mod tests {
     #[test]
     fn other_values_are_stored_for_some_and_a_note_says_so() {
         for (name, values, ..) in SUBSTITUTES {
-            let scope = if POOL.iter().any(|p| p.name == *name) { Scope::Pool } else { Scope::Dataset };
+            let of_dataset = DATASET.iter().any(|p| p.name == *name);
+            let scope = if of_dataset { Scope::Dataset } else { Scope::Pool };
             let property = lookup(scope, name).expect(name);
             for value in *values {
                 let value = value.replace('*', "9");
@@ -298,9 +330,18 @@ mod tests {
                 assert_ne!(stored, value);
             }
         }
+        for (name, values, ..) in EFFECTS {
+            let property = lookup(Scope::Dataset, name).expect(name);
+            for value in *values {
+                let value = value.replace('*', "9");
+                let effect = acts_as(name, &value).into_owned();
+                assert_eq!(property.parse(&value).as_ref(), Ok(&value), "read back as typed");
+                assert_eq!(acts_as(name, &effect), effect, "{name}={value}");
+                assert_eq!(property.parse(&effect), Ok(effect));
+            }
+        }
         let told = |name: &str, value: &str| note(Scope::Dataset, name, value);
-        let gzip =
-            "'compression=gzip-7' is stored as 'zstd-7': zstd compresses as well in a fraction of the time";
+        let gzip = "'compression=gzip-7' has the effect of 'zstd-7': zstd compresses as well in a fraction of the time";
         assert_eq!(told("compression", "gzip-7").as_deref(), Some(gzip));
         let bias = "'logbias=throughput' has no effect here: `journal` sets the content of the intent log";
         assert_eq!(told("logbias", "throughput").as_deref(), Some(bias));

@@ -35,7 +35,7 @@ mod value;
 mod volume;
 
 pub use allow::{ALLOW_PREFIX, Granted, PERMISSIONS, Who, permission, set_name};
-pub use elsewhere::{left_out, note, why_not_here, zfs_feature_state};
+pub use elsewhere::{acts_as, left_out, note, why_not_here, zfs_feature_state};
 pub use name::{NameError, TAG_BYTES_MAX, check_dataset_name, check_pool_name, check_snapshot_name, is_tag};
 pub use owner::OwnerProperty;
 pub use policy::{AUTO_SNAPSHOT, Period, Policy};

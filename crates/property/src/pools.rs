@@ -223,6 +223,13 @@ pub const POOL: &[Property] = &[
         "A block is either live or free; `steadfast inspect check` counts what is neither.",
     ),
     fixed("maxblocksize", "MAXBLOCKSIZE", "16777216", Kind::Bytes, "Largest `recordsize`."),
+    fixed(
+        "last_scrubbed_txg",
+        "LAST_SCRUBBED_TXG",
+        "-",
+        Kind::Identifier,
+        "`zpool status` shows when the last scrub ended.",
+    ),
     fixed("load_guid", "LOAD_GUID", "-", Kind::Identifier, "An import has no number of its own."),
     idle(
         "bootfs",

@@ -336,7 +336,8 @@ pub const DATASET: &[Property] = &[
         Kind::Words(&["on", "blake3"]),
         "on",
         "Hash that proves every block; always on, always BLAKE3.",
-    ),
+    )
+    .inherited(),
     setting(
         "compression",
         "COMPRESS",
@@ -627,7 +628,15 @@ pub const DATASET: &[Property] = &[
     owned("groupquota@...", "GROUPQUOTA@...", "<size> | none", Change::Anytime, "Most bytes that the files of a group may occupy."),
     owned("groupobjused@...", "GROUPOBJUSED@...", "<count>", Change::Never, "Files, folders and links of a group."),
     owned("groupobjquota@...", "GROUPOBJQUOTA@...", "<count> | none", Change::Anytime, "Most files, folders and links of a group."),
-    fixed("version", "VERSION", "5", Kind::Identifier, "File systems have no version of their own."),
+    idle(
+        "version",
+        "VERSION",
+        "1 to 5",
+        Kind::Number { min: 5, max: 5 },
+        "5",
+        "File systems have no version of their own.",
+    )
+    .changes(Change::AtCreation),
     fixed("snapshots_changed", "SNAPSHOTS_CHANGED", "-", Kind::Date, "`zpool history -i` lists snapshots taken and destroyed."),
     fixed("redact_snaps", "RSNAPS", "-", Kind::Text { bytes_max: 1 }, "There are no redacted streams."),
     fixed("pbkdf2salt", "PBKDF2SALT", "0", Kind::Identifier, "Passphrases go through Argon2id; the salt is stored with the wrapped key."),

@@ -1,12 +1,13 @@
 //! From `name=value` as typed to a property and its exact value, or to a sentence.
 
-use crate::elsewhere::{substitute, why_not_here, why_not_this};
+use crate::elsewhere::{acts_as, substitute, why_not_here, why_not_this};
 use crate::owner::OwnerProperty;
 use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::pools::POOL;
 use crate::share::ShareOptions;
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, Property, Scope};
+use std::borrow::Cow;
 
 /// Longest value of a user property, in bytes (ZFS: 8,192). It must fit one item of a tree, with
 /// the mark of a received value.
@@ -88,7 +89,7 @@ pub enum PropertyError {
     },
 }
 
-/// Finds a property by name or, in any case, by heading.
+/// Finds a property by name or by heading in small letters, as ZFS does (`avail`, `compress`).
 #[must_use]
 pub fn lookup(scope: Scope, name: &str) -> Option<&'static Property> {
     let table = match scope {
@@ -101,10 +102,12 @@ pub fn lookup(scope: Scope, name: &str) -> Option<&'static Property> {
     let prefix = name.split_inclusive('@').next().unwrap_or_default();
     let of_owners = scope == Scope::Dataset && OwnerProperty::split(name).is_some();
     let name = if of_owners { &format!("{prefix}...") } else { name };
-    table
-        .iter()
-        .find(|p| p.name == name)
-        .or_else(|| table.iter().find(|p| p.heading.eq_ignore_ascii_case(name)))
+    table.iter().find(|p| p.name == name).or_else(|| table.iter().find(|p| is_small(name, p.heading)))
+}
+
+/// True if the name is the heading in small letters.
+fn is_small(name: &str, heading: &str) -> bool {
+    name.eq_ignore_ascii_case(heading) && !name.contains(|c: char| c.is_ascii_uppercase())
 }
 
 /// Is this a user's own property (has a ':')?
@@ -119,8 +122,8 @@ pub fn is_user_property(name: &str) -> bool {
 /// The rule that is broken.
 pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError> {
     let refuse = |rule| Err(PropertyError::User { name: name.to_owned(), rule });
-    if name.len() > 256 {
-        return refuse("the name has more than 256 bytes");
+    if name.len() > 255 {
+        return refuse("the name has more than 255 bytes");
     }
     let allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, ':' | '+' | '.' | '_' | '-');
@@ -187,6 +190,9 @@ impl Property {
         };
         if self.change == Change::Never {
             return Err(PropertyError::ReadOnly { name: self.name });
+        }
+        if let Cow::Owned(effect) = acts_as(self.name, text) {
+            return self.parse(&effect).map(|_| text.to_owned());
         }
         let stored = substitute(self.name, text).map(|(stored, _)| stored);
         let text = stored.as_deref().unwrap_or(text);
@@ -399,7 +405,7 @@ mod tests {
         assert_eq!((exact("checksum=on"), exact("checksum=blake3")), ("on".into(), "blake3".into()));
         assert_eq!(
             (exact("checksum=sha256"), exact("dedup=edonr,verify")),
-            ("blake3".into(), "verify".into())
+            ("sha256".into(), "verify".into())
         );
         assert!(matches!(dataset("compression"), Err(PropertyError::NotAssignment { .. })));
     }
@@ -410,6 +416,9 @@ mod tests {
         assert!(error.contains("did you mean 'compression'"), "{error}");
         let error = dataset("ashift=12").unwrap_err().to_string();
         assert!(error.contains("property of a pool"), "{error}");
+        // As in ZFS, names have small letters.
+        assert!(lookup(Scope::Dataset, "avail").is_some() && lookup(Scope::Dataset, "AVAIL").is_none());
+        assert!(matches!(dataset("QuOta=none"), Err(PropertyError::Unknown { .. })));
         let error = parse_assignment(Scope::Pool, "recordsize=1M").unwrap_err().to_string();
         assert!(error.contains("property of a file system"), "{error}");
         let long = "x".repeat(100_000);

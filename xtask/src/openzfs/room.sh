@@ -9,6 +9,7 @@ umask 022
 mount --make-rprivate / || exit 1
 rm -rf "$SCRATCH" && mkdir -p "$SCRATCH"/{var,tmp,room} "$OUT" || exit 1
 chmod 1777 "$SCRATCH"/{var,tmp}
+ip link set lo up 2>/dev/null
 room=$SCRATCH/room
 mount -t tmpfs -o size=2g none "$room" || exit 1
 mkdir "$room"/{up,work,root,suite-up,suite-work}
@@ -38,6 +39,8 @@ mount --bind "$HELPERS" opt/helpers
 mount --bind "$OUT" opt/out
 mount -t tmpfs none run && mkdir run/lock
 cp "$PROGRAM" opt/steadfast
+# Helpers that the suite looks for beside its scripts.
+cp -r "$HELPERS/functional/." opt/openzfs/zfs-tests/tests/functional/
 mount --bind "$SCRATCH/var" var/tmp
 mount --bind "$SCRATCH/tmp" tmp
 
@@ -118,7 +121,7 @@ EOF
 run() {
     local user=$1 script=$2 test=${2##*/} began=$SECONDS file
     for file in "$script" "$script.ksh" "$script.sh"; do [ -f "$root$file" ] && break; done
-    [ -f "$root$file" ] || { end=ABSENT; return; }
+    [ -f "$root$file" ] || { end=ABSENT; printf '%s\tABSENT\t0\t\n' "$test" >> "$OUT/results"; return; }
     [ "$user" = root ] || file="/opt/bin/sudo -E -u $user env TMPDIR=/var/tmp PATH=/opt/bin $file"
     : > "$OUT/asked"
     touch "$room/begin"

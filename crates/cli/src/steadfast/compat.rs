@@ -10,12 +10,12 @@ use std::path::Path;
 use steadfast_control::{Code, Refusal};
 
 /// The names.
-const NAMES: [&str; 5] = ["zpool", "zfs", "vdbench", mount::NAMES[0], mount::NAMES[1]];
+const NAMES: [&str; 6] = ["zpool", "zfs", "vdbench", mount::NAMES[0], mount::NAMES[1], mount::NAMES[2]];
 
 pub(crate) const COMMAND: Command = Command {
     names: &["compat"],
     syntax: Syntax { flags: &[], operands: "folder", least: 1, most: 1 },
-    doc: "Creates the links zpool, zfs, vdbench, mount.steadfast and mount.fuse.steadfast in a folder.",
+    doc: "Creates the links zpool, zfs, vdbench, mount.steadfast, mount.fuse.steadfast and mount.zfs in a folder.",
     run: compat,
 };
 

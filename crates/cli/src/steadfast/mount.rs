@@ -7,8 +7,9 @@ use crate::table::tame;
 use steadfast_control::api::{FsList, FsMount};
 
 /// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to
-/// change a mount, because the kernel lists the type `fuse.steadfast`.
-pub(crate) const NAMES: [&str; 2] = ["mount.steadfast", "mount.fuse.steadfast"];
+/// change a mount, because the kernel lists the type `fuse.steadfast`, and the third one for a line
+/// or a command that was written for ZFS (`mount -t zfs tank/home /home`).
+pub(crate) const NAMES: [&str; 3] = ["mount.steadfast", "mount.fuse.steadfast", "mount.zfs"];
 
 pub(crate) const COMMAND: Command = Command {
     names: &["mount"],
@@ -90,7 +91,7 @@ fn concerns_others(option: &str) -> bool {
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     matches!(option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev")
         || matches!(option, "user" | "users" | "nouser" | "group" | "owner" | "async" | "nolazytime")
-        || option == "default_permissions"
+        || matches!(option, "default_permissions" | "zfsutil")
         || value.is_some()
             && matches!(name, "user_id" | "group_id" | "max_read" | "blksize" | "rootmode" | "fd" | "comment")
         || option.starts_with("x-")

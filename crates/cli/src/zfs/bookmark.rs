@@ -20,7 +20,11 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn bookmark(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let (of, name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
+    let (mut of, name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
+    // As in ZFS, either side may leave out the file system.
+    if let (true, Some((other, _))) = (of.starts_with(['@', '#']), name.split_once('#')) {
+        of.insert_str(0, other);
+    }
     let doing = || format!("cannot create bookmark '{}'", tame(&name));
     let fs = of.split(['@', '#']).next().unwrap_or_default();
     let mark = match name.split_once('#') {

@@ -37,7 +37,14 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let doing = || format!("cannot create '{}'", tame(&name));
     let mut properties = assignments(session, Scope::Dataset, parsed.values('o'))?;
     let volume = new_volume(parsed, &mut properties)?;
+    if volume.is_some() && parsed.has('u') {
+        return Err(Failure::Usage("-u is for file systems: a volume is not mounted".into()));
+    }
     let bytes = volume.as_ref().map(|volume| volume.bytes);
+    // Told below, and set where the volume is made.
+    let reserved =
+        volume.as_ref().filter(|volume| !volume.sparse && !properties.contains_key("refreservation"));
+    let reserved = reserved.map(|volume| ("refreservation".to_owned(), volume.bytes.to_string()));
     steadfast_property::check_dataset_name(&name)
         .map_err(steadfast_control::check::name_refusal)
         .doing(doing)?;
@@ -62,15 +69,15 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             let exact = parse_assignment(Scope::Dataset, &format!("{property}={value}"));
             exact.unwrap_or_else(|_| (property.clone(), value.clone()))
         });
-        for (property, value) in size.into_iter().chain(exact) {
+        for (property, value) in size.into_iter().chain(exact).chain(reserved) {
             session.line(format!("property\t{property}\t{}", tame(&value)));
         }
     } else if parsed.has('v') {
         for created in &outcome.touched {
             session.line(format!("{} {created}", if parsed.has('n') { "would create" } else { "create" }));
         }
-        for (name, value) in &properties {
-            session.line(format!("property {name}={}", tame(value)));
+        for (name, value) in properties.into_iter().chain(reserved) {
+            session.line(format!("property {name}={}", tame(&value)));
         }
     }
     session.warn(&format!("cannot mount '{}'", tame(&name)), &outcome.warnings);

@@ -21,9 +21,9 @@ pub(super) const COMMAND: Command = Command {
             flag('v', "print the mounted file systems"),
             valued('o', "options", "options of this mount: ro, noexec and others"),
         ],
-        operands: "[filesystem]",
+        operands: "[filesystem]...",
         least: 0,
-        most: 1,
+        most: usize::MAX,
     },
     doc: "Mounts file systems. Without a name, lists the mounted ones.",
     run: mount,
@@ -32,7 +32,10 @@ pub(super) const COMMAND: Command = Command {
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let options: Vec<String> = parsed.values('o').flat_map(|o| o.split(',')).map(str::to_owned).collect();
     if parsed.has('R') {
-        return mount_tree(session, parsed, &options);
+        return mount_trees(session, parsed, &options);
+    }
+    if parsed.operands.len() > 1 {
+        return Err(Failure::Usage("too many arguments: several file systems take -R".into()));
     }
     match (parsed.has('a'), parsed.operands.first()) {
         (true, Some(_)) => Err(Failure::Usage("too many arguments: -a means all".into())),
@@ -80,15 +83,24 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     }
 }
 
-/// Mounts a file system and all below it with canmount=on (`-R`).
-fn mount_tree(session: &mut Session<'_, '_>, parsed: &Parsed, options: &[String]) -> Result<(), Failure> {
-    let Some(name) = parsed.operands.first().filter(|_| !parsed.has('a')) else {
+/// Mounts file systems and all below them with canmount=on (`-R`).
+fn mount_trees(session: &mut Session<'_, '_>, parsed: &Parsed, options: &[String]) -> Result<(), Failure> {
+    if parsed.operands.is_empty() || parsed.has('a') {
         return Err(Failure::Usage(
             "missing filesystem argument: -R needs one, and cannot be combined with -a".into(),
         ));
-    };
+    }
+    parsed.operands.iter().try_for_each(|name| mount_tree(session, parsed, name, options))
+}
+
+fn mount_tree(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    name: &str,
+    options: &[String],
+) -> Result<(), Failure> {
     let doing = || format!("cannot mount '{}'", tame(name));
-    let found = session.ask(FsList { names: vec![name.clone()], depth: Some(0) }).doing(doing)?;
+    let found = session.ask(FsList { names: vec![name.to_owned()], depth: Some(0) }).doing(doing)?;
     if parsed.has('l') {
         load_keys_below(session, name)?;
     }
@@ -96,7 +108,7 @@ fn mount_tree(session: &mut Session<'_, '_>, parsed: &Parsed, options: &[String]
     // Skip a file system that is not mountable.
     let is_place = |fs: &FsInfo| fs.value("canmount") != "off" && fs.value("mountpoint").starts_with('/');
     if found.iter().all(|fs| fs.mounted_at.is_none() && is_place(fs)) {
-        let request = FsMount { name: name.clone(), at: None, options: options.to_vec(), overlay };
+        let request = FsMount { name: name.to_owned(), at: None, options: options.to_vec(), overlay };
         let outcome = session.ask(request).doing(doing)?;
         session.warn(&format!("'{name}' is mounted, but"), &outcome.warnings);
     }

@@ -4,7 +4,6 @@ use crate::options::Parsed;
 use crate::session::{Failure, Session};
 use crate::table::tame;
 use std::collections::BTreeSet;
-use std::path::Path;
 use steadfast_control::api::{FsInfo, FsList, FsListAll};
 use steadfast_control::{Code, Refusal};
 
@@ -66,7 +65,7 @@ pub(super) fn select(
     };
     let mut names = Vec::new();
     for operand in operands {
-        names.push(if operand.starts_with('/') { name_of_path(session, operand)? } else { operand.clone() });
+        names.push(if is_path(operand) { name_of_path(session, operand)? } else { operand.clone() });
     }
     listed(session, names, depth, kinds, wanted)
 }
@@ -122,14 +121,25 @@ fn is_absent(refusal: &Refusal) -> bool {
     matches!(refusal.code, Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent)
 }
 
+/// True for an operand that is a path and no name, as in ZFS.
+pub(super) fn is_path(operand: &str) -> bool {
+    operand.starts_with('/') || operand.starts_with("./")
+}
+
 /// The file system that is mounted at `path` or at the nearest folder above it.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or no such path.
 pub(super) fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<String, Refusal> {
     let all = session.ask(FsList::default())?;
     // As ZFS, which follows symbolic links. A path that is not there may lie on a mount that died.
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).to_path_buf());
+    let whole = session.world.absolute(path);
+    let real = match std::fs::canonicalize(&whole) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Refusal::new(Code::FsAbsent, format!("there is no path {}", tame(path))));
+        }
+        real => real.unwrap_or(whole),
+    };
     let holds = |fs: &&FsInfo| fs.mounted_at.as_ref().is_some_and(|at| real.starts_with(at));
     let nearest =
         all.iter().filter(holds).max_by_key(|fs| fs.mounted_at.as_ref().map(|at| at.as_os_str().len()));

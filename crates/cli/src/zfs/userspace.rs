@@ -1,6 +1,6 @@
 //! `zfs userspace` and `zfs groupspace`, and properties of users and groups for `zfs get`.
 
-use super::select::name_of_path;
+use super::select::{is_path, name_of_path};
 use crate::command::Command;
 use crate::options::{EXACT, Flag, Parsed, SCRIPTED, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
@@ -119,8 +119,7 @@ fn owners(session: &mut Session<'_, '_>, parsed: &Parsed, default: Kinds) -> Res
     let kinds = kinds(parsed, default)?;
     let operand = &parsed.operands[0];
     let doing = || format!("cannot list the space of users and groups of '{}'", tame(operand));
-    let name =
-        if operand.starts_with('/') { name_of_path(session, operand).doing(doing)? } else { operand.clone() };
+    let name = if is_path(operand) { name_of_path(session, operand).doing(doing)? } else { operand.clone() };
     let mut found = session.ask(FsUserspace { name }).doing(doing)?;
     found.retain(|entry| if entry.group { kinds.groups } else { kinds.users });
     let owner_names = OwnerNames::read(parsed.has('n'));

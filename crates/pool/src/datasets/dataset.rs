@@ -782,7 +782,7 @@ pub(crate) fn is_clear(props: &Local) -> bool {
 
 /// The engine's setting for a value of the property `compression`.
 pub(crate) fn compression_of(value: &str) -> CompressionSetting {
-    match value {
+    match steadfast_property::acts_as("compression", value).as_ref() {
         "off" => CompressionSetting::Off,
         "zle" => CompressionSetting::Zle,
         "zstd" => CompressionSetting::Zstd(3),

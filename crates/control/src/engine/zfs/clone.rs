@@ -62,6 +62,10 @@ impl Verb for FsClone {
             let what = format!("the parent '{parent}' does not exist");
             return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
         }
+        let origin = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?;
+        if origin.volume.is_some() {
+            check_kind(name, &self.properties, true)?;
+        }
         engine.check_writable(&held)?;
         let made = with_parents(&held, &missing, || {
             held.pool.datasets().clone_snapshot(&self.snapshot, name, self.properties).map(drop)

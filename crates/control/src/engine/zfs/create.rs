@@ -30,7 +30,8 @@ impl Verb for FsCreate {
         let held = engine.held(&self.name)?;
         let all = held.pool.datasets().names();
         if all.contains(&self.name) {
-            if self.parents {
+            let there = held.pool.datasets().dataset_info(&self.name).map_err(refuse::pool)?;
+            if self.parents && there.volume.is_some() == self.volume.is_some() {
                 return Ok(Outcome::default());
             }
             let what = format!("'{}' exists", self.name);
