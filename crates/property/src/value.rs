@@ -383,7 +383,7 @@ mod tests {
         assert!(error.contains("lz5") && error.contains("zstd-[1-19]"), "{error}");
         let bad = [
             "recordsize=100K",
-            "recordsize=2K",
+            "recordsize=256",
             "recordsize=32M",
             "recordsize=",
             "atime=yes",
