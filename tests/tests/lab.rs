@@ -117,6 +117,45 @@ fn a_bucket_far_away_is_measured_and_cleaned_up() {
     assert!(![&ran.out, &ran.err, &html, &json].into_iter().any(|text| text.contains(secret)));
 }
 
+/// Tiny sizes: whether kernels, audits and recoveries are measured, and nothing is left.
+#[test]
+fn retrievability_is_measured_and_cleaned_up() {
+    let test = "retrievability_is_measured_and_cleaned_up";
+    let program = steadfast_bin().with_file_name("examples").join("retrievability");
+    if !program.is_file() {
+        return skip(test, "the example `retrievability` of steadfast-por is not built");
+    }
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let tiny = |name: &str| format!("lab run {name} --tiny --rounds 1 --dir {{}}/work --out {{}}/{name}");
+    let ran = host.run(&tiny("iris-encode")).ok();
+    for words in ["| tag and encode, MB/s |", "| scalar |", "paper: 500", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    if !is_root() {
+        host.run(&tiny("iris-audit")).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    let figure = |name: &str, row: &str, arm: &str| {
+        let json = fs::read_to_string(host.at(&format!("{name}/report.json"))).unwrap();
+        let report: Value = serde_json::from_str(&json).unwrap();
+        let row = report["rows"].as_array().unwrap().iter().find(|found| found["key"] == row).unwrap();
+        row["values"][arm][0].as_f64().unwrap()
+    };
+    host.run(&tiny("iris-audit")).ok();
+    nothing_left(&work);
+    assert!(figure("iris-audit", "samples", "50") >= 2_759.0);
+    assert!(figure("iris-audit", "deviations", "memory") < 4.0);
+    host.run(&tiny("iris-recover")).ok();
+    nothing_left(&work);
+    assert!(figure("iris-recover", "lost", "pool") > 0.0);
+    assert_eq!(figure("iris-recover", "whole", "memory"), 100.0);
+}
+
 /// Tiny sizes and a short way: whether the time of operations is told apart and nothing is left.
 #[test]
 fn a_portal_is_asked_where_its_time_goes_and_is_cleaned_up() {

@@ -145,7 +145,8 @@ impl Cover {
 /// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
 /// their names, with the bytes that they had. They must be all stores of one code: its tiles span
 /// them. Cells that do not come back are named, and their segments are left as they are. `watch`
-/// hears how many cells were looked at, of how many. Puts wait meanwhile.
+/// hears how many cells were looked at, of how many, and the last of it again when the missing ones
+/// are solved. Puts wait meanwhile.
 ///
 /// # Errors
 /// The parity is damaged, or a store does not take what came back.
@@ -170,6 +171,7 @@ pub fn repair(stores: &[Arc<Covered>], watch: &mut dyn FnMut(u64, u64)) -> Resul
         out[..here].copy_from_slice(&cell[..here]);
         here > 0
     })?;
+    watch(cells, cells);
     let mut repair = Repair {
         cells,
         held: outcome.held,

@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 /// All of them, the quickest first.
-pub(crate) static ENTRIES: [Entry; 14] = [
+pub(crate) static ENTRIES: [Entry; 17] = [
     Entry {
         name: "bench",
         question: "What does the lab's own engine cost, beside a bare loop of pread and fio?",
@@ -80,6 +80,27 @@ pub(crate) static ENTRIES: [Entry; 14] = [
         question: "Is the daemon's own NFS server faster than NFS-Ganesha on the same pool?",
         source: "no figure; the goal of our own server",
         time: "--quick 1 minute; the whole form was not timed",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-encode",
+        question: "Does the code of a parity device keep up with what is written, on one core?",
+        source: "Iris, figure 6",
+        time: "1 minute; --quick half of it",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-audit",
+        question: "Does a store still hold everything, and how dear is the question?",
+        source: "no figure; the goals of our own audits",
+        time: "--quick 2 minutes; the whole form was not timed",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "iris-recover",
+        question: "Does everything come back up to the planned loss, and how long does it take?",
+        source: "no figure; the goals of our own recovery",
+        time: "--quick 2 minutes; the whole form was not timed",
         quick: &["--quick"],
     },
     Entry {

@@ -18,6 +18,7 @@ use crate::feature::RunRequest;
 use crate::iris::cache::CacheRequest;
 use crate::iris::fronts::FrontsRequest;
 use crate::iris::latency::LatencyRequest;
+use crate::iris::retrievability::{AuditRequest, EncodeRequest, RecoverRequest};
 use crate::iris::scale::ScaleRequest;
 use crate::options::settings;
 use crate::recovery::RecoveryRequest;
@@ -73,6 +74,12 @@ pub(crate) enum Experiment {
     IrisLatency(LatencyRequest),
     /// The NFS server of the daemon beside NFS-Ganesha on the same pool (needs root)
     IrisFronts(FrontsRequest),
+    /// Rates of tags and of the code of a parity device, by each kernel
+    IrisEncode(EncodeRequest),
+    /// Audits of a store at several distances, and how often they find out (needs root)
+    IrisAudit(AuditRequest),
+    /// Recovery beside reading the store once, and the loss up to which all comes back (needs root)
+    IrisRecover(RecoverRequest),
     /// Any parameter file on the file systems of --target (needs root for all but directories)
     #[command(name = FILE, override_usage = "steadfast lab run FILE --target LIST [OPTIONS]")]
     File(CompareRequest),
@@ -129,6 +136,9 @@ impl Experiment {
             Self::IrisScale(request) => request.places.json,
             Self::IrisLatency(request) => request.places.json,
             Self::IrisFronts(request) => request.places.json,
+            Self::IrisEncode(request) => request.places.json,
+            Self::IrisAudit(request) => request.places.json,
+            Self::IrisRecover(request) => request.places.json,
             Self::File(request) => request.places.json,
             Self::All(_) => false,
         }

@@ -36,6 +36,11 @@ pub(crate) fn perform(
         Experiment::IrisScale(request) => iris::scale::run(request, context, stop)?.into(),
         Experiment::IrisLatency(request) => iris::latency::run(request, context, stop)?.into(),
         Experiment::IrisFronts(request) => iris::fronts::run(request, context, stop)?.into(),
+        Experiment::IrisEncode(request) => iris::retrievability::encode::run(request, context, stop)?.into(),
+        Experiment::IrisAudit(request) => iris::retrievability::audit::run(request, context, stop)?.into(),
+        Experiment::IrisRecover(request) => {
+            iris::retrievability::recover::run(request, context, stop)?.into()
+        }
         Experiment::File(request) => compare::run(request, context, stop)?.into(),
         Experiment::All(_) => return Ok(None),
     }))

@@ -195,7 +195,7 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
 }
 
 fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
-    let RecoverOutcome { cells, held, from_journal, from_code, restored, lost, unsound, nanos } = outcome;
+    let RecoverOutcome { cells, held, from_journal, from_code, restored, lost, unsound, nanos, .. } = outcome;
     let mut text = format!(
         "{}: {} cells read in {:.1} s, {} as they should be\n",
         tame(name),
@@ -252,5 +252,6 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     document.insert("lost".into(), lost.collect());
     document.insert("unsound_tiles".into(), json!(outcome.unsound));
     document.insert("nanoseconds".into(), json!(outcome.nanos));
+    document.insert("solving_nanoseconds".into(), json!(outcome.solving_nanos));
     json::text(document)
 }

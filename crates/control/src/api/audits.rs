@@ -81,4 +81,7 @@ pub struct RecoverOutcome {
     pub unsound: Vec<u32>,
     /// Time that it took.
     pub nanos: u64,
+    /// Part of it for solving: reading and putting back are the rest.
+    #[serde(default)]
+    pub solving_nanos: u64,
 }

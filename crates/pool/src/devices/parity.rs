@@ -147,6 +147,8 @@ pub struct Recovered {
     pub lost: Vec<(u16, SegmentId, u16)>,
     /// Tiles that are not the sum of their cells.
     pub unsound: Vec<u32>,
+    /// Time from the last cell that was read until all were solved.
+    pub solving: Duration,
 }
 
 impl AuditReport {
@@ -624,7 +626,18 @@ impl Devices {
         let (parity, _) = self.code()?;
         self.core.check_ours()?;
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
-        let repair = steadfast_por::repair(&stores, watch).map_err(self.parity_error(&parity))?;
+        // It hears of the last cell when that is read, and again when all are solved.
+        let clock = &self.core.env.clock;
+        let mut ends = [None; 2];
+        let mut timing = |done, of| {
+            if done == of {
+                let now = clock.monotonic_ns();
+                ends = [ends[0].or(Some(now)), Some(now)];
+            }
+            watch(done, of);
+        };
+        let repair = steadfast_por::repair(&stores, &mut timing).map_err(self.parity_error(&parity))?;
+        let solving = ends[1].unwrap_or(0).saturating_sub(ends[0].unwrap_or(0));
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
         let recovered = Recovered {
             cells: repair.cells,
@@ -634,6 +647,7 @@ impl Devices {
             restored: repair.restored,
             lost: lost.map(|id| (id.store, id.segment, id.index)).collect(),
             unsound: repair.unsound,
+            solving: Duration::from_nanos(solving),
         };
         {
             // It read everything: what did not come back is known exactly.

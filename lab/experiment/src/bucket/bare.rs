@@ -18,6 +18,10 @@ use crate::load::files::Noise;
 const OBJECT: u64 = 8 << 20;
 /// Transfers under way.
 const AT_ONCE: usize = 32;
+/// Bytes of a ranged read.
+const RANGE: u64 = 4096;
+/// Ranges are read of objects that are at least so large.
+const LARGE: u64 = 1 << 20;
 
 /// A client of the store at an endpoint: through a link, or beside it.
 pub(crate) struct Bare {
@@ -71,18 +75,72 @@ impl Bare {
         self.timed(bytes, |store, path| async move { store.get(&path).await?.bytes().await.map(drop) })
     }
 
+    /// Reads every object of the prefix once, 32 at once. MB/s.
+    pub fn read_all(&self) -> Result<f64, Error> {
+        let listed = self.list()?;
+        let bytes: u64 = listed.iter().map(|(_, size)| size).sum();
+        let paths = listed.into_iter().map(|(path, _)| path).collect();
+        let seconds = self.side_by_side(AT_ONCE, paths, |store, path: ObjectPath| async move {
+            store.get(&path).await?.bytes().await.map(drop)
+        })?;
+        Ok(bytes as f64 / 1e6 / seconds)
+    }
+
+    /// Reads so many ranges of 4 KiB, drawn at random from the large objects of the prefix, 64 at
+    /// once. Seconds.
+    pub fn ranges(&self, count: u32, seed: u64) -> Result<f64, Error> {
+        let mut listed = self.list()?;
+        listed.retain(|(_, size)| *size >= LARGE);
+        let mut noise = Noise::new(seed);
+        let range = |_| {
+            let (path, size) = &listed[noise.below(listed.len() as u64) as usize];
+            let start = noise.below(size / RANGE) * RANGE;
+            (path.clone(), start..start + RANGE)
+        };
+        let ranges = if listed.is_empty() { Vec::new() } else { (0..count).map(range).collect() };
+        self.side_by_side(2 * AT_ONCE, ranges, |store, (path, range)| async move {
+            store.get_range(&path, range).await.map(drop)
+        })
+    }
+
+    /// Objects of the prefix: name and bytes.
+    pub fn objects(&self) -> Result<Vec<(String, u64)>, Error> {
+        Ok(self.list()?.into_iter().map(|(path, size)| (path.to_string(), size)).collect())
+    }
+
+    /// Deletes objects.
+    pub fn delete(&self, names: &[String]) -> Result<(), Error> {
+        let paths = names.iter().map(|name| ObjectPath::from(name.as_str())).collect();
+        let delete = |store: Arc<AmazonS3>, path: ObjectPath| async move { store.delete(&path).await };
+        self.side_by_side(AT_ONCE, paths, delete).map(drop)
+    }
+
     fn timed<F>(&self, bytes: u64, transfer: impl Fn(Arc<AmazonS3>, ObjectPath) -> F) -> Result<f64, Error>
     where
         F: Future<Output = object_store::Result<()>> + Send + 'static,
     {
         let objects = bytes.div_ceil(OBJECT);
+        let path = |number| ObjectPath::from(format!("{}/{number:04}", self.prefix));
+        let seconds = self.side_by_side(AT_ONCE, (0..objects).map(path).collect(), transfer)?;
+        Ok((objects * OBJECT) as f64 / 1e6 / seconds)
+    }
+
+    /// Does some work for each of these, so many at once. Seconds.
+    fn side_by_side<T, F>(
+        &self,
+        at_once: usize,
+        items: Vec<T>,
+        work: impl Fn(Arc<AmazonS3>, T) -> F,
+    ) -> Result<f64, Error>
+    where
+        F: Future<Output = object_store::Result<()>> + Send + 'static,
+    {
         let began = Instant::now();
         self.runtime.block_on(async {
-            let turn = Arc::new(Semaphore::new(AT_ONCE));
+            let turn = Arc::new(Semaphore::new(at_once));
             let mut all = JoinSet::new();
-            for number in 0..objects {
-                let path = ObjectPath::from(format!("{}/{number:04}", self.prefix));
-                let work = transfer(Arc::clone(&self.store), path);
+            for item in items {
+                let work = work(Arc::clone(&self.store), item);
                 let turn = Arc::clone(&turn);
                 all.spawn(async move {
                     let _held = turn.acquire_owned().await.expect("it is never closed");
@@ -94,7 +152,7 @@ impl Bare {
             }
             Ok::<(), Error>(())
         })?;
-        Ok((objects * OBJECT) as f64 / 1e6 / began.elapsed().as_secs_f64())
+        Ok(began.elapsed().as_secs_f64())
     }
 
     /// Objects of the prefix and their bytes.

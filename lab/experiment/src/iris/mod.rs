@@ -1,6 +1,6 @@
 //! The figures of the Iris paper about its portal: `steadfast lab run iris-cache` (figure 4),
 //! `iris-scale` (figure 5) and `iris-latency` (figure 7); and `iris-fronts`, its NFS server beside
-//! NFS-Ganesha.
+//! NFS-Ganesha. Beside them, its proofs of retrievability (figure 6): `retrievability`.
 //!
 //! ```text
 //! S3 server of the lab ◄─ link ◄─ daemon: pool, log, anchor ◄─ NFS ◄─ client of the lab
@@ -18,7 +18,7 @@
 //!
 //! ## Reading order
 //! `client` (NFS), `crowd`, `portal`, `split` (the daemon's counters), `latency`,
-//! `cache`, `scale`; `fronts`, which needs no store.
+//! `cache`, `scale`; `fronts`, which needs no store; `retrievability`.
 
 pub(crate) mod cache;
 mod client;
@@ -26,5 +26,6 @@ mod crowd;
 pub(crate) mod fronts;
 pub(crate) mod latency;
 mod portal;
+pub(crate) mod retrievability;
 pub(crate) mod scale;
 mod split;

@@ -75,6 +75,7 @@ impl Verb for PoolRecover {
             lost: lost.collect(),
             unsound: recovered.unsound,
             nanos,
+            solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
         })
     }
 }
