@@ -4,4 +4,5 @@ mod covered;
 mod device;
 mod recovery;
 mod samples;
+mod statistics;
 mod store;
