@@ -320,7 +320,8 @@ impl Region {
         (self.class, self.free) = (class, Region::all(class));
     }
 
-    /// Zeros in all spans that are free.
+    /// Zeros in all spans that are free, and behind the last one, where spans of an earlier class
+    /// may have been.
     fn wipe_free(&mut self) {
         for number in 0..REGION_BYTES / CLASSES[self.class] {
             if self.free & (1 << number) != 0 {
@@ -331,6 +332,18 @@ impl Region {
                 }
             }
         }
+        let end = REGION_BYTES / CLASSES[self.class] * CLASSES[self.class];
+        // SAFETY: from the end of the last span to that of the region, which is mapped, is no
+        // span's.
+        unsafe { self.start.add(end).write_bytes(0, REGION_BYTES - end) };
+    }
+
+    /// Zeros from end to end, what no span of its present class reaches included.
+    fn wipe(&mut self) {
+        assert!(self.free == Region::all(self.class), "[pages.1] nobody has a span of it");
+        // SAFETY: mapped with this size, nobody has a span of it, and `&mut self` keeps others from
+        // taking one.
+        unsafe { self.start.write_bytes(0, REGION_BYTES) };
     }
 
     /// The mask of a region of that class with all spans free.
@@ -383,14 +396,35 @@ pub fn trim() {
     drop(surplus);
 }
 
-/// Overwrites what free buffers still hold, and gives back those that nobody needs: after the
-/// content of a file system whose key was unloaded.
+/// Overwrites what free buffers still hold: after the content of a file system whose key was
+/// unloaded. They stay for their next use, within the same bound as before: the kernel would have
+/// to clear each page of fresh memory again.
 pub fn wipe() {
     let mut pool = pool();
-    let surplus = pool.shrink_spare(0);
-    for region in pool.regions.iter_mut().flatten() {
-        region.wipe_free();
+    for number in 0..pool.regions.len() {
+        // Spare ones follow, without the lock.
+        if let Some(region) = &mut pool.regions[number]
+            && region.free != Region::all(region.class)
+        {
+            region.wipe_free();
+        }
     }
+    // Out of the lists nobody can cut them meanwhile; their numbers stay taken.
+    let numbers = std::mem::take(&mut pool.spare);
+    pool.spare_low = 0;
+    let mut spare: Vec<(usize, Region)> =
+        numbers.into_iter().filter_map(|number| Some((number, pool.regions[number].take()?))).collect();
+    drop(pool);
+    for (_, region) in &mut spare {
+        region.wipe();
+    }
+    let mut pool = self::pool();
+    for (number, region) in spare {
+        pool.regions[number] = Some(region);
+        pool.spare.push(number);
+    }
+    let most = pool.spare_max;
+    let surplus = pool.shrink_spare(most);
     drop(pool);
     drop(surplus);
     let mut waiting = long().shrink(0);
@@ -399,6 +433,7 @@ pub fn wipe() {
         // Or the compiler sees that nobody reads them.
         std::hint::black_box(&*bytes);
     }
+    waiting.into_iter().for_each(keep_long);
 }
 
 /// Bytes of memory that large buffers hold of the kernel's: used, and free ones that wait for use.
@@ -420,18 +455,21 @@ mod tests {
     }
 
     #[test]
-    fn wiping_clears_the_spans_that_are_free_and_no_others() {
+    fn wiping_clears_what_is_free_and_no_span_that_is_out() {
         // Not one of the pool's: other tests take from that.
         let mut region = Region::map().expect("memory");
-        region.cut(CLASSES.len() - 2);
+        let class = CLASSES.iter().position(|&bytes| !REGION_BYTES.is_multiple_of(bytes)).expect("one");
+        region.cut(class);
         // SAFETY: the region is mapped and this test's alone.
         let bytes = unsafe { std::slice::from_raw_parts_mut(region.start.as_ptr(), REGION_BYTES) };
         bytes.fill(7);
         region.free &= !1;
         region.wipe_free();
-        let (used, free) = bytes.split_at(CLASSES[region.class]);
+        let (used, free) = bytes.split_at(CLASSES[class]);
         assert!(used.iter().all(|byte| *byte == 7) && free.iter().all(|byte| *byte == 0));
-        region.free = Region::all(region.class);
+        region.free = Region::all(class);
+        region.wipe();
+        assert!(bytes.iter().all(|byte| *byte == 0));
     }
 
     #[test]
