@@ -250,7 +250,7 @@ fn properties_of_users_are_set_on_snapshots() {
 
 #[test]
 fn a_snapshot_has_what_the_kernel_holds_back() {
-    const BLOCKS: usize = 700;
+    const BLOCKS: usize = 6_000;
     let Some(host) = Host::with_tank("snapshots-collected") else { return };
     host.shell("zfs create -o writeback_cache=on tank/home").ok();
     let top = host.at("t/home");

@@ -54,6 +54,7 @@ mod sync_calls;
 mod threads;
 mod types;
 mod uring;
+mod write_out;
 
 pub mod wire;
 

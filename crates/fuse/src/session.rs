@@ -356,6 +356,19 @@ impl Session {
         Ok(())
     }
 
+    /// Makes the kernel write out the changed pages of the mount, those of mapped files included,
+    /// and waits until they are answered. `files`: number and generation of each file with a
+    /// descriptor that may change its pages; of others the kernel holds none back.
+    /// Without the right to open files by handle (root has it) the last writes may come after this.
+    ///
+    /// The caller must hold no lock that a request of the mount may need.
+    ///
+    /// # Errors
+    /// The mount cannot be reached, or a page could not be written.
+    pub fn write_out(&self, files: &[(u64, u64)]) -> std::io::Result<()> {
+        crate::write_out::write_out(self.mountpoint(), files)
+    }
+
     /// Waits until the file system is unmounted, by any process.
     pub fn wait(&self) -> EndReason {
         let mut end = self.shared.lock_end();

@@ -146,6 +146,12 @@ impl HeadHandler {
         AttrReply { attr: attr(attributes), ttl }
     }
 
+    /// Number and generation of each file that the kernel may hold changed pages of.
+    pub(crate) fn may_be_dirty(&self) -> Vec<(u64, u64)> {
+        let files = self.mapped.files().into_iter();
+        files.filter_map(|ino| Some((ino, self.fs.generation(ino).ok()?))).collect()
+    }
+
     /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
     /// delayed writes.
     fn opened(&self, ino: u64, args: &OpenArgs) -> Opened {

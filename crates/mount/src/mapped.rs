@@ -45,6 +45,11 @@ impl Mapped {
         }
     }
 
+    /// Files that the kernel may hold changed pages of.
+    pub(crate) fn files(&self) -> Vec<u64> {
+        self.open.lock().keys().copied().collect()
+    }
+
     /// True if the kernel may hold changed pages of a file.
     pub(crate) fn may_be_dirty(&self, ino: u64) -> bool {
         self.open.lock().contains_key(&ino)
@@ -75,6 +80,7 @@ mod tests {
         files.released(7, write_only, false);
         files.released(7, O_RDWR, false);
         assert!(files.may_be_dirty(7) && !files.may_be_dirty(8));
+        assert_eq!(files.files(), [7]);
         files.released(7, O_RDWR, false);
         assert!(!files.may_be_dirty(7));
         files.opened(7, write_only, true);

@@ -255,15 +255,15 @@ impl MountedFs {
         self.session.mountpoint()
     }
 
-    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), those of mapped files
-    /// included. Linux 6.18 starts the writes and returns before they are answered, so the last
-    /// ones may come after this. Bytes that programs write meanwhile may be included.
+    /// Makes the kernel write out the dirty pages of this mount, those of mapped files included,
+    /// and waits for them; a daemon that is not root's does not wait for the last ones. Bytes that
+    /// programs write meanwhile may be included.
     ///
     /// # Errors
     /// The mount cannot be reached, or a page could not be written.
     pub fn settle(&self) -> std::io::Result<()> {
-        let top = std::fs::File::open(self.mountpoint())?;
-        Ok(rustix::fs::syncfs(top)?)
+        let files = self.handler.head.read().may_be_dirty();
+        self.session.write_out(&files)
     }
 
     /// Tells the kernel to drop its listings of the snapshots' folder and of the top folder, which

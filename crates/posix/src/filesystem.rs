@@ -352,6 +352,11 @@ impl FileSystem {
         self.entry(InodeId(ino))
     }
 
+    /// Generation of an inode: tells two lives of one number apart.
+    pub fn generation(&self, ino: u64) -> Result<u64> {
+        Ok(self.inode(ino)?.record().generation)
+    }
+
     /// Removes an orphan; what is refused now is done when the dataset is opened again.
     pub(crate) fn reclaim(&self, inode: &Arc<Inode>) {
         let _ = self.dataset.reclaim(inode);

@@ -85,7 +85,8 @@ pub trait Mounted: Send + Sync {
     /// [`crate::Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 
-    /// Makes the kernel write out dirty pages. It may return before the last are written.
+    /// Makes the kernel write out dirty pages. A daemon that is not root's does not wait for the
+    /// last ones.
     ///
     /// # Errors
     /// A page could not be written.
