@@ -46,8 +46,8 @@ const KEEP: u64 = 16;
 const AT_ONCE: i32 = 0;
 const NO_WISH: i32 = -1;
 
-/// Counts requests and keeps processors awake while there are many.
-pub(crate) struct IdlePolling {
+/// Counts requests and keeps processors awake while there are many. [`IdlePolling::end`] ends it.
+pub struct IdlePolling {
     served: AtomicU64,
     is_awake: AtomicBool,
     state: Mutex<State>,
@@ -61,8 +61,10 @@ struct State {
 }
 
 impl IdlePolling {
-    /// Polling, if the mount wants it and this machine can have it; otherwise the reason, where
-    /// somebody asked.
+    /// Polling, if it is wanted and this machine can have it.
+    ///
+    /// # Errors
+    /// The reason why not, where somebody asked for it.
     pub fn begin(wanted: IdlePoll) -> Result<Option<Arc<IdlePolling>>, String> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let suits = || {

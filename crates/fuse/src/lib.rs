@@ -60,6 +60,7 @@ pub mod wire;
 
 pub use error::Error;
 pub use handler::{Handler, Reply};
+pub use idle_poll::IdlePolling;
 pub use later::Later;
 pub use mount::{UnmountMode, become_io_flusher, clear_stale};
 pub use notify::{Notifier, NotifyError};

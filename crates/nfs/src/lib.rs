@@ -44,5 +44,5 @@ pub mod xdr;
 pub use crowd::CONNECTIONS_MAX;
 pub use export::{Export, Exports, Note, View, Volume};
 pub use lock_service::LockSettings;
-pub use server::{Door, Figures, Log, Server};
+pub use server::{Door, Figures, Log, Served, Server};
 pub use service::{Answer, Peer, Service};

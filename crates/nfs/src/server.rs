@@ -92,6 +92,9 @@ const DOORS_MAX: u64 = 16;
 /// Takes a line about a client that misbehaves.
 pub type Log = Arc<dyn Fn(String) + Send + Sync>;
 
+/// Is told of each request that was carried out. It must not wait.
+pub type Served = Arc<dyn Fn() + Send + Sync>;
+
 /// A socket at which calls come in.
 #[derive(Debug)]
 pub enum Door {
@@ -137,6 +140,7 @@ struct Shared {
     epoll: OwnedFd,
     bell: OwnedFd,
     log: Log,
+    served: Served,
     since: Instant,
     connections: Mutex<Crowd<Arc<Connection>>>,
     next: AtomicU64,
@@ -206,7 +210,7 @@ impl Drop for Running {
 
 impl Server {
     /// Serves all programs on a listening socket, and at `others` those that help clients to find
-    /// them.
+    /// them. `served` is told of each request that came over a connection.
     ///
     /// # Errors
     /// The system gives no epoll set or no thread.
@@ -215,6 +219,7 @@ impl Server {
         listener: TcpListener,
         others: Vec<Door>,
         log: Log,
+        served: Served,
     ) -> io::Result<Server> {
         let address = listener.local_addr()?;
         let mut doors = vec![Door::Stream(listener)];
@@ -245,6 +250,7 @@ impl Server {
             epoll,
             bell,
             log,
+            served,
             since: Instant::now(),
             connections: Mutex::default(),
             next: AtomicU64::new(DOORS + DOORS_MAX),
@@ -470,6 +476,7 @@ impl Shared {
             Err(_) => (self.log)(format!("internal error in a call of {}", connection.peer.client)),
         }
         self.answered.fetch_add(1, SeqCst);
+        (self.served)();
     }
 
     /// Something is at a door.

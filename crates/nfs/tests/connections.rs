@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use steadfast_nfs::xdr::Reader;
 use steadfast_nfs::{LockSettings, Log};
 
@@ -30,6 +31,22 @@ fn what_is_no_call_ends_its_connection_and_no_other() {
         assert!(is_ended(&mut stream), "{words:?}");
         assert_eq!(client.getattr(&top).expect("answered").kind, 2);
     }
+}
+
+#[test]
+fn each_request_that_was_carried_out_is_told() {
+    let portal = Portal::new("async,insecure,no_root_squash");
+    let (mut client, top) = portal.root();
+    for _ in 0..10 {
+        client.getattr(&top).expect("answered");
+    }
+    drop(client);
+    // A reply may be here before the server has counted.
+    let answered = || portal.server.figures().answered as usize;
+    while answered() < 11 || portal.served.load(Ordering::SeqCst) < answered() {
+        std::thread::yield_now();
+    }
+    assert_eq!(portal.served.load(Ordering::SeqCst), answered());
 }
 
 #[test]

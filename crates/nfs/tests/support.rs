@@ -8,7 +8,7 @@ mod posix;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
@@ -53,6 +53,8 @@ pub struct Portal {
     pub mounted: Arc<Mounted>,
     pub exports: Arc<Exports>,
     pub service: Arc<Service>,
+    /// Requests that the server said it carried out.
+    pub served: Arc<AtomicUsize>,
     pub server: Server,
 }
 
@@ -76,8 +78,11 @@ impl Portal {
         let service = Arc::new(Service::new(Arc::clone(&exports), locks));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let log = Arc::new(|line: String| eprintln!("{line}"));
-        let server = Server::start(Arc::clone(&service), listener, doors, log).expect("starts");
-        let portal = Portal { world, mounted, exports, service, server };
+        let served = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&served);
+        let count = Arc::new(move || _ = counter.fetch_add(1, Ordering::SeqCst));
+        let server = Server::start(Arc::clone(&service), listener, doors, log, count).expect("starts");
+        let portal = Portal { world, mounted, exports, service, served, server };
         portal.share(options);
         portal
     }

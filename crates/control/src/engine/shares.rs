@@ -12,8 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use steadfast_fuse::{IdlePolling, MountOptions};
+use steadfast_mount::SWITCHES_VARIABLE;
 use steadfast_nfs::handle::{ExportId, HandleKey};
-use steadfast_nfs::{Door, Export, Exports, LockSettings, Log, Server, Service, finder};
+use steadfast_nfs::{Door, Export, Exports, LockSettings, Log, Served, Server, Service, finder};
 use steadfast_property::ShareOptions;
 
 /// Environment variable: address and port at which the daemon listens for NFS clients.
@@ -82,7 +84,7 @@ impl Shares {
         };
         let doors = helping_doors(listener.local_addr().map_err(failed)?, address.port() == 0, &log);
         let service = Arc::new(Service::new(Arc::clone(&self.exports), settings));
-        let started = Server::start(service, listener, doors, log).map_err(failed)?;
+        let started = Server::start(service, listener, doors, log, keeps_awake()).map_err(failed)?;
         eprintln!("steadfast: nfs: listens at {}", started.address());
         if !address.ip().is_loopback() {
             eprintln!(
@@ -97,6 +99,32 @@ impl Shares {
     /// The address at which clients are listened for.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.server.lock().as_ref().map(Server::address)
+    }
+}
+
+/// Keeps the processors awake while clients ask one thing after the other, as mounts do for
+/// programs; the same switch turns it off. Without it each request of a client that waits for its
+/// reply has to wake two processors that halted.
+fn keeps_awake() -> Served {
+    struct Polling(Arc<IdlePolling>);
+    impl Drop for Polling {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+    let mut options = MountOptions::new(String::new());
+    // Mounts refuse switches that are wrong.
+    _ = options.set_switches(&std::env::var(SWITCHES_VARIABLE).unwrap_or_default());
+    match IdlePolling::begin(options.idle_poll) {
+        Ok(Some(polling)) => {
+            let polling = Polling(polling);
+            Arc::new(move || polling.0.count())
+        }
+        Ok(None) => Arc::new(|| ()),
+        Err(why) => {
+            eprintln!("steadfast: nfs: processors are not kept awake: {why}");
+            Arc::new(|| ())
+        }
     }
 }
 
