@@ -38,6 +38,7 @@ mod replay;
 pub mod rpc;
 mod server;
 mod service;
+mod spare;
 mod turns;
 pub mod xdr;
 

@@ -7,6 +7,7 @@ use crate::nfs3::{
     kind, write_attributes, write_post, write_wcc,
 };
 use crate::rpc;
+use crate::spare;
 use crate::xdr::Writer;
 use std::sync::Arc;
 use steadfast_posix::requests;
@@ -392,7 +393,7 @@ impl Operation<'_> {
         }
         let at = out.out.len();
         let data = at + POST_BYTES + 12;
-        out.out.resize(data + TRANSFER_MAX.min(count as usize), 0);
+        spare::lengthen(&mut out.out, data + TRANSFER_MAX.min(count as usize));
         let read = self.fs().read(file.ino, offset, &mut out.out[data..])?;
         out.out.truncate(data + read);
         out.pad(read);

@@ -35,6 +35,7 @@ use crate::crowd::Crowd;
 use crate::finder::Ports;
 use crate::rpc::Assembler;
 use crate::service::{Peer, Service};
+use crate::spare;
 use crate::turns::Turns;
 use parking_lot::{Condvar, Mutex};
 use rustix::buffer::spare_capacity;
@@ -364,6 +365,7 @@ impl Shared {
     }
 
     fn sweep(&self) {
+        spare::trim();
         let now = self.now();
         let connections = self.connections.lock().all();
         for connection in connections {
@@ -678,7 +680,7 @@ impl Connection {
             }
             if state.sent == first.len() {
                 state.sent = 0;
-                state.replies.pop_front();
+                state.replies.pop_front().into_iter().for_each(spare::keep);
             }
         }
         true
