@@ -26,7 +26,9 @@
 //!     test: `garbage_gets_a_sentence`
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod api;
+pub mod audit_record;
 pub mod cachefile;
 mod caller;
 pub mod check;

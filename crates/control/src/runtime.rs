@@ -211,6 +211,12 @@ impl Runtime {
         self.cachefile.with_file_name("events.log")
     }
 
+    /// Folder of the records of audits; they outlive the daemon.
+    #[must_use]
+    pub fn audits(&self) -> PathBuf {
+        self.cachefile.with_file_name("audits")
+    }
+
     /// Requests and bytes of stores by day and month; they outlive the daemon.
     #[must_use]
     pub fn costs(&self) -> PathBuf {

@@ -70,7 +70,9 @@ pub use crate::devices::groups::{
 pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
-pub use crate::devices::parity::{AuditReport, ParityStatus, Recovered, StratumReport, check_parity};
+pub use crate::devices::parity::{
+    AskAgent, Asked, AuditReport, ParityStatus, Recovered, StratumReport, check_parity,
+};
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,
     scan_beside, scan_telling,
@@ -99,6 +101,7 @@ pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_device::{Obstacle, Outage, Presence};
 pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
+pub use steadfast_por::agent;
 pub use steadfast_por::parity::Medium as ParityMedium;
 pub use steadfast_refs::ddt::SharingInfo;
 

@@ -70,6 +70,20 @@ impl Stratum {
         self.generation
     }
 
+    /// Hash of the list: segment, opening, store and number of cells of each, 16 bytes
+    /// little-endian.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        let mut bytes = Vec::with_capacity(16 * self.segments.len());
+        for SegmentCells { segment, opening, store, cells } in &self.segments {
+            bytes.extend_from_slice(&segment.0.to_le_bytes());
+            bytes.extend_from_slice(&opening.to_le_bytes());
+            bytes.extend_from_slice(&store.to_le_bytes());
+            bytes.extend_from_slice(&cells.to_le_bytes());
+        }
+        steadfast_crypto::hash(&bytes)
+    }
+
     /// Number of cells.
     #[must_use]
     pub fn cells(&self) -> u64 {
@@ -221,6 +235,19 @@ pub fn answer<E>(
     }
     let payload = payload.into_boxed_slice().try_into().expect("bytes of a cell");
     Ok(Reply { payload, tag: Tag(inner(&coefficients, &tags).to_le_bytes()) })
+}
+
+/// True if the sum of an agent that has no tags is the one of a store that holds every cell. `tags`
+/// are those of the samples, from the trusted corner.
+#[must_use]
+pub fn verify_sum(keys: &TagKeys, samples: &[Sample], tags: &[Tag], sum: &Payload) -> bool {
+    assert_eq!(samples.len(), tags.len(), "a tag for each sample");
+    let coefficients: Vec<u128> = samples.iter().map(|sample| sample.coefficient).collect();
+    // A tag is linear but for its mask, so masks and tags are summed together.
+    let masks = keys.masks(samples.iter().map(|sample| sample.id));
+    let unmasked = masks.iter().zip(tags).map(|(mask, tag)| std::array::from_fn(|at| mask[at] ^ tag.0[at]));
+    let unmasked: Vec<[u8; 16]> = unmasked.collect();
+    keys.polyval(Kernel::best(), sum) == inner(&coefficients, &unmasked)
 }
 
 /// True if the reply is the one of a store that holds every cell that was asked for.

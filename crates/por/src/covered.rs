@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use steadfast_crypto::hash;
 use steadfast_device::{
     Character, Device, Error as DeviceError, Objects, Operation, PartRead, Presence, Result as DeviceResult,
     SegmentPlace, SharedDevice,
@@ -24,7 +25,8 @@ use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::parity::ParitySegment;
 use steadfast_format::{SegmentId, Txg};
 
-use crate::audit::{Challenge, Judgement, Stratum, judge};
+use crate::agent::{AskedCell, Question};
+use crate::audit::{Challenge, Judgement, Stratum, judge, verify_sum};
 use crate::cell::{PAYLOAD, Payload, Tag};
 use crate::parity::{Error, ParityDevice};
 use crate::recover::Recovery;
@@ -34,6 +36,8 @@ use crate::tag::TagKeys;
 const NO_SLOT: u32 = 0;
 /// Cells that are asked for side by side.
 const ASKED_AT_ONCE: usize = 512;
+/// Questions to an agent until one meets no change of the store.
+const AGENT_TRIES: u32 = 3;
 
 /// A parity device that several stores share.
 pub type SharedParity = Arc<RwLock<ParityDevice>>;
@@ -68,10 +72,32 @@ struct State {
 /// Outcome of an audit of one stratum.
 #[derive(Debug)]
 pub struct Audit {
+    /// Question that was asked.
+    pub challenge: Challenge,
+    /// Hash of the list of cells that it was asked of.
+    pub list: [u8; 32],
+    /// Hash of the answers: of the hashes of their contents in the order of the samples, zeros for
+    /// one that did not come.
+    pub answers: [u8; 32],
     /// Cells of the stratum.
     pub cells: u64,
     /// Samples, and which of them failed.
     pub judgement: Judgement<DeviceError>,
+}
+
+/// Outcome of an audit by an agent.
+#[derive(Debug)]
+pub struct AgentAudit {
+    /// Question that was asked.
+    pub challenge: Challenge,
+    /// Hash of the list of cells that it was asked of.
+    pub list: [u8; 32],
+    /// Hash of the reply; zeros without one.
+    pub answers: [u8; 32],
+    /// Cells of the store.
+    pub cells: u64,
+    /// Why the reply is no proof, if it is none.
+    pub problem: Option<String>,
 }
 
 /// Outcome of a repair.
@@ -345,7 +371,7 @@ impl Covered {
         let Some(cover) = self.covering() else { return Ok(None) };
         let mut seed = [0; 32];
         random.fill(&mut seed);
-        let (stratum, asked, under_way) = {
+        let (stratum, challenge, asked, under_way) = {
             let parity = cover.parity();
             let stratum: Stratum = match part {
                 Part::All => parity.stratum(cover.store),
@@ -360,8 +386,9 @@ impl Covered {
                 asked.push((id, known.length, parity.stored_tag(known, id.index)?));
             }
             let under_way: BTreeSet<SegmentId> = cover.state().under_way.keys().copied().collect();
-            (stratum, asked, under_way)
+            (stratum, challenge, asked, under_way)
         };
+        let mut contents: Vec<u8> = Vec::with_capacity(32 * asked.len());
         let mut judgement = Judgement { held: 0, failed: Vec::new() };
         for asked in asked.chunks(ASKED_AT_ONCE) {
             let mut cells = vec![[0; PAYLOAD]; asked.len()];
@@ -374,6 +401,9 @@ impl Covered {
             let mut reads: Vec<PartRead<'_>> = reads.collect();
             self.inner.read_many(&mut reads);
             let outcomes: Vec<_> = reads.into_iter().map(|read| read.outcome).collect();
+            for (cell, outcome) in cells.iter().zip(&outcomes) {
+                contents.extend_from_slice(&if outcome.is_ok() { hash(cell) } else { [0; 32] });
+            }
             let answers = asked.iter().zip(&cells).zip(outcomes);
             let answers =
                 answers.map(|(((id, _, tag), cell), outcome)| (*id, outcome.map(|()| (cell, *tag))));
@@ -387,7 +417,72 @@ impl Covered {
             let is_there = parity.named(id.segment, id.store).any(|known| known.opening == id.opening);
             is_there && !under_way.contains(&id.segment)
         });
-        Ok(Some(Audit { cells: stratum.cells(), judgement }))
+        let (list, answers) = (stratum.hash(), hash(&contents));
+        Ok(Some(Audit { challenge, list, answers, cells: stratum.cells(), judgement }))
+    }
+
+    /// Asks an agent beside the store for the sum of so many cells, drawn at random. `ask` carries
+    /// the question. Nothing if no code covers the store, or nothing is stored. A reply of which a
+    /// segment was deleted or put meanwhile proves nothing, so it is asked for again.
+    ///
+    /// # Errors
+    /// The parity device cannot be read.
+    pub fn audit_by_agent(
+        &self,
+        samples: u32,
+        random: &dyn Random,
+        ask: &mut dyn FnMut(&Question) -> Result<Box<Payload>, String>,
+    ) -> Result<Option<AgentAudit>, Error> {
+        let Some(cover) = self.covering() else { return Ok(None) };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut seed = [0; 32];
+            random.fill(&mut seed);
+            let (stratum, challenge, asked, tags, cells) = {
+                let parity = cover.parity();
+                let stratum = parity.stratum(cover.store);
+                let challenge = Challenge { seed, generation: stratum.generation(), samples };
+                let asked = challenge.expand(&stratum);
+                let (mut tags, mut cells) = (Vec::new(), Vec::new());
+                for sample in &asked {
+                    let id = sample.id;
+                    let mut named = parity.named(id.segment, id.store);
+                    let known = named.find(|known| known.opening == id.opening);
+                    let known = known.expect("the stratum is of this moment, under this lock");
+                    tags.push(parity.stored_tag(known, id.index)?);
+                    let left = known.length - u32::from(id.index) * PAYLOAD as u32;
+                    let bytes = u16::try_from(left.min(PAYLOAD as u32)).expect("bytes of a cell");
+                    cells.push(AskedCell { segment: id.segment, index: id.index, bytes });
+                }
+                (stratum, challenge, asked, tags, cells)
+            };
+            if asked.is_empty() {
+                return Ok(None);
+            }
+            let busy_before: BTreeSet<SegmentId> = cover.state().under_way.keys().copied().collect();
+            let reply = ask(&Question { seed, cells });
+            let answers = reply.as_ref().map_or([0; 32], |sum| hash(sum.as_slice()));
+            let problem = match reply {
+                Err(reason) => Some(reason),
+                Ok(sum) if verify_sum(&cover.keys, &asked, &tags, &sum) => None,
+                Ok(_) => Some("its sum is not that of the cells".to_owned()),
+            };
+            let has_changed = || {
+                let parity = cover.parity();
+                asked.iter().any(|sample| {
+                    let id = sample.id;
+                    let is_there =
+                        parity.named(id.segment, id.store).any(|known| known.opening == id.opening);
+                    !is_there || busy_before.contains(&id.segment)
+                })
+            };
+            if problem.is_some() && tries < AGENT_TRIES && has_changed() {
+                continue;
+            }
+            let (list, cells) = (stratum.hash(), stratum.cells());
+            return Ok(Some(AgentAudit { challenge, list, answers, cells, problem }));
+        }
     }
 
     fn inner_objects(&self) -> &dyn Objects {

@@ -45,12 +45,13 @@
 //! reads are served: a store that passes audits and refuses reads is a matter of read errors.
 //!
 //! ## Reading order
-//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`bound`], [`parity`],
-//! [`covered`];
+//! [`cell`], [`tag`], [`code`], [`tile`], `solve`, [`recover`], [`audit`], [`agent`], [`bound`],
+//! [`parity`], [`covered`];
 //! the arithmetic below is `field` and `gather`, each with a scalar twin, and `simd`, the one
 //! module that is unsafe.
 #![deny(unsafe_code)]
 
+pub mod agent;
 pub mod audit;
 pub mod bound;
 pub mod cell;
@@ -70,7 +71,7 @@ pub mod tile;
 pub use audit::{Challenge, Reply, SegmentCells, Stratum};
 pub use cell::{CellId, PAYLOAD, Payload, Tag};
 pub use code::{Map, Place};
-pub use covered::{Audit, Covered, Part, Repair, SharedParity, repair};
+pub use covered::{AgentAudit, Audit, Covered, Part, Repair, SharedParity, repair};
 pub use kernel::Kernel;
 pub use recover::{Recovered, Recovery};
 pub use tag::{Proven, TagKeys};

@@ -8,9 +8,12 @@ use steadfast_device::{Device, Error, ObjectDevice, Operation, SegmentPlace};
 use steadfast_env::{Env, Random};
 use steadfast_format::object_names;
 use steadfast_format::{PoolGuid, SegmentId};
+use steadfast_por::agent::{Question, encode_answer, read_answer};
 use steadfast_por::audit::Fault;
 use steadfast_por::parity::{Creation, ParityDevice, Pass};
-use steadfast_por::{Audit, Covered, PAYLOAD, Part, Repair, SharedParity, repair};
+use steadfast_por::{Audit, Covered, PAYLOAD, Part, Payload, Repair, SharedParity, repair};
+
+use crate::store::is_long;
 
 const POOL: PoolGuid = PoolGuid(5);
 
@@ -339,4 +342,144 @@ fn a_repair_that_is_interrupted_twice_is_begun_again() {
     left.store(u32::MAX, Ordering::Relaxed);
     assert_eq!(world.repair().restored, [5, 9].map(SegmentId), "the second attempt put one back");
     assert!(before == (1..=12).map(|id| world.object(id)).collect::<Vec<_>>());
+}
+
+type Answer = Result<Box<Payload>, String>;
+
+impl World {
+    /// An agent that reads this store, as it is now.
+    fn agent(&self) -> impl FnMut(&Question) -> Answer + use<> {
+        let device = ObjectDevice::open(Arc::clone(&self.store) as _, Some(64 << 20), [2; 16]).unwrap();
+        move |question| {
+            // The question and the answer go through their bytes, as on the way.
+            let bytes = question.encode();
+            let question = Question::read(&mut &*bytes).unwrap();
+            let answer = question.sum(&device).map_err(|(cell, error)| format!("{cell:?}: {error}"));
+            read_answer(&mut &*encode_answer(&answer)).unwrap()
+        }
+    }
+
+    /// Why an agent's answer is no proof, if it is none.
+    fn asked(&self, samples: u32, mut ask: impl FnMut(&Question) -> Answer) -> Option<String> {
+        let audit = self.covered.audit_by_agent(samples, &*self.random, &mut ask).unwrap();
+        audit.expect("something is stored").problem
+    }
+}
+
+/// [por.15]: attacks 3, 6, 11 to 13, and 17 to 19, on an agent that nobody trusts.
+#[test]
+fn agents_that_lie_are_found_out() {
+    let world = World::new(31);
+    assert!(world.covered.audit_by_agent(5, &*world.random, &mut |_| unreachable!()).unwrap().is_none());
+    for id in 1..=20 {
+        world.put(id, if id == 20 { 3 * PAYLOAD + 5 } else { 30 * PAYLOAD });
+    }
+    assert_eq!(world.asked(300, world.agent()), None, "an honest one");
+    world.pass();
+    assert_eq!(world.asked(300, world.agent()), None, "whether the journal has them or not");
+
+    // 17: a constant, a reply of before, one for another seed.
+    assert!(world.asked(300, |_| Ok(Box::new([0; PAYLOAD]))).is_some());
+    let mut first = None;
+    let mut honest = world.agent();
+    assert!(
+        world
+            .asked(300, |question| {
+                first = Some(honest(question)?);
+                Ok(first.clone().unwrap())
+            })
+            .is_none()
+    );
+    assert!(world.asked(300, |_| Ok(first.clone().unwrap())).is_some(), "a reply of before");
+    let mut honest = world.agent();
+    assert!(world.asked(300, |question| honest(&Question { seed: [0; 32], ..question.clone() })).is_some());
+    // Fewer cells than were asked for, and one in another's place.
+    let mut honest = world.agent();
+    assert!(
+        world
+            .asked(300, |question| {
+                let mut fewer = question.clone();
+                fewer.cells.pop();
+                honest(&fewer)
+            })
+            .is_some()
+    );
+    let mut honest = world.agent();
+    assert!(
+        world
+            .asked(300, |question| {
+                let mut exchanged = question.clone();
+                let last = exchanged.cells.iter().rposition(|cell| *cell != question.cells[0]).unwrap();
+                exchanged.cells.swap(0, last);
+                honest(&exchanged)
+            })
+            .is_some()
+    );
+    // 21: it does not answer.
+    assert_eq!(world.asked(300, |_| Err("late".to_owned())), Some("late".to_owned()));
+
+    // 19, 3: tags are not at the store, so it can lose none. 6, 18: another content.
+    let before = world.object(4);
+    world.tamper(4, |bytes| bytes[..PAYLOAD].fill(7));
+    assert!(world.asked(3_000, world.agent()).is_some(), "another content");
+    world.tamper(4, |bytes| *bytes = before.clone());
+    assert_eq!(world.asked(3_000, world.agent()), None);
+    // 12: a short object. 11, 13: one that is gone.
+    world.tamper(5, |bytes| bytes.truncate(1000));
+    assert!(world.asked(3_000, world.agent()).is_some());
+    world.drop_object(6);
+    assert!(world.asked(3_000, world.agent()).is_some());
+    // It fills in what it lost with zeros.
+    let mut honest = world.agent();
+    assert!(
+        world
+            .asked(3_000, |question| {
+                let mut filled = question.clone();
+                filled.cells.retain(|cell| ![5, 6].contains(&cell.segment.0));
+                honest(&filled)
+            })
+            .is_some()
+    );
+    world.repair();
+    assert_eq!(world.asked(3_000, world.agent()), None, "whole again");
+}
+
+/// An agent that lost a fraction of the cells passes as often as samples miss them [por.6].
+#[test]
+fn agents_are_found_out_as_often_as_the_formula_says() {
+    let world = World::new(32);
+    for id in 1..=20 {
+        world.put(id, 30 * PAYLOAD);
+    }
+    let mut honest = world.agent();
+    // One of 20 objects is gone.
+    let mut lying = |question: &Question| match question.cells.iter().any(|cell| cell.segment.0 == 9) {
+        true => Ok(Box::new([1; PAYLOAD])),
+        false => honest(question),
+    };
+    let (audits, samples) = (if is_long() { 10_000 } else { 300 }, 13);
+    let found = (0..audits).filter(|_| world.asked(samples, &mut lying).is_some()).count();
+    let (n, p) = (f64::from(audits), steadfast_por::bound::detection(0.05, samples));
+    let deviations = (found as f64 - n * p) / (n * p * (1.0 - p)).sqrt();
+    assert!(deviations.abs() < 3.0, "{found} of {n} at {p}: {deviations} deviations");
+}
+
+/// A segment that is deleted while the agent answers is no lie: it is asked again.
+#[test]
+fn a_store_that_changes_meanwhile_is_asked_again() {
+    let world = World::new(33);
+    for id in 1..=4 {
+        world.put(id, 30 * PAYLOAD);
+    }
+    let mut honest = world.agent();
+    let mut questions = 0;
+    let problem = world.asked(200, |question| {
+        questions += 1;
+        if questions == 1 {
+            world.covered.discard_segment(place(2)).unwrap();
+            world.covered.anchored(world.pass().generation).unwrap();
+        }
+        honest(question)
+    });
+    assert_eq!((problem, questions), (None, 2));
 }

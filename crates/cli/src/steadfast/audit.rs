@@ -3,8 +3,9 @@
 
 use crate::command::Command;
 use crate::json;
-use crate::options::{JSON, Parsed, Syntax, valued};
+use crate::options::{Flag, JSON, Parsed, Syntax, valued};
 use crate::session::{Doing, Failure, Session};
+use crate::steadfast::{audit_agent, audit_file};
 use crate::table::tame;
 use serde_json::json;
 use steadfast_bucket::prices::{amount, exact};
@@ -20,23 +21,44 @@ pub(crate) const COMMAND: Command = Command {
         flags: &[
             JSON,
             valued('n', "samples", "samples of each store; by default 2^-40 remains that a loss is missed"),
+            RECORD,
+            KEY,
+            AGENT,
+            LISTEN,
         ],
-        operands: "pool|recover pool",
+        operands: "pool|recover pool|verify file|agent store",
         least: 1,
         most: 2,
     },
     doc: "Asks the stores of a pool with a parity device for cells drawn at random, and checks each. A store that \
           lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
           not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
-          bytes that they had; it exits with 1 if cells did not come back, and names them.",
+          bytes that they had; it exits with 1 if cells did not come back, and names them. `verify` checks a file of \
+          records: it exits with 1 if the file cannot be believed, and with 3 if an audit in it was not held. `agent` runs beside \
+          a store and answers `audit -a`; it has no keys and is not trusted.",
     run: audit,
 };
+
+const RECORD: Flag =
+    valued('r', "file", "adds the signed records of this audit and of those before to a file").or("record");
+const AGENT: Flag =
+    valued('a', "host:port", "asks an agent beside the store for one sum of all samples").or("agent");
+const LISTEN: Flag =
+    valued('l', "host:port", "with agent: where it listens; 127.0.0.1:7531 by default").or("listen");
+const KEY: Flag = valued('k', "key", "with verify: the key that the records must have").or("key");
 
 fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     match &parsed.operands[..] {
         [word, name] if word == "recover" => recover(session, parsed, name),
+        [word, file] if word == "verify" => audit_file::verify(session, parsed, file),
+        [word, store] if word == "agent" => audit_agent::serve(session, parsed, store),
+        [_] if parsed.has(KEY.letter) || parsed.has(LISTEN.letter) => {
+            Err(Failure::Usage("-k belongs to verify, -l to agent".to_owned()))
+        }
         [name] => ask(session, parsed, name),
-        [word, _] => Err(Failure::Usage(format!("unknown verb '{}'; there is: recover", tame(word)))),
+        [word, _] => {
+            Err(Failure::Usage(format!("unknown verb '{}'; there are: recover, verify, agent", tame(word))))
+        }
         _ => unreachable!("one or two operands"),
     }
 }
@@ -53,11 +75,23 @@ fn ask(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(),
         },
     };
     let doing = || format!("cannot audit '{}'", tame(name));
-    let outcome = session.ask(PoolAudit { name: name.to_owned(), samples }).doing(doing)?;
+    let outcome = session
+        .ask(PoolAudit {
+            name: name.to_owned(),
+            samples,
+            agent: parsed.value(AGENT.letter).map(str::to_owned),
+        })
+        .doing(doing)?;
     if parsed.has(JSON.letter) {
         session.line(as_json(name, &outcome));
     } else {
         session.out.push_str(&as_text(name, &outcome));
+    }
+    if let Some(file) = parsed.value(RECORD.letter) {
+        let added = audit_file::add(session, name, file)?;
+        if !parsed.has(JSON.letter) {
+            session.line(added);
+        }
     }
     if outcome.is_held() { Ok(()) } else { Err(Failure::Status(1)) }
 }
@@ -77,7 +111,7 @@ fn missing(outcome: &AuditOutcome) -> f64 {
     f64::from(outcome.loss_ppm) / 2e6
 }
 
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -99,6 +133,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
             "newest" => {
                 format!("{device}: {} challenges of the {of} newest cells", grouped((*samples).into()))
             }
+            "agent" => {
+                format!("{device}: sum of {} challenges of {of} cells", grouped((*samples).into()))
+            }
             _ => format!("{device}: {} challenges of {of} cells", grouped((*samples).into())),
         };
         let failed = samples - held;
@@ -117,14 +154,19 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         for (segment, reason, cells) in objects.iter().take(NAMED_MAX) {
             let what = match (stratum.part.as_str(), cells.as_slice()) {
                 ("tiles", _) => format!("tile {segment}"),
+                ("agent", _) => "no proof".to_owned(),
                 (_, [cell]) => format!("segment {segment:x}, cell {cell}"),
                 (_, cells) => format!("segment {segment:x}, {} cells", grouped(cells.len() as u64)),
             };
             text.push_str(&format!("    {what}: {}\n", tame(reason)));
         }
     }
-    let least =
-        outcome.strata.iter().filter(|stratum| stratum.part == "all").map(|stratum| stratum.samples).min();
+    let least = outcome
+        .strata
+        .iter()
+        .filter(|stratum| matches!(stratum.part.as_str(), "all" | "agent"))
+        .map(|stratum| stratum.samples)
+        .min();
     if let Some(samples) = least.filter(|_| outcome.is_held()) {
         let bits = bits(missing(outcome), samples);
         text.push_str(&format!(
@@ -144,6 +186,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
         grouped(outcome.requests),
         nice_bytes(outcome.bytes_in),
     ));
+    if let Some(reason) = &outcome.no_record {
+        text.push_str(&format!("no record of it was kept: {}\n", tame(reason)));
+    }
     if !outcome.is_held() {
         text.push_str(&format!("to put back what is lost: steadfast audit recover {}\n", tame(name)));
     }
@@ -177,12 +222,15 @@ fn as_json(name: &str, outcome: &AuditOutcome) -> String {
     let price = outcome.price.as_ref();
     let price = price.map(|(nano, currency)| json!({ "currency": currency, "amount": exact(*nano) }));
     document.insert("price".into(), json!(price));
+    document.insert("record".into(), json!(outcome.record));
     json::text(document)
 }
 
 fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(), Failure> {
-    if parsed.has('n') {
-        return Err(Failure::Usage("-n belongs to an audit; a recovery reads everything".to_owned()));
+    if ['n', 'r', 'k', 'a', 'l'].into_iter().any(|letter| parsed.has(letter)) {
+        return Err(Failure::Usage(
+            "-n, -r, -k, -a and -l belong to audits; a recovery reads everything".to_owned(),
+        ));
     }
     let doing = || format!("cannot recover '{}'", tame(name));
     let outcome = session.ask(PoolRecover { name: name.to_owned() }).doing(doing)?;

@@ -6,8 +6,8 @@
 use crate::options::Parsed;
 use crate::session::{Doing, Failure, Session};
 use steadfast_control::api::{
-    CacheReport, DaemonInfo, DaemonMemory, DaemonReport, Health, MemoryReport, PoolInfo, PoolIo, PoolIostat,
-    PoolList, PoolMemory, RequestIo,
+    CacheReport, DaemonInfo, DaemonMemory, DaemonReport, Health, LastAudit, MemoryReport, PoolInfo, PoolIo,
+    PoolIostat, PoolList, PoolMemory, RequestIo,
 };
 use steadfast_control::client::Client;
 use steadfast_lab_report::prometheus::{Text, quoted};
@@ -46,6 +46,7 @@ fn text(told: &Told) -> String {
     out.family("steadfast_daemon_resident_bytes", "gauge", "Memory of the daemon.");
     out.value("steadfast_daemon_resident_bytes", "", told.memory.resident as f64);
     pools(&mut out, told);
+    audits(&mut out, &told.pools);
     requests(&mut out, &told.flows);
     caches(&mut out, &told.memory);
     devices(&mut out, &told.flows);
@@ -70,6 +71,26 @@ fn pools(out: &mut Text, told: &Told) {
         let label = of_pool(&pool.name);
         out.value(name, &format!("{label},kind=\"allocated\""), pool.allocated as f64);
         out.value(name, &format!("{label},kind=\"free\""), pool.free as f64);
+    }
+}
+
+/// The last audit of each pool that had one.
+fn audits(out: &mut Text, pools: &[PoolInfo]) {
+    type Value = fn(&LastAudit) -> f64;
+    let families: [(&str, &str, Value); 3] = [
+        ("steadfast_pool_audit_time_seconds", "When the last audit ended, since 1970.", |audit| {
+            audit.ended_ns as f64 / SECOND
+        }),
+        ("steadfast_pool_audit_samples", "Samples of the last audit.", |audit| f64::from(audit.samples)),
+        ("steadfast_pool_audit_failed", "Samples of the last audit that were not held.", |audit| {
+            f64::from(audit.failed)
+        }),
+    ];
+    for (name, about, value) in families {
+        out.family(name, "gauge", about);
+        for (pool, audit) in pools.iter().filter_map(|pool| Some((pool, pool.audit.as_ref()?))) {
+            out.value(name, &of_pool(&pool.name), value(audit));
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //! lab. [`crate::catalog`] has the table.
 
 pub(crate) mod audit;
+mod audit_agent;
+mod audit_file;
 pub(crate) mod bench;
 pub(crate) mod compat;
 pub(crate) mod daemon;

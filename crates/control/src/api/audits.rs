@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Ask the stores of a pool for cells drawn at random.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolAudit {
     /// Name.
     pub name: String,
@@ -11,6 +11,9 @@ pub struct PoolAudit {
     /// lack half of what the code gives back.
     #[serde(default)]
     pub samples: Option<u32>,
+    /// Address of an agent beside the store, `HOST:PORT`.
+    #[serde(default)]
+    pub agent: Option<String>,
 }
 
 /// Outcome of an audit.
@@ -28,6 +31,12 @@ pub struct AuditOutcome {
     pub bytes_in: u64,
     /// Price of these, in billionths, and its currency, if all stores have prices.
     pub price: Option<(u64, String)>,
+    /// Number of its record, if one was kept.
+    #[serde(default)]
+    pub record: Option<u64>,
+    /// Why none was kept.
+    #[serde(default)]
+    pub no_record: Option<String>,
 }
 
 /// Outcome of one part.
@@ -35,7 +44,7 @@ pub struct AuditOutcome {
 pub struct AuditStratum {
     /// Store, or parity device.
     pub device: String,
-    /// Part of it: `all`, `newest` or `tiles`.
+    /// Part of it: `all`, `newest`, `agent` or `tiles`.
     pub part: String,
     /// Cells (or tiles) of which samples were drawn.
     pub cells: u64,
@@ -53,6 +62,22 @@ impl AuditOutcome {
     pub fn is_held(&self) -> bool {
         self.strata.iter().all(|stratum| stratum.held == stratum.samples)
     }
+}
+
+/// The records of audits that are kept, oldest first.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolAuditRecords {
+    /// Name of the pool.
+    pub name: String,
+}
+
+/// Records of audits, as lines of a file for an auditor.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct AuditRecords {
+    /// Key with which they are checked, hexadecimal.
+    pub key: String,
+    /// The lines.
+    pub lines: Vec<String>,
 }
 
 /// Read all stores of a pool, and put back what they lost.

@@ -167,6 +167,20 @@ pub struct PoolInfo {
     pub txg: u64,
     /// All properties, user properties too.
     pub properties: BTreeMap<String, Value>,
+    /// Its last audit, or recovery.
+    #[serde(default)]
+    pub audit: Option<LastAudit>,
+}
+
+/// The last audit of a pool with a parity device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct LastAudit {
+    /// When it ended, nanoseconds since 1970.
+    pub ended_ns: u64,
+    /// Samples.
+    pub samples: u32,
+    /// Samples that were not held.
+    pub failed: u32,
 }
 
 /// State of pools in detail.

@@ -1,7 +1,7 @@
 //! The request as it travels: one variant a verb.
 
 use super::allow::{Allowed, FsAllow, FsAllowed};
-use super::audits::{AuditOutcome, PoolAudit, PoolRecover, RecoverOutcome};
+use super::audits::{AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, RecoverOutcome};
 use super::daemon::{DaemonInfo, DaemonMemory, DaemonPing, DaemonReport, DaemonStop, MemoryReport};
 use super::dedup::{PoolDdtPrune, PoolPrefetch, Pruned};
 use super::devices::{
@@ -71,6 +71,7 @@ macro_rules! for_each_verb {
             PoolReguid -> Outcome;
             PoolCheckpoint -> Outcome;
             PoolAudit -> AuditOutcome;
+            PoolAuditRecords -> AuditRecords;
             PoolRecover -> RecoverOutcome;
             PoolSplit -> Outcome;
             PoolPrefetch -> Outcome;

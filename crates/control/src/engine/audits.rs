@@ -1,4 +1,4 @@
-//! Audits by schedule: the property `audit` of a pool.
+//! Audits of pools, by command and by schedule (the property `audit`), and their records.
 //!
 //! An audit is due if the last one ended so long ago; the pool's root tells when that was. So a
 //! daemon that did not run asks when it starts. The outcome is an event, on which a hook can act,
@@ -6,10 +6,21 @@
 //!
 //! [audits.1] An audit that could not be made is tried again an hour later: each try costs
 //!     requests.
+//! [audits.2] Each audit has a record that is durable before its outcome is told. A record that
+//!     cannot be kept makes no audit fail.
 
+use crate::agent;
+use crate::api::{AuditOutcome, AuditStratum};
+use crate::audit_record::{AuditLog, AuditRecord, RecordedStratum, hex};
+use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool};
+use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
+use steadfast_bucket::Counts;
+use steadfast_crypto::Signer;
+use steadfast_pool::agent::Question;
+use steadfast_pool::{AskAgent, AuditReport, StratumReport};
 
 /// Bits of the chance that a loss is found.
 pub(super) const BITS: f64 = 40.0;
@@ -28,6 +39,64 @@ fn every(held: &ImportedPool) -> Option<Duration> {
 }
 
 impl Engine {
+    /// Audits a pool, with so many samples of each store, by an agent at an address if there is
+    /// one, and keeps a record [audits.2].
+    pub(super) fn audit(
+        &self,
+        held: &ImportedPool,
+        samples: Option<u32>,
+        agent: Option<&str>,
+    ) -> Result<AuditOutcome, Refusal> {
+        let devices = held.pool.devices();
+        let samples = match samples {
+            Some(samples) => samples,
+            None => devices.audit_samples(BITS).map_err(refuse::pool)?,
+        };
+        let signer = devices.audit_signer().map_err(refuse::pool)?;
+        let (begun, begun_wall, before) = (self.now_ns(), self.env.clock.wall_ns(), self.traffic(held));
+        let mut ask = |_: &str, question: &Question| agent::ask(agent.unwrap_or_default(), question);
+        let ask: Option<AskAgent<'_>> = if agent.is_some() { Some(&mut ask) } else { None };
+        let report = devices.audit_by(samples, ask).map_err(refuse::pool)?;
+        let nanos = self.now_ns().saturating_sub(begun);
+        let none = Counts::default();
+        let mut all = Counts::default();
+        let mut price = Some((0_u64, String::new()));
+        for (address, counts) in self.traffic(held) {
+            let counts = counts.since(before.get(&address).unwrap_or(&none));
+            all = all.plus(&counts);
+            let of_store = self.price_of_traffic(&address, &counts);
+            price =
+                price.zip(of_store).map(|((sum, _), (more, currency))| (sum.saturating_add(more), currency));
+        }
+        let record = AuditRecord {
+            pool: held.pool.name(),
+            guid: held.pool.guid().0,
+            begun_ns: u64::try_from(begun_wall).unwrap_or(0),
+            ended_ns: u64::try_from(self.env.clock.wall_ns()).unwrap_or(0),
+            loss_ppm: report.loss_ppm,
+            requests: all.total(),
+            bytes_in: all.bytes_in,
+            strata: report.strata.iter().map(recorded).collect(),
+            ..AuditRecord::default()
+        };
+        let kept = self.audit_log(held, &signer).append(record, &signer);
+        Ok(AuditOutcome {
+            loss_ppm: report.loss_ppm,
+            strata: strata(report),
+            nanos,
+            requests: all.total(),
+            bytes_in: all.bytes_in,
+            price: price.filter(|(_, currency)| !currency.is_empty()),
+            record: kept.as_ref().ok().copied(),
+            no_record: kept.err().map(|error| error.to_string()),
+        })
+    }
+
+    /// The records of a pool that are signed with this key.
+    pub(super) fn audit_log(&self, held: &ImportedPool, signer: &Signer) -> AuditLog {
+        AuditLog::new(&self.runtime.audits(), held.pool.guid().0, &signer.public())
+    }
+
     /// Audits the pools whose turn it is.
     pub fn audit_by_schedule(&self) {
         let pools: Vec<Arc<ImportedPool>> = self.pools.read().values().map(Arc::clone).collect();
@@ -41,15 +110,48 @@ impl Engine {
             if now < rests_until {
                 continue;
             }
-            let audited = devices.audit_samples(BITS).and_then(|samples| devices.audit(samples));
+            let audited = self.audit(&held, None, None);
             let mut policies = self.policies.lock();
             match audited {
-                Ok(_) => _ = policies.audited.remove(&name),
+                Ok(outcome) => {
+                    policies.audited.remove(&name);
+                    if let Some(reason) = outcome.no_record {
+                        policies.say(&name, format!("no record of an audit was kept: {reason}"));
+                    }
+                }
                 Err(error) => {
-                    policies.say(&name, error.to_string());
+                    policies.say(&name, error.what);
                     policies.audited.insert(name, now + AGAIN_S);
                 }
             }
         }
+    }
+}
+
+fn strata(report: AuditReport) -> Vec<AuditStratum> {
+    let strata = report.strata.into_iter().map(|stratum| AuditStratum {
+        device: stratum.device,
+        part: stratum.part.to_owned(),
+        cells: stratum.cells,
+        samples: stratum.samples,
+        held: stratum.held,
+        failed: stratum.failed,
+    });
+    strata.collect()
+}
+
+fn recorded(stratum: &StratumReport) -> RecordedStratum {
+    let asked = stratum.asked.as_ref();
+    RecordedStratum {
+        device: stratum.device.clone(),
+        part: stratum.part.to_owned(),
+        seed: asked.map(|asked| hex(&asked.seed)),
+        generation: asked.map(|asked| asked.generation),
+        list: asked.map(|asked| hex(&asked.list)),
+        cells: stratum.cells,
+        samples: stratum.samples,
+        answers: asked.map(|asked| hex(&asked.answers)),
+        held: stratum.held,
+        failed: stratum.failed.clone(),
     }
 }

@@ -2,7 +2,8 @@
 
 use super::costs::{on_a_folder, set, status};
 use super::*;
-use steadfast_control::api::{PoolAudit, PoolRecover, VdevClass, VdevKind, VdevSpec};
+use steadfast_control::api::{PoolAudit, PoolAuditRecords, PoolRecover, VdevClass, VdevKind, VdevSpec};
+use steadfast_control::audit_record::{SignedRecord, read_all};
 
 const HOUR: u64 = 3600;
 
@@ -38,7 +39,8 @@ fn audits(house: &House) -> Vec<String> {
 #[test]
 fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     let (clock, house) = on_a_folder("audits");
-    let audit = |samples| house.host().call(&caller(), PoolAudit { name: "tank".into(), samples });
+    let audit =
+        |samples| house.host().call(&caller(), PoolAudit { name: "tank".into(), samples, agent: None });
     assert_eq!(audit(None).unwrap_err().code, Code::ParityNone);
     let path = house.folder.join("parity.img");
     assert_eq!(add(&house, &path).unwrap_err().code, Code::ParityUnusable);
@@ -74,6 +76,26 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     assert_eq!(audits(&house), ["finish", "failure"]);
     assert!(status(&house).messages.iter().any(|message| message.code == Code::AuditFailed));
     assert!(!audit(Some(2000)).unwrap().is_held());
+    // Each of the three left a record, of command and of schedule alike.
+    let kept = house.host().call(&caller(), PoolAuditRecords { name: "tank".into() }).unwrap();
+    let records = read_all(&kept.lines.join("\n"), Some(&kept.key)).unwrap();
+    let held: Vec<bool> = records.iter().map(|found| found.record.is_held()).collect();
+    assert_eq!(held, [true, false, false]);
+    let [first, .., last] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((first.record.number, last.record.number), (1, 3));
+    assert!(first.record.requests > 0 && first.record.strata.iter().any(|stratum| stratum.part == "tiles"));
+    let all = |found: &SignedRecord| found.record.strata.iter().find(|s| s.part == "all").cloned().unwrap();
+    assert!(all(first).seed.is_some() && all(first).seed != all(last).seed, "each with a fresh seed");
+    assert!(all(first).answers != all(last).answers && all(last).samples == 2000);
+    // The last one is in the metrics of the pool.
+    let info = house.host().call(&caller(), PoolList::default()).unwrap().remove(0);
+    assert!(info.audit.is_some_and(|audit| audit.failed > 0 && audit.samples >= 2000), "{info:?}");
+    // A folder that cannot be written makes no audit fail.
+    std::fs::remove_dir_all(house.folder.join("run/audits")).unwrap();
+    std::fs::write(house.folder.join("run/audits"), b"").unwrap();
+    let outcome = audit(Some(10)).unwrap();
+    assert!(outcome.record.is_none() && outcome.no_record.is_some(), "{outcome:?}");
+    std::fs::remove_file(house.folder.join("run/audits")).unwrap();
     let recovered = house.host().call(&caller(), PoolRecover { name: "tank".into() }).unwrap();
     assert!(recovered.lost.is_empty() && recovered.restored.len() == 1, "{recovered:?}");
     assert!(std::fs::read(&lost).unwrap() == bytes, "the same object");

@@ -24,14 +24,15 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use steadfast_crypto::Key;
+use steadfast_crypto::{Key, Signer};
 use steadfast_env::Env;
 use steadfast_format::{
     AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, MetaKey, ParityStanding, PoolGuid, SegmentId,
 };
+use steadfast_por::agent::Question;
 use steadfast_por::audit::Fault;
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Standing};
-use steadfast_por::{Covered, PAYLOAD, Part, SharedParity, bound};
+use steadfast_por::{Covered, PAYLOAD, Part, Payload, SharedParity, bound};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
@@ -119,6 +120,21 @@ pub struct StratumReport {
     pub held: u32,
     /// Some of the others: segment, cell, reason.
     pub failed: Vec<(u64, u32, String)>,
+    /// Question and answers, of a store.
+    pub asked: Option<Asked>,
+}
+
+/// Question of an audit, and what was answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// Seed that chose the cells.
+    pub seed: [u8; 32],
+    /// Number of the list of cells, and its hash.
+    pub generation: u64,
+    /// Hash of the list of cells.
+    pub list: [u8; 32],
+    /// Hash of the answers.
+    pub answers: [u8; 32],
 }
 
 /// Outcome of an audit.
@@ -158,6 +174,9 @@ impl AuditReport {
         self.strata.iter().all(|stratum| stratum.held == stratum.samples)
     }
 }
+
+/// Carries a question to the agent beside a store, which is named.
+pub type AskAgent<'a> = &'a mut dyn FnMut(&str, &Question) -> std::result::Result<Box<Payload>, String>;
 
 /// Opens the parity device at a path.
 pub(crate) type OpenParity<'o> = &'o dyn Fn(&str) -> io::Result<Box<dyn Medium>>;
@@ -553,15 +572,52 @@ impl Devices {
         Ok(bound::samples(loss / 2.0, bits))
     }
 
+    /// Signs records of audits.
+    pub fn audit_signer(&self) -> Result<Arc<Signer>> {
+        let (_, code) = self.code()?;
+        let signer = Arc::clone(reading(&code).signer());
+        Ok(signer)
+    }
+
     /// Asks each store for so many cells, drawn at random, for some of the newest, and the parity
     /// for some of its tiles. The next root tells of the outcome.
     pub fn audit(&self, samples: u32) -> Result<AuditReport> {
+        self.audit_by(samples, None)
+    }
+
+    /// Like [`Devices::audit`]. An agent beside the stores, if there is one, is asked first; a
+    /// store of which it gives no proof is asked by ranged reads, which name the cells.
+    pub fn audit_by(&self, samples: u32, agent: Option<AskAgent<'_>>) -> Result<AuditReport> {
         let (parity, code) = self.code()?;
         let failed = self.parity_error(&parity);
         let random = &*self.core.env.random;
         let mut strata = Vec::new();
+        let mut agent = agent;
         for leaf in self.leaves() {
             let Some(store) = &leaf.covered else { continue };
+            if let Some(ask) = &mut agent {
+                let audit =
+                    store.audit_by_agent(samples, random, &mut |question| ask(&leaf.path(), question));
+                let Some(audit) = audit.map_err(&failed)? else { continue };
+                let is_proof = audit.problem.is_none();
+                strata.push(StratumReport {
+                    device: leaf.path(),
+                    part: "agent",
+                    cells: audit.cells,
+                    samples,
+                    held: if is_proof { samples } else { 0 },
+                    failed: audit.problem.into_iter().map(|reason| (0, 0, reason)).collect(),
+                    asked: Some(Asked {
+                        seed: audit.challenge.seed,
+                        generation: audit.challenge.generation,
+                        list: audit.list,
+                        answers: audit.answers,
+                    }),
+                });
+                if is_proof {
+                    continue;
+                }
+            }
             for (part, name, samples) in
                 [(Part::All, "all", samples), (Part::Newest, "newest", samples.min(NEWEST_SAMPLES))]
             {
@@ -585,6 +641,12 @@ impl Devices {
                     samples: audit.judgement.held + missing,
                     held: audit.judgement.held,
                     failed: told.collect(),
+                    asked: Some(Asked {
+                        seed: audit.challenge.seed,
+                        generation: audit.challenge.generation,
+                        list: audit.list,
+                        answers: audit.answers,
+                    }),
                 });
             }
         }
@@ -600,6 +662,7 @@ impl Devices {
             samples: TILE_SAMPLES,
             held: TILE_SAMPLES - lost,
             failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
+            asked: None,
         });
         let report = AuditReport { loss_ppm: figures.loss_ppm, strata };
         self.note_audit(&parity, &report);
@@ -607,13 +670,21 @@ impl Devices {
     }
 
     fn note_audit(&self, parity: &Parity, report: &AuditReport) {
-        let samples: u32 = report.strata.iter().map(|stratum| stratum.samples).sum();
-        let held: u32 = report.strata.iter().map(|stratum| stratum.held).sum();
+        let sum = |count: fn(&StratumReport) -> u32| {
+            report.strata.iter().map(count).fold(0_u32, u32::saturating_add)
+        };
+        let (samples, held) = (sum(|stratum| stratum.samples), sum(|stratum| stratum.held));
         {
             let mut standing = parity.standing.lock();
             standing.audited_ns = self.core.now_ns();
             (standing.samples, standing.failed) = (samples, samples - held);
-            standing.cells = report.strata.iter().filter(|s| s.part == "all").map(|s| s.cells).sum();
+            let mut cells: Vec<(&str, u64)> = Vec::new();
+            for stratum in report.strata.iter().filter(|s| matches!(s.part, "all" | "agent")) {
+                if cells.last().is_none_or(|(device, _)| *device != stratum.device) {
+                    cells.push((&stratum.device, stratum.cells));
+                }
+            }
+            standing.cells = cells.into_iter().map(|(_, cells)| cells).sum();
         }
         self.core.events.note(EventKind::Audited { samples, failed: samples - held });
         self.core.health.changed.store(true, Ordering::Release);

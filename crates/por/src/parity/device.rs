@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_crypto::{Key, hash, hash_parts};
+use steadfast_crypto::{Key, Signer, derive, hash, hash_parts};
 use steadfast_env::Random;
 use steadfast_format::parity::{
     ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, RecordKind, check_of,
@@ -150,6 +150,7 @@ pub struct ParityDevice {
     pub(super) geometry: Geometry,
     pub(super) header: ParityHeader,
     keys: Arc<TagKeys>,
+    signer: Arc<Signer>,
     map: Map,
     /// Random number of this opening.
     opening: u32,
@@ -247,9 +248,7 @@ impl ParityDevice {
         }
         let root = match (header.root_key, key) {
             (Some(root), _) => Key::from_bytes(root),
-            (None, Some(key)) => {
-                steadfast_crypto::derive(key, &pool.0.to_le_bytes(), "steadfast parity root v1")
-            }
+            (None, Some(key)) => derive(key, &pool.0.to_le_bytes(), "steadfast parity root v1"),
             (None, None) => return Err(Error::KeyNeeded),
         };
         let geometry = Geometry::of(&header);
@@ -259,6 +258,7 @@ impl ParityDevice {
         }
         let mut device = ParityDevice {
             keys: Arc::new(TagKeys::new(&root)),
+            signer: Arc::new(Signer::new(&derive(&root, b"", "steadfast audit record v1"))),
             map: Map::new(&root, header.map, header.tiles),
             opening: 0,
             tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
@@ -290,6 +290,12 @@ impl ParityDevice {
     #[must_use]
     pub fn keys(&self) -> &Arc<TagKeys> {
         &self.keys
+    }
+
+    /// Signs records of audits. Of a sealed pool the key follows from the pool's.
+    #[must_use]
+    pub fn signer(&self) -> &Arc<Signer> {
+        &self.signer
     }
 
     /// Segments that the code covers.

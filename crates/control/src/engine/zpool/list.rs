@@ -1,6 +1,6 @@
 //! `zpool list` and `zpool get`: pools with their properties.
 
-use crate::api::{Health, PoolInfo, PoolList, Source, StoreReport, Value};
+use crate::api::{Health, LastAudit, PoolInfo, PoolList, Source, StoreReport, Value};
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::pool_properties::feature_states;
@@ -94,7 +94,19 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
     if held.pool.is_read_only() {
         properties.insert("readonly".into(), temporary("on".into()));
     }
-    PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
+    let audit = measured.parity.as_ref().and_then(|parity| parity.audit).map(|audit| LastAudit {
+        ended_ns: audit.audited_ns,
+        samples: audit.samples,
+        failed: audit.failed,
+    });
+    PoolInfo {
+        name: name.to_owned(),
+        guid: held.pool.guid().0,
+        state,
+        txg: measured.txg.0,
+        properties,
+        audit,
+    }
 }
 
 /// A sum over the stores of a pool; `-` of a pool without any.
@@ -122,5 +134,6 @@ fn lost_info(pool: &CachedPool) -> PoolInfo {
     let mut properties = BTreeMap::new();
     properties.insert("health".to_owned(), Value::measured(Health::Unavail.as_str()));
     properties.insert("guid".to_owned(), Value::measured(pool.guid));
-    PoolInfo { name: pool.name.clone(), guid: pool.guid, state: Health::Unavail, txg: 0, properties }
+    let (name, state) = (pool.name.clone(), Health::Unavail);
+    PoolInfo { name, guid: pool.guid, state, txg: 0, properties, audit: None }
 }
