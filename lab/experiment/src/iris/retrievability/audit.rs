@@ -151,6 +151,15 @@ fn at_distance(
             (row("requests", "requests", "requests", "As the audit tells it."), audit.requests as f64),
             (row("bytes", "read", "MB", "As the audit tells it."), audit.bytes_in as f64 / 1e6),
             (
+                row(
+                    "bytes_of_all",
+                    "of it for the 2,759 cells of the whole store",
+                    "MB",
+                    "By the share of the samples.",
+                ),
+                audit.bytes_in as f64 / 1e6 * audit.of_all() / f64::from(audit.samples()),
+            ),
+            (
                 row("wire", "bytes on the way, both directions", "MB", "Counted by the link."),
                 (passed.up + passed.down) as f64 / 1e6,
             ),
@@ -257,8 +266,13 @@ fn histogram(audits: &Audits) -> Chart {
 fn judge(rows: &[Row]) -> Vec<Goal> {
     let far = FAR.to_string();
     let goals = [
-        ("audit", far.as_str(), 3.0, "an audit by ranged reads, 50 ms away: at most 3 s"),
-        ("bytes", far.as_str(), 12.0, "an audit by ranged reads: at most 12 MB"),
+        (
+            "audit",
+            far.as_str(),
+            3.0,
+            "an audit by ranged reads, 50 ms away, the newest objects too: at most 3 s",
+        ),
+        ("bytes_of_all", far.as_str(), 12.0, "2,759 ranged reads: at most 12 MB"),
         ("reply_bytes", MEMORY, 5_000.0, "an agent's reply: at most 5 KB"),
         ("verify", MEMORY, 1.0, "check of that reply: at most 1 ms"),
         ("deviations", MEMORY, 3.0, "detection within 3 standard deviations of 1 - (1 - e)^N"),

@@ -54,6 +54,12 @@ impl Audit {
         self.strata.iter().filter(|stratum| stratum.part != "tiles").map(|stratum| stratum.samples).sum()
     }
 
+    /// Those of them that were drawn from all of the store.
+    pub fn of_all(&self) -> f64 {
+        let all = self.strata.iter().filter(|stratum| stratum.part == "all");
+        all.map(|stratum| f64::from(stratum.samples)).sum()
+    }
+
     /// Those of them that were there.
     pub fn held(&self) -> u32 {
         self.strata.iter().filter(|stratum| stratum.part != "tiles").map(|stratum| stratum.held).sum()

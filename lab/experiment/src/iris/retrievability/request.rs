@@ -102,7 +102,7 @@ impl RecoverRequest {
 
     /// Tiles of the code in memory, and recoveries at each loss.
     pub(super) fn trials(&self) -> (u32, u32) {
-        self.form.sized((1, 1), (2, 10), (4, 40))
+        self.form.sized((1, 1), (2, 6), (4, 40))
     }
 
     /// Bytes of the file in the pool.
