@@ -69,7 +69,10 @@ fn a_special_mirror_is_created_shown_filled_healed_and_removed() {
     host.shell("zpool iostat -v tank").ok().says("special");
     host.shell("zpool status -j tank").ok().says("\"class\":\"special\"");
     host.shell("zpool get feature@special_devices tank").ok().says("active");
-    host.shell("zfs set special_small_blocks=17M tank").fails(1).says("PROP-VALUE");
+    host.shell("zpool get -H -o value feature@allocation_classes tank").ok().says("active");
+    for size in ["17M", "32M", "256", "1025"] {
+        host.shell(&format!("zfs set special_small_blocks={size} tank")).fails(1).says("PROP-VALUE");
+    }
     host.shell("zfs get -H -o value special_small_blocks tank").ok().says("0");
 
     write(&host, "large", 40, 200_000);

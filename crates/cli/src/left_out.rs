@@ -92,6 +92,10 @@ const DEVICES: &[(&str, &str)] = &[
     ("draid", "use raidz1, raidz2 or raidz3 with spares"),
 ];
 
+/// Methods of ZFS that no option names.
+const METHODS: &[(&str, &str)] =
+    &[("nopwrite", "content that is written again takes new space; `dedup=on` shares it with what is there")];
+
 /// Options of ZFS that a command does not have.
 fn absent(command: &Command, options: &str) -> Vec<String> {
     let (letters, longs) = options.split_once(' ').unwrap_or((options, ""));
@@ -136,6 +140,10 @@ fn document() -> String {
     }
     page.push_str("\n## Devices\n\n| Word | Reason and alternative |\n|---|---|\n");
     for (word, why) in DEVICES {
+        let _ = writeln!(page, "| `{word}` | {} |", cell(why));
+    }
+    page.push_str("\n## Methods\n\n| Method | Reason and alternative |\n|---|---|\n");
+    for (word, why) in METHODS {
         let _ = writeln!(page, "| `{word}` | {} |", cell(why));
     }
     page.push_str(

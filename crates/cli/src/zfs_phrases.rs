@@ -71,6 +71,10 @@ pub fn first_line(doing: &str, refusal: &Refusal, typed: &str) -> Option<String>
         Code::StreamDecrypts => "cannot receive new filesystem stream: zfs receive -F cannot be used to \
              destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
             .to_owned(),
+        Code::StreamBase => {
+            let (base, snapshot) = (field("base")?, field("snapshot")?);
+            format!("WARNING: could not send {snapshot}: incremental source ({base}) is not earlier than it")
+        }
         Code::FsBusy if doing.starts_with("cannot send") => {
             said("target is busy; if a filesystem, it must not be mounted")
         }
@@ -114,6 +118,12 @@ mod tests {
         assert_eq!(line("cannot scrub 'tank'", &pool), "cannot open 'tank': no such pool");
         let listed = first_line("cannot list datasets", &pool, "zfs list tank");
         assert_eq!(listed.as_deref(), Some("cannot open 'tank': dataset does not exist"));
+        let base = Refusal::new(Code::StreamBase, "").with("snapshot", "tank@1").with("base", "tank@2");
+        let line = line("cannot send 'tank@1'", &base);
+        assert_eq!(
+            line,
+            "WARNING: could not send tank@1: incremental source (tank@2) is not earlier than it"
+        );
         assert_eq!(first_line("cannot clear", &Refusal::new(Code::VdevIo, "EIO"), ""), None);
     }
 }

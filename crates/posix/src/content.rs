@@ -200,6 +200,15 @@ impl FileSystem {
                 let op = self.dataset.begin(AdmitKind::Write)?;
                 if grows(keep_size) {
                     self.dataset.grow(&op, &inode, end, stamp);
+                } else if keep_size {
+                    // Nothing of the file changes but bits of its mode that a write takes.
+                    self.dataset.change(&op, &inode, |record: &mut InodeRecord| {
+                        let mode = record.mode;
+                        set_ids.apply(record);
+                        if record.mode != mode {
+                            record.ctime = now;
+                        }
+                    });
                 } else {
                     self.dataset.change(&op, &inode, stamp);
                 }

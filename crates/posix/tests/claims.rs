@@ -270,6 +270,22 @@ fn allocation_far_out_asks_only_for_its_range() {
     assert_eq!(world.fs.getattr(file).expect("attributes").size, (1 << 43) + 4096);
 }
 
+#[test]
+fn allocation_that_keeps_the_size_keeps_the_times() {
+    let world = world(512);
+    let file = world.file("f");
+    world.fs.write(file, 0, &[5; 456], false).expect("writes");
+    let before = world.fs.getattr(file).expect("attributes");
+    let allocate = |keep_size| {
+        std::thread::sleep(Duration::from_millis(2));
+        world.fs.fallocate(file, Fallocate::Allocate { keep_size }, 0, 1 << 20, false).expect("allocates");
+        world.fs.getattr(file).expect("attributes")
+    };
+    let kept = allocate(true);
+    assert_eq!((kept.size, kept.mtime, kept.ctime), (456, before.mtime, before.ctime));
+    assert_eq!(allocate(false).size, 1 << 20);
+}
+
 /// The txg that is being written counts as not durable.
 #[test]
 fn syncfs_waits_for_the_txg_that_is_being_written() {

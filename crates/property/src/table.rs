@@ -30,7 +30,7 @@ pub enum Change {
 pub enum Kind {
     /// Bytes.
     Bytes,
-    /// Bytes, bounded above.
+    /// Bytes: 0, or a power of two from 512 up to a greatest value.
     BytesUpTo {
         /// Greatest value.
         max: u64,
@@ -555,7 +555,7 @@ pub const DATASET: &[Property] = &[
     setting(
         "special_small_blocks",
         "SPECIAL_SMALL_BLOCKS",
-        "<size up to 16M>, or 0 for none",
+        "<power of two, 512 to 16M>, or 0 for none",
         Kind::BytesUpTo { max: 16 << 20 },
         "0",
         "Blocks of content up to this stored size go to special devices, as metadata does.",

@@ -203,7 +203,8 @@ impl Property {
             Kind::Limit if self.name == "refreservation" && text == "auto" => Ok("auto".to_owned()),
             Kind::Limit | Kind::CountLimit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::BytesUpTo { max } => {
-                parse_size(text).filter(|n| *n <= max).map(|n| n.to_string()).ok_or_else(wrong)
+                let fits = |n: &u64| *n == 0 || n.is_power_of_two() && (512..=max).contains(n);
+                parse_size(text).filter(fits).map(|n| n.to_string()).ok_or_else(wrong)
             }
             Kind::PowerOfTwo { min, max } => match parse_size(text) {
                 Some(n) if n.is_power_of_two() && (min..=max).contains(&n) => Ok(n.to_string()),

@@ -59,6 +59,10 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     wanted.extend(orders.iter().map(|(name, _)| name.clone()));
     let mut found =
         select(session, parsed, &parsed.operands, kinds, &wanted).doing(|| "cannot list datasets".into())?;
+    if parsed.value('d') == Some("0") {
+        // Snapshots and bookmarks lie one below their dataset, unless they are named themselves.
+        found.retain(|fs| !fs.name.contains(['@', '#']) || parsed.operands.contains(&fs.name));
+    }
     sort(&mut found, &orders);
     let exact = parsed.has('p');
     if parsed.has('j') {

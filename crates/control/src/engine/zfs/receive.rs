@@ -40,6 +40,10 @@ impl Verb for FsReceive {
             return Err(key_beside_stream(&self.target));
         }
         self.exclude.iter_mut().try_for_each(|name| inheritable(name, true).map(|exact| *name = exact))?;
+        // It is the sender's, and none that a receiver could choose.
+        if self.properties.contains_key("version") || self.exclude.iter().any(|name| name == "version") {
+            return Err(Refusal::new(Code::PropValue, "'version' cannot be chosen by a receive"));
+        }
         if let Some(name) = self.exclude.iter().find(|name| self.properties.contains_key(*name)) {
             let what = format!("'{name}' cannot be given both with -o and with -x");
             return Err(Refusal::new(Code::PropValue, what).with("property", name));
@@ -52,6 +56,12 @@ impl Verb for FsReceive {
         let held = engine.held(self.target.split('@').next().unwrap_or(&self.target))?;
         if !self.dry_run {
             engine.check_writable(&held)?;
+        }
+        // With -d and -e names are made below what is there.
+        let above = self.target.split('@').next().unwrap_or_default();
+        let is_there = || held.pool.datasets().names().iter().any(|name| name == above);
+        if !matches!(self.naming, ReceiveNaming::AsGiven) && !is_there() {
+            return Err(refuse::pool(steadfast_pool::Error::NoSuchDataset { name: above.to_owned() }));
         }
         let mut props = self.properties.clone();
         key_rules_of(&held, &self, &mut props)?;

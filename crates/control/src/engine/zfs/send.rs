@@ -138,7 +138,8 @@ impl Engine {
         let from = if is_origin { 0 } else { at(first)? };
         if !is_origin && (base_fs != fs || from >= to) {
             let what = format!("'{base}' is not an earlier snapshot of '{fs}' than '{last}'");
-            return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
+            let refusal = Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot);
+            return Err(refusal.with("base", &base));
         }
         names.extend(all[from..=to].iter().map(full));
         let steps = names.windows(2).map(|pair| spec(pair[1].clone(), Some(pair[0].clone())));
@@ -188,8 +189,10 @@ impl Engine {
             let from =
                 base.and_then(|base| all.iter().position(|known| known == base)).filter(|from| *from < to);
             if name == fs && base.is_some() && from.is_none() {
-                let what = format!("'{fs}' has no earlier snapshot '{}'", base.unwrap_or_default());
-                return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
+                let base = base.unwrap_or_default();
+                let what = format!("'{fs}' has no earlier snapshot '{base}'");
+                let refusal = Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot);
+                return Err(refusal.with("base", format!("{fs}@{base}")));
             }
             let full = |at: usize| format!("{name}@{}", all[at]);
             let spec = |at: usize, base: Option<String>| SendSpec {

@@ -1,6 +1,6 @@
 //! `zpool list` and `zpool get`: pools with their properties.
 
-use crate::api::{Health, LastAudit, PoolInfo, PoolList, Source, StoreReport, Value};
+use crate::api::{Health, LastAudit, PoolInfo, PoolList, Source, StoreReport, Value, VdevClass};
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::pool_properties::feature_states;
@@ -79,6 +79,12 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
     for (name, value) in values.into_iter().chain(dedup::values(&held.pool.sharing())) {
         properties.insert(name.into(), Value::measured(value));
     }
+    // Features of ZFS whose function every pool has: whether this one uses it.
+    let special = tops(&measured).iter().any(|vdev| vdev.class == VdevClass::Special);
+    for (name, active) in [("allocation_classes", special), ("large_dnode", wants_large_dnodes(held))] {
+        let value = if active { "active" } else { "enabled" };
+        properties.insert(format!("feature@{name}"), Value { value: value.into(), source: Source::Local });
+    }
     for (name, state) in feature_states(held) {
         properties.insert(name, Value { value: state.into(), source: Source::Local });
     }
@@ -107,6 +113,14 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
         properties,
         audit,
     }
+}
+
+/// True if a dataset asks for inodes of another size than the least of ZFS.
+fn wants_large_dnodes(held: &ImportedPool) -> bool {
+    held.pool.datasets().names().iter().any(|name| {
+        let props = held.pool.datasets().local_props(name).unwrap_or_default();
+        props.get("dnodesize").is_some_and(|size| size != "legacy")
+    })
 }
 
 /// A sum over the stores of a pool; `-` of a pool without any.
