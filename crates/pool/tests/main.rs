@@ -27,6 +27,7 @@ mod held_reads;
 mod hostile;
 mod hostile_items;
 mod hostile_streams;
+mod in_place;
 mod life;
 mod log;
 mod log_device;

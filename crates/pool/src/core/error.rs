@@ -466,7 +466,7 @@ errors! {
     NotesTooLong "STREAM-NOTES" { name: String as snapshot } =>
         "the properties of '{name}' and of its file system, or its tags, are too long for a stream";
     /// The base of an increment is not an earlier snapshot of the same dataset.
-    NotEarlier "STREAM-BASE" { name: String as snapshot, base: String } =>
+    NotEarlier "STREAM-BASE" { name: String as snapshot, base: String as base } =>
         "'{base}' is not an earlier snapshot of the same file system as '{name}'";
     /// The sender renamed a dataset or snapshot, and the new name is taken here.
     NotFollowed "SNAP-EXISTS" { name: String, to: String as snapshot } =>
@@ -483,6 +483,9 @@ errors! {
     /// A full stream cannot replace a clone.
     TargetIsClone "STREAM-EXISTS" { name: String as fs } =>
         "'{name}' is a clone, which a receive cannot replace: destroy it first";
+    /// A full stream cannot replace the content of a dataset that must stay.
+    InPlace "STREAM-EXISTS" { name: String as fs, reason: &'static str } =>
+        "the content of '{name}' cannot be replaced by this stream: {reason}";
     /// The dataset lacks the base snapshot of the increment.
     NoBase "STREAM-NO-BASE" { name: String as fs } =>
         "'{name}' does not have the base snapshot of the stream";

@@ -73,6 +73,9 @@ impl Table {
         let is_for = |entry: &Entry| {
             let Some(receiving) = &entry.receiving else { return false };
             let row = &receiving.row;
+            if receiving.is_in_place() {
+                return Some(entry.row.parent) == target;
+            }
             if row.target.0 != 0 && !row.clone {
                 return Some(row.target) == target;
             }
@@ -252,7 +255,8 @@ impl Datasets {
     pub fn unfinished(&self) -> Vec<String> {
         let table = self.table.read();
         let name = |entry: &Entry| {
-            let receiving = entry.receiving.as_ref().filter(|r| r.row.kept && !r.is_increment())?;
+            let receiving =
+                entry.receiving.as_ref().filter(|r| r.row.kept && !r.is_increment() && !r.is_in_place())?;
             let last = receiving.row.name.split('@').next()?;
             Some(format!("{}/{last}", table.full_name(entry.row.parent)))
         };

@@ -229,13 +229,13 @@ impl Quotas {
             if let Some(receiving) = &entry.receiving {
                 let own = Expected::of(&entry.props, &entry.received);
                 (limits.quota, limits.refquota) = (own.quota, own.refquota);
-                if receiving.replaces(table, entry.row.parent) {
+                if receiving.replaces(table, entry.row.parent) || receiving.is_in_place() {
                     // The dataset that it replaces reserves them.
                     (limits.reservation, limits.refreservation) = (0, 0);
                 }
                 if let Some(expected) = receiving.expected {
                     limits.refquota = expected.refquota;
-                    held_by = Some((receiving.row.target, expected.quota));
+                    held_by = receiving.goal(entry.row.parent).map(|goal| (goal, expected.quota));
                 }
             }
             tree.reserving |= limits.reservation > 0 || limits.refreservation > 0;

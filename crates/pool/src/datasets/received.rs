@@ -133,12 +133,14 @@ impl Datasets {
     pub(crate) fn expect_props(&self, hidden: DatasetId, brought: &Brought) {
         {
             let mut table = self.table.write();
-            let receiving = |table: &Table| Some(table.get(hidden)?.receiving.as_ref()?.row.target);
-            let Some(entry) = receiving(&table).and_then(|target| table.get(target)) else { return };
+            let goal = |table: &Table| {
+                let entry = table.get(hidden)?;
+                entry.receiving.as_ref()?.goal(entry.row.parent)
+            };
+            let Some(entry) = goal(&table).and_then(|goal| table.get(goal)) else { return };
             let (mut props, mut received) = (entry.props.clone(), entry.received.clone());
             brought.apply(&mut props, &mut received);
-            let entry = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut());
-            if let Some(receiving) = entry.filter(|receiving| receiving.is_increment()) {
+            if let Some(receiving) = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut()) {
                 receiving.expected = Some(Expected::of(&props, &received));
             }
         }

@@ -29,6 +29,20 @@ impl Receiving {
         self.row.target.0 != 0 && !self.row.clone
     }
 
+    /// Its content will be that of its parent, in place of what the parent has.
+    /// `docs/decisions/0211-a-stream-in-place.md`
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.row.target.0 == 0 && self.row.name.starts_with('@')
+    }
+
+    /// The dataset that is there and gets the content. `parent`: the hidden one's.
+    pub(crate) fn goal(&self, parent: DatasetId) -> Option<DatasetId> {
+        match self.is_in_place() {
+            true => Some(parent),
+            false => Some(self.row.target).filter(|_| self.is_increment()),
+        }
+    }
+
     /// There is a dataset whose name it will have.
     pub(crate) fn replaces(&self, table: &Table, parent: DatasetId) -> bool {
         let last = self.row.name.split('@').next().unwrap_or_default();

@@ -7,6 +7,7 @@ pub(crate) mod raw_send;
 pub(crate) mod receive;
 pub(crate) mod receive_end;
 pub(crate) mod receive_fill;
+pub(crate) mod receive_in_place;
 pub(crate) mod receive_repeats;
 pub(crate) mod receive_tree;
 pub(crate) mod send;

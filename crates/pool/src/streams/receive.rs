@@ -6,7 +6,8 @@
 //! becomes the dataset itself; else it begins as the *base*, the target's youngest snapshot, whose
 //! blocks it shares, and the target takes its roots over at the end. The hidden dataset of a future
 //! clone begins as its base too; there the row's target is the dataset that has the base.
-//! `docs/decisions/0101-received-clones.md`.
+//! `docs/decisions/0101-received-clones.md`. A snapshot that takes the place of a dataset's content
+//! is received below that dataset (`receive_in_place.rs`).
 //!
 //! ## Invariants
 //! [receive.1] Nothing of a target changes before the commit that takes its snapshot.
@@ -81,7 +82,7 @@ pub struct ReceiveSpec {
     /// How names are made of it.
     pub naming: Naming,
     /// Discards changes since the base, and younger snapshots. A whole snapshot replaces a dataset
-    /// that has no snapshot, and its properties stay (`-F`).
+    /// that has no snapshot, and its properties stay, as does all that lies below it (`-F`).
     pub force: bool,
     /// Keeps the received part if the stream breaks off (`-s`).
     pub keep: bool,
@@ -374,11 +375,20 @@ impl Streams {
         let outcome = filled.and_then(|((swept, notes), next)| {
             drop(pin);
             let (notes, left_out) = self.notes_taken(spec, notes);
-            let target = self.datasets.table.read().get(hidden).and_then(|entry| {
-                let receiving = entry.receiving.as_ref()?;
-                receiving.is_increment().then_some(receiving.row.target)
-            });
-            match target {
+            let (goal, in_place) = {
+                let table = self.datasets.table.read();
+                let entry = table.get(hidden);
+                let receiving = entry.and_then(|entry| Some((entry.receiving.as_ref()?, entry.row.parent)));
+                let goal = receiving.and_then(|(receiving, parent)| receiving.goal(parent));
+                (goal, receiving.is_some_and(|(receiving, _)| receiving.is_in_place()))
+            };
+            match goal {
+                Some(target) if in_place => {
+                    watch.before(name)?;
+                    let taken = self.take_place((hidden, target), (begin, brought), notes);
+                    watch.after(name);
+                    taken?;
+                }
                 Some(target) => {
                     watch.before(name)?;
                     let taken = self.take_over((hidden, target), spec.force, (begin, brought), notes);
@@ -394,7 +404,7 @@ impl Streams {
                 _ => self.become_visible(hidden, (name, None), begin, notes)?,
             }
             if swept {
-                let of = target.unwrap_or(hidden);
+                let of = goal.unwrap_or(hidden);
                 let mut known = self.swept.lock();
                 known.remove(&(of, begin.base));
                 known.insert((of, begin.guid));
@@ -461,6 +471,9 @@ impl Streams {
             (0, Some(_)) if !spec.force || spec.origin.is_some() => {
                 Err(Error::DestinationExists { name: name.to_owned() })
             }
+            (0, Some(target)) if self.must_stay(target) => {
+                Ok((self.begin_in_place(spec, target, (name, snapshot), (begin, brought))?, None))
+            }
             (0, Some(target)) => {
                 match self.datasets.check_destroy(&self.datasets.table.read(), name, false) {
                     // A mounted dataset is dealt with at the end.
@@ -496,7 +509,7 @@ impl Streams {
         self.datasets.table.read().get(id).is_some_and(|entry| entry.is_encrypted() || entry.row.raw)
     }
 
-    fn is_kept_packed(&self, begin: &StreamBegin) -> bool {
+    pub(crate) fn is_kept_packed(&self, begin: &StreamBegin) -> bool {
         begin.packed && self.core.has_feature(PACKED_FEATURE)
     }
 

@@ -40,9 +40,12 @@ impl Verb for FsReceive {
             return Err(key_beside_stream(&self.target));
         }
         self.exclude.iter_mut().try_for_each(|name| inheritable(name, true).map(|exact| *name = exact))?;
-        // It is the sender's, and none that a receiver could choose.
-        if self.properties.contains_key("version") || self.exclude.iter().any(|name| name == "version") {
-            return Err(Refusal::new(Code::PropValue, "'version' cannot be chosen by a receive"));
+        // Of these the sender's count, as in ZFS.
+        let fixed = |name: &str| name == "version" || name == "volsize";
+        let excluded = self.exclude.iter().find(|name| fixed(name));
+        if let Some(name) = excluded.or(self.properties.keys().find(|name| *name == "version")) {
+            let what = format!("'{name}' cannot be chosen by a receive");
+            return Err(Refusal::new(Code::PropValue, what).with("property", name));
         }
         if let Some(name) = self.exclude.iter().find(|name| self.properties.contains_key(*name)) {
             let what = format!("'{name}' cannot be given both with -o and with -x");
