@@ -37,6 +37,8 @@ mkdir -p opt/openzfs opt/helpers opt/out opt/bin etc/zfs usr/share/zfs/compatibi
 mount -t overlay none -o "lowerdir=$SUITE,upperdir=$room/suite-up,workdir=$room/suite-work" opt/openzfs || exit 1
 mount --bind "$HELPERS" opt/helpers
 mount --bind "$OUT" opt/out
+# Nothing that a daemon of the host remembers: its pools would be this room's.
+rm -rf "$root/var/lib/steadfast" "$root/etc/steadfast"
 mount -t tmpfs none run && mkdir run/lock
 cp "$PROGRAM" opt/steadfast
 # Helpers that the suite looks for beside its scripts.
