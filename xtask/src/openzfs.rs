@@ -386,6 +386,9 @@ impl Room<'_> {
             ROOM,
         ]);
         command.env("NAME", self.name).env("SUITE", tests).env("HELPERS", helpers).env("PROGRAM", program);
+        if reason(self.name, "setup", REASONS).is_some() {
+            command.env("WITHOUT_SETUP", "yes");
+        }
         command.env("OUT", self.folder).env("SCRATCH", &scratch).env("LIMIT", wish.limit.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         match command.spawn() {
@@ -439,7 +442,11 @@ impl Room<'_> {
             .tests
             .iter()
             .map(|test| {
-                let (end, asked) = ends.get(test.as_str()).copied().unwrap_or(("FAIL", ""));
+                let (mut end, asked) = ends.get(test.as_str()).copied().unwrap_or(("FAIL", ""));
+                // The suite skips a group by its setup.
+                if end == "NOSETUP" && ends.get("setup").is_some_and(|(end, _)| *end == "SKIP") {
+                    end = "SKIP";
+                }
                 let log = self.folder.join(format!("{}.log", if end == "NOSETUP" { "setup" } else { test }));
                 let log = fs::read(log).unwrap_or_default();
                 let class = class(self.name, test, end, asked, &String::from_utf8_lossy(&log), REASONS);
@@ -457,14 +464,7 @@ fn class(group: &str, test: &str, end: &str, asked: &str, log: &str, reasons: &s
         "ABSENT" => return Class::Program,
         _ => {}
     }
-    let (own, all) = (format!("{group}/{test}"), format!("{group}/*"));
-    let told = reasons.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let (name, rest) = line.split_once(' ')?;
-        let rest = rest.trim_start();
-        (name == own || name == all)
-            .then(|| Class::ALL.into_iter().find(|class| rest.starts_with(&format!("{}: ", class.word()))))?
-    });
-    if let Some(class) = told {
+    if let Some(class) = reason(group, test, reasons).or_else(|| reason(group, "*", reasons)) {
         return class;
     }
     match asked {
@@ -473,6 +473,16 @@ fn class(group: &str, test: &str, end: &str, asked: &str, log: &str, reasons: &s
         _ => return Class::Program,
     }
     SIGNS.iter().find(|(sign, _)| log.contains(sign)).map_or(Class::Ours, |(_, class)| *class)
+}
+
+/// The class that the list of reasons has for this name.
+fn reason(group: &str, test: &str, reasons: &str) -> Option<Class> {
+    let own = format!("{group}/{test}");
+    reasons.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        let is_told = |class: &Class| rest.trim_start().starts_with(&format!("{}: ", class.word()));
+        (name == own).then(|| Class::ALL.into_iter().find(is_told))?
+    })
 }
 
 fn count(results: &[(String, Class)], class: Class) -> usize {
@@ -576,6 +586,22 @@ mod tests {
         assert_eq!(of("a", "two", "FAIL", "", "cat: /proc/spl/kstat: none"), Class::Module);
         assert_eq!(of("a", "two", "FAIL", "", "'copies=3' is not offered: content"), Class::LeftOut);
         assert_eq!(of("a", "two", "SKIP", "", ""), Class::Skipped);
+    }
+
+    #[test]
+    fn a_setup_with_a_reason_holds_no_test_up() {
+        let reasons = "a/setup differs: a pool of ZFS\n";
+        assert_eq!(reason("a", "setup", reasons), Some(Class::Differs));
+        assert_eq!(class("a", "one", "FAIL", "", "", reasons), Class::Ours, "the tests count by themselves");
+        let folder = std::env::temp_dir().join(format!("xtask-openzfs-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let group = Group { tests: vec!["one".into()], ..Group::default() };
+        let room = Room { name: "a", group: &group, folder: &folder };
+        for (end, expected) in [("SKIP", Class::Skipped), ("FAIL", Class::Ours)] {
+            fs::write(folder.join("results"), format!("setup\t{end}\t0\t\none\tNOSETUP\t0\t\n")).unwrap();
+            assert_eq!(room.classes_here(), [("one".to_owned(), expected)]);
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

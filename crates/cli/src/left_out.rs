@@ -90,6 +90,7 @@ const ZFS: &[(&str, &str)] = &[
 const DEVICES: &[(&str, &str)] = &[
     ("dedup", "a special device holds the dedup table, as all metadata"),
     ("draid", "use raidz1, raidz2 or raidz3 with spares"),
+    ("mirror A B C D E", "a segment has four copies at most; use mirrors of up to four devices, with spares"),
 ];
 
 /// Methods of ZFS that no option names.

@@ -120,8 +120,9 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
     };
     let parsed = match command.syntax.parse(tail) {
         Ok(parsed) if parsed.help => {
-            // `-?` is no option: getopt says so, and prints the usage.
-            let is_asked = !tail.iter().any(|word| word == "-?");
+            // In ZFS neither `-?` nor `-h` is an option: getopt says so, and prints the usage.
+            let is_asked = tail.iter().any(|word| word == "--help")
+                || words == Words::Own && !tail.iter().any(|word| word == "-?");
             print(world, !is_asked, &usage(command.doc));
             return if is_asked { SUCCESS } else { USAGE };
         }

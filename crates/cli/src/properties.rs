@@ -5,9 +5,11 @@ use crate::options::Parsed;
 use crate::session::{Failure, Session};
 use crate::table::{Column, tame};
 use std::collections::BTreeMap;
+use std::path::Path;
 use steadfast_control::api::{Properties, Source, Value};
 use steadfast_property::{
-    Kind, Scope, is_user_property, lookup, nice_bytes, nice_number, note, why_not_here, zfs_feature_state,
+    Kind, Scope, is_user_property, lookup, nice_bytes, nice_number, note, parse_size, why_not_here,
+    zfs_feature_state,
 };
 
 /// Reads words of the form `name=value`. Prints a note on those that are accepted for the sake of
@@ -28,6 +30,7 @@ pub(crate) fn assignments<'a>(
         if let Some(note) = note(scope, name, value) {
             session.tell(&format!("note: {}\n", tame(&note)));
         }
+        check_as_zfs(scope, name, value)?;
         // The function of a feature of ZFS is in every pool or in none.
         if scope == Scope::Pool && name.strip_prefix("feature@").and_then(zfs_feature_state).is_some() {
             continue;
@@ -37,6 +40,46 @@ pub(crate) fn assignments<'a>(
         }
     }
     Ok(properties)
+}
+
+/// Folders of ZFS with sets of features for `compatibility`.
+const FEATURE_SETS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
+
+/// Refuses what ZFS refuses although it has no effect here, or has one value only: a typing error
+/// is told, and a program is not in doubt.
+fn check_as_zfs(scope: Scope, name: &str, value: &str) -> Result<(), Failure> {
+    let wrong = |sentence: String| Err(Failure::Usage(sentence));
+    match (scope, name) {
+        (Scope::Pool, "compatibility") => {
+            let is_known = |set: &str| {
+                matches!(set, "off" | "legacy")
+                    || !set.contains('/')
+                        && FEATURE_SETS.iter().any(|folder| Path::new(folder).join(set).is_file())
+            };
+            match value.split(',').find(|set| !is_known(set)) {
+                Some(set) => {
+                    wrong(format!("invalid value for 'compatibility': no set of features '{}'", tame(set)))
+                }
+                None => Ok(()),
+            }
+        }
+        (Scope::Pool, name)
+            if name.strip_prefix("feature@").is_some_and(|feature| zfs_feature_state(feature).is_some())
+                && !matches!(value, "enabled" | "disabled") =>
+        {
+            wrong(format!(
+                "invalid value '{}' for '{}': must be enabled or disabled",
+                tame(value),
+                tame(name)
+            ))
+        }
+        (Scope::Dataset, "quota" | "refquota")
+            if value.starts_with('0') && parse_size(value).is_some_and(|bytes| bytes == 0) =>
+        {
+            wrong(format!("use 'none' to disable {name}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The value of a property as printed.

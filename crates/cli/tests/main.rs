@@ -3,4 +3,5 @@
 mod answers;
 mod pool_words;
 mod programs;
+mod suite_words;
 mod words;

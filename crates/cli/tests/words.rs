@@ -543,7 +543,7 @@ fn help_is_asked_for_and_given() {
         "zpool help",
         "zfs -?",
         "steadfast --help",
-        "zpool list -h",
+        "steadfast pool list -h",
         "zfs create --help",
         "zpool --version",
         "zfs help properties",
@@ -624,7 +624,7 @@ fn history_repeats_commands_and_no_secret() {
     );
     assert!(past.contains("zfs create -o encryption=on") && !past.contains("horse"), "{past}");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    assert!(machine.ok("zpool history -l").contains(&format!(" on {}]", host.trim())));
+    assert!(machine.ok("zpool history -l").contains(&format!(" [user 0 (root) on {}:linux]", host.trim())));
 }
 
 #[test]

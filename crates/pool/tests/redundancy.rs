@@ -358,6 +358,52 @@ fn sweep(pool: &Pool, what: Sweep) {
     panic!("{what:?}: {} bytes left", left());
 }
 
+/// A device that is offline keeps its place in a sweep, which goes on when it is back.
+#[test]
+fn a_sweep_rests_while_its_device_is_offline() {
+    let (redundancy, count) = GROUPS[0];
+    let machine = Machine { env: Env::simulated(7), ..Machine::new(count) };
+    let pool = machine.create(redundancy);
+    let path = pool.state().leaves[1].config.path.clone();
+    let named = std::slice::from_ref(&path);
+    let status = |pool: &Pool| [pool.state().leaves[1].trim, pool.state().leaves[1].initialize];
+    for what in [Sweep::Trim, Sweep::Initialize] {
+        // A slot now and then.
+        let start = TrimCommand::Start { rate: Some(4096) };
+        pool.devices().sweep(what, named, start).expect("begun");
+    }
+    (0..4).for_each(|_| pool.step());
+    assert!(pool.devices().sweep_remaining_on(Sweep::Trim, named) > 0, "under way");
+    let other = pool.state().leaves[0].config.path.clone();
+    assert_eq!(pool.devices().sweep_remaining_on(Sweep::Trim, &[other]), 0, "of that one alone");
+    pool.offline(&path).expect("it can be spared");
+    let before = status(&pool);
+    (0..50).for_each(|_| pool.step());
+    for (status, before) in status(&pool).into_iter().zip(before) {
+        assert_eq!((status.state, status.done_bytes), (TrimState::Active, before.done_bytes));
+    }
+    for what in [Sweep::Trim, Sweep::Initialize] {
+        assert_eq!(pool.devices().sweep_remaining(what), 0, "nobody waits for {what:?}");
+    }
+    let never = || -> steadfast_pool::Result<Arc<dyn Device>> { panic!("it is open") };
+    assert!(pool.online(&path, &never).expect("it comes back"));
+    finish(&pool);
+    for what in [Sweep::Trim, Sweep::Initialize] {
+        assert!(pool.devices().sweep_remaining(what) > 0, "{what:?} goes on");
+        pool.devices().sweep(what, named, TrimCommand::Suspend).expect("stopped");
+        pool.devices().sweep(what, named, TrimCommand::Start { rate: Some(1 << 40) }).expect("faster");
+        for _ in 0..10_000 {
+            if pool.devices().sweep_remaining(what) == 0 {
+                break;
+            }
+            pool.step();
+        }
+    }
+    assert_eq!(status(&pool).map(|status| status.state), [TrimState::Complete; 2]);
+    check(&pool);
+    pool.export().expect("exported");
+}
+
 /// Free slots of a group are filled and discarded while a device is away, which gets the data that
 /// it missed afterwards. Neither touches a column, nor a future one.
 #[test]

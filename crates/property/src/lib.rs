@@ -32,6 +32,7 @@ mod share;
 mod size;
 mod table;
 mod value;
+mod vdev;
 mod volume;
 
 pub use allow::{ALLOW_PREFIX, Granted, PERMISSIONS, Who, permission, set_name};
@@ -48,4 +49,5 @@ pub use value::{
     PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, nearest,
     parse_assignment,
 };
+pub use vdev::{VDEV_PREFIX, vdev_property};
 pub use volume::applies;

@@ -67,11 +67,11 @@ pub const POOL: &[Property] = &[
         "cachefile",
         "CACHEFILE",
         "<file> | none",
-        Kind::PathOrNone,
+        Kind::ListFile,
         "-",
-        "List of pools to import at the next start; `none` leaves the pool out.",
-    )
-    .changes(Change::AtImport),
+        "A list of pools that `zpool import -c <file>` reads. Without one the pool stands in the daemon's own list, and is imported at \
+         its next start. With another `<file>`, or with `none`, it is not. An empty value means the daemon's own list.",
+    ),
     setting(
         "failmode",
         "FAILMODE",

@@ -72,6 +72,8 @@ pub enum Kind {
     Mountpoint,
     /// An absolute path or `none`.
     PathOrNone,
+    /// An absolute path, `none`, or nothing.
+    ListFile,
     /// `prompt` or `file://` + absolute path.
     KeyLocation,
     /// `on`, `off` or options of an export.

@@ -231,8 +231,9 @@ impl Property {
                 }
             }
             Kind::Mountpoint if matches!(text, "none" | "legacy") => Ok(text.to_owned()),
-            Kind::PathOrNone if text == "none" => Ok(text.to_owned()),
-            Kind::Mountpoint | Kind::PathOrNone => absolute_path(text).ok_or_else(wrong),
+            Kind::PathOrNone | Kind::ListFile if text == "none" => Ok(text.to_owned()),
+            Kind::ListFile if text.is_empty() => Ok(text.to_owned()),
+            Kind::Mountpoint | Kind::PathOrNone | Kind::ListFile => absolute_path(text).ok_or_else(wrong),
             Kind::Share => match ShareOptions::parse(text) {
                 Ok(_) => Ok(text.to_owned()),
                 Err(why) => Err(PropertyError::Policy { name: self.name, why }),

@@ -2,10 +2,12 @@
 # that forgets its changes, a /dev with no loop devices but its own, and a daemon of its own.
 #
 # The caller sets: NAME (of the group), SUITE (its tests/), HELPERS (programs), PROGRAM (steadfast), OUT,
-# SCRATCH (files of the disks), LIMIT (seconds of a test). Standard input: USER SCRIPT SUITE-RELATIVE-FOLDER.
+# SCRATCH (files of the disks), LIMIT (seconds of a test), WITHOUT_SETUP (yes: tests run although the setup
+# failed). Standard input: USER SCRIPT SUITE-RELATIVE-FOLDER.
 # A line of OUT/results: test, its end, seconds, programs asked for that are not here.
 set -u
 umask 022
+: "${WITHOUT_SETUP:=}"
 mount --make-rprivate / || exit 1
 rm -rf "$SCRATCH" && mkdir -p "$SCRATCH"/{var,tmp,room} "$OUT" || exit 1
 chmod 1777 "$SCRATCH"/{var,tmp}
@@ -41,6 +43,8 @@ mount --bind "$OUT" opt/out
 rm -rf "$root/var/lib/steadfast" "$root/etc/steadfast"
 mount -t tmpfs none run && mkdir run/lock
 cp "$PROGRAM" opt/steadfast
+# Programs for `zpool status -c`: no part of the suite's tests/, but its tests run each of them.
+cp -r "$SUITE/../cmd/zpool/zpool.d" etc/zfs/
 # Helpers that the suite looks for beside its scripts.
 cp -r "$HELPERS/functional/." opt/openzfs/zfs-tests/tests/functional/
 mount --bind "$SCRATCH/var" var/tmp
@@ -145,7 +149,7 @@ timeout 60 chroot "$root" /bin/bash -c ". /opt/environment; zpool list" > /dev/n
 ready=yes
 while read -r user script; do
     case $script in
-        */setup) run "$user" "$script"; case $end in PASS|ABSENT) ;; *) ready=no ;; esac ;;
+        */setup) run "$user" "$script"; case $end$WITHOUT_SETUP in PASS*|ABSENT*|FAILyes) ;; *) ready=no ;; esac ;;
         */cleanup) run "$user" "$script" ;;
         *) if [ $ready = yes ]; then run "$user" "$script"; else printf '%s\tNOSETUP\t0\t\n' "${script##*/}" >> "$OUT/results"; fi ;;
     esac

@@ -38,9 +38,5 @@ fn attach(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let request = PoolAttach { name: name.clone(), device, new, force: parsed.has('f') };
     let outcome = session.ask(request).doing(doing)?;
     session.warn(&format!("the device is attached to '{name}', but"), &outcome.warnings);
-    if parsed.has('w') {
-        wait_for(session, &name, &["resilver", "raidz_expand"], None, |_, _| {})
-    } else {
-        Ok(())
-    }
+    if parsed.has('w') { wait_for(session, &name, &["resilver", "raidz_expand"]) } else { Ok(()) }
 }

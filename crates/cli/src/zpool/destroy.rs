@@ -9,7 +9,7 @@ use steadfast_control::api::PoolDestroy;
 pub(super) const COMMAND: Command = Command {
     names: &["destroy"],
     syntax: Syntax { flags: &[flag('f', "even if files are open")], operands: "pool", least: 1, most: 1 },
-    doc: "Destroys a pool and all its data.",
+    doc: "Destroys a pool and all its data. One that is imported read-only is exported instead.",
     run: destroy,
 };
 
@@ -19,6 +19,12 @@ fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let outcome = session
         .ask_in_steps(request, &format!("destroy {}", tame(&name)))
         .doing(|| format!("cannot destroy '{}'", tame(&name)))?;
+    if outcome.touched.is_empty() {
+        let name = tame(&name);
+        session.tell(&format!(
+            "note: '{name}' was imported read-only: it is exported, and its devices are as they were\n"
+        ));
+    }
     session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
     Ok(())
 }

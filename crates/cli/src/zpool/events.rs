@@ -34,6 +34,14 @@ const POLL: Duration = Duration::from_millis(500);
 fn events(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let doing = || "cannot list events".to_owned();
     if parsed.has('c') {
+        if let Some(letter) = ['f', 'H', 'v'].into_iter().find(|letter| parsed.has(*letter)) {
+            return Err(Failure::Usage(format!("-c cannot be combined with -{letter}")));
+        }
+        if let Some(pool) = parsed.operands.first() {
+            let sentence =
+                format!("too many arguments: -c clears the events of all pools, not of '{}'", tame(pool));
+            return Err(Failure::Usage(sentence));
+        }
         let gone = session.ask(PoolEventsClear {}).doing(doing)?;
         session.line(format!("cleared {} events", gone.touched.len()));
         return Ok(());

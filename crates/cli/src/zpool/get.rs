@@ -42,8 +42,12 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let request = PoolList { names: parsed.operands[1..].to_vec() };
     let pools = session.ask(request).doing(|| "cannot get properties".into())?;
     let exact = parsed.has('p');
-    let names_for =
-        |pool: &PoolInfo| wanted.clone().unwrap_or_else(|| all_properties(POOL, &pool.properties));
+    let names_for = |pool: &PoolInfo| {
+        wanted.clone().unwrap_or_else(|| {
+            let all = all_properties(POOL, &pool.properties);
+            all.into_iter().filter(|name| !vdev_properties::is_of_vdev(name)).collect()
+        })
+    };
     let value_of = |pool: &PoolInfo, name: &str| match name {
         "name" => Value::measured(&pool.name),
         name => cell(pool, name),

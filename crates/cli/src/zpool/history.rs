@@ -8,6 +8,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use serde_json::{Map, Value, json};
 use steadfast_control::api::{HistoryRecord, PoolHistory, PoolPast};
+use steadfast_control::owners;
 
 pub(super) const COMMAND: Command = Command {
     names: &["history"],
@@ -49,6 +50,7 @@ fn history(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     if pools.is_empty() {
         session.tell("no pools available\n");
     }
+    let users = owners::names(false);
     for pool in pools {
         session.line(format!("History for '{}':", tame(&pool.name)));
         for record in pool.records.iter().filter(|r| !r.internal || parsed.has('i')) {
@@ -58,7 +60,12 @@ fn history(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             }
             line.push_str(&format!(" {}", tame(&record.text)));
             if parsed.has('l') {
-                line.push_str(&format!(" [user {} on {}]", record.uid, tame(&record.host)));
+                let user = match users.get(&record.uid) {
+                    Some(name) => format!("{} ({})", record.uid, tame(name)),
+                    None => record.uid.to_string(),
+                };
+                // As in ZFS the system stands behind the host.
+                line.push_str(&format!(" [user {user} on {}:linux]", tame(&record.host)));
             }
             session.line(line);
         }

@@ -15,13 +15,14 @@ use crate::table::tame;
 use crate::zfs::keys::load_keys_below;
 use crate::zfs::mount::mount_all_below;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
     Outcome, PoolCandidate, PoolExport, PoolImport, PoolImportScan, PoolList, PoolSelector, Properties,
     VdevReport,
 };
-use steadfast_control::cachefile::Cachefile;
-use steadfast_control::{Code, KeyFormat, Refusal};
+use steadfast_control::cachefile::{CachedPool, Cachefile};
+use steadfast_control::{Code, KeyFormat, Refusal, stores};
 use steadfast_property::Scope;
 
 const ANCHOR: &str = "anchor";
@@ -35,7 +36,7 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             flag('a', "all pools found"),
-            valued('c', "file", "search the devices that the list of a daemon names"),
+            valued('c', "file", "pools of this list (cachefile) only; search its devices and their folders"),
             valued('d', "folder|device", "where to search; may be repeated"),
             flag('D', "search for destroyed pools only"),
             flag('f', "even if the pool seems to be in use"),
@@ -45,7 +46,7 @@ pub(super) const COMMAND: Command = Command {
             flag('l', "load keys"),
             flag('n', "with -F: only tell which root would be imported"),
             flag('N', "do not mount"),
-            valued('o', "property=value", "readonly=on, altroot=FOLDER, cachefile=none, or a mount option"),
+            valued('o', "property=value", "readonly=on, altroot=FOLDER, cachefile=FILE, or a mount option"),
             valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
             flag('s', "accepted, no effect: devices are always searched"),
             flag('t', "the new name counts until the export; the devices keep the old one"),
@@ -102,9 +103,14 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         return usage("-c cannot be combined with -d");
     }
     let mut search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
+    let mut list = None;
     if let Some(file) = parsed.value('c') {
-        search = listed_in(&session.world.absolute(file)).doing(|| "cannot import".to_owned())?;
+        let pools = list_of(&session.world.absolute(file)).doing(|| "cannot import".to_owned())?;
+        search = places_of(&pools);
+        list = Some(pools);
     }
+    let is_meant =
+        |guid: u64| list.as_ref().is_none_or(|pools| pools.iter().any(|listed| listed.guid == guid));
     let properties = properties(session, parsed)?;
     // Each of these accepts a loss, so the pool must be named.
     let one_only =
@@ -116,7 +122,8 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     match (parsed.has('a'), &parsed.operands[..]) {
         (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a means all pools".into())),
         (false, []) => {
-            let found = scan(session, parsed, search)?;
+            let mut found = scan(session, parsed, search)?;
+            found.retain(|pool| is_meant(pool.guid));
             if parsed.has('j') {
                 session.line(as_json(&found, parsed));
                 return Ok(());
@@ -133,7 +140,8 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             Ok(())
         }
         (true, []) => {
-            let found = scan(session, parsed, search.clone())?;
+            let mut found = scan(session, parsed, search.clone())?;
+            found.retain(|pool| is_meant(pool.guid));
             if found.is_empty() {
                 session.tell("no pools available to import\n");
             }
@@ -149,9 +157,18 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             Ok(())
         }
         (false, [pool, new_name @ ..]) => {
-            let selector = match pool.parse() {
-                Ok(guid) => PoolSelector::Guid(guid),
-                Err(_) => PoolSelector::Name(pool.clone()),
+            let selector = match (pool.parse(), &list) {
+                (Ok(guid), _) => PoolSelector::Guid(guid),
+                (Err(_), None) => PoolSelector::Name(pool.clone()),
+                // Another pool of this name may lie beside it.
+                (Err(_), Some(pools)) => match pools.iter().find(|listed| listed.name == *pool) {
+                    Some(listed) => PoolSelector::Guid(listed.guid),
+                    None => {
+                        let what = format!("the list names no pool '{pool}'");
+                        let refusal = Refusal::new(Code::PoolAbsent, what).with("pool", pool);
+                        return Err(refusal).doing(|| format!("cannot import '{}'", tame(pool)));
+                    }
+                },
             };
             if parsed.has('n') {
                 return tell(session, parsed, pool, selector, &search);
@@ -161,14 +178,24 @@ fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
 }
 
-/// Devices in the list that a daemon writes (`cachefile`). ZFS's own list has another form.
-fn listed_in(file: &Path) -> Result<Vec<PathBuf>, Refusal> {
+/// The list that a daemon writes (`cachefile`). ZFS's own list has another form.
+fn list_of(file: &Path) -> Result<Vec<CachedPool>, Refusal> {
     if !file.exists() {
         let what = format!("there is no list of pools {}", file.display());
         return Err(Refusal::new(Code::FileIo, what).with("file", file.display()));
     }
-    let pools = Cachefile::new(file).load()?;
-    Ok(pools.into_iter().flat_map(|pool| pool.devices).collect())
+    Cachefile::new(file).load()
+}
+
+/// Where the pools of a list are searched, as in ZFS: in the folders of its devices, for a device
+/// may have another name by now.
+fn places_of(pools: &[CachedPool]) -> Vec<PathBuf> {
+    let place = |device: &PathBuf| match stores::is_address(device) {
+        true => Some(device.clone()),
+        false => device.parent().filter(|folder| folder.is_dir()).map(Path::to_owned),
+    };
+    let places: BTreeSet<PathBuf> = pools.iter().flat_map(|pool| &pool.devices).filter_map(place).collect();
+    places.into_iter().collect()
 }
 
 /// `-F -n`: says which root would be imported. It is imported without the right to write and
@@ -209,17 +236,18 @@ fn txg(parsed: &Parsed) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Reads `-o` and `-R`. The mount options `ro` and `rw` stand for the property readonly.
-fn properties(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<Properties, Failure> {
-    let mut texts = Vec::new();
-    for text in parsed.values('o') {
-        match text {
-            "ro" => texts.push("readonly=on"),
-            "rw" => texts.push("readonly=off"),
-            text => texts.push(text),
-        }
+/// The property that a mount option behind `-o` stands for: `ro` and `rw` are values of readonly.
+pub(super) fn mount_option(text: &str) -> &str {
+    match text {
+        "ro" => "readonly=on",
+        "rw" => "readonly=off",
+        text => text,
     }
-    let mut properties = assignments(session, Scope::Pool, texts.into_iter())?;
+}
+
+/// Reads `-o` and `-R`.
+fn properties(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<Properties, Failure> {
+    let mut properties = assignments(session, Scope::Pool, parsed.values('o').map(mount_option))?;
     if let Some(root) = parsed.value('R') {
         properties.insert("altroot".into(), root.to_owned());
         properties.entry("cachefile".into()).or_insert_with(|| "none".into());

@@ -1,11 +1,12 @@
 //! `zpool initialize`.
 
 use super::operands::device_path;
-use super::wait::wait_for;
+use super::wait::wait_for_sweep;
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
+use std::path::PathBuf;
 use steadfast_control::api::{PoolInitialize, TrimCommand};
 
 pub(super) const COMMAND: Command = Command {
@@ -42,8 +43,8 @@ fn initialize(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
             return Err(Failure::Usage(format!("-{first} cannot be combined with -{second}")));
         }
     };
-    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
-    let request = PoolInitialize { name: name.clone(), devices, command };
+    let devices: Vec<PathBuf> = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolInitialize { name: name.clone(), devices: devices.clone(), command };
     session.ask(request).doing(|| format!("cannot initialize '{}'", tame(&name)))?;
-    if parsed.has('w') { wait_for(session, &name, &["initialize"], None, |_, _| {}) } else { Ok(()) }
+    if parsed.has('w') { wait_for_sweep(session, &name, "initialize", devices) } else { Ok(()) }
 }

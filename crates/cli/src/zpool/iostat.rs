@@ -84,18 +84,21 @@ const QUEUES: [(&str, &[&str]); 7] = [
     ("trimq_write", &["pend", "activ"]),
     ("rebuildq_write", &["pend", "activ"]),
 ];
-/// With `-w`.
-const HISTOGRAM: [(&str, &[&str]); 4] = [
-    ("total_wait", &["read", "write"]),
-    ("disk_wait", &["read", "write"]),
-    ("trim", &["wait"]),
-    ("flush", &["wait"]),
-];
+/// With `-w`, in the columns of ZFS; the last one is ours.
+const HISTOGRAM: [(&str, &[&str]); 8] = LATENCY;
 
-/// With `-r`: `ind` counts calls as they were made, `agg` those that were joined. Of the kinds of
-/// ZFS reads, writes and trims are told apart.
-const SIZES: [(&str, &[&str]); 3] =
-    [("sync_read", &["ind", "agg"]), ("sync_write", &["ind", "agg"]), ("trim", &["ind", "agg"])];
+/// With `-r`: `ind` counts calls as they were made, `agg` those that were joined. The columns are
+/// those of ZFS, for programs take them by their number; of its kinds reads, writes and trims are
+/// told apart.
+const SIZES: [(&str, &[&str]); 7] = [
+    ("sync_read", &["ind", "agg"]),
+    ("sync_write", &["ind", "agg"]),
+    ("async_read", &["ind", "agg"]),
+    ("async_write", &["ind", "agg"]),
+    ("scrub", &["ind", "agg"]),
+    ("trim", &["ind", "agg"]),
+    ("rebuild", &["ind", "agg"]),
+];
 
 /// The smallest size in a histogram of sizes: 2^9 bytes.
 const SMALLEST: usize = 9;
@@ -136,8 +139,8 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     if parsed.has('w') && parsed.has('r') {
         return Err(Failure::Usage("-w cannot be combined with -r".into()));
     }
-    if is_histogram && ['l', 'q', 'c', 'H'].iter().any(|letter| parsed.has(*letter)) {
-        return Err(Failure::Usage("-w and -r cannot be combined with -l, -q, -c or -H".into()));
+    if is_histogram && ['l', 'q', 'c'].iter().any(|letter| parsed.has(*letter)) {
+        return Err(Failure::Usage("-w and -r cannot be combined with -l, -q or -c".into()));
     }
     let of_requests = parsed.has_long(REQUESTS.long);
     if of_requests && ['l', 'q', 'c', 'r', 'v', 'w'].iter().any(|letter| parsed.has(*letter)) {
@@ -367,8 +370,18 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
         let [read, write, flush, trim] = &flow.calls;
         let none = Vec::new();
         let columns: Vec<&Vec<u64>> = match sizes {
-            true => vec![&read.sizes, &none, &write.sizes, &none, &trim.sizes, &none],
-            false => [read, write, read, write, trim, flush].map(|count| &count.histogram).to_vec(),
+            true => {
+                let mut columns = vec![&none; 14];
+                (columns[0], columns[2], columns[10]) = (&read.sizes, &write.sizes, &trim.sizes);
+                columns
+            }
+            false => {
+                let mut columns = vec![&none; 12];
+                (columns[0], columns[1]) = (&read.histogram, &write.histogram);
+                (columns[2], columns[3]) = (&read.histogram, &write.histogram);
+                (columns[9], columns[11]) = (&trim.histogram, &flush.histogram);
+                columns
+            }
         };
         let used = |at: &usize| columns.iter().any(|counts| counts.get(*at).is_some_and(|n| *n > 0));
         let buckets = columns.iter().map(|counts| counts.len()).max().unwrap_or(0);
@@ -389,6 +402,10 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
                 (edge, columns.iter().map(|counts| cell(counts, at)).collect())
             })
             .collect();
+        if parsed.has('H') {
+            rows.into_iter().for_each(|(edge, row)| session.line(format!("{edge}\t{}", row.join("\t"))));
+            continue;
+        }
         let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.clone()).collect();
         let widths = widths(groups, &cells);
         let title = label(flow, parsed).trim_start().to_owned();

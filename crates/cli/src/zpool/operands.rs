@@ -63,6 +63,12 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             _ => None,
         };
         if let Some(kind) = kind {
+            // As in ZFS: single devices follow these words, and a group behind them is a normal
+            // one.
+            let has_devices = vdevs.last().is_some_and(|last| last.class == class);
+            if has_devices && matches!(class, VdevClass::Spare | VdevClass::Cache) {
+                class = VdevClass::Main;
+            }
             group = Some(kind);
             vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
         } else if let Some(named) = named_class {
@@ -88,8 +94,16 @@ pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             }
         }
     }
+    if vdevs.iter().any(|vdev| vdev.kind == VdevKind::Mirror && vdev.devices.len() > MIRROR_MAX) {
+        let what = format!("mirrors of more than {MIRROR_MAX} devices are not built");
+        let instead = "Use mirrors of up to four devices, with spares.";
+        return Err(Refusal::new(Code::Later, what).advising(instead).with("word", "mirror"));
+    }
     Ok(vdevs)
 }
+
+/// Most devices of a mirror: the copies that a segment's row names.
+const MIRROR_MAX: usize = 4;
 
 /// Folders in which ZFS looks for a disk that is named without one.
 const DISKS: [&str; 7] = [

@@ -5,13 +5,14 @@ use crate::options::Parsed;
 use crate::properties::shown;
 use std::collections::BTreeMap;
 use steadfast_control::api::{PoolInfo, Source, Value};
-use steadfast_property::{Scope, zfs_feature_state};
+use steadfast_property::{Scope, is_user_property, zfs_feature_state};
 
 /// A property of a pool; `-` if it is absent.
 pub(super) fn cell(pool: &PoolInfo, name: &str) -> Value {
     let zfs = || name.strip_prefix("feature@").and_then(zfs_feature_state);
     match pool.properties.get(name) {
         Some(value) => value.clone(),
+        None if is_user_property(name) => Value { value: "-".into(), source: Source::Default },
         None => zfs().map_or_else(
             || Value::measured("-"),
             |state| Value { value: state.into(), source: Source::Local },

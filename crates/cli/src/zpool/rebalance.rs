@@ -37,9 +37,5 @@ fn rebalance(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failu
     }
     let request = PoolRebalance { name: name.clone(), command };
     session.ask(request).doing(|| format!("cannot rebalance '{}'", tame(&name)))?;
-    if parsed.has('w') {
-        wait_for(session, &name, &["rebalance", "raidz_expand"], None, |_, _| {})
-    } else {
-        Ok(())
-    }
+    if parsed.has('w') { wait_for(session, &name, &["rebalance", "raidz_expand"]) } else { Ok(()) }
 }

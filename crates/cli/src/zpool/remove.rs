@@ -42,5 +42,5 @@ fn remove(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         false => of_devices("remove", &parsed.operands[1..]),
     })?;
     session.warn(&format!("devices of '{name}' are removed, but"), &outcome.warnings);
-    if parsed.has('w') { wait_for(session, &name, &["remove"], None, |_, _| {}) } else { Ok(()) }
+    if parsed.has('w') { wait_for(session, &name, &["remove"]) } else { Ok(()) }
 }

@@ -34,5 +34,5 @@ fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let request = PoolReplace { name: name.clone(), old, new, force: parsed.has('f') };
     let outcome = session.ask(request).doing(doing)?;
     session.warn(&format!("a device of '{name}' is replaced, but"), &outcome.warnings);
-    if parsed.has('w') { wait_for(session, &name, &["resilver"], None, |_, _| {}) } else { Ok(()) }
+    if parsed.has('w') { wait_for(session, &name, &["resilver"]) } else { Ok(()) }
 }

@@ -3,7 +3,8 @@
 //!
 //! As in ZFS the programs lie in `~/.zpool.d` and `/etc/zfs/zpool.d`, or in the folders of
 //! `ZPOOL_SCRIPTS_PATH`. `VDEV_PATH` and `VDEV_UPATH` tell them the device. Root runs them only if
-//! `ZPOOL_SCRIPTS_AS_ROOT` is set: a user's folder must not become root's program.
+//! `ZPOOL_SCRIPTS_AS_ROOT` is set: a user's folder must not become root's program. Nobody runs them
+//! if `ZPOOL_SCRIPTS_ENABLED` is 0.
 
 use crate::options::{Flag, Parsed, valued};
 use crate::session::{Failure, Session};
@@ -75,6 +76,9 @@ pub(super) fn run(
     let mut scripts = Scripts::default();
     let Some(list) = parsed.value('c') else { return Ok(scripts) };
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value != "0" && value != "NO");
+    if std::env::var("ZPOOL_SCRIPTS_ENABLED").is_ok_and(|value| value == "0") {
+        return Err(Failure::Usage("-c is disabled by ZPOOL_SCRIPTS_ENABLED".to_owned()));
+    }
     if session.world.uid == 0 && !is_set("ZPOOL_SCRIPTS_AS_ROOT") {
         return Err(Failure::Usage("-c: root runs programs only if ZPOOL_SCRIPTS_AS_ROOT is set".to_owned()));
     }

@@ -75,7 +75,7 @@ fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         }
     }
     for name in begun.iter().filter(|_| parsed.has('w')) {
-        wait_for(session, name, &["scrub"], None, |_, _| {})?;
+        wait_for(session, name, &["scrub"])?;
     }
     Ok(())
 }

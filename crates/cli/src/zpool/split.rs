@@ -1,6 +1,6 @@
 //! `zpool split`.
 
-use super::import;
+use super::import::{self, mount_option};
 use super::operands::device_path;
 use super::vdev_tree::{FULL_PATHS, LINKS, label, vdevs};
 use crate::command::Command;
@@ -9,7 +9,8 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::PathBuf;
-use steadfast_control::api::{PoolSelector, PoolSplit, Properties};
+use steadfast_control::api::{PoolSelector, PoolSplit, Properties, VdevClass, VdevKind};
+use steadfast_control::check::vdev_word;
 use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
@@ -45,7 +46,7 @@ fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     let devices = parsed.operands[2..].iter().map(|word| device_path(session, word)).collect();
     let dry_run = parsed.has('n');
     let (of_import, properties): (Properties, Properties) =
-        assignments(session, Scope::Pool, parsed.values('o'))?
+        assignments(session, Scope::Pool, parsed.values('o').map(mount_option))?
             .into_iter()
             .partition(|(name, _)| OF_IMPORT.contains(&name.as_str()));
     if parsed.value('R').is_none() {
@@ -61,11 +62,17 @@ fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     let request = PoolSplit { name: name.clone(), new_name: new_name.clone(), devices, dry_run, properties };
     let outcome = session.ask(request).doing(|| format!("cannot split '{}'", tame(&name)))?;
     if dry_run {
-        let known = if parsed.has('g') { vdevs(session, &name)? } else { Vec::new() };
+        let known = vdevs(session, &name)?;
         session.line(format!("would create '{new_name}' with the following layout:\n\n\t{new_name}"));
+        let mut section = VdevClass::Main;
         for device in &outcome.touched {
-            let known = known.iter().find(|(vdev, _)| vdev.name == *device);
-            let label = known.map_or(device.clone(), |(vdev, _)| label(vdev, parsed));
+            let known = known.iter().find(|(vdev, _)| vdev.name == *device).map(|(vdev, _)| vdev);
+            let class = known.map_or(VdevClass::Main, |vdev| vdev.class);
+            if class != section {
+                session.line(format!("\t{}", vdev_word(class, VdevKind::Plain)));
+                section = class;
+            }
+            let label = known.map_or(device.clone(), |vdev| label(vdev, parsed));
             session.line(format!("\t  {}", tame(&label)));
         }
     }

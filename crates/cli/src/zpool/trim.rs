@@ -1,11 +1,12 @@
 //! `zpool trim`.
 
 use super::operands::{check_refused, device_path};
-use super::wait::wait_for;
+use super::wait::wait_for_sweep;
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
+use std::path::PathBuf;
 use steadfast_control::api::{PoolTrim, TrimCommand};
 use steadfast_property::parse_size;
 
@@ -54,8 +55,8 @@ fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
             }
         },
     };
-    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
-    let request = PoolTrim { name: name.clone(), devices, command, rate };
+    let devices: Vec<PathBuf> = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolTrim { name: name.clone(), devices: devices.clone(), command, rate };
     session.ask(request).doing(|| format!("cannot trim '{}'", tame(&name)))?;
-    if parsed.has('w') { wait_for(session, &name, &["trim"], None, |_, _| {}) } else { Ok(()) }
+    if parsed.has('w') { wait_for_sweep(session, &name, "trim", devices) } else { Ok(()) }
 }

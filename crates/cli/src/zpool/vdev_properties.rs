@@ -1,4 +1,5 @@
-//! `zpool get` of groups and devices: read-only properties, named as in vdevprops(7).
+//! `zpool get` and `zpool set` of groups and devices: properties as in vdevprops(7). Only `comment`
+//! and user properties can be set.
 
 use super::status_json::vdev_head;
 use super::vdev_tree::{Vdev, is_called, label, short, vdevs};
@@ -9,8 +10,10 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::{render, tame};
 use serde_json::{Map, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{PoolList, Source, TrimState, Value, VdevKind};
-use steadfast_property::nice_bytes;
+use steadfast_control::api::{
+    Health, PoolList, PoolSet, Properties, Source, TrimState, Value, VdevClass, VdevKind, VdevReport,
+};
+use steadfast_property::{VDEV_PREFIX, is_user_property, nice_bytes, vdev_property};
 
 /// The properties, in the order of ZFS. Those that are not measured here are `-`.
 const PROPERTIES: [&str; 51] = [
@@ -70,6 +73,82 @@ const PROPERTIES: [&str; 51] = [
 /// Selects all groups and devices.
 const ALL: &str = "all-vdevs";
 
+/// Names of the vdev above all others.
+const ROOT: [&str; 2] = ["root", "root-0"];
+
+/// True of the name of a pool's property that is one of a vdev's.
+pub(super) fn is_of_vdev(name: &str) -> bool {
+    name.starts_with(VDEV_PREFIX)
+}
+
+/// The number of a vdev, or the name of the one above all others.
+fn number(vdev: &VdevReport) -> String {
+    if vdev.guid == 0 { vdev.name.clone() } else { vdev.guid.to_string() }
+}
+
+/// The name by which a pool has a property of a vdev.
+fn stored(vdev: &VdevReport, property: &str) -> String {
+    vdev_property(&number(vdev), property)
+}
+
+/// All vdevs of a pool, the one above all others first.
+fn with_root(session: &mut Session<'_, '_>, pool: &str) -> Result<Vec<Vdev>, Failure> {
+    let mut all = vdevs(session, pool)?;
+    let tops = all.iter().filter(|(_, parent)| parent == pool).map(|(vdev, _)| vdev.clone());
+    let tops: Vec<VdevReport> = tops.filter(|vdev| vdev.class != VdevClass::Anchor).collect();
+    let state =
+        tops.iter().map(|vdev| vdev.state).find(|state| !matches!(state, Health::Online | Health::Avail));
+    let sum = |part: fn(&VdevReport) -> u64| tops.iter().map(part).sum();
+    let root = VdevReport {
+        size: sum(|vdev| vdev.size),
+        allocated: sum(|vdev| vdev.allocated),
+        expandsize: sum(|vdev| vdev.expandsize),
+        children: tops.clone(),
+        ..VdevReport::new(ROOT[1].to_owned(), 0, VdevClass::Main, state.unwrap_or(Health::Online))
+    };
+    all.insert(0, (root, "-".to_owned()));
+    Ok(all)
+}
+
+/// True if the word names this vdev.
+fn is_meant(session: &Session<'_, '_>, vdev: &VdevReport, word: &str) -> bool {
+    match vdev.name == ROOT[1] {
+        true => ROOT.contains(&word),
+        false => is_called(session, vdev, word),
+    }
+}
+
+/// Sets a property of a group or device.
+///
+/// # Errors
+/// The property cannot be set, or there is no such pool or device.
+pub(super) fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let [assignment, pool, word] = &parsed.operands[..] else { unreachable!("three words") };
+    let Some((name, value)) = assignment.split_once('=') else {
+        return Err(Failure::Usage(format!(
+            "missing '=' for property=value argument: '{}'",
+            tame(assignment)
+        )));
+    };
+    if name != COMMENT && !is_user_property(name) {
+        let sentence = format!("'{}' cannot be set on a device; comment and user properties can", tame(name));
+        return Err(Failure::Usage(sentence));
+    }
+    let doing = || format!("cannot set property for '{}'", tame(word));
+    let all = with_root(session, pool)?;
+    let Some((vdev, _)) = all.iter().find(|(vdev, _)| is_meant(session, vdev, word)) else {
+        return Err(Refusal::no_device(pool, word)).doing(doing);
+    };
+    let properties = Properties::from([(name.to_owned(), value.to_owned())]);
+    let request = PoolSet { name: pool.clone(), properties, vdev: Some(number(vdev)) };
+    let outcome = session.ask(request).doing(doing)?;
+    session.warn(&format!("the property of '{}' is set, but", tame(word)), &outcome.warnings);
+    Ok(())
+}
+
+/// The one property of vdevs with a name of ZFS that can be set.
+const COMMENT: &str = "comment";
+
 /// True if the second word names a group or device of the pool in the first word. Else all words
 /// are pools.
 ///
@@ -77,7 +156,7 @@ const ALL: &str = "all-vdevs";
 /// There is no such pool.
 pub(super) fn are_named(session: &mut Session<'_, '_>, words: &[String]) -> Result<bool, Failure> {
     let [pool, second, ..] = words else { return Ok(false) };
-    if second == ALL || second.contains('/') {
+    if second == ALL || ROOT.contains(&second.as_str()) || second.contains('/') {
         return Ok(true);
     }
     let all = vdevs(session, pool)?;
@@ -90,12 +169,32 @@ pub(super) fn are_named(session: &mut Session<'_, '_>, words: &[String]) -> Resu
 /// The property, the device or the pool is unknown.
 pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let fields = get_fields(parsed, false)?;
-    let wanted = wanted(&parsed.operands[0])?;
+    let listed = wanted(&parsed.operands[0])?;
     let (pool, words) = (parsed.operands[1].as_str(), &parsed.operands[2..]);
-    let all = vdevs(session, pool)?;
+    let all = with_root(session, pool)?;
+    let info = session.ask(PoolList { names: vec![pool.to_owned()] }).doing(|| doing(pool))?;
+    let own = |vdev: &VdevReport, name: &str| -> Option<&Value> {
+        info.first()?.properties.get(&stored(vdev, name))
+    };
+    // With `all` a vdev's own properties stand behind the others.
+    let names_of = |vdev: &VdevReport| -> Vec<String> {
+        let more = info.iter().flat_map(|info| info.properties.keys());
+        let prefix = stored(vdev, "");
+        let more = more.filter_map(|name| name.strip_prefix(&prefix)).filter(|name| is_user_property(name));
+        let more = more.filter(|_| parsed.operands[0] == "all");
+        listed.iter().copied().chain(more).map(str::to_owned).collect()
+    };
+    let value_of = |vdev: &Vdev, name: &str, exact: bool| match own(&vdev.0, name) {
+        Some(own) => own.clone(),
+        None if is_user_property(name) => Value { value: "-".to_owned(), source: Source::Default },
+        None => Value::measured(value(vdev, name, exact)),
+    };
     let mut found: Vec<&Vdev> = Vec::new();
     for word in words {
-        let named = |(vdev, _): &&Vdev| word == ALL || is_called(session, vdev, word);
+        let named = |(vdev, _): &&Vdev| match word == ALL {
+            true => vdev.name != ROOT[1],
+            false => is_meant(session, vdev, word),
+        };
         let named: Vec<&Vdev> = all.iter().filter(named).collect();
         if named.is_empty() && word != ALL {
             return Err(Refusal::no_device(pool, word)).doing(|| doing(pool));
@@ -107,19 +206,18 @@ pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
         let as_number = parsed.has_long("json-int");
         let mut by_name = Map::new();
         for vdev in found {
-            let property = |name: &&str| {
-                let value = value(vdev, name, exact);
-                ((*name).to_owned(), json::property(&value, &Value::measured(&value), as_number))
+            let property = |name: String| {
+                let value = value_of(vdev, &name, exact);
+                (name, json::property(&value.value, &value, as_number))
             };
-            let properties: Map<_, _> = wanted.iter().map(property).collect();
+            let properties: Map<_, _> = names_of(&vdev.0).into_iter().map(property).collect();
             let mut entry = vdev_head(&vdev.0, parsed);
             entry["type"] = json!("VDEV");
             entry["properties"] = properties.into();
             by_name.insert(label(&vdev.0, parsed), entry);
         }
-        let info = session.ask(PoolList { names: vec![pool.to_owned()] }).doing(|| doing(pool))?;
         let mut document = json::document("zpool get");
-        for info in info {
+        for info in &info {
             let numbers = (info.guid, info.txg);
             let head = json::pool(&info.name, info.state.as_str(), numbers, json::Numbers::of(parsed));
             document.insert("pool".into(), head);
@@ -130,9 +228,10 @@ pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
     }
     let mut rows = Vec::new();
     for vdev in found {
-        for name in &wanted {
-            let shown = tame(&value(vdev, name, exact));
-            rows.push(get_row(&fields, (&label(&vdev.0, parsed), name), shown, None, &Source::None));
+        for name in names_of(&vdev.0) {
+            let value = value_of(vdev, &name, exact);
+            let shown = tame(&value.value);
+            rows.push(get_row(&fields, (&label(&vdev.0, parsed), &name), shown, None, &value.source));
         }
     }
     session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
@@ -146,10 +245,10 @@ fn doing(pool: &str) -> String {
 /// The properties of a comma-separated list; `all` means all.
 fn wanted(list: &str) -> Result<Vec<&str>, Failure> {
     if list == "all" {
-        return Ok(PROPERTIES.to_vec());
+        return Ok(PROPERTIES.into_iter().filter(|name| *name != "name").collect());
     }
     let names: Vec<&str> = list.split(',').collect();
-    match names.iter().find(|name| !PROPERTIES.contains(*name)) {
+    match names.iter().find(|name| !PROPERTIES.contains(*name) && !is_user_property(name)) {
         None => Ok(names),
         Some(name) => Err(Failure::Usage(format!(
             "invalid property '{}': must be one of {}",

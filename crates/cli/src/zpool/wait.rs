@@ -6,6 +6,7 @@ use crate::progress::Bar;
 use crate::repeat::{Stamp, TIME, interval};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use steadfast_control::Code;
 use steadfast_control::api::{Activities, PoolActivities};
@@ -84,7 +85,30 @@ fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         });
         session.line(cells.collect::<Vec<_>>().join(if scripted { "\t" } else { "  " }));
     };
-    wait_for(session, &name, &wanted, interval, report)
+    wait_on(session, PoolActivities { name, ..PoolActivities::default() }, &wanted, interval, report)
+}
+
+/// Waits until none of these activities is running, as [`wait_on`], with a bar on a terminal.
+///
+/// # Errors
+/// The daemon's refusal.
+pub(super) fn wait_for(session: &mut Session<'_, '_>, name: &str, wanted: &[&str]) -> Result<(), Failure> {
+    let request = PoolActivities { name: name.to_owned(), ..PoolActivities::default() };
+    wait_on(session, request, wanted, None, |_, _| {})
+}
+
+/// Waits until the trim or initialization of these devices, or of all, is over.
+///
+/// # Errors
+/// The daemon's refusal.
+pub(super) fn wait_for_sweep(
+    session: &mut Session<'_, '_>,
+    name: &str,
+    wanted: &str,
+    devices: Vec<PathBuf>,
+) -> Result<(), Failure> {
+    let request = PoolActivities { name: name.to_owned(), devices, ..PoolActivities::default() };
+    wait_on(session, request, &[wanted], None, |_, _| {})
 }
 
 /// Waits until none of these activities is running: it has finished, was stopped, or its pool was
@@ -93,15 +117,15 @@ fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The daemon's refusal.
-pub(super) fn wait_for(
+fn wait_on(
     session: &mut Session<'_, '_>,
-    name: &str,
+    request: PoolActivities,
     wanted: &[&str],
     interval: Option<Duration>,
     mut report: impl FnMut(&mut Session<'_, '_>, Activities),
 ) -> Result<(), Failure> {
     let mut bar = match interval {
-        None => Bar::on_terminal(session, &tame(name)),
+        None => Bar::on_terminal(session, &tame(&request.name)),
         Some(_) => None,
     };
     let (begin, mut step) = (Instant::now(), Duration::ZERO);
@@ -109,9 +133,10 @@ pub(super) fn wait_for(
     let mut quiet = Duration::ZERO;
     loop {
         let until_over = wanted.iter().map(|name| (*name).to_owned()).collect();
+        let name = request.name.as_str();
         let patience_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
         let asked = Instant::now();
-        let now = match session.ask(PoolActivities { name: name.to_owned(), until_over, patience_ms }) {
+        let now = match session.ask(PoolActivities { until_over, patience_ms, ..request.clone() }) {
             Ok(now) => now,
             Err(refusal) => {
                 bar.into_iter().for_each(|bar| bar.end(session));

@@ -286,6 +286,9 @@ pub struct PoolSet {
     pub name: String,
     /// New values.
     pub properties: Properties,
+    /// The group or device whose properties they are, by its number or as `root-0`; none: the pool.
+    #[serde(default)]
+    pub vdev: Option<String>,
 }
 
 /// Commit pools now.

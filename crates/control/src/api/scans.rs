@@ -1,6 +1,7 @@
 //! Scrub, resilver and rebalance; waiting for work in the background.
 
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Read and compare everything that is stored redundantly, or stop that.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -97,6 +98,9 @@ pub struct PoolActivities {
     /// Answer after this many milliseconds even if one is running.
     #[serde(default)]
     pub patience_ms: u64,
+    /// Count trims and initializations of these devices only; empty: of all.
+    #[serde(default)]
+    pub devices: Vec<PathBuf>,
 }
 
 /// Work in the background of a pool: bytes left of each kind, 0 if none is running.

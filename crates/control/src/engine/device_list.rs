@@ -114,7 +114,8 @@ pub(super) fn check_alike(
         VdevKind::Raidz2 => 2,
         VdevKind::Raidz3 => 3,
     };
-    let other = all.windows(2).find(|pair| pair[0].0 != pair[1].0 || spared(pair[0]) != spared(pair[1]));
+    // As in ZFS a mirror may stand beside a raidz group that survives as many failures.
+    let other = all.windows(2).find(|pair| spared(pair[0]) != spared(pair[1]));
     let other = other.map(|pair| (pair[0], pair[1], ""));
     let special = with(special, VdevClass::Special);
     let weaker =

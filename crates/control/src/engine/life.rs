@@ -1,12 +1,13 @@
 //! The engine's start, its threads in the background, and its end.
 
-use crate::cachefile::Cachefile;
+use crate::cachefile::{Cachefile, OtherLists};
 use crate::engine::event_relay::EventRelay;
 use crate::engine::front::{FormerMount, Front};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
 use crate::engine::shares::Shares;
 use crate::engine::state::{Engine, ImportedPool, MissingPool};
+use crate::engine::sweeps;
 use crate::engine::upkeep;
 use crate::engine::verb::Verbs;
 use crate::engine::zpool::export::{check_names_last, refuse_away};
@@ -42,6 +43,7 @@ impl Engine {
             env,
             runtime,
             cachefile,
+            other_lists: OtherLists::default(),
             host,
             memory: RwLock::new(memory),
             front,
@@ -134,6 +136,7 @@ impl Engine {
         }
         let (remembered, mut first) = (self.to_remember(), None);
         for (name, held) in &pools {
+            sweeps::write_down(held);
             let exported = held.pool.export();
             self.harvest(name, &held.pool);
             match exported {

@@ -15,7 +15,7 @@
 //! - `events`, `event_ring`: events for `zpool events`; `event_relay`: for the log on disk, the
 //!   journal and hooks.
 //! - `costs`: counters, prices and budgets of stores of objects.
-//! - `key_files`: keys that are loaded at the start.
+//! - `key_files`: keys that are loaded at the start. `sweeps`: trims that go on after an export.
 //! - `nbd`: volumes for NBD clients. `shares`: file systems for NFS clients.
 //! - `reports/`: states of devices and pools in the form of the API; `refuse`: the pool's errors as
 //!   refusals.
@@ -64,6 +64,7 @@ mod registry;
 mod reports;
 mod shares;
 mod state;
+mod sweeps;
 mod upkeep;
 mod verb;
 mod zfs;

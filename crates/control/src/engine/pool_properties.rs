@@ -1,6 +1,7 @@
 //! Properties and features of pools.
 
 use crate::api::Properties;
+use crate::cachefile::Listed;
 use crate::check::FEATURE;
 use crate::engine::refuse;
 use crate::engine::state::ImportedPool;
@@ -8,21 +9,36 @@ use crate::refusal::Refusal;
 use std::path::PathBuf;
 use steadfast_format::Feature;
 use steadfast_pool::Pool;
+use steadfast_property::is_user_property;
 
 /// Pool properties of an import, which are not stored.
-pub(super) const TEMPORARY: [&str; 4] = ["altroot", "cachefile", "readonly", "ashift"];
+pub(super) const TEMPORARY: [&str; 4] = ["altroot", CACHEFILE, "readonly", "ashift"];
+/// Names the list in which the pool stands.
+pub(super) const CACHEFILE: &str = "cachefile";
 
 /// Sets a property of a pool, or lets it use a feature.
 pub(super) fn set_property(pool: &Pool, name: &str, value: &str) -> Result<(), Refusal> {
     match name.strip_prefix(FEATURE) {
         Some(feature) => pool.enable_feature(feature),
-        None => pool.set_pool_prop(name, Some(value)),
+        // As in ZFS an empty value removes a user property.
+        None => {
+            pool.set_pool_prop(name, Some(value).filter(|value| !value.is_empty() || !is_user_property(name)))
+        }
     }
     .map_err(refuse::pool)
 }
 
 pub(super) fn altroot(properties: &Properties) -> Option<PathBuf> {
     properties.get("altroot").filter(|value| *value != "none").map(PathBuf::from)
+}
+
+/// The list in which a pool is to stand. A pool with a temporary name stands in none, as in ZFS.
+pub(super) fn listed(properties: &Properties, is_temporary: bool) -> Result<Listed, Refusal> {
+    let listed = match is_temporary {
+        true => Listed::Nowhere,
+        false => Listed::of(properties.get(CACHEFILE).map(String::as_str)),
+    };
+    listed.check().map(|()| listed)
 }
 
 pub(super) fn read_only(properties: &Properties) -> bool {
@@ -58,6 +74,8 @@ pub(super) fn feature_states(held: &ImportedPool) -> Vec<(String, &'static str)>
             _ => true,
         };
         match (used.iter().any(|feature| feature.name == name), active) {
+            // The command that needs one of these turns it on.
+            (false, _) if Feature::STRUCTURAL.contains(&name) && !held.pool.is_read_only() => "enabled",
             (false, _) => "disabled",
             (true, false) => "enabled",
             (true, true) => "active",

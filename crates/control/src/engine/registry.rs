@@ -1,16 +1,17 @@
 //! Pools that the daemon holds: looking them up, taking them in, letting them go, remembering them.
 
 use crate::api::Outcome;
-use crate::cachefile::CachedPool;
+use crate::cachefile::{CachedPool, Listed};
 use crate::caller::Caller;
 use crate::engine::devices;
 use crate::engine::front::FormerMount;
 use crate::engine::reports::labels;
 use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::sweeps;
 use crate::refusal::{Code, Refusal};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_pool::Pool;
@@ -54,28 +55,38 @@ impl Engine {
         Ok(found.into_iter().collect())
     }
 
-    /// Writes down which pools to import at the next start.
+    /// Writes down which pools to import at the next start, and the lists for `zpool import -c`.
     pub(super) fn remember(&self) -> Result<(), Refusal> {
-        self.cachefile.store(|| self.to_remember())
+        let own = self.cachefile.store(|| self.to_remember());
+        let others = self.other_lists.store(|| self.listed_pools(|listed| listed.file().map(Path::to_owned)));
+        own.and(others)
     }
 
     pub(super) fn to_remember(&self) -> Vec<CachedPool> {
-        let mut pools: Vec<CachedPool> = Vec::new();
+        let remembered = self.listed_pools(|listed| listed.is_remembered().then_some(()));
+        let mut pools: Vec<CachedPool> = remembered.into_iter().map(|((), pool)| pool).collect();
+        pools.extend(self.lost.lock().values().map(|lost| lost.pool.clone()));
+        pools
+    }
+
+    /// The imported pools for which `place` tells something, as a list has them.
+    fn listed_pools<T>(&self, place: impl Fn(&Listed) -> Option<T>) -> Vec<(T, CachedPool)> {
         // Copied, so that the list of pools is not locked while each is asked for its devices.
         let held: Vec<(String, Arc<ImportedPool>)> =
             self.pools.read().iter().map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
-        for (name, held) in held.into_iter().filter(|(_, held)| held.cached) {
-            pools.push(CachedPool {
+        let listed = held.into_iter().filter_map(|(name, held)| {
+            let place = place(&held.listed.read())?;
+            let pool = CachedPool {
                 name,
                 guid: held.pool.guid().0,
                 devices: held.devices.read().clone(),
                 readonly: held.pool.is_read_only(),
                 altroot: held.altroot.clone(),
                 vdevs: labels::layout(&held.pool.state()),
-            });
-        }
-        pools.extend(self.lost.lock().values().map(|lost| lost.pool.clone()));
-        pools
+            };
+            Some((place, pool))
+        });
+        listed.collect()
     }
 
     /// Folder of pools without a mountpoint.
@@ -112,13 +123,14 @@ impl Engine {
         pool: Pool,
         devices: Vec<PathBuf>,
         altroot: Option<PathBuf>,
-        cached: bool,
+        listed: Listed,
     ) -> ImportedPool {
         pool.wait_for_devices();
+        sweeps::resume(&pool);
         let since_ns = self.env.clock.monotonic_ns();
         let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
-        let budgets = Mutex::default();
-        ImportedPool { pool, devices, since_ns, altroot, cached, mounts, budgets, streams }
+        let (budgets, listed) = (Mutex::default(), RwLock::new(listed));
+        ImportedPool { pool, devices, since_ns, altroot, listed, mounts, budgets, streams }
     }
 
     /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so

@@ -1,7 +1,7 @@
 //! State of the engine, and of an imported pool.
 
 use crate::api::{BudgetLevel, Outcome};
-use crate::cachefile::{CachedPool, Cachefile};
+use crate::cachefile::{CachedPool, Cachefile, Listed, OtherLists};
 use crate::engine::backoff::DeviceBackoff;
 use crate::engine::event_relay::EventRelay;
 use crate::engine::event_ring::EventRing;
@@ -27,6 +27,8 @@ pub struct Engine {
     pub(super) runtime: Runtime,
     /// Which pools to import at the next start.
     pub(super) cachefile: Cachefile,
+    /// Lists of pools for `zpool import -c`.
+    pub(super) other_lists: OtherLists,
     /// Name of this machine, as labels and history carry it.
     pub(super) host: String,
     /// Memory that all pools together may use.
@@ -63,8 +65,8 @@ pub(super) struct ImportedPool {
     pub(super) since_ns: u64,
     /// Prefix of its mountpoints.
     pub(super) altroot: Option<PathBuf>,
-    /// Is it remembered for the next start?
-    pub(super) cached: bool,
+    /// The list in which it stands, for the next start or for `zpool import -c`.
+    pub(super) listed: RwLock<Listed>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     /// How much of each budget is used, by its property.
     pub(super) budgets: Mutex<BTreeMap<&'static str, BudgetLevel>>,

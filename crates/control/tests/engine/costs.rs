@@ -30,7 +30,8 @@ fn property(house: &House, name: &str) -> String {
 
 pub(super) fn set(house: &House, property: &str, value: &str) -> Result<Outcome, Refusal> {
     let properties = Properties::from([(property.to_owned(), value.to_owned())]);
-    let Request::PoolSet(request) = check(Request::PoolSet(PoolSet { name: "tank".into(), properties }))?
+    let Request::PoolSet(request) =
+        check(Request::PoolSet(PoolSet { name: "tank".into(), properties, vdev: None }))?
     else {
         unreachable!()
     };

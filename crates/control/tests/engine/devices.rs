@@ -267,7 +267,7 @@ fn a_new_pool_does_without_the_features_that_are_disabled() {
     house.restart();
     assert_eq!(house.get("tank/z", "compression"), "zstd");
     let properties = given(&[("feature@snapshots", "enabled")]);
-    house.host().call(&caller(), PoolSet { name: "tank".into(), properties }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties, vdev: None }).unwrap();
     snapshot(&house).unwrap();
     house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
     // One by one.

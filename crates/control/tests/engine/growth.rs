@@ -99,7 +99,7 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     house.restart();
     assert_eq!(size(&house), before + (64 << 20), "autoexpand is off");
     let on = Properties::from([("autoexpand".to_owned(), "on".to_owned())]);
-    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: on }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: on, vdev: None }).unwrap();
     house.restart();
     assert_eq!(size(&house), before + (128 << 20));
     assert!(classes(&house).iter().any(|class| class.ends_with(".vdev_autoexpand")));
@@ -110,7 +110,7 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     house.host().look_after();
     assert_eq!(size(&house), before + (192 << 20));
     let off = Properties::from([("autoexpand".to_owned(), "off".to_owned())]);
-    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: off }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: off, vdev: None }).unwrap();
     grow(320).unwrap();
     house.host().look_after();
     assert_eq!(

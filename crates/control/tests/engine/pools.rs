@@ -331,7 +331,8 @@ fn who_waits_is_answered_when_it_is_over() {
     let ask = |name: &str, until_over: &[&str]| {
         let until_over = until_over.iter().map(|name| (*name).to_owned()).collect();
         // Longer than anybody has to wait for one answer.
-        let request = PoolActivities { name: name.into(), until_over, patience_ms: u64::MAX };
+        let request =
+            PoolActivities { name: name.into(), until_over, patience_ms: u64::MAX, devices: Vec::new() };
         house.host().call(&caller(), request)
     };
     let now = ask("tank", &["scrub", "resilver", "trim", "no such thing"]).unwrap();

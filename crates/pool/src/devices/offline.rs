@@ -6,7 +6,7 @@ use crate::devices::groups::DeviceHandle;
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
 use std::sync::Arc;
-use steadfast_device::Device;
+use steadfast_device::{Device, Presence};
 use steadfast_format::{LabelConfig, LeafState};
 
 /// How a device is taken out of use.
@@ -99,11 +99,13 @@ impl Devices {
         Ok(true)
     }
 
-    /// Releases a device that is out of use. With `force` one that lost its labels is taken out of
-    /// use first: it was wiped where it is.
+    /// Releases a device that is out of use. Taken out of use first is one that is not at its path
+    /// any more, and with `force` one that lost its labels: it was wiped where it is.
     pub(crate) fn let_go(&self, path: &str, force: bool) -> Result<()> {
         let leaf = self.leaf_named(path)?;
-        if leaf.config().state == LeafState::Online && force && !self.has_own_label(&leaf) {
+        let is_elsewhere = || leaf.device.presence() == Presence::Removed;
+        if leaf.config().state == LeafState::Online && (is_elsewhere() || force && !self.has_own_label(&leaf))
+        {
             self.offline(path, Offline { as_failed: true, until_import: false })?;
         }
         match leaf.config().state {

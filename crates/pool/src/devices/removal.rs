@@ -148,6 +148,7 @@ impl Devices {
         for leaf in &leaving {
             leaf.config.write().state = LeafState::Leaving;
             self.core.space.set_leaving(leaf.id(), true);
+            self.end_sweeps(leaf.id());
         }
         self.topology.replacing.lock().extend(&ids);
         self.labels_due.mark();

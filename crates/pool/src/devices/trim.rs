@@ -25,11 +25,12 @@
 //! [trim.2] A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on
 //!      beside it; and it ends, because it goes through the slots once.
 //! [trim.3] A device that is out of use is not trimmed: a command that names it is refused, and one
-//!      for the whole pool passes over it.
-//!      `out_of_reach`
+//!      for the whole pool passes over it. While a device is offline its trim rests.
+//!      `out_of_reach`, `rests`
 //!
 //! ## Not here
-//! A trim ends with the import: after the next one a device is untrimmed.
+//! An import begins without trims. The caller takes them along by [`Devices::sweeps_in_words`] and
+//! [`Devices::resume_sweep`]; after a crash a device is untrimmed.
 
 use crate::core::ranked::{RankedMutex, rank};
 use crate::core::sweep::Sweep;
@@ -134,6 +135,19 @@ impl Devices {
         Ok(())
     }
 
+    /// True while the operator has taken a device offline. As in ZFS its trim or initialization
+    /// goes on from where it is when the device is back.
+    fn rests(&self, leaf: &Leaf) -> bool {
+        leaf.config().state == LeafState::Offline
+    }
+
+    /// Ends the trim and the initialization of a device that is to leave the pool.
+    pub(crate) fn end_sweeps(&self, id: DeviceId) {
+        for what in [Sweep::Trim, Sweep::Initialize] {
+            self.sweeps(what).lock().remove(&id);
+        }
+    }
+
     /// Why a device is not gone through, if it is not: nobody knows what is free on one that is out
     /// of use, or gone.
     fn out_of_reach(&self, leaf: &Leaf) -> Option<&'static str> {
@@ -204,7 +218,13 @@ impl Devices {
     }
 
     fn sweep_step(&self, what: Sweep) -> Result<Option<Duration>> {
-        if !self.sweeps(what).lock().values().any(|trim| trim.state == TrimState::Active) {
+        let active: Vec<DeviceId> = {
+            let trims = self.sweeps(what).lock();
+            trims.iter().filter(|(_, trim)| trim.state == TrimState::Active).map(|(id, _)| *id).collect()
+        };
+        let resting: Vec<DeviceId> =
+            self.leaves().iter().filter(|leaf| self.rests(leaf)).map(|leaf| leaf.id()).collect();
+        if active.iter().all(|id| resting.contains(id)) {
             return Ok(None);
         }
         let _turn = self.core.sync_turn.lock();
@@ -232,6 +252,9 @@ impl Devices {
     /// there is nothing to do now.
     fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
         let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
+        if self.rests(leaf) {
+            return None;
+        }
         if self.core.space.is_out_of_use(id) {
             // A caller that waits for this trim would wait for ever.
             return self.sweeps(what).lock().remove(&id).map(|_| false);
@@ -269,6 +292,29 @@ impl Devices {
         }
     }
 
+    /// Trims, or initializations, by the number of their device, in words for
+    /// [`Devices::resume_sweep`].
+    #[must_use]
+    pub fn sweeps_in_words(&self, what: Sweep) -> Vec<(u64, String)> {
+        let leaves = self.leaves();
+        let trims = self.sweeps(what).lock();
+        let words = |leaf: &Arc<Leaf>| Some((leaf.config().guid, trims.get(&leaf.id())?.words()?));
+        leaves.iter().filter_map(words).collect()
+    }
+
+    /// Goes on with the trim, or initialization, of a device, as [`Devices::sweeps_in_words`] told
+    /// it before an export. Other words are passed over: they are somebody's text.
+    pub fn resume_sweep(&self, what: Sweep, guid: u64, words: &str) {
+        let counted_ns = self.core.env.clock.monotonic_ns();
+        let leaf = self.leaves().into_iter().find(|leaf| leaf.config().guid == guid);
+        if let (Some(leaf), Some(trim)) = (leaf, Trim::from_words(words, counted_ns))
+            && takes(what, &leaf)
+        {
+            self.sweeps(what).lock().insert(leaf.id(), trim);
+            self.core.txgs.commits.nudge();
+        }
+    }
+
     /// How far the trim, or initialization, of a device is.
     pub(crate) fn trim_status(&self, what: Sweep, leaf: &Leaf) -> TrimStatus {
         let config = leaf.config();
@@ -294,11 +340,20 @@ impl Devices {
     /// Bytes left to sweep; 0 if no sweep of this kind is under way.
     #[must_use]
     pub fn sweep_remaining(&self, what: Sweep) -> u64 {
+        self.sweep_remaining_on(what, &[])
+    }
+
+    /// The same on the devices with these paths; on all, if none is named.
+    #[must_use]
+    pub fn sweep_remaining_on(&self, what: Sweep, paths: &[String]) -> u64 {
         if self.core.is_suspended() {
             return 0;
         }
         let active = |status: &TrimStatus| status.state == TrimState::Active;
-        let statuses = self.leaves().into_iter().map(|leaf| self.trim_status(what, &leaf)).filter(active);
+        // Nobody waits for a device that the operator has taken offline.
+        let leaves = self.leaves().into_iter().filter(|leaf| !self.rests(leaf));
+        let leaves = leaves.filter(|leaf| paths.is_empty() || paths.contains(&leaf.path()));
+        let statuses = leaves.map(|leaf| self.trim_status(what, &leaf)).filter(active);
         statuses.map(|status| (status.total_bytes - status.done_bytes).max(1)).sum()
     }
 }

@@ -13,6 +13,10 @@ use steadfast_format::LeafState;
 impl Verb for PoolClear {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only, so nothing can be cleared";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", &self.name));
+        }
         let waits_for = held.pool.waits_for();
         if waits_for.is_some() && !held.pool.resume() {
             refuse_away(&self.name, &held)?;
@@ -47,7 +51,8 @@ impl Verb for PoolClear {
                 }
             }
         }
-        engine.log(&held, caller);
+        // As in ZFS, whose history of commands posts no events.
+        held.pool.log(caller.uid, false, &caller.command);
         Ok(outcome)
     }
 }

@@ -7,7 +7,7 @@ use crate::check::{
     property_refusal,
 };
 use crate::engine::device_list::HandlesByClass;
-use crate::engine::pool_properties::{TEMPORARY, altroot};
+use crate::engine::pool_properties::{TEMPORARY, altroot, listed};
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::{key_rules, secret};
@@ -56,6 +56,7 @@ impl Verb for PoolCreate {
         let name = self.temporary_name.clone().unwrap_or_else(|| self.name.clone());
         engine.check_free_name(&name)?;
         let altroot = altroot(&self.properties);
+        let listed = listed(&self.properties, self.temporary_name.is_some())?;
         let ashift = match self.properties.get("ashift").map(|text| text.parse::<u8>()) {
             None | Some(Ok(0)) => ASHIFT_DEFAULT,
             Some(Ok(ashift @ 9..=13)) => ashift,
@@ -123,9 +124,7 @@ impl Verb for PoolCreate {
         if self.temporary_name.is_some() {
             pool = self.renamed(engine, pool, &paths, &name)?;
         }
-        let is_temporary = self.temporary_name.is_some();
-        let cached = !is_temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
-        let held = engine.hold(pool, paths, altroot, cached);
+        let held = engine.hold(pool, paths, altroot, listed);
         engine.post("pool_create", &held.pool, &name, &[]);
         // The pool stands, with or without it.
         let covered = parity.map(|path| {

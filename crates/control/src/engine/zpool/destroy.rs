@@ -1,23 +1,26 @@
 //! `zpool destroy`.
 
-use crate::api::{Outcome, PoolDestroy};
+use crate::api::{Outcome, PoolDestroy, PoolExport};
 use crate::caller::Caller;
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zpool::export::refuse_away;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::Refusal;
 
 impl Verb for PoolDestroy {
-    fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let name = self.name.as_str();
         let held = engine.held_pool(name)?;
         if held.pool.is_read_only() {
-            let what = "the pool is imported read-only, so its devices cannot be marked as destroyed";
-            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", name));
+            // As in ZFS. Nothing is written to its devices, so nothing is destroyed.
+            let outcome = PoolExport { name: self.name, force: self.force }.run(engine, caller)?;
+            return Ok(Outcome { touched: Vec::new(), ..outcome });
         }
         refuse_away(name, &held)?;
         let placed = engine.unmount_all(&held, name, self.force)?;
+        // An import of the destroyed pool shows it.
+        engine.log(&held, caller);
         engine.harvest(name, &held.pool);
         if let Err(error) = held.pool.destroy() {
             if held.pool.store_away().is_some() {

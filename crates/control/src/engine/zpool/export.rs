@@ -2,11 +2,11 @@
 
 use crate::api::{Outcome, PoolExport};
 use crate::caller::Caller;
-use crate::engine::refuse;
 use crate::engine::reports::devices::gone;
 use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
 use crate::engine::zpool::status::away;
+use crate::engine::{refuse, sweeps};
 use crate::refusal::Refusal;
 use steadfast_pool::{LeafStatus, Presence};
 
@@ -28,6 +28,7 @@ impl Verb for PoolExport {
         }
         let placed = engine.unmount_all(&held, name, self.force)?;
         engine.log(&held, caller);
+        sweeps::write_down(&held);
         let is_suspended = held.pool.suspended().is_some();
         if let Err(error) = held.pool.export() {
             match held.pool.store_away() {

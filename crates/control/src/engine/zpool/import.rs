@@ -1,10 +1,10 @@
 //! `zpool import POOL`.
 
 use crate::api::{Outcome, PoolImport, PoolSelector, Properties};
-use crate::cachefile::CachedPool;
+use crate::cachefile::{CachedPool, Listed};
 use crate::caller::Caller;
 use crate::check::{check_features, check_paths, exact, name_refusal};
-use crate::engine::pool_properties::{TEMPORARY, altroot, read_only, set_property};
+use crate::engine::pool_properties::{TEMPORARY, altroot, listed, read_only, set_property};
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zfs::keys::secret;
@@ -78,8 +78,7 @@ impl Verb for PoolImport {
             engine.check_free_name(&name)?;
         }
         let altroot = altroot(&self.properties).or(remembered.as_ref().and_then(|pool| pool.altroot.clone()));
-        // A temporary name is not remembered, as in ZFS.
-        let cached = !self.temporary && self.properties.get("cachefile").is_none_or(|value| value != "none");
+        let listed = listed(&self.properties, self.temporary)?;
         let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
         let was = found.config.state;
         let key = match &self.key {
@@ -141,7 +140,7 @@ impl Verb for PoolImport {
             true => engine.given_up.lock().insert(pool.guid().0),
             false => engine.given_up.lock().remove(&pool.guid().0),
         };
-        let held = engine.hold(pool, devices, altroot, cached);
+        let held = engine.hold(pool, devices, altroot, listed);
         engine.imported(&held, &name);
         engine.take(caller, &name, held, !self.no_mount)
     }
@@ -221,7 +220,7 @@ impl Engine {
             memory: *self.memory.read(),
         };
         let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
-        let held = Arc::new(self.hold(pool, cached.devices.clone(), cached.altroot.clone(), true));
+        let held = Arc::new(self.hold(pool, cached.devices.clone(), cached.altroot.clone(), Listed::Own));
         self.imported(&held, &cached.name);
         self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
         self.share_memory();

@@ -94,8 +94,8 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
     if let Some(altroot) = &held.altroot {
         properties.insert("altroot".into(), temporary(altroot.display().to_string()));
     }
-    if !held.cached {
-        properties.insert("cachefile".into(), temporary("none".into()));
+    if let Some(shown) = held.listed.read().shown() {
+        properties.insert("cachefile".into(), temporary(shown));
     }
     if held.pool.is_read_only() {
         properties.insert("readonly".into(), temporary("on".into()));

@@ -6,7 +6,7 @@ use crate::check::{check_features, check_paths, exact, name_refusal};
 use crate::engine::pool_properties::set_property;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
-use crate::engine::{devices, refuse};
+use crate::engine::{devices, refuse, sweeps};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use steadfast_pool::{ImportSpec, Pool};
@@ -28,7 +28,12 @@ impl Verb for PoolSplit {
         }
         let devices = self.devices.iter().map(|device| Engine::member(&held, &self.name, device));
         let devices = devices.collect::<Result<Vec<_>, Refusal>>()?;
+        if !self.dry_run {
+            // Devices of the new pool take their trims along.
+            sweeps::write_down(&held);
+        }
         let parted = held.pool.split(&self.new_name, &devices, self.dry_run);
+        sweeps::forget(&held.pool);
         let parted = parted.map_err(|error| refuse::of_pool(error, &self.name))?;
         if self.dry_run {
             return Ok(Outcome { touched: parted, warnings: Vec::new() });

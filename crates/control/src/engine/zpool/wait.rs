@@ -28,11 +28,12 @@ impl Verb for PoolActivities {
 fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refusal> {
     let patience = Duration::from_millis(request.patience_ms).min(PATIENCE_MAX);
     let mut hurries = if request.until_over.iter().any(|name| name == "free") { HURRIES_MAX } else { 1 };
+    let devices: Vec<String> = request.devices.iter().map(|path| path.display().to_string()).collect();
     let began = Instant::now();
     loop {
         // Before the check, so that no turn after it is missed.
         let seen = pool.turns();
-        let now = activities_now(pool)?;
+        let now = activities_now(pool, &devices)?;
         if now.free > 0 && hurries > 0 {
             // Commits free blocks, and the caller waits for that.
             pool.hurry();
@@ -47,7 +48,7 @@ fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refus
     }
 }
 
-fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
+fn activities_now(pool: &Pool, devices: &[String]) -> Result<Activities, Refusal> {
     // Work goes on by itself when a store is back.
     if let Some(reason) = pool.suspended().filter(|_| pool.store_away().is_none()) {
         // None of the work would ever end.
@@ -59,8 +60,8 @@ fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
     let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
     Ok(Activities {
         free: pool.datasets().freeing(),
-        trim: pool.devices().sweep_remaining(Sweep::Trim),
-        initialize: pool.devices().sweep_remaining(Sweep::Initialize),
+        trim: pool.devices().sweep_remaining_on(Sweep::Trim, devices),
+        initialize: pool.devices().sweep_remaining_on(Sweep::Initialize, devices),
         scrub,
         resilver,
         remove: left(ScanKind::Remove),
