@@ -34,7 +34,7 @@ fn properties_of_zfs_answer_and_only_broken_promises_are_refused() {
         .says("gzip-9\tinherited from tank/db\nsha256\tinherited from tank/db\n");
     host.shell("yes | head -c 1M > t/db/file; zpool sync").ok();
     assert_ne!(host.shell("zfs get -Ho value compressratio tank/db").ok().out, "1.00x\n");
-    host.shell("zfs set copies=2 tank").fails(1).says("'copies=2' is not offered").says("raidz1");
+    host.shell("zfs set acltype=nfsv4 tank").fails(1).says("'acltype=nfsv4' is not offered").says("POSIX");
     host.shell("truncate -s 64M other.img && zpool create -o ashift=14 -o feature@lz4_compress=enabled other $PWD/other.img 2>&1")
         .ok()
         .says("'ashift=14' is stored as '13'")

@@ -584,7 +584,7 @@ mod tests {
         assert_eq!(of("a", "two", "FAIL", "tunables", ""), Class::Module);
         assert_eq!(of("a", "two", "FAIL", "tunables,zdb", ""), Class::Program);
         assert_eq!(of("a", "two", "FAIL", "", "cat: /proc/spl/kstat: none"), Class::Module);
-        assert_eq!(of("a", "two", "FAIL", "", "'copies=3' is not offered: content"), Class::LeftOut);
+        assert_eq!(of("a", "two", "FAIL", "", "'acltype=nfsv4' is not offered: the kernel"), Class::LeftOut);
         assert_eq!(of("a", "two", "SKIP", "", ""), Class::Skipped);
     }
 

@@ -23,7 +23,7 @@ const POOL: PoolGuid = PoolGuid(7);
 fn root(txg: u64, parent: [u8; 32], anchor: u64) -> Root {
     let pointer = |kind| BlockPointer {
         hash: [1; 32],
-        copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE],
+        copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE, Address::NONE],
         psize: 100,
         lsize: 200,
         birth: Txg(1),

@@ -49,6 +49,7 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
     let io = BlockIo::new(Arc::clone(&space), env, PoolGuid(1), 0);
     let context = WriteContext {
         small_bytes_max: 0,
+        copies: 1,
         copies_on_stores: true,
         family: DatasetId(1),
         owner: DatasetId(0),

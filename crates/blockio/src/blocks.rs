@@ -21,7 +21,8 @@ pub struct BlockWrite<'a> {
     pub kind: BlockKind,
     /// Height above the leaves of its tree; 0 for content.
     pub level: u8,
-    /// It is a whole record of a file, so another block may hold the same.
+    /// It is a whole record of a file: another block may hold the same, and it has as many copies
+    /// as the property `copies` says. Other content is stored once.
     pub record: bool,
     /// Content before compression and sealing, 1 byte to 16 MiB.
     pub data: Cow<'a, [u8]>,
@@ -53,6 +54,8 @@ pub struct WriteContext<'a> {
     pub small_bytes_max: u32,
     /// Metadata has a second copy on stores of objects too, as it has everywhere else.
     pub copies_on_stores: bool,
+    /// How often records are stored, 1 to 3; what is sealed at most twice.
+    pub copies: usize,
 }
 
 impl<'a> WriteContext<'a> {
@@ -61,7 +64,8 @@ impl<'a> WriteContext<'a> {
     pub fn of_pool(txg: Txg, keys: Option<&'a BlockKeys>) -> WriteContext<'a> {
         let (family, owner) = (DatasetId(0), DatasetId(0));
         let compression = CompressionSetting::Lz4;
-        WriteContext { family, owner, txg, compression, keys, small_bytes_max: 0, copies_on_stores: true }
+        let (small_bytes_max, copies_on_stores, copies) = (0, true, 1);
+        WriteContext { family, owner, txg, compression, keys, small_bytes_max, copies_on_stores, copies }
     }
 
     /// Compression of a block.
@@ -169,6 +173,13 @@ pub trait Blocks: Send + Sync {
 
     /// Allocation unit of the pool, in bytes.
     fn unit(&self) -> u32;
+
+    /// How often a sync stores records of content (the property `copies`): at most, of what an
+    /// operation brings that begins while this txg is open, and in the sync of this txg.
+    fn copies(&self, txg: Txg) -> (usize, usize) {
+        let _ = txg;
+        (1, 1)
+    }
 
     /// True if what is stored may be longer than what was given, by a seal: less than a unit.
     fn seals(&self) -> bool {

@@ -241,7 +241,7 @@ mod tests {
     fn pointer(segment: u64, lsize: u32) -> BlockPointer {
         BlockPointer {
             hash: [segment as u8; 32],
-            copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE],
+            copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE, Address::NONE],
             psize: lsize,
             lsize,
             birth: Txg(1),

@@ -6,9 +6,10 @@
 //!
 //! ```text
 //! write   bytes → compress (kept if it saves a unit) → seal → hash
-//!               → append one or two copies → pointer
+//!               → append one to three copies → pointer
 //! read    pointer → cache? → copy 0: fetch → hash equal? → open → decompress → cache
-//!                              └ no ─ copy 1: the same; count what was bad, return the good copy
+//!                              └ no ─ copy 1: the same; count what was bad, return the good copy,
+//!                                     and write bad copies of content anew from it
 //! ```
 //!
 //! ## Invariants
@@ -31,7 +32,11 @@
 //! [block.8] A block that was compressed elsewhere is stored so only if that saves a unit, as here.
 //!      The caller has checked that it decompresses to the bytes beside it ([`BlockIo::unpack`]).
 //!      test: `what_was_compressed_before_is_stored_and_read_so`
-//! [block.5] Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
+//! [block.5] Copies of metadata lie in different segments ([`steadfast_segment::Class`]), and so do
+//!      those of content (`DatasetId::of_copy`).
+//!      test: `copies_of_content_lie_apart`
+//! [block.9] A copy is written anew only from one whose hash is that of the pointer.
+//!      test: `a_bad_copy_of_content_is_healed_by_reading`
 //!
 //! ## Cost
 //! `benches/write.rs` on two busy cores, 128 KiB blocks into memory: 500 to 900 MB/s unsealed, 650

@@ -172,6 +172,7 @@ impl BlockIo {
                     add(&self.counters.logical_bytes_read, bytes.len() as u64);
                     if !attempts.is_empty() {
                         add(&self.counters.blocks_healed, 1);
+                        self.rewrite(pointer, address, &attempts);
                         self.note(fault(pointer, context, attempts, true));
                     }
                     return Ok(bytes);
@@ -184,6 +185,22 @@ impl BlockIo {
         let fault = fault(pointer, context, attempts, false);
         self.note(fault.clone());
         Err(Error::Bad(Box::new(fault)))
+    }
+
+    /// Writes copies of content that are wrong anew from the one that is right. Those of metadata
+    /// are left to a scrub.
+    fn rewrite(&self, pointer: &BlockPointer, right: Address, attempts: &[Attempt]) {
+        let wrong = attempts.iter().filter(|attempt| {
+            let is_lost = matches!(attempt.badness, Badness::Checksum | Badness::Unreadable);
+            is_lost && pointer.kind == BlockKind::Data
+        });
+        let wrong: Vec<Address> = wrong.map(|attempt| attempt.address).collect();
+        if wrong.is_empty() {
+            return;
+        }
+        if let Ok(stored) = self.fetch_copy(right, pointer) {
+            wrong.iter().for_each(|address| _ = self.space.rewrite(*address, &stored));
+        }
     }
 
     /// A block read ahead: unless it is here or under way it is read and kept. The reader that asks

@@ -26,6 +26,8 @@ const WINDOW_BYTES: usize = 2 << 20;
 struct Sealed<'a> {
     bytes: Cow<'a, [u8]>,
     pointer: BlockPointer,
+    /// It has the copies that the dataset wishes.
+    record: bool,
 }
 
 impl BlockIo {
@@ -168,42 +170,68 @@ impl BlockIo {
         };
         let psize = u32::try_from(bytes.len()).expect("at most 16 MiB and a seal");
         let hash = steadfast_crypto::hash(&bytes);
-        let copies = [Address::NONE; 2];
+        let copies = [Address::NONE; BlockPointer::COPIES_MAX];
         let written = Txg(0);
         let pointer =
             BlockPointer { hash, copies, psize, lsize, birth, written, stamp, compression, kind, level };
         add(&self.counters.blocks_written, 1);
         add(&self.counters.logical_bytes_written, lsize.into());
         add(&self.counters.blocks_compressed, u64::from(compression != Compression::Off));
-        Ok(Sealed { bytes, pointer })
+        Ok(Sealed { bytes, pointer, record: block.record })
     }
 
     /// Appends the copies.
     fn place(&self, context: &WriteContext<'_>, sealed: &Sealed<'_>) -> Result<BlockPointer, Error> {
         let mut pointer = sealed.pointer;
-        let (owner, classes): (DatasetId, &[Class]) = match pointer.kind {
-            BlockKind::Data if pointer.psize <= context.small_bytes_max => (context.owner, &[Class::Small]),
-            BlockKind::Data => (context.owner, &[Class::Data]),
-            BlockKind::Names | BlockKind::Extents => (context.owner, &[Class::Meta0, Class::Meta1]),
-            BlockKind::Meta | BlockKind::Tail => (DatasetId(0), &[Class::Pool0, Class::Pool1]),
+        let classes: &[Class] = match pointer.kind {
+            BlockKind::Data => return self.place_content(context, sealed),
+            BlockKind::Names | BlockKind::Extents => &[Class::Meta0, Class::Meta1],
+            BlockKind::Meta | BlockKind::Tail => &[Class::Pool0, Class::Pool1],
         };
         let is_pools = matches!(pointer.kind, BlockKind::Meta | BlockKind::Tail);
+        let owner = if is_pools { DatasetId(0) } else { context.owner };
         let twice = if is_pools { self.space.has_pool_copies() } else { context.copies_on_stores };
         for (copy, class) in classes.iter().enumerate() {
             if copy > 0 && !twice && self.space.is_on_store(pointer.copies[0].segment) {
                 break;
             }
-            match self.space.append(owner, *class, &sealed.bytes) {
-                Ok(address) => pointer.copies[copy] = address,
-                Err(error) => {
-                    if copy > 0 {
-                        self.free(&pointer);
-                    }
-                    return Err(error.into());
-                }
-            }
+            self.append(&mut pointer, copy, (owner, *class), &sealed.bytes)?;
         }
         add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * pointer.copy_count() as u64);
         Ok(pointer)
+    }
+
+    /// Appends the copies of content, each to segments of its own owner.
+    fn place_content(&self, context: &WriteContext<'_>, sealed: &Sealed<'_>) -> Result<BlockPointer, Error> {
+        let mut pointer = sealed.pointer;
+        let class = if pointer.psize <= context.small_bytes_max { Class::Small } else { Class::Data };
+        // A seal takes the place of the third address.
+        let most = if pointer.is_sealed() { 2 } else { BlockPointer::COPIES_MAX };
+        let copies = if sealed.record { context.copies.clamp(1, most) } else { 1 };
+        for copy in 0..copies {
+            self.append(&mut pointer, copy, (context.owner.of_copy(copy, copies), class), &sealed.bytes)?;
+        }
+        add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * copies as u64);
+        Ok(pointer)
+    }
+
+    /// Appends one copy. On an error the copies before it are freed.
+    fn append(
+        &self,
+        pointer: &mut BlockPointer,
+        copy: usize,
+        (owner, class): (DatasetId, Class),
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        match self.space.append(owner, class, bytes) {
+            Ok(address) => pointer.copies[copy] = address,
+            Err(error) => {
+                if copy > 0 {
+                    self.free(pointer);
+                }
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 }

@@ -81,6 +81,7 @@ fn writer(keys: Option<&BlockKeys>) -> WriteContext<'_> {
         txg: Txg(9),
         compression: CompressionSetting::Lz4,
         keys,
+        copies: 1,
     }
 }
 
@@ -462,7 +463,8 @@ fn copies_of_metadata_lie_on_different_devices() {
     let (space, io) = over(devices.to_vec(), Env::real());
     for at in 0..100 {
         let pointer = io.write(&writer(None), block(BlockKind::Extents, noise(at, 100_000))).unwrap();
-        let [first, second] = pointer.copies.map(|copy| only_column(&space, copy.segment).device);
+        let on = |copy: usize| only_column(&space, pointer.copies[copy].segment).device;
+        let (first, second) = (on(0), on(1));
         assert_ne!(first, second);
     }
 }
@@ -496,7 +498,7 @@ fn a_sealed_block_has_the_golden_bytes() {
         .map(|at| u8::from_str_radix(&GOLDEN[2 * at..2 * at + 2], 16).unwrap())
         .collect();
     let address = fixture.space.append(DatasetId(0), Class::Data, &bytes).unwrap();
-    let again = BlockPointer { copies: [address, pointer.copies[1]], ..pointer };
+    let again = BlockPointer { copies: [address, pointer.copies[1], pointer.copies[2]], ..pointer };
     let later = BlockKeys::new(Key::from_bytes([7; 32]), &|out| out.fill(8));
     assert_eq!(&*fixture.io.read(&again, &reader(Some(&later))).unwrap(), &data);
 }
@@ -555,4 +557,90 @@ fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
         assert!(transfers <= 12 + 2, "{transfers} transfers for 20 blocks");
         io.stop_read_ahead();
     }
+}
+
+/// A record of content.
+fn record(data: Vec<u8>) -> BlockWrite<'static> {
+    BlockWrite { record: true, ..block(BlockKind::Data, data) }
+}
+
+#[test]
+fn copies_of_content_lie_apart() {
+    let devices: Vec<SharedDevice> =
+        (0..3).map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)) as SharedDevice).collect();
+    let (space, io) = over(devices, Env::real());
+    for copies in [2, 3] {
+        let context = WriteContext { copies, ..writer(None) };
+        // Several segments of each stream.
+        for seed in 0..60 {
+            let pointer = io.write(&context, record(noise(seed, 100_000))).unwrap();
+            assert_eq!(pointer.copy_count(), copies);
+            let on: Vec<DeviceId> = pointer.copies[..copies]
+                .iter()
+                .map(|copy| only_column(&space, copy.segment).device)
+                .collect();
+            assert!((1..copies).all(|at| !on[..at].contains(&on[at])), "block {seed} lies on {on:?}");
+            assert_eq!(&*io.read(&pointer, &reader(None)).unwrap(), &noise(seed, 100_000));
+            if seed % 2 == 0 {
+                let live = space.accounting().live_bytes;
+                io.free(&pointer);
+                let freed = live - space.accounting().live_bytes;
+                assert_eq!(freed, u64::from(pointer.asize(GEOMETRY.unit)) * copies as u64);
+            }
+        }
+    }
+    space.check().unwrap();
+}
+
+#[test]
+fn copies_of_content_lie_far_apart_on_one_device() {
+    let Fixture { io, space, .. } = fixture(true);
+    let context = WriteContext { copies: 3, ..writer(None) };
+    let pointer = io.write(&context, record(noise(1, 9000))).unwrap();
+    let slots: Vec<u32> = pointer.copies.iter().map(|copy| only_column(&space, copy.segment).slot).collect();
+    assert!(slots.windows(2).all(|pair| pair[1] - pair[0] >= SLOTS / 4), "{slots:?} of {SLOTS}");
+    assert_eq!(space.drop_owner(DatasetId(0)), 3 * u64::from(pointer.asize(GEOMETRY.unit)));
+    assert_eq!(space.accounting().live_bytes, 0);
+}
+
+#[test]
+fn a_bad_copy_of_content_is_healed_by_reading() {
+    let fixture = fixture(true);
+    let Fixture { io, devices, .. } = &fixture;
+    let context = WriteContext { copies: 2, ..writer(None) };
+    let pointers: Vec<BlockPointer> =
+        (0..20).map(|seed| io.write(&context, record(noise(seed, 9000))).unwrap()).collect();
+    fixture.commit();
+    fixture.space.close_open().unwrap();
+    let uncached = ReadContext { cache: false, ..reader(None) };
+    for copy in 0..2 {
+        for pointer in &pointers {
+            devices[0].flip_bit(fixture.place(pointer, copy) + 17, 3);
+        }
+        for (seed, pointer) in (0..).zip(&pointers) {
+            assert_eq!(&*io.read(pointer, &uncached).unwrap(), &noise(seed, 9000), "copy {copy}");
+        }
+    }
+    // The first copies were healed, or nothing could have been read without the second ones; those
+    // nobody has read.
+    let counts = fixture.space.device_counts()[&DeviceId(1)];
+    assert_eq!((io.statistics().blocks_healed, counts.checksum_errors), (20, 20));
+    devices[0].flip_bit(fixture.place(&pointers[3], 0) + 17, 3);
+    match io.read(&pointers[3], &uncached) {
+        Err(Error::Bad(fault)) => assert_eq!((fault.attempts.len(), fault.healed), (2, false)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sealed_content_has_two_copies_and_parts_of_records_one() {
+    let Fixture { io, .. } = fixture(true);
+    let secret = keys(1);
+    let sealed = WriteContext { copies: 3, ..writer(Some(&secret)) };
+    let pointer = io.write(&sealed, record(noise(1, 9000))).unwrap();
+    assert_eq!(pointer.copy_count(), 2);
+    assert_eq!(BlockPointer::decode(&pointer.to_bytes()), Ok(pointer));
+    let open = WriteContext { copies: 3, ..writer(None) };
+    assert_eq!(io.write(&open, block(BlockKind::Data, noise(1, 9000))).unwrap().copy_count(), 1);
+    assert_eq!(io.write(&open, block(BlockKind::Names, noise(1, 9000))).unwrap().copy_count(), 2);
 }

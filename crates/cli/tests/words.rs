@@ -313,7 +313,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zpool create tank2 file:///no/such/folder", "STORE-FAILED"),
         ("zpool create tank2 a a", "VDEV-TWICE"),
         ("zpool create -o ashift=99 tank2 a", "PROP-VALUE"),
-        ("zpool create -O copies=2 tank2 a", "PROP-ELSEWHERE"),
+        ("zpool create -O acltype=nfsv4 tank2 a", "PROP-ELSEWHERE"),
         ("zpool import nothing", "POOL-NOT-FOUND"),
         ("zpool export nothing", "POOL-ABSENT"),
         ("zpool attach nothing a b", "POOL-ABSENT"),

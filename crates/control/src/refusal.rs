@@ -84,6 +84,9 @@ codes! {
         "Leave it out.";
     PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."
         "Set it with -o when you create or import it.";
+    PropCopies "PROP-COPIES" "The address of a third copy would stand where encrypted content keeps a part of its seal. The same holds in ZFS."
+        "Use copies=2, or copies=3 on a file system that is not encrypted."
+        "A file system that inherits copies=3 and is encrypted stores its content twice.";
     PropKind "PROP-KIND" "Some properties exist only for file systems, others only for volumes."
         "Leave it out; `zfs get all` lists the properties there are.";
     VolumeSize "VOL-SIZE" "A volume has a fixed size in whole blocks. It can only grow: shrinking would cut off the data at its end."

@@ -371,7 +371,8 @@ impl Dataset {
 
     /// How blocks lie on devices.
     pub(crate) fn grain(&self) -> Grain {
-        Grain { unit: self.blocks.unit().into(), sealed: self.blocks.seals() }
+        let (copies, _) = self.blocks.copies(self.txgs.gate.open_txg());
+        Grain { unit: self.blocks.unit().into(), sealed: self.blocks.seals(), copies: copies as u64 }
     }
 
     /// Records that a write covers in part and whose extents have room for an overlay. Looked up
@@ -386,7 +387,7 @@ impl Dataset {
             } else {
                 self.settings.read().recordsize.into()
             };
-            if !self.takes_overlays(record_size) || self.is_tight() {
+            if self.grain().copies > 1 || !self.takes_overlays(record_size) || self.is_tight() {
                 return Ok(asked);
             }
             let offset = if append { state.record.size } else { offset };

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::record::{Grain, Reserve, overlay_space, record_space};
 
-    const PLAIN: Grain = Grain { unit: 4096, sealed: false };
+    const PLAIN: Grain = Grain { unit: 4096, sealed: false, copies: 1 };
 
     #[test]
     fn a_layer_equals_an_array_of_bytes() {

@@ -174,7 +174,7 @@ impl Blocks for MemoryBlocks {
             state.blocks.insert(segment, Arc::from(&*write.data));
             BlockPointer {
                 hash: [0; 32],
-                copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE],
+                copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE, Address::NONE],
                 psize: size,
                 lsize: size,
                 birth: txg,

@@ -128,7 +128,7 @@ fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
     let size = u32::try_from(content.len()).expect("records are small");
     (size > 0).then_some(BlockPointer {
         hash: [0; 32],
-        copies: [Address { segment: SegmentId(1), offset: 0 }, Address::NONE],
+        copies: [Address { segment: SegmentId(1), offset: 0 }, Address::NONE, Address::NONE],
         psize: size,
         lsize: size,
         birth: txg,
@@ -257,7 +257,7 @@ impl Dataset {
     }
 
     /// The written part of a record as an overlay, and the extent that comes of it, about; `None`
-    /// if the record must be written whole.
+    /// if the record must be written whole: an overlay has one copy.
     fn over(
         &self,
         txg: Txg,
@@ -265,7 +265,7 @@ impl Dataset {
         offset: u64,
         below: Option<&Extent>,
     ) -> Option<(NewOverlay, Option<Extent>)> {
-        if !self.takes_overlays(changes.record_size) {
+        if !self.takes_overlays(changes.record_size) || self.blocks.copies(txg).1 > 1 {
             return None;
         }
         let record = changes.layer.records.get(&offset);

@@ -66,6 +66,8 @@ pub(crate) struct Grain {
     pub(crate) unit: u64,
     /// Content is sealed.
     pub(crate) sealed: bool,
+    /// How often a record is stored.
+    pub(crate) copies: u64,
 }
 
 /// How a file is stored, as far as writes have to know.
@@ -104,9 +106,9 @@ pub(crate) struct Growth {
 }
 
 /// Space that a record of `length` bytes takes in the worst case: padded to a unit, and a seal may
-/// open one more. An incompressible record is stored as it is.
+/// open one more. An incompressible record is stored as it is. All of that for each copy.
 pub(crate) fn record_space(grain: Grain, length: u64) -> u64 {
-    length.next_multiple_of(grain.unit) + if grain.sealed { grain.unit } else { 0 }
+    grain.copies * (length.next_multiple_of(grain.unit) + if grain.sealed { grain.unit } else { 0 })
 }
 
 /// Space that an overlay of so many bytes takes in the worst case. The first record may have bytes

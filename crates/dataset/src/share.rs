@@ -128,7 +128,9 @@ impl Dataset {
     ) -> Result<Sharing> {
         let never = Ok(Sharing::Not(Unshared::Never));
         let is_possible = self.blocks.shares() && from.blocks.shares();
-        if !is_possible || self.blocks.domain() != from.blocks.domain() {
+        // A row of the reference table stands for one copy, and new content is to have more.
+        let is_once = self.grain().copies == 1;
+        if !is_possible || !is_once || self.blocks.domain() != from.blocks.domain() {
             return never;
         }
         let (record_size, source_size, is_final) = {
@@ -197,9 +199,11 @@ impl Dataset {
         let mut records = Vec::new();
         for (start, extent) in self.extents_in(inode.id, &(range.start..end))? {
             match extent {
-                Extent::Block { length, pointer } => records.push((start, Shared { length, pointer })),
-                // In the tree, or about to be folded: it is copied.
-                Extent::Inline(_) | Extent::Overlaid(_) => {
+                Extent::Block { length, pointer } if pointer.copy_count() == 1 => {
+                    records.push((start, Shared { length, pointer }));
+                }
+                // In several copies, in the tree, or about to be folded: it is copied.
+                Extent::Block { .. } | Extent::Inline(_) | Extent::Overlaid(_) => {
                     let reached = start.max(range.start);
                     return Ok(Found { records, reached, why: Unshared::Record });
                 }

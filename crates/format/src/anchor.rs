@@ -281,7 +281,7 @@ pub(crate) mod tests {
     fn sample() -> AnchorRecord {
         let pointer = |kind| BlockPointer {
             hash: [1; 32],
-            copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE],
+            copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE, Address::NONE],
             psize: 100,
             lsize: 200,
             birth: Txg(7),

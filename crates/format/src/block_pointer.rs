@@ -81,7 +81,7 @@ impl BlockKind {
         })
     }
 
-    /// Metadata is stored twice.
+    /// Metadata is stored twice, whatever the property `copies` says.
     #[must_use]
     pub fn is_metadata(self) -> bool {
         self != BlockKind::Data
@@ -111,7 +111,7 @@ pub struct Stamp {
 /// |  56 |   4 | offset_1    | second copy's offset |
 /// |  60 |   4 | lsize       | bytes after opening and decompression |
 /// |  64 |   8 | birth       | txg that wrote the block, or made this reference to it |
-/// |  72 |  16 | salt        | epoch salt of the sealing key; zero if not sealed |
+/// |  72 |  16 | salt        | sealed: epoch salt of the sealing key; else the third copy's segment (8) and offset (4), or zero |
 /// |  88 |   8 | counter     | nonce counter; zero if not sealed |
 /// |  96 |   1 | compression | 1 off, 2 lz4, 3 zstd, 4 zle |
 /// |  97 |   1 | kind        | 1 data, 2 names, 3 extents, 4 meta, 5 tail |
@@ -122,8 +122,9 @@ pub struct Stamp {
 pub struct BlockPointer {
     /// BLAKE3 of the stored bytes.
     pub hash: [u8; 32],
-    /// One or two places; the second may be [`Address::NONE`].
-    pub copies: [Address; 2],
+    /// One, two or three places; those behind the last one are [`Address::NONE`]. Three only of
+    /// file content that is not sealed.
+    pub copies: [Address; BlockPointer::COPIES_MAX],
     /// Stored size in bytes.
     pub psize: u32,
     /// Logical size in bytes.
@@ -171,6 +172,8 @@ impl BlockPointer {
         ],
         &[],
     );
+    /// Places that a block may have.
+    pub const COPIES_MAX: usize = 3;
     /// Bytes of an encoded pointer.
     pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
     /// Greatest logical size of a block: 16 MiB.
@@ -197,10 +200,10 @@ impl BlockPointer {
         BlockPointer { birth: txg, written: if written < txg { written } else { Txg(0) }, ..*self }
     }
 
-    /// Number of copies, 1 or 2.
+    /// Number of copies, 1 to 3.
     #[must_use]
     pub fn copy_count(&self) -> usize {
-        1 + usize::from(self.copies[1].is_some())
+        1 + self.copies[1..].iter().filter(|copy| copy.is_some()).count()
     }
 
     /// Bytes one copy occupies with allocation units of `unit` bytes (a power of two).
@@ -223,7 +226,15 @@ impl BlockPointer {
         out[56..60].copy_from_slice(&self.copies[1].offset.to_le_bytes());
         out[60..64].copy_from_slice(&self.lsize.to_le_bytes());
         out[64..72].copy_from_slice(&self.birth.0.to_le_bytes());
-        out[72..88].copy_from_slice(&self.stamp.salt);
+        match self.copies[2] {
+            Address::NONE => out[72..88].copy_from_slice(&self.stamp.salt),
+            third => {
+                assert!(self.stamp == Stamp::default(), "a third copy stands where a salt would");
+                assert!(self.copies[1].is_some() && self.kind == BlockKind::Data);
+                out[72..80].copy_from_slice(&third.segment.0.to_le_bytes());
+                out[80..84].copy_from_slice(&third.offset.to_le_bytes());
+            }
+        }
         out[88..96].copy_from_slice(&self.stamp.counter.to_le_bytes());
         out[96] = self.compression as u8;
         out[97] = self.kind as u8;
@@ -250,16 +261,26 @@ impl BlockPointer {
         if bytes[99..104].iter().any(|&b| b != 0) {
             return Err(DecodeError::Reserved { structure: "block_pointer" });
         }
+        let mut stamp = Stamp { salt: bytes[72..88].try_into().expect("16 bytes"), counter: u64_at(88) };
+        let mut third = Address::NONE;
+        if stamp.counter == 0 && !crate::is_zero(&stamp.salt) {
+            if u32_at(84) != 0 {
+                return Err(field("segment_2", u32_at(84).into()));
+            }
+            third = Address { segment: SegmentId(u64_at(72)), offset: u32_at(80) };
+            stamp = Stamp::default();
+        }
         let pointer = BlockPointer {
             hash: bytes[0..32].try_into().expect("32 bytes"),
             copies: [
                 Address { segment: SegmentId(u64_at(32)), offset: u32_at(40) },
                 Address { segment: SegmentId(u64_at(48)), offset: u32_at(56) },
+                third,
             ],
             psize: u32_at(44),
             lsize: u32_at(60),
             birth: Txg(u64_at(64)),
-            stamp: Stamp { salt: bytes[72..88].try_into().expect("16 bytes"), counter: u64_at(88) },
+            stamp,
             compression: Compression::from_u8(bytes[96])?,
             kind: BlockKind::from_u8(bytes[97])?,
             level: bytes[98],
@@ -275,6 +296,14 @@ impl BlockPointer {
         }
         if !self.copies[1].is_some() && self.copies[1].offset != 0 {
             return Err(field("offset_1", self.copies[1].offset.into()));
+        }
+        let [_, second, third] = self.copies;
+        if third != Address::NONE {
+            // Only content has so many, and none that is sealed.
+            let fits = third.is_some() && second.is_some() && self.kind == BlockKind::Data;
+            if !fits || self.is_sealed() {
+                return Err(field("segment_2", third.segment.0));
+            }
         }
         if self.psize == 0 || self.psize > Self::PSIZE_MAX {
             return Err(field("psize", self.psize.into()));
@@ -321,7 +350,7 @@ mod tests {
     fn sample() -> BlockPointer {
         BlockPointer {
             hash: [7; 32],
-            copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE],
+            copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE, Address::NONE],
             psize: 5000,
             lsize: 131_072,
             birth: Txg(3),
@@ -337,6 +366,28 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         assert_eq!(BlockPointer::decode(&sample().to_bytes()), Ok(sample()));
         assert_eq!(BlockPointer::decode_option(&[0; BlockPointer::ENCODED_SIZE]), Ok(None));
+    }
+
+    /// Not sealed, in three places.
+    fn threefold() -> BlockPointer {
+        let at = |segment| Address { segment: SegmentId(segment), offset: 8192 };
+        BlockPointer { copies: [at(9), at(10), at(11)], stamp: Stamp::default(), ..sample() }
+    }
+
+    #[test]
+    fn a_third_copy_stands_where_the_salt_of_a_seal_would() {
+        assert_eq!(BlockPointer::decode(&threefold().to_bytes()), Ok(threefold()));
+        assert_eq!((threefold().copy_count(), sample().copy_count()), (3, 1));
+        let refused = |at: usize, value: u8| {
+            let mut bytes = threefold().to_bytes();
+            bytes[at..at + 8].copy_from_slice(&u64::from(value).to_le_bytes());
+            BlockPointer::decode(&bytes).is_err()
+        };
+        // Without a second copy, without a segment, with bytes behind its offset.
+        assert!(refused(48, 0) && refused(72, 0) && refused(84, 1));
+        let mut of_metadata = threefold().to_bytes();
+        of_metadata[97] = BlockKind::Extents as u8;
+        assert!(BlockPointer::decode(&of_metadata).is_err(), "metadata has two copies");
     }
 
     #[test]

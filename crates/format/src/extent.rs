@@ -250,7 +250,7 @@ mod tests {
     fn block() -> Extent {
         let pointer = BlockPointer {
             hash: [7; 32],
-            copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE],
+            copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE, Address::NONE],
             psize: 5000,
             lsize: 131_072,
             birth: Txg(3),
@@ -280,7 +280,7 @@ mod tests {
             ranges: ranges.to_vec(),
             block: Some(BlockPointer {
                 hash: [8; 32],
-                copies: [Address { segment: SegmentId(300), offset: place }, Address::NONE],
+                copies: [Address { segment: SegmentId(300), offset: place }, Address::NONE, Address::NONE],
                 psize: 4_112,
                 lsize: ranges.iter().map(|range| range.end - range.start).sum(),
                 birth: Txg(4),

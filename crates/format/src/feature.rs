@@ -109,6 +109,7 @@ impl Feature {
         ("uneven_devices", Need::Read, "segments with parity may have fewer columns than their group"),
         ("checkpoint", Need::Write, "the pool may be taken back to an earlier root, which is kept whole"),
         ("parity", Need::Read, "a device may hold the code from which lost objects come back"),
+        ("content_copies", Need::Read, "blocks of content may have two or three copies"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

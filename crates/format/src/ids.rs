@@ -71,6 +71,41 @@ impl SegmentId {
     }
 }
 
+impl DatasetId {
+    /// Bits of an owner of segments below those that tell which copies of content lie there.
+    const COPY_SHIFT: u32 = 60;
+    /// Which copy of how many: what the bits above tell, from 1.
+    const COPIES: [(usize, usize); 5] = [(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)];
+
+    /// The owner of segments that hold one copy (from 0) of content stored `copies` times, for the
+    /// owner `self`. Copies of one block so never lie in one segment, and the cleaner keeps them
+    /// apart. `self` where content has one copy.
+    #[must_use]
+    pub fn of_copy(self, copy: usize, copies: usize) -> DatasetId {
+        let known = Self::COPIES.iter().zip(1_u64..).find(|(known, _)| **known == (copy, copies));
+        DatasetId(self.without_copy().0 | known.map_or(0, |(_, tag)| tag << Self::COPY_SHIFT))
+    }
+
+    /// Which copy of how many the segments of an owner hold; `None` of an owner of blocks that have
+    /// one copy, and of metadata.
+    #[must_use]
+    pub fn copy(self) -> Option<(usize, usize)> {
+        let tag = usize::try_from(self.0 >> Self::COPY_SHIFT).ok()?;
+        Self::COPIES.get(tag.checked_sub(1)?).copied()
+    }
+
+    /// The encryption root, or 0, that an owner of segments is of.
+    #[must_use]
+    pub fn without_copy(self) -> DatasetId {
+        DatasetId(self.0 & ((1 << Self::COPY_SHIFT) - 1))
+    }
+
+    /// The owners of the copies of content of an owner of segments.
+    pub fn copies(self) -> impl Iterator<Item = DatasetId> {
+        Self::COPIES.into_iter().map(move |(copy, of)| self.of_copy(copy, of))
+    }
+}
+
 impl InodeId {
     /// Numbers are below this everywhere. A dataset that keeps sealed blocks needs so many.
     pub const END: u64 = 1 << 62;
@@ -94,5 +129,22 @@ impl Txg {
     #[must_use]
     pub fn next(self) -> Txg {
         Txg(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_copies_are_told_apart() {
+        let owners: Vec<DatasetId> = DatasetId(7).copies().collect();
+        for (at, owner) in owners.iter().enumerate() {
+            assert_eq!(owner.without_copy(), DatasetId(7));
+            assert_eq!(owner.copy(), Some(DatasetId::COPIES[at]));
+            assert!(!owners[..at].contains(owner));
+        }
+        assert_eq!((DatasetId(7).of_copy(0, 1), DatasetId(7).copy()), (DatasetId(7), None));
+        assert_eq!(DatasetId(u64::MAX).copy(), None);
     }
 }

@@ -173,7 +173,7 @@ impl ManifestRun {
     pub fn pointer(&self, segment: SegmentId, entry: &ManifestEntry) -> BlockPointer {
         BlockPointer {
             hash: entry.hash,
-            copies: [Address { segment, offset: entry.offset }, entry.second],
+            copies: [Address { segment, offset: entry.offset }, entry.second, Address::NONE],
             psize: entry.psize,
             lsize: entry.psize,
             birth: self.birth,

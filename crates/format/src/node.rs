@@ -276,6 +276,7 @@ mod tests {
             copies: [
                 Address { segment: SegmentId(segment), offset: 4096 },
                 Address { segment: SegmentId(segment + 1), offset: 8192 },
+                Address::NONE,
             ],
             psize: 700,
             lsize: 1000,

@@ -68,8 +68,8 @@ impl Overlay {
         let mut block = Vec::with_capacity(if self.block.is_some() { Self::BLOCK_BYTES_MAX } else { 0 });
         if let Some(pointer) = &self.block {
             assert_eq!(
-                (pointer.lsize, pointer.kind, pointer.level, pointer.copies[1], pointer.written),
-                (self.covered(), BlockKind::Data, 0, Address::NONE, Txg(0)),
+                (pointer.lsize, pointer.kind, pointer.level, pointer.copy_count(), pointer.written),
+                (self.covered(), BlockKind::Data, 0, 1, Txg(0)),
                 "the block of an overlay holds its ranges, and is nobody else's"
             );
             head |= HAS_BLOCK;
@@ -148,7 +148,7 @@ impl Overlay {
         from.tail("block", block.at)?;
         let pointer = BlockPointer {
             hash,
-            copies: [Address { segment, offset }, Address::NONE],
+            copies: [Address { segment, offset }, Address::NONE, Address::NONE],
             psize,
             lsize: overlay.covered(),
             birth,
@@ -292,7 +292,11 @@ mod tests {
             ranges: (0..16).map(|at| at * 1_000_001..at * 1_000_001 + 999_999).collect(),
             block: Some(BlockPointer {
                 hash: [1; 32],
-                copies: [Address { segment: SegmentId(SegmentId::END - 1), offset: u32::MAX }, Address::NONE],
+                copies: [
+                    Address { segment: SegmentId(SegmentId::END - 1), offset: u32::MAX },
+                    Address::NONE,
+                    Address::NONE,
+                ],
                 psize: BlockPointer::PSIZE_MAX,
                 lsize: 16 * 999_999,
                 birth: Txg(Txg::END - 1),

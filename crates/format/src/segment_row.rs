@@ -50,7 +50,7 @@ pub enum Placement {
 /// |   2 |   1 | columns     | number of columns, 1 to 32; of a mirror 1 to 4 |
 /// |   3 |   1 | dead_map    | 1 if a map of dead units follows, else 0 |
 /// |   4 |   4 | filled      | bytes written, a multiple of the allocation unit |
-/// |   8 |   8 | owner       | encryption root whose blocks it holds, 0 if shared |
+/// |   8 |   8 | owner       | encryption root whose blocks it holds, 0 if shared; above bit 60: see [`DatasetId::of_copy`] |
 /// |  16 |   4 | dead_bytes  | length of the map of dead units |
 /// |  20 |   1 | parity      | raidz: columns of parity, 1 to 3; else 0 |
 /// |  21 |   1 | chunk_shift | raidz: log2 of the bytes of a chunk, 9 to 20; else 0 |

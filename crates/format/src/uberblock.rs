@@ -307,7 +307,7 @@ mod tests {
     fn an_uberblock_is_read_back_with_its_tag() {
         let pointer = |kind| BlockPointer {
             hash: [1; 32],
-            copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE],
+            copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE, Address::NONE],
             psize: 100,
             lsize: 200,
             birth: Txg(7),

@@ -189,6 +189,7 @@ fn a_pointer_is_written_as_its_table_says() {
         copies: [
             Address { segment: SegmentId(0xb2b2), offset: 0xc3c3 },
             Address { segment: SegmentId(0xd4d4), offset: 0xe5e5 },
+            Address::NONE,
         ],
         psize: 0xf6f6,
         lsize: 0x1717,

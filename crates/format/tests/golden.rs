@@ -93,6 +93,7 @@ fn pointer(kind: BlockKind) -> BlockPointer {
         copies: [
             Address { segment: SegmentId(0x0102), offset: 0x2000 },
             Address { segment: SegmentId(0x0103), offset: 0x5000 },
+            Address::NONE,
         ],
         psize: 5016,
         lsize: 16_384,
@@ -108,7 +109,7 @@ fn pointer(kind: BlockKind) -> BlockPointer {
 fn open_pointer() -> BlockPointer {
     BlockPointer {
         hash: [0xab; 32],
-        copies: [Address { segment: SegmentId(9), offset: 0 }, Address::NONE],
+        copies: [Address { segment: SegmentId(9), offset: 0 }, Address::NONE, Address::NONE],
         psize: 131_072,
         lsize: 131_072,
         birth: Txg(1),
@@ -169,9 +170,13 @@ fn annotate_segment_row(page: &mut Page, bytes: &[u8], path: &str) {
 
 #[test]
 fn block_pointers() {
-    for (name, value) in
-        [("block_pointer_open", open_pointer()), ("block_pointer_sealed", pointer(BlockKind::Names))]
-    {
+    let at = |segment, offset| Address { segment: SegmentId(segment), offset };
+    let copies = [at(9, 0), at(0x0a0b, 0x2000), at(0x0c0d, 0x3000)];
+    for (name, value) in [
+        ("block_pointer_open", open_pointer()),
+        ("block_pointer_sealed", pointer(BlockKind::Names)),
+        ("block_pointer_copies", BlockPointer { copies, ..open_pointer() }),
+    ] {
         let bytes = value.to_bytes();
         golden(name, "Block pointer", &bytes, |page| {
             page.fixed(&BlockPointer::LAYOUT, &bytes, "");
@@ -660,7 +665,8 @@ fn snapshots_and_what_they_hold() {
 #[test]
 fn shared_blocks() {
     let shared = pointer(BlockKind::Data).referred_in(Txg(99));
-    let shared = BlockPointer { level: 0, copies: [shared.copies[0], Address::NONE], ..shared };
+    let shared =
+        BlockPointer { level: 0, copies: [shared.copies[0], Address::NONE, Address::NONE], ..shared };
     let bytes = shared.to_bytes();
     golden("block_pointer_shared", "Block pointer", &bytes, |page| {
         page.fixed(&BlockPointer::LAYOUT, &bytes, "");

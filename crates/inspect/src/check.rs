@@ -336,7 +336,7 @@ fn check_table(
         let of_log = Class::from_u8(row.class) == Some(Class::Log);
         let units = if of_log { 0 } else { view.table.unmarked(segment) };
         let of_pool = Class::from_u8(row.class).is_some_and(Class::is_pool);
-        if !meta.whole || !meta.table_whole || (!of_pool && partly.contains(&row.owner)) {
+        if !meta.whole || !meta.table_whole || (!of_pool && partly.contains(&row.owner.without_copy())) {
             summary.unknown_units += u64::from(units);
         } else if units > 0 {
             summary.leaked_units += u64::from(units);
@@ -403,19 +403,23 @@ impl Reach {
             found(Finding::ManifestLacks { bookmark, address, reason: reason.to_owned() });
         }
         let mut fresh = true;
-        let mut lies_in: Option<BTreeSet<_>> = None;
+        let mut lies_in: BTreeSet<_> = BTreeSet::new();
         for (copy, &address) in pointer.copies[..pointer.copy_count()].iter().enumerate() {
             let Some(pieces) = view.table.resolve(address, pointer.psize) else {
                 found(Finding::PointerUnallocated { bookmark: bookmark.clone(), address });
                 continue;
             };
             let segments: BTreeSet<_> = pieces.iter().map(|piece| piece.segment).collect();
-            if let Some(&segment) = lies_in.iter().flatten().find(|segment| segments.contains(segment)) {
+            if let Some(&segment) = lies_in.intersection(&segments).next() {
                 found(Finding::CopiesTogether { bookmark: bookmark.clone(), segment });
             }
             for &segment in &segments {
                 let Some(row) = view.table.rows.get(&segment) else { continue };
-                if row.owner != self.owner || !class_fits(pointer.kind, copy, row.class) {
+                let owner = match pointer.kind {
+                    BlockKind::Data => self.owner.of_copy(copy, pointer.copy_count()),
+                    _ => self.owner,
+                };
+                if row.owner != owner || !class_fits(pointer.kind, copy, row.class) {
                     let (bookmark, owner, class) = (bookmark.clone(), row.owner, row.class);
                     found(Finding::SegmentWrong { bookmark, segment, owner, class });
                 }
@@ -425,12 +429,12 @@ impl Reach {
                 view.table.references.see(bookmark, pointer);
                 if !view.table.references.count(address) {
                     fresh = false;
-                    lies_in = Some(segments);
+                    lies_in.extend(segments);
                     continue;
                 }
             }
             fresh &= self.mark(view, &pieces, (address, bookmark), found);
-            lies_in = Some(segments);
+            lies_in.extend(segments);
         }
         let bytes = u64::from(pointer.asize(view.table.geometry.unit)) * pointer.copy_count() as u64;
         self.blocks += 1;

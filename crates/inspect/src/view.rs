@@ -423,7 +423,7 @@ impl View {
             };
         }
         // One copy at a time: the seal and the hash bind no address.
-        let one = BlockPointer { copies: [address, Address::NONE], ..*pointer };
+        let one = BlockPointer { copies: [address, Address::NONE, Address::NONE], ..*pointer };
         let family = self.families.get(&dataset).copied().unwrap_or(dataset);
         match self.blockio.read(&one, &ReadContext { dataset, family, keys, cache: false }) {
             Ok(block) => Ok(Content::Open(block.to_vec())),

@@ -7,6 +7,7 @@ mod away;
 mod checkpoint;
 mod cold;
 mod common;
+mod content_copies;
 mod copies;
 mod covered;
 mod crash;

@@ -29,11 +29,6 @@ const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
         "the kernel caches names and compares their bytes; file servers fold case themselves (Samba: `case sensitive = no`)",
     ),
     ("context", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
-    (
-        "copies",
-        &["2", "3"],
-        "content has the redundancy of its devices; use `mirror` or `raidz1` to `raidz3`",
-    ),
     ("defcontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
     ("fscontext", &["*"], "FUSE mounts do not take an SELinux label for the whole mount; use none"),
     (

@@ -379,10 +379,10 @@ pub const DATASET: &[Property] = &[
     setting(
         "copies",
         "COPIES",
+        "1 | 2 | 3",
+        Kind::Words(&["1", "2", "3"]),
         "1",
-        Kind::Words(&["1"]),
-        "1",
-        "Copies of file content, besides the redundancy of devices. Metadata always has two.",
+        "Copies of file content written from now on, besides the redundancy of devices: on different devices where there are several, else far apart. Space is charged for each. Metadata always has two. Encrypted content has two at most.",
     )
     .inherited(),
     setting(

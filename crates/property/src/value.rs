@@ -347,7 +347,6 @@ mod tests {
     #[test]
     fn values_that_are_not_offered_are_refused_with_the_reason() {
         let elsewhere = [
-            ("copies=2", "raidz"),
             ("acltype=nfsv4", "POSIX"),
             ("casesensitivity=insensitive", "Samba"),
             ("normalization=formC", "convmv"),
@@ -370,7 +369,10 @@ mod tests {
             assert!(matches!(error, Err(PropertyError::ValueElsewhere { .. })), "{text}: {error:?}");
         }
         assert!(matches!(parse_assignment(Scope::Pool, "ashift=17"), Err(PropertyError::Value { .. })));
-        for text in ["compression=gzipped", "copies=4", "copies=0", "normalization=form", "xattr=folder"] {
+        assert_eq!((exact("copies=2"), exact("copies=3")), ("2".into(), "3".into()));
+        for text in
+            ["compression=gzipped", "copies=4", "copies=0", "copies=02", "normalization=form", "xattr=folder"]
+        {
             assert!(matches!(dataset(text), Err(PropertyError::Value { .. })), "{text}");
         }
         assert_eq!(

@@ -89,6 +89,8 @@ pub struct DatasetBlocks {
     pub small_bytes_max: AtomicU32,
     /// Metadata has a second copy on stores of objects.
     pub copies_on_stores: AtomicBool,
+    /// How often content is stored.
+    pub copies: Copies,
     /// Allocation unit, in bytes.
     pub unit: u32,
     /// Content is kept in the block cache.
@@ -136,6 +138,57 @@ impl Dedup {
     }
 }
 
+/// How often content of a dataset is stored: the property `copies`. A change counts for the txgs
+/// behind the open one, whose operations have reserved space for what was set before.
+#[derive(Debug, Default)]
+pub struct Copies(AtomicU64);
+
+impl Copies {
+    /// Bits of each of two numbers; the txg from which on the second one counts stands above both.
+    const BITS: u32 = 2;
+
+    fn parts(&self) -> (usize, usize, u64) {
+        let all = self.0.load(Ordering::Relaxed);
+        let number = |shift: u32| usize::try_from(all >> shift & 3).unwrap_or(0).max(1);
+        (number(Self::BITS), number(0), all >> (2 * Self::BITS))
+    }
+
+    /// Content is stored so often, 1 to 3 times, in txgs behind the open one; at once where nothing
+    /// was set before, as nothing was written.
+    pub fn set(&self, copies: usize, open: impl Fn() -> Txg) {
+        let now = copies.clamp(1, 3) as u64;
+        if self.0.compare_exchange(0, now << Self::BITS | now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        let mut seen = open();
+        let before = self.in_txg(seen) as u64;
+        loop {
+            let from = (seen.0 + 1) << (2 * Self::BITS);
+            self.0.store(from | before << Self::BITS | now, Ordering::Relaxed);
+            // Operations of a txg that opened meanwhile may have reserved for the old number.
+            match open() {
+                same if same == seen => return,
+                later => seen = later,
+            }
+        }
+    }
+
+    /// How often the sync of a txg stores content.
+    #[must_use]
+    pub fn in_txg(&self, txg: Txg) -> usize {
+        let (before, now, from) = self.parts();
+        if txg.0 < from { before } else { now }
+    }
+
+    /// How often content may be stored of an operation that begins while `open` is open: in that
+    /// txg or in one behind it.
+    #[must_use]
+    pub fn for_operation(&self, open: Txg) -> usize {
+        let (before, now, from) = self.parts();
+        if open.0 < from { before.max(now) } else { now }
+    }
+}
+
 /// The fate of a block that was given to be written.
 enum Fate {
     /// It refers to one that is there.
@@ -156,6 +209,7 @@ impl DatasetBlocks {
             keys: self.keys.as_deref(),
             small_bytes_max: self.small_bytes_max.load(Ordering::Relaxed),
             copies_on_stores: self.copies_on_stores.load(Ordering::Relaxed),
+            copies: self.copies.in_txg(txg),
         };
         let pointers = self.blockio.write_many(&context, blocks)?;
         self.lister.iter().for_each(|lister| lister.written(&pointers));
@@ -257,7 +311,9 @@ impl Blocks for DatasetBlocks {
             return Err(BlockError::layer(Error::Raw { name: format!("<{}>", self.dataset) }));
         }
         let dedup = *self.dedup.read();
-        let wanted = dedup != Dedup::Off && self.references.is_enabled();
+        // A row of the reference table stands for one copy.
+        let is_once = self.copies.in_txg(txg) == 1;
+        let wanted = dedup != Dedup::Off && is_once && self.references.is_enabled();
         if wanted && blocks.iter().any(|block| block.record) {
             self.write_once(txg, blocks, dedup)
         } else {
@@ -358,7 +414,40 @@ impl Blocks for DatasetBlocks {
         self.unit
     }
 
+    fn copies(&self, txg: Txg) -> (usize, usize) {
+        (self.copies.for_operation(txg), self.copies.in_txg(txg))
+    }
+
     fn seals(&self) -> bool {
         self.keys.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_copies_counts_behind_the_open_txg() {
+        let copies = Copies::default();
+        copies.set(1, || Txg(7));
+        copies.set(2, || Txg(7));
+        assert_eq!((copies.in_txg(Txg(7)), copies.in_txg(Txg(8))), (1, 2));
+        // An operation of txg 7 may wait, and come into txg 8.
+        assert_eq!((copies.for_operation(Txg(7)), copies.for_operation(Txg(8))), (2, 2));
+        copies.set(1, || Txg(9));
+        assert_eq!((copies.in_txg(Txg(9)), copies.in_txg(Txg(10))), (2, 1));
+        assert_eq!((copies.for_operation(Txg(9)), copies.for_operation(Txg(10))), (2, 1));
+    }
+
+    #[test]
+    fn a_txg_that_opens_while_copies_are_set_keeps_the_old_number() {
+        let (copies, asked) = (Copies::default(), std::cell::Cell::new(6));
+        copies.set(1, || Txg(6));
+        copies.set(3, || {
+            asked.set((asked.get() + 1).min(8));
+            Txg(asked.get())
+        });
+        assert_eq!((copies.in_txg(Txg(8)), copies.in_txg(Txg(9))), (1, 3));
     }
 }

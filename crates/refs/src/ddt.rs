@@ -453,7 +453,7 @@ impl References {
             && (row.owner, row.lsize) == (known.owner, known.lsize);
         let written = BlockPointer {
             hash: content.hash,
-            copies: [address, Address::NONE],
+            copies: [address, Address::NONE, Address::NONE],
             psize: row.psize,
             lsize: row.lsize,
             birth: content.written,

@@ -142,7 +142,7 @@ mod tests {
     fn pointer(birth: u64) -> BlockPointer {
         BlockPointer {
             hash: [0; 32],
-            copies: [Address { segment: SegmentId(birth), offset: 0 }, Address::NONE],
+            copies: [Address { segment: SegmentId(birth), offset: 0 }, Address::NONE, Address::NONE],
             psize: 4096,
             lsize: 5000,
             birth: Txg(birth),

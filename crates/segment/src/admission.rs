@@ -8,6 +8,7 @@ use crate::Class;
 use crate::accounting::{Accounting, DeviceUsage};
 use crate::geometry::signed;
 use crate::groups::Group;
+use crate::headroom::STREAMS_PER_OWNER;
 use crate::row::Row;
 use crate::side::Side;
 use crate::space::{Space, State};
@@ -132,11 +133,11 @@ impl Space {
         let slot_size = u64::from(self.geometry.slot_size);
         let appendable = self.devices.values().all(|handle| handle.appendable);
         let least = if appendable { Self::RESERVE_SLOTS_MIN } else { Self::RESERVE_SLOTS_MIN_OBJECTS };
-        let owners = table.owners.len() as u64;
-        let others = (owners - 1) * u64::from(Self::STREAMS_PER_OWNER);
+        let (open, metadata) = table.open_slots_max();
+        let others = open.saturating_sub(STREAMS_PER_OWNER.into());
         let slots = u64::from(least).max(bytes / slot_size / 20) + others;
         // Two of each owner, and the pool's own.
-        let streams = 2 * (owners + 1);
+        let streams = metadata + 2;
         // [kept.5]
         let units = streams * table.spare_units().unsigned_abs() + table.kept.metadata_units;
         slots * slot_size + units * u64::from(self.geometry.unit)

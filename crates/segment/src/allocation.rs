@@ -12,6 +12,12 @@ use crate::row::{Row, Unallocated};
 use crate::side::Side;
 use crate::table::Table;
 
+/// Owners of the other copies of the content of which one owner has a copy.
+fn other_copies(owner: DatasetId) -> impl Iterator<Item = DatasetId> {
+    let (own, of) = owner.copy().unwrap_or((0, 0));
+    (0..of).filter(move |copy| *copy != own).map(move |copy| owner.of_copy(copy, of))
+}
+
 impl Table {
     /// Units in an address and a length, if they can lie within one segment.
     pub fn units_of(&self, address: Address, bytes: usize) -> Result<(u32, u32), Unallocated> {
@@ -38,7 +44,8 @@ impl Table {
         let fits = |at: &usize| *at != first && sides.contains(&self.groups[*at].side());
         let others: Vec<usize> = (0..self.groups.len()).filter(fits).collect();
         let mut tried = std::iter::once(first).chain(others);
-        let (group, place) = tried.find_map(|at| Some((at, self.take_columns(at, class, id, units)?)))?;
+        let (group, place) =
+            tried.find_map(|at| Some((at, self.take_columns(at, (owner, class), id, units)?)))?;
         // [segment.2] An id is given out once.
         self.next_id = SegmentId(id.0.checked_add(1).expect("2^64 segments outlast any device"));
         if !matches!(place, Placement::Plain(_)) && !class.is_pool() && class != Class::Log {
@@ -76,17 +83,20 @@ impl Table {
     /// The group with the greatest share of free space, of the first side that has any; for second
     /// copies, one that the first copies do not use if there is one. First copies prefer groups of
     /// even rank and second copies odd ones, so that copies stay apart when the cleaner moves them
-    /// one by one.
+    /// one by one. So do copies of content, by the rest that the rank leaves.
     pub fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
         self.sides_for(class).iter().find_map(|side| self.choose_on(*side, owner, class))
     }
 
     pub(crate) fn choose_on(&self, side: Side, owner: DatasetId, class: Class) -> Option<usize> {
-        let sibling = class.sibling().and_then(|sibling| self.open.get(&(owner, sibling)));
-        let avoided = sibling.and_then(|id| self.rows.get(id)).map(|row| row.group);
+        let of_metadata = class.sibling().map(|sibling| (owner, sibling)).into_iter();
+        let streams = of_metadata.chain(other_copies(owner).map(|other| (other, class)));
+        let open = streams.filter_map(|stream| self.open.get(&stream));
+        let avoided: Vec<usize> = open.filter_map(|id| self.rows.get(id)).map(|row| row.group).collect();
+        let copy = class.copy_index().map(|copy| (copy, 2)).or(owner.copy());
         let rank = |at: usize, group: &Group| {
-            let apart = Some(at) != avoided;
-            let parity = class.copy_index().is_none_or(|copy| self.rank_on_side(at) % 2 == copy);
+            let apart = !avoided.contains(&at);
+            let parity = copy.is_none_or(|(copy, of)| self.rank_on_side(at) % of == copy);
             let Counts { free_units, total_units, .. } = group.counts;
             let share = (u128::from(free_units) << 32) / u128::from(total_units.max(1));
             (apart, parity, share, std::cmp::Reverse(at))
@@ -98,8 +108,14 @@ impl Table {
 
     /// Takes a slot on each of the devices of a group that have the most free ones. Which of them
     /// holds which column is turned by the segment's number, so that parity is spread; columns for
-    /// which there is no device are the last: parity is missed least.
-    pub fn take_whole(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
+    /// which there is no device are the last: parity is missed least. Copies of content lie far
+    /// apart on a device.
+    pub fn take_whole(
+        &mut self,
+        index: usize,
+        (owner, class): (DatasetId, Class),
+        id: SegmentId,
+    ) -> Option<Placement> {
         if self.store_of(index).is_some() {
             return self.take_on_store(index, class);
         }
@@ -122,12 +138,19 @@ impl Table {
         usable.rotate_left(turn);
         let mut columns: Vec<Option<Column>> = Vec::with_capacity(wanted as usize);
         for (_, device) in usable {
-            let slot = self.devices.get_mut(&device)?.slots.take().expect("a free one was counted");
+            let slot = self.take_apart(device, owner).expect("a free one was counted");
             columns.push(Some(Column { device, slot }));
         }
         columns.resize(wanted as usize, None);
         self.recount(index);
         Some(self.groups[index].placement(class, self.geometry, columns))
+    }
+
+    /// Takes a free slot of a device: for copies of content in the part that is theirs, while there
+    /// is one.
+    pub(crate) fn take_apart(&mut self, device: DeviceId, owner: DatasetId) -> Option<u32> {
+        let (copy, of) = owner.copy().unwrap_or((0, 1));
+        self.devices.get_mut(&device)?.slots.take_behind(copy, of)
     }
 
     /// Takes a column out of a segment's row.

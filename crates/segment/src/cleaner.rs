@@ -610,8 +610,15 @@ impl Space {
         pieces.is_ok_and(|pieces| pieces.iter().any(|piece| is_bad(&piece.segment)))
     }
 
+    /// True if there are segments that could not be read, and that hold copies of content.
+    #[must_use]
+    pub fn has_suspect_copies(&self) -> bool {
+        let state = self.read_state();
+        state.table.rows.values().any(|row| row.unreadable && row.owner.copy().is_some())
+    }
+
     /// Lets the cleaner try again what it could not read.
-    pub(crate) fn retry_unreadable(&self) {
+    pub fn retry_unreadable(&self) {
         self.write_state().table.rows.values_mut().for_each(|row| row.unreadable = false);
     }
 

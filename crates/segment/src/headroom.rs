@@ -18,6 +18,12 @@ const ROOM_SHARE: u32 = 4;
 
 const ROOM_BYTES_MIN: u32 = 64 << 10;
 
+/// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
+pub(crate) const STREAMS_PER_OWNER: u32 = 4;
+
+/// The same of an owner of copies of content.
+const STREAMS_PER_COPY: u32 = 2;
+
 /// Room that the cleaner leaves to others.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct CleanerRoom {
@@ -73,13 +79,28 @@ impl Table {
         (room, if counted { 0 } else { wanted.min(room) })
     }
 
+    /// Owners in use that metadata has streams of: not those of copies of content.
+    fn metadata_owners(&self) -> impl Iterator<Item = DatasetId> {
+        self.owners.iter().copied().filter(|owner| owner.copy().is_none())
+    }
+
+    /// Slots that streams of owners in use keep open at most, the pool's own not among them; and
+    /// how many of the streams are for metadata.
+    pub fn open_slots_max(&self) -> (u64, u64) {
+        let whole = self.metadata_owners().count() as u64;
+        let copies = self.owners.len() as u64 - whole;
+        let slots = whole * u64::from(STREAMS_PER_OWNER) + copies * u64::from(STREAMS_PER_COPY);
+        (slots, 2 * whole)
+    }
+
     /// Streams of metadata without an open segment, or with one that `counts`.
     pub(crate) fn metadata_streams(&self, counts: impl Fn(&Row) -> bool) -> u32 {
         let needs = |owner: DatasetId, class: Class| {
             let open = self.open.get(&(owner, class)).map(|id| &self.rows[id]);
             u32::from(open.is_none_or(&counts))
         };
-        let meta = self.owners.iter().map(|&owner| needs(owner, Class::Meta0) + needs(owner, Class::Meta1));
+        let meta =
+            self.metadata_owners().map(|owner| needs(owner, Class::Meta0) + needs(owner, Class::Meta1));
         meta.sum::<u32>() + needs(DatasetId(0), Class::Pool0) + needs(DatasetId(0), Class::Pool1)
     }
 
@@ -96,7 +117,7 @@ impl Table {
             slot_units - room + self.padding_units(class) + spare
         };
         let meta: i64 =
-            self.owners.iter().map(|&owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
+            self.metadata_owners().map(|owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
         meta + kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1)
     }
 

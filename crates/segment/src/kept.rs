@@ -293,7 +293,7 @@ impl Space {
     fn units_to_keep(&self, table: &Table) -> u64 {
         let unit = u64::from(self.geometry.unit);
         let reserve = self.reserve_of(table, table.reachable_of(Side::Normal) * unit) / unit;
-        let streams = 2 + table.owners.len() as u64 * u64::from(Self::STREAMS_PER_OWNER);
+        let streams = 2 + table.open_slots_max().0;
         let metadata = [Class::Meta0, Class::Meta1, Class::Pool0, Class::Pool1];
         let metadata: u64 = metadata.into_iter().map(|class| table.class_live_units(class)).sum();
         reserve + metadata + streams * u64::from(self.geometry.slot_units())

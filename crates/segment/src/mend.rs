@@ -50,6 +50,8 @@ pub struct Mended {
     pub rebuilt_bytes: u64,
     /// Bytes of rows that have more wrong columns than redundancy makes up for.
     pub lost_bytes: u64,
+    /// The same of segments that hold copies of content: another copy may be right.
+    pub lost_copies: u64,
     /// Columns that are still missing: no device has room for them.
     pub missing: u32,
 }
@@ -61,6 +63,7 @@ impl Mended {
         self.repaired_bytes += other.repaired_bytes;
         self.rebuilt_bytes += other.rebuilt_bytes;
         self.lost_bytes += other.lost_bytes;
+        self.lost_copies += other.lost_copies;
         self.missing += other.missing;
     }
 }
@@ -243,9 +246,15 @@ impl Space {
         sums: &[[u8; Checksums::SIZE]],
         report: &mut Mended,
     ) -> Result<(), Error> {
+        let before = report.lost_bytes;
         let rebuilt = repair.rebuild(sums, report);
-        if report.lost_bytes > 0 {
+        let lost = report.lost_bytes - before;
+        if lost > 0 {
             self.note_unreadable(repair.id);
+        }
+        if repair.row.owner.copy().is_some() {
+            report.lost_bytes = before;
+            report.lost_copies += lost;
         }
         if !self.is_healing() {
             return Ok(());

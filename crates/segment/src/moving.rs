@@ -444,7 +444,7 @@ impl Space {
     fn transfer(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], group: usize) -> Result<Moved, Error> {
         let row = self.read_state().table.rows[&id].clone();
         let Some(bytes) = self.gather(id, &row, sums) else { return Ok(Moved::Unreadable) };
-        let place = self.write_state().table.take_columns(group, row.class, id, row.filled);
+        let place = self.write_state().table.take_columns(group, (row.owner, row.class), id, row.filled);
         let Some(place) = place else { return Ok(Moved::NoRoom) };
         match self.write_whole(id, &row, &place, group, &bytes)? {
             Some(sums) => {

@@ -241,12 +241,20 @@ impl Space {
             if part.open.is_some() || !matches!(part.place, Placement::Mirror(_)) {
                 continue;
             }
-            let columns = self.columns_of(&part);
-            let mut attempts = columns.attempts(part.offset as usize, part.bytes);
-            while attempts.next().is_some() {}
-            repaired += self.heal(address, std::slice::from_ref(&part), vec![attempts], &[accepted.to_vec()]);
+            repaired += self.rewrite_columns(address, &part, accepted);
         }
         repaired
+    }
+
+    /// Writes columns of a redundant segment anew that hold something else than bytes known to be
+    /// right: every copy of a mirror, data columns of raidz. Gives how many bytes.
+    pub(crate) fn rewrite_columns(&self, address: Address, part: &Located, right: &[u8]) -> u64 {
+        let columns = self.columns_of(part);
+        let mut attempts = columns.attempts(part.offset as usize, part.bytes);
+        if matches!(part.place, Placement::Mirror(_)) {
+            while attempts.next().is_some() {}
+        }
+        self.heal(address, std::slice::from_ref(part), vec![attempts], &[right.to_vec()])
     }
 
     /// Writes accepted bytes back where something else was found, and counts that [redundant.2].

@@ -71,6 +71,16 @@ impl Slots {
         None
     }
 
+    /// Takes the lowest free slot behind a part `at` / `of` of the device, or the lowest of all.
+    pub fn take_behind(&mut self, at: usize, of: usize) -> Option<u32> {
+        let first = u64::from(self.total) * at as u64 / of.max(1) as u64;
+        let free = u32::try_from(first).ok().and_then(|first| self.next_free(first));
+        match free.filter(|_| first > 0) {
+            Some(slot) => self.claim(slot).then_some(slot),
+            None => self.take(),
+        }
+    }
+
     /// The first free slot from this one on.
     #[must_use]
     pub fn next_free(&self, from: u32) -> Option<u32> {

@@ -101,10 +101,6 @@ impl Space {
     /// cleaner always gets on.
     pub(crate) const CLEANER_SLOTS: u32 = 2;
 
-    /// Slots that one owner's streams keep open at most (data, copies of metadata, what was
-    /// cleaned).
-    pub(crate) const STREAMS_PER_OWNER: u32 = 4;
-
     /// The empty space of a new pool of single devices, or what [`Space::bootstrap`] begins to fill
     /// at import.
     #[must_use]
@@ -367,10 +363,14 @@ impl Space {
         self.read_state().table.is_known(segment)
     }
 
-    /// Frees all blocks of an owner without reading any of them (decision 0003). Sync context only.
-    /// Gives the bytes freed.
+    /// Frees all blocks of an owner, with all copies, without reading any of them (decision 0003).
+    /// Sync context only. Gives the bytes freed.
     pub fn drop_owner(&self, owner: DatasetId) -> u64 {
         let _sync = lock(&self.sync);
+        std::iter::once(owner).chain(owner.copies()).map(|owner| self.drop_streams_of(owner)).sum()
+    }
+
+    fn drop_streams_of(&self, owner: DatasetId) -> u64 {
         self.forget_uploads(owner);
         for class in Class::ALL {
             let stream = self.stream(owner, class);

@@ -48,7 +48,7 @@ use crate::table::{DeviceSpace, Table};
 use crate::widths::{Widths, lowered};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use steadfast_format::{Column, DeviceId, Placement, SegmentId};
+use steadfast_format::{Column, DatasetId, DeviceId, Placement, SegmentId};
 
 /// A group has narrow segments if they add this part of what whole ones come to, and more than a
 /// whole one: less is what the log leaves of devices that are alike, or what they have beyond whole
@@ -346,13 +346,13 @@ impl Table {
     pub fn take_columns(
         &mut self,
         index: usize,
-        class: Class,
+        (owner, class): (DatasetId, Class),
         id: SegmentId,
         units: u32,
     ) -> Option<Placement> {
         match self.widths_of_narrow(index).filter(|_| class != Class::Log) {
-            Some(widths) => self.take_narrow(index, widths, class, id, units),
-            None => self.take_whole(index, class, id),
+            Some(widths) => self.take_narrow((index, widths), (owner, class), id, units),
+            None => self.take_whole(index, (owner, class), id),
         }
     }
 
@@ -360,9 +360,8 @@ impl Table {
     /// Those of devices that are away are missing; they are the last, as parity is missed least.
     fn take_narrow(
         &mut self,
-        index: usize,
-        widths: Widths,
-        class: Class,
+        (index, widths): (usize, Widths),
+        (owner, class): (DatasetId, Class),
         id: SegmentId,
         units: u32,
     ) -> Option<Placement> {
@@ -382,7 +381,7 @@ impl Table {
         here.rotate_left(turn);
         let mut columns: Vec<Option<Column>> = Vec::with_capacity(wanted);
         for device in here {
-            let slot = self.devices.get_mut(&device)?.slots.take().expect("a free one was counted");
+            let slot = self.take_apart(device, owner).expect("a free one was counted");
             columns.push(Some(Column { device, slot }));
         }
         columns.resize(wanted, None);

@@ -239,7 +239,7 @@ mod tests {
     fn pointer(offset: u32) -> BlockPointer {
         BlockPointer {
             hash: [0; 32],
-            copies: [Address { segment: SegmentId(1), offset }, Address::NONE],
+            copies: [Address { segment: SegmentId(1), offset }, Address::NONE, Address::NONE],
             psize: 1,
             lsize: 1,
             birth: Txg(1),

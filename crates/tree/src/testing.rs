@@ -182,7 +182,7 @@ impl NodeStore for CountingStore {
             let address = Address { segment: SegmentId(1 + (number >> 20)), offset };
             let pointer = BlockPointer {
                 hash,
-                copies: [address, Address::NONE],
+                copies: [address, Address::NONE, Address::NONE],
                 psize: size,
                 lsize: size,
                 birth: Txg(1),

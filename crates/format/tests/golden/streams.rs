@@ -181,7 +181,7 @@ fn raw_snapshots() {
     let stamp = Stamp { salt: [0x5a; 16], counter: 300 };
     let pointer = BlockPointer {
         hash: [7; 32],
-        copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE],
+        copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE, Address::NONE],
         psize: 5000,
         lsize: 16_384,
         birth: Txg(3),

@@ -50,6 +50,7 @@ impl Store {
     fn write_one(&self, level: u8, data: Vec<u8>) -> Result<BlockPointer, StoreError> {
         let context = WriteContext {
             small_bytes_max: 0,
+            copies: 1,
             copies_on_stores: true,
             family: self.dataset,
             owner: self.owner,

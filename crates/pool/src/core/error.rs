@@ -174,6 +174,9 @@ errors! {
     /// The pool does not use a feature that the request needs.
     FeatureOff "POOL-FEATURE" { pool: String as pool, feature: &'static str as feature } =>
         "pool '{pool}' does not use the feature {feature} yet";
+    /// Sealed content cannot have three copies.
+    SealedCopies "PROP-COPIES" { name: String as fs } =>
+        "copies=3 cannot be set on '{name}': encrypted content has two copies at most";
     /// The pool was imported read-only.
     ReadOnly "POOL-READONLY" { pool: String as pool } =>
         "pool '{pool}' is read-only";

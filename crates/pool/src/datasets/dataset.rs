@@ -22,7 +22,7 @@ use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshots::SnapshotsOf;
 use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
-use steadfast_refs::blocks::{DatasetBlocks, Dedup};
+use steadfast_refs::blocks::{Copies, DatasetBlocks, Dedup};
 use steadfast_refs::deadlist::Deadlist;
 use steadfast_refs::manifest::Lister;
 
@@ -33,6 +33,11 @@ pub(crate) const ZSTD: &str = "zstd";
 
 /// Property for second copies of metadata, where each is a request.
 pub(crate) const COPIES: &str = "redundant_metadata";
+
+/// Property for copies of content.
+pub(crate) const CONTENT_COPIES: &str = "copies";
+/// Feature of pools whose content may have copies.
+pub(crate) const COPIES_FEATURE: &str = "content_copies";
 
 /// Whether metadata of datasets, and the pool's own, has a second copy on stores of objects.
 fn copies_on_stores(value: &str) -> (bool, bool) {
@@ -272,6 +277,7 @@ impl Datasets {
                 "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {
                     self.core.need_feature(ZSTD)?;
                 }
+                CONTENT_COPIES if value != "1" => self.core.need_feature(COPIES_FEATURE)?,
                 _ => {}
             }
         }
@@ -362,6 +368,7 @@ impl Datasets {
             compression: RwLock::new(compression),
             small_bytes_max: AtomicU32::new(0),
             copies_on_stores: AtomicBool::new(true),
+            copies: Copies::default(),
             unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(true),
             nodes_cached: AtomicBool::new(true),
@@ -381,9 +388,10 @@ impl Datasets {
         self.blocks_of(row, None, CompressionSetting::Off, &Arc::default(), &[])
     }
 
-    /// Applies the properties for caching, prefetch, deduplication and small blocks on special
-    /// groups.
+    /// Applies the properties for caching, prefetch, deduplication, copies of content and small
+    /// blocks on special groups.
     fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
+        self.set_copies(id, blocks);
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
@@ -406,6 +414,20 @@ impl Datasets {
         let copies =
             table.resolve(id, COPIES, "/").is_none_or(|resolved| copies_on_stores(&resolved.value).0);
         blocks.copies_on_stores.store(copies, Ordering::Relaxed);
+    }
+
+    /// Applies the property `copies`.
+    fn set_copies(&self, id: DatasetId, blocks: &DatasetBlocks) {
+        let value = self.table.read().resolve(id, CONTENT_COPIES, "/").map(|resolved| resolved.value);
+        let copies = value.and_then(|value| value.parse().ok()).unwrap_or(1);
+        // A pool without the feature may have inherited the property from a stream.
+        let most =
+            if !self.core.has_feature(COPIES_FEATURE) { 1 } else { 2 + usize::from(blocks.keys.is_none()) };
+        let copies = usize::min(copies, most);
+        for copy in (0..copies).filter(|_| copies > 1) {
+            self.core.space.expect_owner(blocks.owner.of_copy(copy, copies));
+        }
+        blocks.copies.set(copies, || self.core.txgs.gate.open_txg());
     }
 
     /// Applies the property for second copies to the pool's own metadata, which has those of the
@@ -660,6 +682,8 @@ impl Datasets {
         if key.is_some() {
             self.core.need_feature("encryption")?;
         }
+        let is_sealed = key.is_some() || !is_clear(&props) && self.is_sealed(parent);
+        check_sealed_copies(name, is_sealed, props.get(CONTENT_COPIES).map(String::as_str))?;
         let id = self.add_dataset(parent, last, props, key, volume)?;
         self.core.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
@@ -715,7 +739,14 @@ impl Datasets {
     pub(crate) fn check_edits(&self, id: DatasetId, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.check_limits(id, edits)?;
         self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
+        let copies = edits.iter().rfind(|(name, _)| *name == CONTENT_COPIES).and_then(|(_, value)| *value);
+        check_sealed_copies(&self.core.dataset_name(id), self.is_sealed(id), copies)?;
         self.check_values(edits.iter().filter_map(|(name, value)| Some((*name, (*value)?))))
+    }
+
+    /// True if content of a dataset is sealed here.
+    fn is_sealed(&self, id: DatasetId) -> bool {
+        self.table.read().get(id).is_some_and(Entry::is_encrypted)
     }
 
     /// Measured values of a dataset.
@@ -759,6 +790,14 @@ impl Datasets {
             volume: row.volume.then(VolumeInfo::default),
         })
     }
+}
+
+/// Refuses a third copy of sealed content: the seal's salt stands where its address would.
+fn check_sealed_copies(name: &str, is_sealed: bool, copies: Option<&str>) -> Result<()> {
+    if is_sealed && copies == Some("3") {
+        return Err(Error::SealedCopies { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 /// Properties that hold for good: what is made below or as a clone has them from the first, and

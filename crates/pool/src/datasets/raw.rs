@@ -40,7 +40,7 @@ use steadfast_tree::NodeCache;
 use crate::core::error::{Error, Result};
 use crate::datasets::dataset::check_next_inode;
 use crate::datasets::keys::{unwrap, wrap_aad};
-use steadfast_refs::blocks::DatasetBlocks;
+use steadfast_refs::blocks::{Copies, DatasetBlocks};
 use steadfast_refs::deadlist::Deadlist;
 
 /// Feature of pools with raw datasets.
@@ -106,6 +106,7 @@ impl Datasets {
             compression: RwLock::new(CompressionSetting::Off),
             small_bytes_max: AtomicU32::new(0),
             copies_on_stores: AtomicBool::new(true),
+            copies: Copies::default(),
             unit: 1 << self.core.identity.ashift,
             cached: AtomicBool::new(false),
             nodes_cached: AtomicBool::new(true),

@@ -60,9 +60,11 @@ impl Devices {
         };
         let behind = search.behind.filter(|_| head.id() == search.dataset);
         let suspect = |pointer: &BlockPointer| {
-            self.core
-                .space
-                .is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
+            let length = usize::try_from(pointer.psize).unwrap_or(usize::MAX);
+            let copies = &pointer.copies[..pointer.copy_count()];
+            let is_suspect = copies.iter().any(|copy| self.core.space.is_suspect(*copy, length));
+            // Of several copies the right ones heal the others.
+            is_suspect && (copies.len() == 1 || self.look_at(pointer).0.lost > 0)
         };
         // Unreadable metadata is reported by its readers; the search goes on with the next dataset.
         let next = match head.look_over(behind, SEARCH_ITEMS, &suspect).unwrap_or(None) {

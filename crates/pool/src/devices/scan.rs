@@ -67,6 +67,8 @@ pub(crate) struct Scan {
     pub reads_seen: u64,
     pub others_ns: Option<u64>,
     pub pass: ScanPass,
+    /// Bytes that groups could not repair of segments with copies of content.
+    pub lost_copies: u64,
 }
 
 /// A stretch of a scan without a pause or an import in between, by which its rate is measured.
@@ -93,6 +95,7 @@ impl Scan {
             reads_seen: 0,
             others_ns: None,
             pass: ScanPass { begun_ns: row.begun_ns, read_before: 0 },
+            lost_copies: 0,
         }
     }
 

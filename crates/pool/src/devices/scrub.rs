@@ -375,6 +375,13 @@ impl Devices {
                     }
                 }
                 (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.core.now_ns());
+                // Of datasets without their keys it is not known which have another copy.
+                if scan.walk.as_ref().is_some_and(|walk| !walk.locked.is_empty()) {
+                    scan.row.lost += scan.lost_copies;
+                }
+                if scan.lost_copies > 0 && scan.row.lost == 0 {
+                    self.core.space.retry_unreadable();
+                }
                 if scan.row.lost > 0 {
                     self.begin_search();
                 }
@@ -394,6 +401,11 @@ impl Devices {
             scan.row.repaired += mended.repaired_bytes;
             scan.row.rebuilt += mended.rebuilt_bytes;
             scan.row.lost += mended.lost_bytes;
+            // The walk of a scrub tells which of them have no other copy.
+            match scan.row.kind {
+                ScanKind::Scrub => scan.lost_copies += mended.lost_copies,
+                _ => scan.row.lost += mended.lost_copies,
+            }
             scan.row.missing += u64::from(mended.missing);
             self.tell_scan(scan);
             if once {

@@ -1,7 +1,8 @@
 //! Scrub of blocks on single devices. No checksums of their segments are stored: only the pointer
 //! to a block has its hash. So a scrub walks from the roots of all datasets as of one commit to
 //! every block, compares each copy that lies on a single device with the hash in its pointer,
-//! repairs a copy from a good one, and names the file and range of lost data.
+//! repairs a copy from a good one, and names the file and range of lost data. Copies of content
+//! that a group could not repair are looked at in the same way.
 //!
 //! ## Invariants
 //! [scrub_walk.1] A block that was replaced or freed since the walk read the pointer to it is no
@@ -58,10 +59,12 @@ pub(crate) struct Seen {
 }
 
 impl Devices {
-    /// A walk from the roots of the last commit; empty if no device stands alone.
+    /// A walk from the roots of the last commit; empty if no device stands alone, and groups could
+    /// repair all copies of content.
     pub(crate) fn begin_walk(&self) -> Walk {
         let mut walk = Walk { todo: Vec::new(), content: Waiting::default(), locked: BTreeSet::new() };
-        if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
+        let stands_alone = self.leaves().iter().any(|leaf| leaf.config().group == 0);
+        if stands_alone || self.core.space.has_suspect_copies() {
             for Roots { dataset, after, is_head, roots } in self.core.dataset_roots() {
                 let tree = Tree { dataset, after, is_head };
                 let newer = roots.into_iter().filter(|root| root.birth > after);
@@ -194,11 +197,12 @@ impl Devices {
         whole.into_inner()
     }
 
-    /// Adds content on single devices to what waits.
+    /// Adds content on single devices to what waits, and content with copies of which a group could
+    /// not repair one.
     pub(crate) fn wait_for(&self, visits: Vec<Visit>, waiting: &mut Waiting) {
         for visit in visits {
             if let Visit::Content(content) = visit
-                && self.is_single(&content.pointer)
+                && (self.is_single(&content.pointer) || self.is_suspect_copy(&content.pointer))
             {
                 waiting.add(content);
             }
@@ -243,6 +247,12 @@ impl Devices {
         whole
     }
 
+    fn is_suspect_copy(&self, pointer: &BlockPointer) -> bool {
+        let length = pointer.psize as usize;
+        let copies = &pointer.copies[..pointer.copy_count()];
+        copies.len() > 1 && copies.iter().any(|copy| self.core.space.is_suspect(*copy, length))
+    }
+
     fn is_single(&self, pointer: &BlockPointer) -> bool {
         let length = pointer.psize as usize;
         pointer.copies[..pointer.copy_count()]
@@ -251,7 +261,7 @@ impl Devices {
     }
 
     /// Reads all copies of a block and compares them with its hash; on redundant groups that heals
-    /// them, on single devices a wrong one is written anew from a right one. Gives the bytes of a
+    /// them, and a wrong one that is left is written anew from a right one. Gives the bytes of a
     /// right one too. Sync context only.
     pub(crate) fn look_at(&self, pointer: &BlockPointer) -> (Tally, Option<Buffer>) {
         let mut tally = Tally::default();

@@ -46,7 +46,7 @@ use crate::core::error::{Error, Result};
 use crate::core::events::Events;
 use crate::core::history::History;
 use crate::core::state::{CommitState, PoolProps, Sealing};
-use crate::datasets::dataset::{COPIES, NewKey, ZSTD, compression_of};
+use crate::datasets::dataset::{CONTENT_COPIES, COPIES, COPIES_FEATURE, NewKey, ZSTD, compression_of};
 use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
@@ -447,6 +447,7 @@ fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
     let needed = |name: &str, value: &str| match name {
         "dedup" if Dedup::of(value) != Dedup::Off => Some(ddt::FEATURE),
         "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => Some(ZSTD),
+        CONTENT_COPIES if value != "1" => Some(COPIES_FEATURE),
         name if OwnerProperty::parse(name).is_some() => Some(owners::FEATURE),
         _ => None,
     };

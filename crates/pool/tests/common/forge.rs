@@ -170,7 +170,7 @@ fn block(devices: &[Arc<MemoryDevice>], pointer: &BlockPointer, at: u64, what: u
             device.flush().ok()?;
             return Some(BlockPointer {
                 hash: steadfast_crypto::hash(&bytes),
-                copies: [copy; 2],
+                copies: [copy, copy, steadfast_format::Address::NONE],
                 ..*pointer
             });
         }

@@ -308,7 +308,7 @@ impl MiniPool {
         let copies = &self.durable.tail_blocks;
         BlockPointer {
             hash: [0; 32],
-            copies: [copies[0].address, copies[1].address],
+            copies: [copies[0].address, copies[1].address, Address::NONE],
             psize: copies[0].len as u32,
             lsize: copies[0].len as u32,
             birth: Txg(self.durable.txg),

@@ -61,7 +61,8 @@ impl Verb for FsCreate {
             let what = "the pool is imported read-only";
             return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
         }
-        let volume = self.volume.map(|volume| volumes::spec(volume, &mut props)).transpose()?;
+        let copies = volumes::copies(&held, nearest, props.get("copies"))?;
+        let volume = self.volume.map(|volume| volumes::spec(volume, copies, &mut props)).transpose()?;
         let mut created = missing.clone();
         created.push(self.name.clone());
         if self.dry_run {

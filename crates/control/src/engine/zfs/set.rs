@@ -81,7 +81,7 @@ impl Engine {
         let volume = info.volume.is_some();
         let given = edits.iter().filter_map(|(property, value)| Some((property.clone(), value.clone()?)));
         check_kind(name, &given.collect(), volume)?;
-        volumes::reserve_all(name, &info, &mut edits)?;
+        volumes::reserve_all(&held, name, &info, &mut edits)?;
         let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
         // As in ZFS, canmount=on and canmount=noauto leave mounts as they are.
         let moves = |(property, value): &Edit| match property.as_str() {

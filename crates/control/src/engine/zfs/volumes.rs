@@ -15,49 +15,82 @@ pub(in crate::engine) const RESERVED: &str = "refreservation";
 /// Value of it: all that the volume can hold.
 const AUTO: &str = "auto";
 
+/// Property: how often content is stored.
+const COPIES: &str = "copies";
+
 const BLOCK: &str = "volblocksize";
 
 /// Default of `volblocksize`, as in ZFS.
 const BLOCK_DEFAULT: u32 = 16 << 10;
 
-/// Size of a new volume. Takes `volblocksize` out of the properties, and adds the reservation
-/// unless it is sparse.
+/// How often the content of a dataset is stored that is made with these properties below `parent`,
+/// or of `parent` itself where these are edits.
+///
+/// # Errors
+/// Of the pool, if `parent` is gone.
+pub(in crate::engine) fn copies(
+    held: &ImportedPool,
+    parent: &str,
+    given: Option<&String>,
+) -> Result<u64, Refusal> {
+    let inherited = held.pool.datasets().resolve(parent, COPIES, "/").map_err(refuse::pool)?;
+    let value = given.cloned().or(inherited.map(|resolved| resolved.value));
+    Ok(value.and_then(|value| value.parse().ok()).unwrap_or(1))
+}
+
+/// Size of a new volume, whose content is stored so often. Takes `volblocksize` out of the
+/// properties, and adds the reservation unless it is sparse.
 ///
 /// # Errors
 /// [`Code::VolumeSize`].
-pub(in crate::engine) fn spec(volume: NewVolume, properties: &mut Properties) -> Result<VolumeSpec, Refusal> {
+pub(in crate::engine) fn spec(
+    volume: NewVolume,
+    copies: u64,
+    properties: &mut Properties,
+) -> Result<VolumeSpec, Refusal> {
     let given = properties.remove(BLOCK);
     let block_bytes = given.and_then(|bytes| bytes.parse().ok()).unwrap_or(BLOCK_DEFAULT);
     let Some(bytes) = volume.bytes.checked_next_multiple_of(u64::from(block_bytes)) else {
         let what = format!("{} bytes exceed the largest possible volume", volume.bytes);
         return Err(Refusal::new(Code::VolumeSize, what));
     };
+    let all = bytes.saturating_mul(copies).to_string();
     if properties.get(RESERVED).is_some_and(|value| value == AUTO) {
-        properties.insert(RESERVED.to_owned(), bytes.to_string());
+        properties.insert(RESERVED.to_owned(), all.clone());
     }
     if !volume.sparse {
-        properties.entry(RESERVED.to_owned()).or_insert_with(|| bytes.to_string());
+        properties.entry(RESERVED.to_owned()).or_insert(all);
     }
     Ok(VolumeSpec { bytes, block_bytes })
 }
 
-/// Replaces `refreservation=auto` by the size that the volume has, or gets by the same edits.
+/// Replaces `refreservation=auto` by the size that the volume has, or gets by the same edits, as
+/// often as its content is stored.
 ///
 /// # Errors
 /// [`Code::KeyNeeded`].
 pub(in crate::engine) fn reserve_all(
+    held: &ImportedPool,
     name: &str,
     info: &DatasetInfo,
     edits: &mut [(String, Option<String>)],
 ) -> Result<(), Refusal> {
     let wanted = edits.iter().find(|(property, _)| property == SIZE).and_then(|(_, value)| value.clone());
-    let has = || info.volume.and_then(|volume| volume.bytes).map(|bytes| bytes.to_string());
+    let has = || info.volume.and_then(|volume| volume.bytes);
+    let copies = copies(held, name, given(edits, COPIES))?;
     for (_, value) in edits.iter_mut().filter(|(property, _)| property == RESERVED) {
         if value.as_deref() == Some(AUTO) {
-            *value = Some(wanted.clone().or_else(has).ok_or_else(|| locked(name))?);
+            let wanted = wanted.as_deref().and_then(|wanted| wanted.parse().ok());
+            let bytes: u64 = wanted.or_else(has).ok_or_else(|| locked(name))?;
+            *value = Some(bytes.saturating_mul(copies).to_string());
         }
     }
     Ok(())
+}
+
+/// The value that edits give a property.
+fn given<'e>(edits: &'e [(String, Option<String>)], property: &str) -> Option<&'e String> {
+    edits.iter().rfind(|(edited, _)| edited == property).and_then(|(_, value)| value.as_ref())
 }
 
 fn locked(name: &str) -> Refusal {
@@ -99,5 +132,7 @@ pub(in crate::engine) fn growth(
     }
     let local = held.pool.datasets().local_props(name).map_err(refuse::pool)?;
     let kept = local.get(RESERVED).and_then(|text| text.parse::<u64>().ok());
-    Ok(Some(Growth { bytes, reserved: (kept == Some(has) && has != bytes).then_some(bytes) }))
+    let copies = copies(held, name, given(edits, COPIES))?;
+    let is_whole = kept == Some(has.saturating_mul(copies)) && has != bytes;
+    Ok(Some(Growth { bytes, reserved: is_whole.then_some(bytes.saturating_mul(copies)) }))
 }
