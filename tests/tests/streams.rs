@@ -807,3 +807,29 @@ fn a_stream_in_the_clear_does_not_replace_an_encrypted_file_system() {
         .ok()
         .says("aes-256-gcm\naes-256-gcm\n");
 }
+
+#[test]
+fn a_pool_goes_into_the_root_of_another_one() {
+    let Some(host) = host("into_root") else { return };
+    host.shell("zfs create tank/a && zfs create tank/a/b && seq 9000 > t/root && seq 800 > t/a/b/deep").ok();
+    host.shell("zfs set compression=zstd tank && zfs snapshot -r tank@one && zfs create safe/own").ok();
+    host.shell("seq 5 > s/old && seq 6 > s/own/kept && zfs send -R tank@one > one.stream").ok();
+    host.shell("zfs receive -d safe < one.stream").fails(1).says("STREAM-EXISTS");
+    host.shell("zfs receive -d safe/none < one.stream").fails(1).says("FS-ABSENT");
+    host.shell("zfs receive -o version=1 safe/none < one.stream").fails(1).says("PROP-VALUE");
+    host.shell("zfs receive -x volsize safe/none < one.stream").fails(1).says("PROP-VALUE");
+    // Somebody is there, and the stream changes nothing.
+    host.shell("(cd s && exec sleep 600) & sleep 0.3; zfs receive -dF safe < one.stream || kill $!")
+        .says("busy");
+    host.shell("test -e s/old && zfs list safe@one").fails(1);
+    host.shell("zfs receive -dF safe < one.stream").ok();
+    host.shell("diff t/root s/root && diff t/a/b/deep s/a/b/deep && test ! -e s/old && cat s/own/kept").ok();
+    host.shell("zfs get -Ho value,source compression safe").ok().says("zstd\treceived");
+    host.shell("zfs get -Ho source mountpoint safe").ok().says("local");
+    host.shell("seq 7 > t/later && zfs snapshot -r tank@two").ok();
+    host.shell("zfs send -R -I @one tank@two | zfs receive -dF safe && diff t/later s/later").ok();
+    host.shell("zfs list -Ht snapshot -o name -d 0 safe && zfs list -Ht snapshot -o name safe@two").ok();
+    assert_eq!(host.shell("zfs list -Ht snapshot -o name -d 0 safe").ok().out, "");
+    let late = "WARNING: could not send tank@one: incremental source (tank@two) is not earlier than it";
+    host.shell("zfs send -R -i @two tank@one > late.stream").fails(1).says(late);
+}
