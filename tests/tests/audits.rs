@@ -15,6 +15,7 @@ fn the_commands_of_the_page_can_be_typed() {
         return skip("the page Audits", &why);
     }
     let host = Host::new();
+    let _agent = Agent(host.at("agent.pid"));
     host.shell(&format!("mkdir bin; ln -s {} bin/steadfast", steadfast_bin().display())).ok();
     let before = "export HOME=$PWD PATH=$PWD/bin:$PATH\n";
     let mut said = Vec::new();
@@ -35,6 +36,51 @@ fn the_commands_of_the_page_can_be_typed() {
         assert!(held.contains("challenges") && held.contains(": held") && held.contains("2^40"), "{held}");
     }
     assert!(audits[1].contains("not held") && audits[1].contains("AUDIT-FAILED"), "{}", audits[1]);
+    let added = of("audit -r")[0];
+    // The schedule may have asked once, too.
+    assert!(added.contains(" records added, the newest is record ") && added.contains(", key "), "{added}");
+    let verified = of("audit verify")[0];
+    assert!(
+        verified.contains(" records of pool tank, 1 to ") && verified.contains(" not held"),
+        "{verified}"
+    );
+    let by_agent = of("audit -a")[0];
+    assert!(by_agent.contains("sum of 2,759 challenges") && by_agent.contains("2^40"), "{by_agent}");
     let recovered = of("audit recover")[0];
     assert!(recovered.contains("objects put back: 2"), "{recovered}");
+    an_auditor_finds_changes(&host, before);
+}
+
+/// A record that was changed or left out is found by its reader, anywhere.
+fn an_auditor_finds_changes(host: &Host, before: &str) {
+    // The verdict is its output, so it stands on standard output.
+    let verify = |words: &str, status: i32, says: &str| {
+        let ran = host.shell(&format!("{before}steadfast audit verify {words}")).says(says);
+        assert_eq!(ran.status, status, "{}\n{}", ran.words, ran.out);
+    };
+    let text = std::fs::read_to_string(host.at("tank.record")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let key = lines[0].split(' ').nth(2).unwrap();
+    verify(&format!("tank.record -k {key}"), 3, "not held");
+    let another = key.replace(|digit: char| digit.is_ascii_digit(), "0");
+    verify(&format!("tank.record -k {another}"), 1, "line 1 is of another key");
+    std::fs::write(host.at("other.record"), text.replacen("\"held\":", "\"held\":1", 1)).unwrap();
+    verify("other.record", 1, "line 1: its signature");
+    std::fs::write(host.at("other.record"), [lines[0], lines[2]].join("\n")).unwrap();
+    verify("other.record", 1, "does not follow the one before");
+    // The last two were made after the recovery.
+    std::fs::write(host.at("other.record"), lines[lines.len() - 2..].join("\n")).unwrap();
+    verify("other.record", 0, "each sample of each audit was held");
+    verify("no.record", 1, "cannot read");
+}
+
+/// Ends the agent that the page starts, however the test ends.
+struct Agent(std::path::PathBuf);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let Ok(pid) = std::fs::read_to_string(&self.0) else { return };
+        let _ =
+            std::process::Command::new("kill").arg(pid.trim()).stderr(std::process::Stdio::null()).status();
+    }
 }
