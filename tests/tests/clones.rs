@@ -130,8 +130,24 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     fs::write(host.at("t/vault/letter"), noise(1, 200_000)).expect("written");
     host.shell("zfs snapshot -r tank/vault@a && zfs snapshot tank/plain@a").ok();
 
-    // Under the same root, or under none; not under another.
-    host.shell("zfs clone tank/vault@a tank/safe/c").fails(1).says("FS-PLACE").says("tank/vault");
+    // Under the same root, under none, and under another; and what is made below it does the same.
+    host.shell("zfs clone tank/vault@a tank/safe/c && zfs create tank/safe/c/below").ok();
+    for name in ["tank/safe/c", "tank/safe/c/below"] {
+        assert_eq!(value(&host, "encryptionroot", name), "tank/vault");
+    }
+    assert_eq!(fs::read(host.at("t/safe/c/letter")).expect("read"), noise(1, 200_000));
+    host.shell("zpool export tank && zpool import -d . tank && zfs load-key -a && zfs mount -a").ok();
+    assert_eq!(fs::read(host.at("t/safe/c/letter")).expect("read"), noise(1, 200_000));
+    // Its root takes the key of another: the clone, and what lies below it, go along.
+    host.shell("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key tank/safe/own")
+        .ok();
+    host.shell("zfs snapshot tank/safe/own@1 && zfs clone tank/safe/own@1 tank/safe/twin").ok();
+    host.shell("zfs create tank/safe/twin/below && zfs change-key -i tank/safe/own").ok();
+    for name in ["tank/safe/own", "tank/safe/twin", "tank/safe/twin/below"] {
+        assert_eq!(value(&host, "encryptionroot", name), "tank/safe");
+    }
+    host.shell("zfs destroy -r tank/safe/twin && zfs destroy -r tank/safe/own && zfs destroy -r tank/safe/c")
+        .ok();
     // A clone of content in the clear is in the clear, wherever it lies.
     host.shell("zfs clone tank/plain@a tank/vault/clear").ok();
     assert_eq!(value(&host, "encryption", "tank/vault/clear"), "off");

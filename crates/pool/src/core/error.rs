@@ -319,9 +319,6 @@ errors! {
     /// Only a clone can be promoted.
     NotClone "FS-NOT-CLONE" { name: String as fs } =>
         "'{name}' is not a clone";
-    /// A clone is encrypted as its origin is.
-    CloneBorder "FS-PLACE" { name: String, to: String as fs, reason: String } =>
-        "'{name}' cannot be cloned to '{to}': {reason}";
     /// A promotion would give a dataset two snapshots of one name.
     PromoteConflict "PROMOTE-NAMES" { name: String as fs, snapshots: Vec<String> } =>
         "'{name}' has snapshots of the same names as its origin's file system: {}", snapshots.join(", ");

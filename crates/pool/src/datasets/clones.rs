@@ -165,7 +165,7 @@ impl Datasets {
         let id = {
             let _figures = self.figures.write();
             let mut table = self.table.write();
-            self.add_clone(&mut table, snapshot, (parent, name, last), props)?
+            self.add_clone(&mut table, snapshot, (parent, last), props)?
         };
         if let Some(owner) = self.table.read().get(id).and_then(|e| Some(e.row.encryption.as_ref()?.owner)) {
             self.core.space.expect_owner(owner);
@@ -186,13 +186,10 @@ impl Datasets {
         &self,
         table: &mut Table,
         snapshot: &str,
-        (parent, name, last): (DatasetId, &str, &str),
+        (parent, last): (DatasetId, &str),
         props: Local,
     ) -> Result<DatasetId> {
         let (of, txg) = table.find_snapshot(snapshot)?;
-        if let Some(reason) = crate::datasets::rename::clone_border(table, of, parent) {
-            return Err(Error::CloneBorder { name: snapshot.to_owned(), to: name.to_owned(), reason });
-        }
         let locked = || Error::KeyNotLoaded { name: table.key_name(of) };
         let origin = table.get(of).expect("just found");
         let keys = match &origin.row.encryption {

@@ -59,26 +59,6 @@ impl Datasets {
     }
 }
 
-/// Why a snapshot of `of` cannot be cloned below `parent`.
-pub(crate) fn clone_border(table: &Table, of: DatasetId, parent: DatasetId) -> Option<String> {
-    // A raw dataset is its own encryption root and takes no key from above.
-    if table.get(of).is_some_and(|entry| entry.row.raw) {
-        return None;
-    }
-    match (table.encryption_root(of), table.encryption_root(parent)) {
-        (_, None) => None,
-        (own, above) if own == above => None,
-        // It is not encrypted, and stays so.
-        (None, Some(_)) => None,
-        (Some(own), Some(root)) => {
-            let (own, root) = (table.full_name(own), table.full_name(root));
-            Some(format!(
-                "a clone takes its key from where its origin does, '{own}', and all below '{root}' from there"
-            ))
-        }
-    }
-}
-
 /// Why a dataset cannot be moved below `parent` as it is encrypted.
 fn key_border(table: &Table, id: DatasetId, parent: DatasetId) -> Option<String> {
     let (own, above) = (table.encryption_root(id), table.encryption_root(parent));

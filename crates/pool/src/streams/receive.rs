@@ -668,10 +668,6 @@ impl Streams {
         if entry.row.raw != begin.raw {
             return Err(mixed());
         }
-        if let Some(reason) = crate::datasets::rename::clone_border(&table, of, parent) {
-            let origin = format!("{}@{}", table.full_name(of), entry.snapshots[&txg].row.name);
-            return Err(Error::CloneBorder { name: origin, to: name.to_owned(), reason });
-        }
         let receiving = ReceiveRow {
             target: of,
             base: Some((txg, guid)),
