@@ -292,3 +292,39 @@ fn a_name_that_would_be_too_long_below_is_refused_before_anything_changes() {
     // A shorter name is as good below as above.
     host.shell("zfs rename tank/a tank/b").ok();
 }
+
+#[test]
+fn snapshots_are_taken_renamed_and_destroyed_in_their_folder() {
+    let Some(host) = Host::with_tank("folder of snapshots") else { return };
+    host.shell("zfs create tank/a && echo one > t/a/file && cd t/a/.zfs/snapshot && mkdir monday").ok();
+    host.shell("zfs list -Ho name -t snapshot tank/a && cat t/a/.zfs/snapshot/monday/file")
+        .ok()
+        .says("tank/a@monday\none\n");
+    host.shell("cd t/a/.zfs/snapshot && mkdir monday").fails(1).says("File exists");
+    host.shell("cd t/a/.zfs/snapshot && mv monday friday && ls && cat friday/file")
+        .ok()
+        .says("friday\none\n");
+    host.shell("zfs list -Ho name -t snapshot tank/a").ok().says("tank/a@friday\n");
+    host.shell("zfs snapshot tank/a@other && cd t/a/.zfs/snapshot && mv -T friday other").fails(1);
+    // Those that are needed stay.
+    host.shell("zfs hold keep tank/a@friday && rmdir t/a/.zfs/snapshot/friday").fails(1).says("busy");
+    host.shell("zfs release keep tank/a@friday && zfs clone tank/a@friday tank/c").ok();
+    host.shell("rmdir t/a/.zfs/snapshot/friday").fails(1).says("busy");
+    host.shell("zfs destroy tank/c && rmdir t/a/.zfs/snapshot/friday && ls t/a/.zfs/snapshot")
+        .ok()
+        .says("other");
+    host.shell("zfs list tank/a@friday").fails(1);
+    host.shell("zpool history tank")
+        .ok()
+        .says("zfs snapshot tank/a@monday")
+        .says("zfs destroy tank/a@friday");
+    // Nowhere else, and nothing else.
+    for words in ["mkdir t/a/.zfs/x", "mkdir t/a/.zfs/snapshot/other/x", "touch t/a/.zfs/snapshot/x"] {
+        host.shell(words).fails(1);
+    }
+    host.shell("mv t/a/.zfs/snapshot/other t/a/x").fails(1);
+    host.shell("mkdir 't/a/.zfs/snapshot/a@b'").fails(1).says("Invalid argument");
+    host.shell("zpool export tank && zpool import -o readonly=on -d . tank && mkdir t/a/.zfs/snapshot/late")
+        .fails(1)
+        .says("Read-only");
+}

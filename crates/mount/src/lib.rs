@@ -7,6 +7,7 @@
 //! - `mount`: mounts a dataset and unmounts it.
 //! - `head`: requests to the live file system: reads, writes, names, attributes, `fsync`.
 //! - `snapshots`: requests to `.zfs/snapshot/NAME`.
+//! - `desk`: who changes snapshots for users of `.zfs/snapshot`.
 //! - `fsync_waiters`: callers of `fsync` that another thread answers.
 //! - `convert`: attributes, times and errors in the kernel's form.
 //! - `volume`: a volume as an NBD client reads and writes it.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod desk;
 mod fsync_waiters;
 mod groups;
 mod head;
@@ -25,6 +27,7 @@ mod snapshots;
 mod volume;
 mod volume_client;
 
+pub use desk::{Person, SnapshotDesk};
 pub use mount::{MountError, MountSpec, MountedFs, SWITCHES_VARIABLE};
 pub use volume::OpenVolume;
 pub use volume_client::VolumeClient;

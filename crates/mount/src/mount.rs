@@ -10,6 +10,7 @@ use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
+use crate::desk::SnapshotDesk;
 use crate::head::HeadHandler;
 use crate::share::NetworkDoor;
 use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
@@ -153,6 +154,11 @@ impl MountedFs {
         fs.dataset().on_resized(Some(Arc::new(move |inode| {
             notifier.inval_inode(inode.0, -1, 0).ok();
         })));
+    }
+
+    /// Lets users take, destroy and rename snapshots in `.zfs/snapshot`. The first desk stays.
+    pub fn set_desk(&self, desk: Arc<dyn SnapshotDesk>) {
+        let _ = self.handler.desk.set(desk);
     }
 
     /// True if [`MountedFs::renew`] is possible: the kernel can look names up again and leave

@@ -10,8 +10,8 @@
 //! requests to it fail with `ESTALE`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -22,13 +22,14 @@ use steadfast_format::{DatasetId, InodeId};
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request, SetAttr,
-    SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs,
+    IoctlArgs, Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request,
+    SetAttr, SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::{SnapshotHandle, SnapshotsOf};
 use steadfast_posix::{Caller, FileSystem, Options};
 
 use crate::convert::{self, TTL};
+use crate::desk::{Person, SnapshotDesk};
 use crate::fsync_waiters::is_dying;
 use crate::head::{HeadHandler, counted};
 
@@ -49,6 +50,7 @@ const SNAPSHOT: &[u8] = b"snapshot";
 const ZFS_COOKIE: u64 = 3;
 const ACCESS_MODE: u32 = 0o3;
 const O_TRUNC: u32 = 0o1000;
+const RENAME_EXCHANGE: u32 = 2;
 
 /// Part of the mount that an inode belongs to.
 enum Part {
@@ -59,6 +61,11 @@ enum Part {
     Snapshots,
     /// An open snapshot, and the inode within it.
     Snapshot(Arc<OpenSnapshot>, u64),
+}
+
+/// The name of a snapshot, which is text.
+fn text(name: &[u8]) -> Reply<&str> {
+    std::str::from_utf8(name).map_err(|_| Errno::EINVAL)
 }
 
 /// An open snapshot.
@@ -114,6 +121,8 @@ pub(crate) struct SnapshotFolders {
     since: steadfast_fuse::Time,
     views: RwLock<OpenSnapshots>,
     requests: Arc<Requests>,
+    /// Changes snapshots for users of the folder; without it nobody does that there.
+    pub(crate) desk: OnceLock<Arc<dyn SnapshotDesk>>,
 }
 
 impl SnapshotFolders {
@@ -126,7 +135,7 @@ impl SnapshotFolders {
         let since = convert::time(head.fs.dataset().now());
         let requests = Arc::clone(&head.requests);
         let (head, views) = (RwLock::new(head), RwLock::default());
-        SnapshotFolders { head, snapshots, options, shown, since, views, requests }
+        SnapshotFolders { head, snapshots, options, shown, since, views, requests, desk: OnceLock::new() }
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {
@@ -161,14 +170,28 @@ impl SnapshotFolders {
         if parent == TOP && name == ZFS { Err(Errno::EPERM) } else { Ok(()) }
     }
 
+    /// Changes a snapshot for a user, where waiting is possible.
+    fn at_desk(
+        &self,
+        req: &Request,
+        change: impl FnOnce(&dyn SnapshotDesk, Person) -> Result<(), Errno>,
+    ) -> Reply<()> {
+        if !req.may_wait {
+            return Err(Errno::EAGAIN);
+        }
+        change(self.desk.get().ok_or(Errno::EROFS)?.as_ref(), Person::from(req))
+    }
+
     fn folder_attr(&self, ino: u64) -> Attr {
+        // Everybody may try in the folder of snapshots, where the desk decides.
+        let rights = if ino == SNAPSHOT_DIR && self.desk.get().is_some() { 0o777 } else { 0o555 };
         Attr {
             ino,
             atime: self.since,
             mtime: self.since,
             ctime: self.since,
             btime: Some(self.since),
-            mode: steadfast_posix::S_IFDIR | 0o555,
+            mode: steadfast_posix::S_IFDIR | rights,
             nlink: 2,
             blksize: 4096,
             ..Attr::default()
@@ -404,6 +427,11 @@ impl Handler for SnapshotFolders {
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
+        if parent == SNAPSHOT_DIR {
+            let snapshot = text(name)?;
+            self.at_desk(req, |desk, person| desk.take(person, snapshot))?;
+            return self.open_snapshot(name);
+        }
         self.may_make(parent, name)?;
         self.head.read().mkdir(req, parent, name, mode)
     }
@@ -414,11 +442,22 @@ impl Handler for SnapshotFolders {
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        if parent == SNAPSHOT_DIR {
+            let snapshot = text(name)?;
+            return self.at_desk(req, |desk, person| desk.destroy(person, snapshot));
+        }
         self.may_remove(parent, name)?;
         self.head.read().rmdir(req, parent, name)
     }
 
     fn rename(&self, req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
+        if (args.parent, args.new_parent) == (SNAPSHOT_DIR, SNAPSHOT_DIR) {
+            if args.flags & RENAME_EXCHANGE != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let (snapshot, to) = (text(args.name)?, text(args.new_name)?);
+            return self.at_desk(req, |desk, person| desk.rename(person, snapshot, to));
+        }
         self.may_remove(args.parent, args.name)?;
         self.may_make(args.new_parent, args.new_name)?;
         self.head.read().rename(req, args)
@@ -608,6 +647,11 @@ impl Handler for SnapshotFolders {
                 })
             }),
         }
+    }
+
+    fn ioctl(&self, req: &Request, args: &IoctlArgs<'_>, out: &mut [u8]) -> Reply<(i32, usize)> {
+        self.is_head(args.ino).map_err(|_| Errno::ENOTTY)?;
+        self.head.read().ioctl(req, args, out)
     }
 
     fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {

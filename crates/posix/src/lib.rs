@@ -41,7 +41,7 @@ pub use attributes::{Attr, SetAttr, SetIds, SetTime};
 pub use content::Fallocate;
 pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
-pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE};
+pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use steadfast_dataset::Time;
 pub use steadfast_env::requests;
@@ -57,6 +57,8 @@ pub const S_IFMT: u32 = 0o170_000;
 pub const S_IFDIR: u32 = 0o040_000;
 /// Regular file.
 pub const S_IFREG: u32 = 0o100_000;
+/// Character device.
+pub const S_IFCHR: u32 = 0o020_000;
 /// Symbolic link.
 pub const S_IFLNK: u32 = 0o120_000;
 /// Set-uid bit.

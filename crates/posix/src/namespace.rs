@@ -13,12 +13,14 @@ use steadfast_txg::{AdmitKind, Operation};
 use crate::filesystem::{Probe, is_directory};
 use crate::walk::bring_records;
 use crate::xattr::attribute_items;
-use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID};
+use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID};
 
 /// `renameat2`: the target must not exist.
 pub const RENAME_NOREPLACE: u32 = 1;
 /// `renameat2`: both exist and change places.
 pub const RENAME_EXCHANGE: u32 = 2;
+/// `renameat2`: the old name is left to a device node 0:0. Not with [`RENAME_EXCHANGE`].
+pub const RENAME_WHITEOUT: u32 = 4;
 
 /// Links that are counted.
 const LINKS_MAX: u32 = 1 << 30;
@@ -391,7 +393,7 @@ impl FileSystem {
         new_name: &[u8],
         flags: u32,
     ) -> Result<()> {
-        if !matches!(flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
+        if !matches!(flags & !RENAME_WHITEOUT, 0 | RENAME_NOREPLACE) && flags != RENAME_EXCHANGE {
             return Err(Errno::EINVAL);
         }
         if self.dataset.has_bug(Bug::RenameInTwoSteps)
@@ -406,6 +408,10 @@ impl FileSystem {
             return Err(Errno::ENAMETOOLONG);
         }
         let begin = || {
+            if flags & RENAME_WHITEOUT != 0 {
+                // It makes an inode.
+                return Ok(self.dataset.begin(AdmitKind::Write)?);
+            }
             self.dataset.begin(AdmitKind::Write).or_else(|error| match Errno::from(error) {
                 // On a full pool, or at a quota, a rename still works: it frees as much as it
                 // takes.
@@ -457,7 +463,7 @@ impl FileSystem {
         }
         let mut replaced = None;
         if let Probe::Found(cookie, entry) = &found {
-            if flags == RENAME_NOREPLACE {
+            if flags & RENAME_NOREPLACE != 0 {
                 return Err(Errno::EEXIST);
             }
             if entry.inode == source.id {
@@ -485,7 +491,20 @@ impl FileSystem {
         if let Some((_, target)) = &replaced {
             Self::unlink_changes(target, &mut changes);
         }
-        self.dataset.batch(changes)?;
+        let whiteout = match flags & RENAME_WHITEOUT {
+            0 => None,
+            _ => {
+                let (inode, record) = self.new_whiteout(op, source_dir)?;
+                let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
+                changes[0] = entry_item(source_dir.id, source_cookie, &entry);
+                changes.push(inode_item(inode.id, &record));
+                Some(inode)
+            }
+        };
+        if let Err(error) = self.dataset.batch(changes) {
+            whiteout.iter().for_each(|inode| self.dataset.drop_new_inode(inode));
+            return Err(error.into());
+        }
 
         let now = self.now();
         self.dataset.change(op, &source, |record| {
@@ -497,10 +516,25 @@ impl FileSystem {
             self.unlinked(op, target);
         }
         let directories = i32::from(moved_directory);
-        self.touch_directory(op, source_dir, -1, -directories);
+        self.touch_directory(op, source_dir, if whiteout.is_some() { 0 } else { -1 }, -directories);
+        if let Some(inode) = whiteout {
+            // Nobody has looked it up.
+            self.entry_of(&inode);
+            self.dataset.forget(&inode, 1);
+        }
         let came = i64::from(replaced.is_none());
         self.touch_directory(op, target_dir, came, directories - i32::from(replaced_directory));
         Ok(replaced.map(|(_, target)| target))
+    }
+
+    /// A device node 0:0 without rights: in the upper layer of an overlay it hides the name below.
+    /// It belongs to the owner of the directory.
+    fn new_whiteout(&self, op: &Operation<'_>, directory: &Arc<Inode>) -> Result<(Arc<Inode>, InodeRecord)> {
+        let above = directory.record();
+        let owner = Caller { uid: above.uid, gid: above.gid, umask: 0 };
+        let record = self.new_record(owner, directory, S_IFCHR, 0);
+        self.dataset.check_object_quota(record.uid, record.gid)?;
+        Ok(self.dataset.new_inode(op, record)?)
     }
 
     fn exchange(

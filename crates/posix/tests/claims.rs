@@ -7,7 +7,8 @@ use crate::support::{ROOT, World};
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
 use steadfast_posix::{
-    AclKind, Atime, Caller, Errno, Fallocate, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time,
+    AclKind, Atime, Caller, Errno, Fallocate, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, S_IFCHR,
+    S_ISGID, SetAttr, SetTime, Time,
 };
 
 fn world(recordsize: u32) -> World {
@@ -109,6 +110,35 @@ fn links_are_counted() {
     world.fs.rmdir(1, b"b").expect("removes");
     assert_eq!([links(&world, file), links(&world, below), links(&world, 1)], [1, 0, 3]);
     assert_eq!(world.fs.mkdir(ROOT, below, b"x", 0o755).map(|entry| entry.ino), Err(Errno::ENOENT));
+    world.check();
+}
+
+/// [posix.1]
+#[test]
+fn a_whiteout_takes_the_place_of_what_was_renamed() {
+    let mut world = world(4096);
+    let file = world.file("a");
+    let above = world.fs.mkdir(ROOT, 1, b"above", 0o755).expect("makes").ino;
+    let size = |world: &World, ino: u64| world.fs.getattr(ino).expect("there").size;
+    let before = [size(&world, 1), size(&world, above)];
+    world.fs.rename(1, b"a", above, b"b", RENAME_WHITEOUT).expect("renames");
+    assert_eq!([size(&world, 1), size(&world, above)], [before[0], before[1] + 1]);
+    assert_eq!(world.fs.lookup(above, b"b").expect("it is there").ino, file);
+    let left = world.fs.lookup(1, b"a").expect("and this is in its place");
+    assert_eq!((left.attr.mode, left.attr.rdev, left.attr.nlink), (S_IFCHR, 0, 1));
+    world.check();
+    // A whiteout can be replaced, and a directory leaves one too.
+    world.fs.rename(above, b"b", 1, b"a", RENAME_WHITEOUT).expect("renames back");
+    world.fs.rename(1, b"above", 1, b"other", RENAME_WHITEOUT | RENAME_NOREPLACE).expect("a directory");
+    assert_eq!(world.fs.getattr(1).expect("there").nlink, 3);
+    let taken = world.fs.rename(1, b"other", 1, b"a", RENAME_WHITEOUT | RENAME_NOREPLACE);
+    assert_eq!(taken, Err(Errno::EEXIST));
+    let both = world.fs.rename(1, b"other", 1, b"a", RENAME_WHITEOUT | RENAME_EXCHANGE);
+    assert_eq!(both, Err(Errno::EINVAL));
+    world.check();
+    for name in [&b"a"[..], b"above"] {
+        world.fs.unlink(1, name).expect("a whiteout is removed as a file is");
+    }
     world.check();
 }
 

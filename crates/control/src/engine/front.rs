@@ -6,6 +6,7 @@ use crate::refusal::Refusal;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use steadfast_mount::SnapshotDesk;
 use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::Usage;
@@ -112,6 +113,9 @@ pub trait Mounted: Send + Sync {
     fn network_door(&self) -> Option<(Arc<dyn Volume>, [u8; 16])> {
         None
     }
+
+    /// Lets users change snapshots in the folder of snapshots.
+    fn set_desk(&self, _desk: Arc<dyn SnapshotDesk>) {}
 
     /// The list of snapshots, or its visibility, changed.
     fn note_snapshots(&self);

@@ -6,7 +6,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 use std::sync::Arc;
 use steadfast_fuse::Error;
-use steadfast_mount::{MountError, MountSpec, MountedFs};
+use steadfast_mount::{MountError, MountSpec, MountedFs, SnapshotDesk};
 use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::Atime;
@@ -87,6 +87,10 @@ impl Mounted for MountedFs {
 
     fn network_door(&self) -> Option<(Arc<dyn Volume>, [u8; 16])> {
         MountedFs::network_door(self)
+    }
+
+    fn set_desk(&self, desk: Arc<dyn SnapshotDesk>) {
+        MountedFs::set_desk(self, desk);
     }
 
     fn note_snapshots(&self) {

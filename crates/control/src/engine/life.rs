@@ -6,7 +6,7 @@ use crate::engine::front::{FormerMount, Front};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::refuse;
 use crate::engine::shares::Shares;
-use crate::engine::state::{Engine, ImportedPool, MissingPool};
+use crate::engine::state::{Engine, ImportedPool, Me, MissingPool};
 use crate::engine::sweeps;
 use crate::engine::upkeep;
 use crate::engine::verb::Verbs;
@@ -40,6 +40,7 @@ impl Engine {
         let ledger = Ledger::open(&runtime.costs(), meters::counters());
         let shares = Shares::new(runtime.nfs_clients(), host.clone());
         let engine = Engine {
+            me: Me::default(),
             env,
             runtime,
             cachefile,
@@ -79,6 +80,7 @@ impl Engine {
     /// Starts the threads in the background: upkeep, snapshot policies, NBD, costs, events. They
     /// end when the engine is dropped.
     pub fn tend(self: &Arc<Self>) {
+        let _ = self.me.set(Arc::downgrade(self));
         self.start_relay();
         self.carry_out_policies();
         self.serve_volumes();

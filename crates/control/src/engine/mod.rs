@@ -35,6 +35,7 @@ mod auto_snapshot;
 mod autoexpand;
 mod backoff;
 mod costs;
+mod desk;
 mod device_list;
 mod devices;
 mod dispatch;

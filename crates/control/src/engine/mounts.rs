@@ -1,7 +1,8 @@
 //! Mounting and unmounting file systems of a pool: order, mountpoints, keys.
 
 use crate::api::FsMount;
-use crate::engine::front::{FormerMount, Mount, UsageOf};
+use crate::engine::desk::Desk;
+use crate::engine::front::{FormerMount, Mount, Mounted, UsageOf};
 use crate::engine::mountpoints;
 use crate::engine::mountpoints::{Shape, unmake};
 use crate::engine::refuse;
@@ -26,6 +27,14 @@ impl Engine {
         let resolved =
             held.pool.datasets().resolve(name, "mountpoint", &self.mount_base()).map_err(refuse::pool)?;
         Ok(resolved.is_some_and(|r| r.source != steadfast_property::Source::Default))
+    }
+
+    /// True if the mountpoint is set on the dataset itself.
+    pub(super) fn is_set_here(&self, held: &ImportedPool, name: &str) -> Result<bool, Refusal> {
+        use steadfast_property::Source;
+        let resolved =
+            held.pool.datasets().resolve(name, "mountpoint", &self.mount_base()).map_err(refuse::pool)?;
+        Ok(resolved.is_some_and(|resolved| matches!(resolved.source, Source::Local | Source::Received)))
     }
 
     /// Mountpoint of a file system, with the altroot; `None` for `none` and `legacy`.
@@ -100,7 +109,8 @@ impl Engine {
         let called = Arc::new(Mutex::new(name.to_owned()));
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
-                let served = Arc::from(served);
+                let served: Arc<dyn Mounted> = Arc::from(served);
+                served.set_desk(Arc::new(Desk::new(&self.me, Arc::clone(&called))));
                 let (displaced, share) = (false, None);
                 let mount = Mount { served, at, options, made, name: called, displaced, share };
                 held.mounts.lock().insert(name.to_owned(), mount);

@@ -16,13 +16,17 @@ use crate::runtime::Runtime;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock, Weak};
 use steadfast_env::Env;
 use steadfast_pool::{Memory, Pool};
 
+/// The engine, for threads that must not keep it alive. Empty before [`Engine::tend`].
+pub(super) type Me = Arc<OnceLock<Weak<Engine>>>;
+
 /// The pools of one daemon, and their mounts.
 pub struct Engine {
+    pub(super) me: Me,
     pub(super) env: Env,
     pub(super) runtime: Runtime,
     /// Which pools to import at the next start.

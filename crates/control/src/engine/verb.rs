@@ -9,6 +9,7 @@ use crate::engine::state::Engine;
 use crate::refusal::Refusal;
 use crate::steps::Steps;
 use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
 
 /// A request, how it is checked, and how it is carried out.
 pub trait Verb: Call {
@@ -43,6 +44,11 @@ impl Verbs {
     /// Waits for the turn.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         self.turn.lock()
+    }
+
+    /// The same, for a limited time.
+    pub(super) fn try_lock_for(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        self.turn.try_lock_for(patience)
     }
 
     /// True if a command shows the steps of the verb whose turn it is.
