@@ -262,3 +262,52 @@ fn a_guest_does_what_was_allowed_and_no_more() {
     as_guest(&host, "zfs set atime=on tank/home/ann").ok();
     assert_eq!(host.shell("zfs unallow 4711 tank/home/ann; zfs allow tank/home/ann").ok().out, "");
 }
+
+#[test]
+fn a_guest_takes_snapshots_in_their_folder_if_that_is_allowed() {
+    if !is_root() {
+        return skip("guests in folders", "it needs root, and another user");
+    }
+    let Some(host) = Host::with_tank("guests in folders") else { return };
+    for folder in ["", "t"] {
+        fs::set_permissions(host.at(folder), fs::Permissions::from_mode(0o755)).expect("opened to others");
+    }
+    let as_user = |words: &str| {
+        host.shell(&format!("setpriv --reuid 4711 --regid 4711 --clear-groups bash -c '{words}'"))
+    };
+    host.shell("zfs create tank/home && chmod 755 t/home").ok();
+    as_user("mkdir t/home/.zfs/snapshot/mine").fails(1).says("not permitted");
+    host.shell("zfs allow 4711 snapshot tank/home").ok();
+    as_user("mkdir t/home/.zfs/snapshot/mine").ok();
+    host.shell("zfs list -Ho name -t snapshot tank/home").ok().says("tank/home@mine\n");
+    as_user("rmdir t/home/.zfs/snapshot/mine").fails(1).says("not permitted");
+    as_user("mv t/home/.zfs/snapshot/mine t/home/.zfs/snapshot/yours").fails(1).says("not permitted");
+    host.shell("zfs allow 4711 destroy,mount tank/home").ok();
+    as_user("rmdir t/home/.zfs/snapshot/mine").ok();
+    host.shell("zfs list tank/home@mine").fails(1);
+    host.shell("zpool set delegation=off tank").ok();
+    as_user("mkdir t/home/.zfs/snapshot/again").fails(1).says("not permitted");
+    as_guest(&host, "zfs snapshot tank/home@again").fails(1).says("permission denied");
+    host.shell("zpool set delegation=on tank").ok();
+    as_guest(&host, "zfs snapshot tank/home@again").ok();
+}
+
+#[test]
+fn the_nearest_definition_of_a_set_hides_those_above() {
+    if !is_root() {
+        return skip("guests' sets", "it needs root, and another user");
+    }
+    let Some(host) = Host::with_tank("guests' sets") else { return };
+    fs::set_permissions(host.at(""), fs::Permissions::from_mode(0o755)).expect("opened to others");
+    host.shell(
+        "zfs create -p tank/a/b && zfs allow -s @set hold,snapshot tank && zfs allow -s @set bookmark tank/a",
+    )
+    .ok();
+    host.shell("zfs allow 4711 @set tank/a && zfs snapshot tank/a/b@1 && zfs snapshot tank@1").ok();
+    as_guest(&host, "zfs snapshot tank/a/b@2").fails(1).says("permission denied");
+    as_guest(&host, "zfs bookmark tank/a/b@1 tank/a/b#1").ok();
+    // Given above too, it is there what it is there, and below what it is below.
+    host.shell("zfs allow 4711 @set tank").ok();
+    as_guest(&host, "zfs hold keep tank@1").ok();
+    as_guest(&host, "zfs hold keep tank/a/b@1").fails(1).says("permission denied");
+}

@@ -114,3 +114,26 @@ fn space_by_owner_is_listed_and_limited() {
     host.shell("zfs userspace -o colour tank/u").fails(2).says("invalid field");
     host.shell("zfs userspace tank/none").fails(1).says("FS-ABSENT");
 }
+
+#[test]
+fn users_and_groups_of_a_snapshot_are_listed_as_they_were() {
+    if !is_root() {
+        return skip("owners then", "it needs root, who gives files away");
+    }
+    let Some(host) = Host::with_tank("owners then") else { return };
+    host.shell(
+        "zfs create -o compression=off tank/a && head -c 1M /dev/urandom >t/a/f && chown 4711:4712 t/a/f",
+    )
+    .ok();
+    host.shell("zfs snapshot tank/a@then && rm t/a/f && zpool sync tank && zfs set userquota@4711=1G tank/a")
+        .ok();
+    host.shell("zfs userspace -Hpo name,used,quota,objused tank/a@then")
+        .ok()
+        .says("4711\t1048576\t1073741824\t1\n");
+    host.shell("zfs groupspace -Hpo name,used,objused tank/a@then").ok().says("4712\t1048576\t1\n");
+    host.shell("zfs get -Hpo value userused@4711,userobjused@4711,userquota@4711 tank/a@then")
+        .ok()
+        .says("1048576\n1\n1073741824\n");
+    host.shell("zfs get -Hpo value userused@4711,userquota@4711 tank/a").ok().says("0\n1073741824\n");
+    host.shell("zfs userspace tank/a@never").fails(1).says("SNAP-ABSENT");
+}

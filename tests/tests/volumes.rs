@@ -113,7 +113,7 @@ fn a_volume_is_a_file_of_one_size() {
     assert_eq!(value(&host, "type", "tank/vol"), "volume");
     assert_eq!(value(&host, "volsize", "tank/vol"), size.to_string());
     assert_eq!(value(&host, "volblocksize", "tank/vol"), "16384");
-    assert_eq!(value(&host, "refreservation", "tank/vol"), size.to_string());
+    assert_eq!(value(&host, "refreservation", "tank/vol"), (size + 8 * 2 * 131_072).to_string());
     assert_eq!(value(&host, "recordsize,volsize", "tank/vol").lines().next(), Some("-"));
     assert_eq!(value(&host, "volsize,nbd", "tank/fs"), "-\n-");
     assert_eq!(host.shell("zfs list -H -o name -t volume -r tank").ok().out, "tank/vol\n");
@@ -154,17 +154,23 @@ fn a_volume_is_a_file_of_one_size() {
     host.shell("zfs set volsize=8M tank/vol").fails(1).says("VOL-SIZE");
     host.shell("zfs set volsize=20000001 tank/vol").fails(1).says("VOL-SIZE");
     host.shell("zfs set volsize=20M tank/vol").ok();
-    assert_eq!(value(&host, "refreservation", "tank/vol"), (20 * MIB).to_string());
+    assert_eq!(value(&host, "refreservation", "tank/vol"), (22 * MIB + MIB / 2).to_string());
     host.shell("sleep 1.1; test $(stat -c %s t/vol) = 20971520 && cmp -n 10010624 copy t/vol").ok();
     host.shell("zfs create -s -V 1T tank/thin && test $(stat -c %s t/thin) = 1099511627776").ok();
     assert_eq!(value(&host, "refreservation", "tank/thin"), "0");
 
     host.shell("zfs create -s -V 1M -o refreservation=auto tank/auto").ok();
-    assert_eq!(value(&host, "refreservation", "tank/auto"), MIB.to_string());
+    assert_eq!(value(&host, "refreservation", "tank/auto"), (3 * MIB).to_string());
     host.shell("zfs set refreservation=none tank/auto && zfs set refreservation=auto tank/auto").ok();
-    assert_eq!(value(&host, "refreservation", "tank/auto"), MIB.to_string());
+    assert_eq!(value(&host, "refreservation", "tank/auto"), (3 * MIB).to_string());
     host.shell("zfs set volsize=2M refreservation=auto tank/auto").ok();
-    assert_eq!(value(&host, "refreservation,volsize", "tank/auto"), format!("{0}\n{0}", 2 * MIB));
+    assert_eq!(value(&host, "refreservation,volsize", "tank/auto"), format!("{}\n{}", 4 * MIB, 2 * MIB));
+    host.shell("zfs snapshot tank/auto@1 && zfs clone -o refreservation=auto tank/auto@1 tank/twin").ok();
+    assert_eq!(value(&host, "refreservation", "tank/twin"), (4 * MIB).to_string());
+    host.shell("zfs snapshot tank/fs@1 && zfs clone -o refreservation=auto tank/fs@1 tank/x")
+        .fails(1)
+        .says("PROP-KIND");
+    host.shell("zfs destroy tank/twin && zfs destroy tank/auto@1 && zfs destroy tank/fs@1").ok();
     host.shell("zfs set refreservation=auto tank/fs").fails(1).says("PROP-KIND");
     host.shell("zfs create -o refreservation=auto tank/x").fails(1).says("PROP-KIND");
 

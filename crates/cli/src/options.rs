@@ -162,12 +162,21 @@ impl Syntax {
     /// # Errors
     /// A sentence about the first wrong word.
     pub fn parse(&self, words: &[String]) -> Result<Parsed, String> {
+        self.parse_as(words, false)
+    }
+
+    /// The same; with `options_first` the first operand ends the options, as in POSIX.
+    ///
+    /// # Errors
+    /// A sentence about the first wrong word.
+    pub fn parse_as(&self, words: &[String], options_first: bool) -> Result<Parsed, String> {
         let mut parsed = Parsed::default();
         let mut words = words.iter();
         let mut only_operands = false;
         while let Some(word) = words.next() {
             if only_operands || word == "-" || !word.starts_with('-') {
                 parsed.operands.push(word.clone());
+                only_operands |= options_first;
             } else if word == "--" {
                 only_operands = true;
             } else if let Some(long) = word.strip_prefix("--") {
@@ -303,6 +312,15 @@ mod tests {
     fn parse(line: &str) -> Result<Parsed, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         SYNTAX.parse(&words)
+    }
+
+    #[test]
+    fn the_first_operand_ends_the_options_if_that_is_asked_for() {
+        let words = ["-H", "a", "-p"].map(str::to_owned);
+        let parsed = SYNTAX.parse_as(&words, true).unwrap();
+        assert_eq!((parsed.has('H'), parsed.has('p')), (true, false));
+        assert_eq!(parsed.operands, ["a", "-p"]);
+        assert_eq!(SYNTAX.parse(&words).unwrap().operands, ["a"]);
     }
 
     #[test]

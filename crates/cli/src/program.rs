@@ -118,7 +118,7 @@ fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail
         true => format!("{}{}", usage(command.doc), misused(sentence, shown)),
         false => misused(sentence, shown),
     };
-    let parsed = match command.syntax.parse(tail) {
+    let parsed = match command.syntax.parse_as(tail, world.options_first) {
         Ok(parsed) if parsed.help => {
             // In ZFS neither `-?` nor `-h` is an option: getopt says so, and prints the usage.
             let is_asked = tail.iter().any(|word| word == "--help")

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use steadfast_control::api::{Properties, Source, Value};
 use steadfast_property::{
-    Kind, Scope, is_user_property, lookup, nice_bytes, nice_number, note, parse_size, why_not_here,
-    zfs_feature_state,
+    Kind, Scope, is_user_property, lookup, nice_bytes, nice_number, note, parse_assignment, parse_size,
+    why_not_here, zfs_feature_state,
 };
 
 /// Reads words of the form `name=value`. Prints a note on those that are accepted for the sake of
@@ -27,12 +27,17 @@ pub(crate) fn assignments<'a>(
         let Some((name, value)) = text.split_once('=') else {
             return Err(Failure::Usage(format!("missing '=' for property=value argument: '{text}'")));
         };
-        if let Some(note) = note(scope, name, value) {
+        // A value that is refused has no effect to be told.
+        let of_zfs =
+            scope == Scope::Pool && name.strip_prefix("feature@").and_then(zfs_feature_state).is_some();
+        if (of_zfs || parse_assignment(scope, text).is_ok())
+            && let Some(note) = note(scope, name, value)
+        {
             session.tell(&format!("note: {}\n", tame(&note)));
         }
         check_as_zfs(scope, name, value)?;
         // The function of a feature of ZFS is in every pool or in none.
-        if scope == Scope::Pool && name.strip_prefix("feature@").and_then(zfs_feature_state).is_some() {
+        if of_zfs {
             continue;
         }
         if properties.insert(name.to_owned(), value.to_owned()).is_some() {

@@ -30,6 +30,8 @@ pub struct World<'a> {
     /// True if refusals in ZFS's words are explained, too: standard error is a terminal, or
     /// `STEADFAST_EXPLAIN` is set.
     pub explains: bool,
+    /// True if an operand ends the options: `POSIXLY_CORRECT` is set.
+    pub options_first: bool,
     /// Standard output.
     pub out: &'a mut dyn Write,
     /// Standard error.
@@ -88,6 +90,7 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
         input_is_terminal: isatty(&stdin),
         out_is_terminal: isatty(&stdout),
         explains: isatty(io::stderr()) || var("STEADFAST_EXPLAIN").is_some(),
+        options_first: var("POSIXLY_CORRECT").is_some(),
         input_fd: stdin.as_fd().try_clone_to_owned().ok(),
         out_fd: stdout.as_fd().try_clone_to_owned().ok(),
         input: &mut stdin.lock(),

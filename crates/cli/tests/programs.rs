@@ -38,7 +38,8 @@ fn programs_find_options_tokens_and_figures_where_they_look() {
         machine.ok("zfs get -Hpo value written@tank/a@1 tank/a"),
         machine.ok("zfs get -Hpo value written@1 tank/a")
     );
-    assert_eq!(machine.ok("zfs get -Hpo value written@tank/held@1 tank/a"), "-\n");
+    assert_eq!(machine.ok("zfs get -Hpo value,source written@tank/held@1 tank/a"), "-\t-\n");
+    assert_eq!(machine.ok("zfs get -Hpo source written@1 tank/a"), "local\n");
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Machine {
                 out_fd: Some(taker.into()),
                 out_is_terminal: self.terminal,
                 explains: self.explains,
+                options_first: false,
                 out: &mut out,
                 err: &mut err,
                 cwd: self.folder.clone(),
@@ -544,6 +545,7 @@ fn help_is_asked_for_and_given() {
         "zfs -?",
         "steadfast --help",
         "steadfast pool list -h",
+        "zpool list --help",
         "zfs create --help",
         "zpool --version",
         "zfs help properties",
@@ -866,7 +868,7 @@ fn what_is_created_is_told_to_scripts() {
     assert_eq!(machine.ok("zfs create -pP tank/q"), "create_ancestors\ttank/q\ncreate\ttank/q\n");
     assert_eq!(
         machine.ok("zfs create -P -V 1M tank/v"),
-        "create\ttank/v\nproperty\tvolsize\t1048576\nproperty\trefreservation\t1048576\n"
+        "create\ttank/v\nproperty\tvolsize\t1048576\nproperty\trefreservation\t3145728\n"
     );
     assert_eq!(machine.ok("zfs create -sP -V 1M tank/w"), "create\ttank/w\nproperty\tvolsize\t1048576\n");
 }

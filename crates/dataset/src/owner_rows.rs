@@ -28,8 +28,13 @@ impl Dataset {
         }
     }
 
-    /// Quotas of all owners that have any.
-    pub fn set_owner_quotas(&self, quotas: HashMap<Owner, OwnerQuota>) {
+    /// Quotas of all owners that have any. One of bytes counts to the end of its last unit, so that
+    /// a file of just as many bytes fits.
+    pub fn set_owner_quotas(&self, mut quotas: HashMap<Owner, OwnerQuota>) {
+        let unit = u64::from(self.blocks.unit());
+        for quota in quotas.values_mut() {
+            quota.bytes = quota.bytes.map(|bytes| bytes.checked_next_multiple_of(unit).unwrap_or(bytes));
+        }
         self.owners.limited.store(!quotas.is_empty(), Ordering::Relaxed);
         self.owners.state.lock().quotas = quotas;
     }

@@ -13,9 +13,11 @@
 //! [owners.2] `charged` of an inode is its owner as of the last freeze, with `charged_bytes`: what
 //!      that owner is charged for it. A change of owner moves just these, in the sync of its txg,
 //!      before that sync's own growth.
-//! [owners.3] A write is admitted only if bytes + promised + its worst case are within the quota;
-//!      and refused while anything is promised or was given up only after a commit (as `txg` does
-//!      with space).
+//! [owners.3] A write is admitted only if bytes + promised are below the quota, which counts to the
+//!      end of its last allocation unit, and with its worst case less than `SLACK` above it: a
+//!      worst case knows nothing of what the write replaces, and a file of just as many bytes
+//!      fits. While anything is promised or was given up, it is refused only after a commit (as
+//!      `txg` does with space).
 //! [owners.4] Objects are counted as operations go, under the lock of names: an object quota is
 //!      reached to the object.
 //!
@@ -37,6 +39,9 @@ use crate::cost::METADATA_SPACE;
 
 /// Txgs that can hold promises at once, as in the budget.
 const TXG_SLOTS: usize = 4;
+
+/// By less than this the write that reaches a quota may pass it.
+const SLACK: u64 = 128 << 10;
 
 /// Owner of an inode: user and group.
 pub(crate) type OwnedBy = (u32, u32);
@@ -188,7 +193,9 @@ impl Owners {
             let Some(limit) = state.quotas.get(&owner).and_then(|quota| quota.bytes) else { continue };
             let entry = state.entries.get(&owner).copied().unwrap_or_default();
             let promised = entry.all_promised();
-            if entry.bytes.saturating_add(promised).saturating_add(space) <= limit {
+            let taken = entry.bytes.saturating_add(promised);
+            let above = taken.saturating_add(space).saturating_sub(limit);
+            if above == 0 || taken < limit && above < SLACK {
                 continue;
             }
             if state.owing {

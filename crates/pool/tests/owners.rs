@@ -194,7 +194,24 @@ fn quotas_of_owners_are_reached_exactly() {
     set(&pool, "userquota@1000", MIB);
     set(&pool, "groupquota@200", 2 * MIB);
     set(&pool, "userobjquota@3000", 5);
+    set(&pool, "userquota@4000", 1_000_000);
     let (fs, _use) = mount(&pool, "tank/a");
+    // A quota that is no multiple of a unit holds a file of as many bytes, and no byte more.
+    let whole = fs.mknod(who(4000, 4000), ROOT, b"whole", 0o100_644, 0).unwrap().ino;
+    fs.write(whole, 0, &noise(4, 1_000_000), false).expect("it fits");
+    let more = fs.mknod(who(4000, 4000), ROOT, b"more", 0o100_644, 0).unwrap().ino;
+    assert_eq!(fs.write(more, 0, b"x", false), Err(Errno::EDQUOT));
+    // As mkfile does: its last byte first.
+    fs.unlink(ROOT, b"whole").unwrap();
+    fs.forget(whole, 1);
+    let last = fs.mknod(who(4000, 4000), ROOT, b"last", 0o100_644, 0).unwrap().ino;
+    fs.write(last, 999_999, b"x", false).unwrap();
+    for at in (0..1_000_000_u64).step_by(128 << 10) {
+        let bytes = noise(at, (1_000_000 - at as usize).min(128 << 10));
+        fs.write(last, at, &bytes, false).expect("it fits");
+    }
+    fs.syncfs().unwrap();
+    assert_eq!(fs.write(more, 0, b"x", false), Err(Errno::EDQUOT));
     let mut files = Vec::new();
     for (uid, gid) in [(1000, 100), (1000, 200), (2000, 200), (0, 0)] {
         let name = format!("{uid}-{gid}");

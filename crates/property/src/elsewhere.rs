@@ -1,6 +1,7 @@
 //! Properties, values and features of ZFS that are not offered: refused by name with the reason, if
 //! accepting them would break a promise; else accepted with a note.
 
+use crate::size::parse_size;
 use crate::table::{Change, Scope};
 use crate::value::lookup;
 use std::borrow::Cow;
@@ -227,7 +228,12 @@ pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
 
 /// The value that is stored for a value of ZFS, and the reason.
 pub(crate) fn substitute(name: &str, value: &str) -> Option<(String, &'static str)> {
-    other_value(SUBSTITUTES, name, value)
+    other_value(SUBSTITUTES, name, value).or_else(|| {
+        // A size may be written in more ways than the table has, such as `1024b`.
+        let is_size = matches!(name, "recordsize" | "volblocksize");
+        let bytes = is_size.then(|| parse_size(value)).flatten()?;
+        other_value(SUBSTITUTES, name, &bytes.to_string())
+    })
 }
 
 /// The value whose effect this one has: itself, but for some values of ZFS.

@@ -43,11 +43,11 @@ pub use policy::{AUTO_SNAPSHOT, Period, Policy};
 pub use pools::POOL;
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use share::{ShareAccess, ShareOptions};
-pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
+pub use size::{is_too_large, nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, Property, Scope, document};
 pub use value::{
     PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, nearest,
     parse_assignment,
 };
 pub use vdev::{VDEV_PREFIX, vdev_property};
-pub use volume::applies;
+pub use volume::{applies, volume_reservation};

@@ -255,13 +255,13 @@ pub const POOL: &[Property] = &[
         "auto",
         "The memory of deduplication is a share of the node cache (`steadfast daemon memory`).",
     ),
-    idle(
+    setting(
         "delegation",
         "DELEGATION",
         "on | off",
         SWITCH,
-        "off",
-        "The daemon answers only its own user and root.",
+        "on",
+        "Users have the permissions that `zfs allow` gave them.",
     ),
     idle(
         "listsnapshots",

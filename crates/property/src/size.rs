@@ -52,6 +52,17 @@ pub fn nice_nanos(nanos: u64) -> String {
 /// bytes.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
+    parse_wide(text)?.try_into().ok()
+}
+
+/// True for a size that [`parse_size`] would read if it had not more than 2^64 − 1 bytes, such as
+/// `1Z`.
+#[must_use]
+pub fn is_too_large(text: &str) -> bool {
+    parse_wide(text).is_some_and(|bytes| u64::try_from(bytes).is_err())
+}
+
+fn parse_wide(text: &str) -> Option<u128> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
     let shift = match unit.to_ascii_uppercase().as_str() {
@@ -62,13 +73,15 @@ pub fn parse_size(text: &str) -> Option<u64> {
         "T" | "TB" | "TIB" => 40,
         "P" | "PB" | "PIB" => 50,
         "E" | "EB" | "EIB" => 60,
+        "Z" | "ZB" | "ZIB" => 70,
         _ => return None,
     };
     let (whole, fraction) = number.split_once('.').map_or((number, None), |(w, f)| (w, Some(f)));
     if whole.is_empty() || !whole.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let whole: u64 = whole.parse().ok()?;
+    // More digits than 2^128 has are no number that somebody means.
+    let whole: u128 = whole.parse().ok()?;
     let bytes = whole.checked_mul(1 << shift)?;
     let Some(fraction) = fraction else { return Some(bytes) };
     // Eighteen digits are finer than a byte of an exbibyte; more would only overflow.
@@ -79,9 +92,9 @@ pub fn parse_size(text: &str) -> Option<u64> {
     {
         return None;
     }
-    let numerator = u128::from(fraction.parse::<u64>().ok()?) << shift;
+    let numerator = u128::from(fraction.parse::<u64>().ok()?).checked_mul(1 << shift)?;
     let part = numerator / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    bytes.checked_add(u64::try_from(part).ok()?)
+    bytes.checked_add(part)
 }
 
 #[cfg(test)]
@@ -108,6 +121,14 @@ mod tests {
             assert!(text.len() <= 5);
         }
         assert_eq!(nice_number(7), "7");
+    }
+
+    #[test]
+    fn a_size_beyond_64_bits_is_told_from_no_size() {
+        for text in ["1Z", "1zb", "16E", "18446744073709551616", "99999999999999999999999P"] {
+            assert!(is_too_large(text) && parse_size(text).is_none(), "{text}");
+        }
+        assert!(!is_too_large("15.9E") && !is_too_large("1Y") && !is_too_large("Z"));
     }
 
     #[test]

@@ -429,7 +429,7 @@ pub const DATASET: &[Property] = &[
         Kind::Limit,
         "0",
         "Bytes reserved for its own content, besides its snapshots. Counts as used before it is written. \
-         `auto`: the size of the volume.",
+         `auto`: what all of the volume can take up.",
     ),
     measured("guid", "GUID", "<guid>", Kind::Identifier, "Number of the dataset; stays the same when it is renamed."),
     setting(

@@ -44,10 +44,38 @@ pub fn applies(name: &str, volume: bool) -> bool {
     }
 }
 
+/// Bytes reserved for all that a volume can hold: its size, in whole blocks, in so many copies, and
+/// in one copy more, three at most, the nodes of 1,024 pointers that a tree over its blocks has,
+/// 128 KiB each. Programs of ZFS compute the same.
+#[must_use]
+pub fn volume_reservation(bytes: u64, block_bytes: u64, copies: u64) -> u64 {
+    const POINTERS: u64 = 1_024;
+    const NODE_BYTES: u64 = 128 << 10;
+    // Of the tree that lists the volume itself.
+    let mut nodes = 7_u64;
+    let mut count = bytes.div_ceil(block_bytes.max(1));
+    let whole = count.saturating_mul(block_bytes);
+    while count > 1 {
+        count = count.div_ceil(POINTERS);
+        nodes += count;
+    }
+    let of_nodes = (copies + 1).min(3) * NODE_BYTES;
+    whole.saturating_mul(copies).saturating_add(nodes.saturating_mul(of_nodes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::DATASET;
+
+    #[test]
+    fn as_much_is_reserved_for_a_volume_as_zfs_reserves() {
+        assert_eq!(volume_reservation(815_349_760, 16 << 10, 1), 830_291_968);
+        assert_eq!(volume_reservation(2_037_383_168, 16 << 10, 1), 2_071_461_888);
+        assert_eq!(volume_reservation(1, 4096, 1), 4096 + (7 << 18));
+        assert_eq!(volume_reservation(u64::MAX, 1, 1), u64::MAX);
+        assert_eq!(volume_reservation(0, 0, 1), 7 << 18);
+    }
 
     #[test]
     fn both_lists_are_of_the_table() {

@@ -95,9 +95,11 @@ done
 for name in $ZFSTEST_FILES_COMMON $ZFSTEST_FILES_LINUX; do [ -e "/opt/helpers/$name" ] && ln -sf "/opt/helpers/$name" "/opt/bin/$name"; done
 ln -sf /sbin/fsck.ext4 /opt/bin/fsck; ln -sf /sbin/mkfs.ext4 /opt/bin/newfs
 ln -sf /bin/gzip /opt/bin/compress; ln -sf /bin/gunzip /opt/bin/uncompress
-for name in zpool zfs mount.steadfast mount.fuse.steadfast; do
+for name in zpool zfs mount.steadfast mount.fuse.steadfast mount.zfs; do
     ln -sf /opt/steadfast "/usr/sbin/$name"; ln -sf /opt/steadfast "/opt/bin/$name"
 done
+# The suite makes its users members of the group of `zfs`, which must not be that of root.
+chgrp -h zts /opt/bin/zfs
 # The other programs of OpenZFS, and helpers that need its libraries: each says that it is not here.
 for name in $ZFS_FILES zstreamdump $ZFSTEST_FILES_COMMON; do
     [ -e "/opt/bin/$name" ] && continue

@@ -180,6 +180,7 @@ mod tests {
             out_fd: None,
             out_is_terminal: false,
             explains: true,
+            options_first: false,
             out: &mut out,
             err: &mut err,
             cwd: PathBuf::from("/"),

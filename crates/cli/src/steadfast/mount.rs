@@ -5,6 +5,7 @@ use crate::options::{Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{FsList, FsMount};
+use steadfast_control::{Code, Refusal};
 
 /// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to
 /// change a mount, because the kernel lists the type `fuse.steadfast`, and the third one for a line
@@ -35,6 +36,9 @@ pub(crate) const COMMAND: Command = Command {
     run: mount,
 };
 
+/// Options with which `mount -t zfs` mounts what has a mountpoint of its own.
+const FOR_OTHERS: [&str; 2] = ["zfsutil", "remount"];
+
 /// Options with an effect. With `-s` others are ignored.
 const MOUNT_OPTIONS: [&str; 22] = [
     "ro",
@@ -64,9 +68,10 @@ const MOUNT_OPTIONS: [&str; 22] = [
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let at = session.world.absolute(&parsed.operands[1]);
-    let options: Vec<String> = parsed
-        .values('o')
-        .flat_map(|list| list.split(','))
+    let all: Vec<&str> = parsed.values('o').flat_map(|list| list.split(',')).collect();
+    let options: Vec<String> = all
+        .iter()
+        .copied()
         .filter(|option| !concerns_others(option))
         .filter(|option| MOUNT_OPTIONS.contains(option) || !parsed.has('s'))
         .map(str::to_owned)
@@ -76,6 +81,18 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         // The check: the file system exists.
         session.ask(fs).doing(|| format!("cannot mount '{}'", tame(&name)))?;
         return Ok(());
+    }
+    if session.typed.starts_with("mount.zfs ") && !all.iter().any(|option| FOR_OTHERS.contains(option)) {
+        let found = session.ask(fs).doing(|| format!("cannot mount '{}'", tame(&name)))?;
+        if found.iter().any(|fs| fs.value("mountpoint") != "legacy") {
+            let what = format!("filesystem '{}' cannot be mounted using 'mount'", tame(&name));
+            let instead = format!(
+                "Run `zfs set mountpoint=legacy {0}`, or mount it with `zfs mount {0}`.",
+                tame(&name)
+            );
+            let refusal = Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+            return Err(refusal.advising(&instead)).doing(|| format!("cannot mount '{}'", tame(&name)));
+        }
     }
     if parsed.has('v') {
         session.line(format!("{} is mounted at {}", tame(&name), tame(&at.display().to_string())));

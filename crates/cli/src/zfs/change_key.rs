@@ -17,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
         flags: &[
             flag('i', "inherit the key of the parent"),
             flag('l', "load the present key first"),
-            valued('o', "property=value", "keyformat= or keylocation= of the new key"),
+            valued('o', "property=value", "keyformat=, keylocation= or pbkdf2iters= of the new key"),
         ],
         operands: "filesystem",
         least: 1,
@@ -59,6 +59,11 @@ fn change_key(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
             let what = format!("the key of '{root}' is not loaded");
             return Err(Refusal::new(Code::KeyNeeded, what).with("fs", &root)).doing(doing);
         }
+        // As in ZFS, which does not guess the format of a first key of its own.
+        if root != name && !properties.contains_key("keyformat") {
+            let what = format!("'{name}' has the key of '{root}': keyformat= is needed for a key of its own");
+            return Err(Refusal::new(Code::KeyRules, what).with("fs", &name)).doing(doing);
+        }
         let own = if root == name { fs } else { look(session, &root).doing(doing)? };
         let format = properties.get("keyformat").map_or(own.value("keyformat"), String::as_str);
         let Some(format) = KeyFormat::parse(format) else {
@@ -69,7 +74,8 @@ fn change_key(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Fail
         let from = location.as_deref().unwrap_or(here);
         Some(key::obtain(session.world, &name, format, from, true).doing(doing)?)
     };
-    session.ask(FsChangeKey { name: name.clone(), key, location }).doing(doing)?;
+    let iterations = properties.get("pbkdf2iters").cloned();
+    session.ask(FsChangeKey { name: name.clone(), key, location, iterations }).doing(doing)?;
     Ok(())
 }
 

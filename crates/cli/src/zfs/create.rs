@@ -8,7 +8,7 @@ use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::Code;
 use steadfast_control::api::{FsCreate, NewVolume, Properties};
-use steadfast_property::{Scope, parse_assignment, parse_size};
+use steadfast_property::{Scope, is_too_large, note, parse_assignment, parse_size, volume_reservation};
 
 pub(super) const COMMAND: Command = Command {
     names: &["create"],
@@ -40,11 +40,21 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     if volume.is_some() && parsed.has('u') {
         return Err(Failure::Usage("-u is for file systems: a volume is not mounted".into()));
     }
+    let block = parsed.value('b').and_then(|block| note(Scope::Dataset, "volblocksize", block));
+    if let Some(note) = block {
+        session.tell(&format!("note: {}\n", tame(&note)));
+    }
     let bytes = volume.as_ref().map(|volume| volume.bytes);
     // Told below, and set where the volume is made.
     let reserved =
         volume.as_ref().filter(|volume| !volume.sparse && !properties.contains_key("refreservation"));
-    let reserved = reserved.map(|volume| ("refreservation".to_owned(), volume.bytes.to_string()));
+    let block = properties.get("volblocksize").map_or("16384", String::as_str);
+    let block = parse_assignment(Scope::Dataset, &format!("volblocksize={block}")).map(|(_, exact)| exact);
+    let block = block.ok().and_then(|exact| exact.parse().ok()).unwrap_or(1);
+    let copies = properties.get("copies").and_then(|copies| copies.parse().ok()).unwrap_or(1);
+    let reserved = reserved.map(|volume| {
+        ("refreservation".to_owned(), volume_reservation(volume.bytes, block, copies).to_string())
+    });
     steadfast_property::check_dataset_name(&name)
         .map_err(steadfast_control::check::name_refusal)
         .doing(doing)?;
@@ -80,6 +90,13 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
             session.line(format!("property {name}={}", tame(&value)));
         }
     }
+    if bytes.is_some() && outcome.warnings.iter().all(|warning| warning.code == Code::FsMountpoint) {
+        // A volume of ZFS has no place among the files that could be taken.
+        for warning in &outcome.warnings {
+            session.tell(&format!("note: {}\n", tame(&warning.what)));
+        }
+        return Ok(());
+    }
     session.warn(&format!("cannot mount '{}'", tame(&name)), &outcome.warnings);
     if !outcome.warnings.is_empty() {
         // The words of ZFS, which programs look for.
@@ -100,6 +117,10 @@ fn new_volume(parsed: &Parsed, properties: &mut Properties) -> Result<Option<New
         };
     };
     let Some(bytes) = parse_size(size).filter(|bytes| *bytes > 0) else {
+        if is_too_large(size) {
+            let sentence = format!("bad volume size '{}': numerical value is too large", tame(size));
+            return Err(Failure::Usage(sentence));
+        }
         return Err(Failure::Usage(format!(
             "invalid volume size '{}': must be a size such as 10G",
             tame(size)

@@ -54,7 +54,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let kinds = Kinds::of(parsed, true)?;
     let mut found = select(session, parsed, &parsed.operands[1..], kinds, wanted.as_deref().unwrap_or(&[]))
         .doing(|| "cannot get properties".into())?;
-    for fs in found.iter_mut().filter(|fs| !fs.name.contains(['@', '#'])) {
+    for fs in found.iter_mut().filter(|fs| !fs.name.contains('#')) {
         let names = wanted.as_deref().unwrap_or_default();
         fs.properties.extend(userspace::values(session, &fs.name, names, parsed.has('p'))?);
     }

@@ -6,6 +6,7 @@ use crate::json;
 use crate::options::{JSON, Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
+use steadfast_control::Code;
 use steadfast_control::api::{FsInfo, FsList, FsMount};
 
 pub(super) const COMMAND: Command = Command {
@@ -160,6 +161,10 @@ fn mount_below(
                     session.line(format!("{} at {}", tame(&fs.name), tame(fs.value("mountpoint"))));
                 }
                 session.warn(&format!("'{}' is mounted, but", fs.name), &outcome.warnings);
+            }
+            // A volume of ZFS has no place among the files that could be taken.
+            Err(refusal) if refusal.code == Code::FsMountpoint && fs.value("type") == "volume" => {
+                session.tell(&format!("note: {}\n", tame(&refusal.what)));
             }
             Err(refusal) => session.complain(&format!("cannot mount '{}'", tame(&fs.name)), &refusal),
         }

@@ -116,9 +116,9 @@ fn listed(
     Ok(found)
 }
 
-/// True if the named dataset does not exist.
+/// True if the named dataset does not exist, or no dataset can have this name.
 fn is_absent(refusal: &Refusal) -> bool {
-    matches!(refusal.code, Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent)
+    matches!(refusal.code, Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent | Code::NameInvalid)
 }
 
 /// True for an operand that is a path and no name, as in ZFS.

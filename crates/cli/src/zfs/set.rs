@@ -6,6 +6,7 @@ use crate::properties::assignments;
 use crate::session::{Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{FsInherit, FsSet};
+use steadfast_control::{Code, Refusal};
 use steadfast_property::{Scope, is_user_property};
 
 pub(super) const COMMAND: Command = Command {
@@ -47,7 +48,15 @@ fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         }
         let request = FsSet { name: name.clone(), properties: properties.clone(), no_mount: parsed.has('u') };
         match session.ask(request) {
-            Ok(outcome) => session.warn(&format!("the property of '{name}' is set, but"), &outcome.warnings),
+            Ok(outcome) => {
+                // As in ZFS, a place that is taken does not make the setting a failure.
+                let (taken, others): (Vec<Refusal>, Vec<Refusal>) =
+                    outcome.warnings.into_iter().partition(|warning| warning.code == Code::FsMountpoint);
+                for warning in taken {
+                    session.tell(&format!("note: {}\n", tame(&warning.what)));
+                }
+                session.warn(&format!("the property of '{name}' is set, but"), &others);
+            }
             Err(refusal) => session.complain(&format!("cannot set property for '{}'", tame(name)), &refusal),
         }
     }

@@ -12,7 +12,7 @@ use steadfast_property::{OwnerProperty, nice_bytes, nice_number};
 
 pub(super) const USERSPACE: Command = Command {
     names: &["userspace"],
-    syntax: Syntax { flags: FLAGS, operands: "filesystem|path", least: 1, most: 1 },
+    syntax: Syntax { flags: FLAGS, operands: "filesystem|snapshot|path", least: 1, most: 1 },
     doc: "Lists the space and the quotas of each user.",
     run: |session: &mut Session<'_, '_>, parsed: &Parsed| {
         owners(session, parsed, Kinds { users: true, groups: false })
@@ -21,7 +21,7 @@ pub(super) const USERSPACE: Command = Command {
 
 pub(super) const GROUPSPACE: Command = Command {
     names: &["groupspace"],
-    syntax: Syntax { flags: FLAGS, operands: "filesystem|path", least: 1, most: 1 },
+    syntax: Syntax { flags: FLAGS, operands: "filesystem|snapshot|path", least: 1, most: 1 },
     doc: "Lists the space and the quotas of each group.",
     run: |session: &mut Session<'_, '_>, parsed: &Parsed| {
         owners(session, parsed, Kinds { users: false, groups: true })

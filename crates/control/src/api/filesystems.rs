@@ -220,12 +220,15 @@ pub struct FsChangeKey {
     pub key: Option<Key>,
     /// New `keylocation`; `None`: it stays, or becomes `prompt`.
     pub location: Option<String>,
+    /// New `pbkdf2iters`, which is stored and has no effect; `None`: it stays.
+    #[serde(default)]
+    pub iterations: Option<String>,
 }
 
 /// Ask for space and quotas of users and groups.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct FsUserspace {
-    /// Name.
+    /// Name, of a snapshot too.
     pub name: String,
 }
 

@@ -70,7 +70,7 @@ fn a_key_is_changed_and_those_who_inherit_it_follow() {
     house.create_fs("tank/p/c", &[], None).unwrap();
     house.create_fs("tank/p/c/d", &[], None).unwrap();
     let change = |house: &House, name: &str, key: Option<Key>| {
-        let request = FsChangeKey { name: name.into(), key, location: None };
+        let request = FsChangeKey { name: name.into(), key, location: None, iterations: None };
         house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     let load = |house: &House, name: &str, text: &str| {
@@ -128,7 +128,12 @@ fn a_sealed_pools_key_is_changed_too() {
         Properties::from([("encryption".into(), "on".into()), ("keyformat".into(), "passphrase".into())]);
     request.key = Some(passphrase("12345678"));
     house.create_pool(request).unwrap();
-    let change = FsChangeKey { name: "seal".into(), key: Some(passphrase("87654321")), location: None };
+    let change = FsChangeKey {
+        name: "seal".into(),
+        key: Some(passphrase("87654321")),
+        location: None,
+        iterations: None,
+    };
     house.host().call(&caller(), change).unwrap();
     house.restart();
     assert_eq!(house.import("seal", Some(passphrase("12345678"))).unwrap_err().code, Code::KeyWrong);

@@ -8,7 +8,7 @@ use steadfast_dataset::{Dataset, OwnerQuota};
 use steadfast_format::{DatasetId, Owner, OwnerRow};
 use steadfast_property::{Local, OwnerProperty};
 
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 
 /// The feature without which owners are not counted.
 pub(crate) const FEATURE: &str = "owner_accounting";
@@ -59,8 +59,33 @@ impl Datasets {
         }
     }
 
-    /// Use and quotas of the users and groups of a dataset.
+    /// Use of the users and groups of a snapshot, which shows the quotas of its dataset, as it does
+    /// with other properties.
+    fn owner_uses_then(&self, fs: &str, snapshot: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
+        self.core.need_feature(FEATURE)?;
+        let id = self.table.read().find(fs)?;
+        let missing = || Error::NoSuchSnapshot { name: format!("{fs}@{snapshot}") };
+        let rows = self.open_snapshot(id, snapshot)?.with(|then| then.owners()).ok_or_else(missing)?;
+        Ok(self.with_quotas(id, rows.unwrap_or_default()))
+    }
+
+    fn with_quotas(&self, id: DatasetId, rows: Vec<(Owner, OwnerRow)>) -> BTreeMap<Owner, OwnerUse> {
+        let mut uses: BTreeMap<Owner, OwnerUse> = BTreeMap::new();
+        for (owner, row) in rows {
+            uses.entry(owner).or_default().row = row;
+        }
+        let props = self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default();
+        for (owner, quota) in quotas_of(&props) {
+            uses.entry(owner).or_default().quota = quota;
+        }
+        uses
+    }
+
+    /// Use and quotas of the users and groups of a dataset, or use of those of a snapshot.
     pub fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
+        if let Some((fs, snapshot)) = name.split_once('@') {
+            return self.owner_uses_then(fs, snapshot);
+        }
         let id = self.table.read().find(name)?;
         let head = self.open_head(id)?;
         if head.owners().is_none() {
@@ -68,14 +93,6 @@ impl Datasets {
             self.core.need_feature(FEATURE)?;
             self.core.wait_durable()?;
         }
-        let mut uses: BTreeMap<Owner, OwnerUse> = BTreeMap::new();
-        for (owner, row) in head.owners().unwrap_or_default() {
-            uses.entry(owner).or_default().row = row;
-        }
-        let props = self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default();
-        for (owner, quota) in quotas_of(&props) {
-            uses.entry(owner).or_default().quota = quota;
-        }
-        Ok(uses)
+        Ok(self.with_quotas(id, head.owners().unwrap_or_default()))
     }
 }

@@ -205,7 +205,7 @@ impl Engine {
             Request::FsBookmark(asked) => need(vec![fs_of(&asked.of)], &["bookmark"]),
             Request::FsBookmarkDestroy(asked) => need(vec![fs_of(&asked.name)], &["destroy"]),
             Request::FsDiff(asked) => need(vec![fs_of(&asked.base), fs_of(&asked.target)], &["diff"]),
-            Request::FsUserspace(asked) => need(vec![asked.name.clone()], &["userused", "groupused"]),
+            Request::FsUserspace(asked) => need(vec![fs_of(&asked.name)], &["userused", "groupused"]),
             _ => return None,
         }
         (!needs.is_empty()).then_some(needs)
@@ -249,6 +249,9 @@ fn grants(held: &ImportedPool, dataset: &str) -> Vec<(Who, Granted)> {
 
 /// True if a user has a permission on a dataset: by it, or by one above it.
 fn is_allowed(held: &ImportedPool, caller: &Caller, dataset: &str, permission: &str) -> bool {
+    if held.pool.pool_props().get("delegation").is_some_and(|value| value == "off") {
+        return false;
+    }
     let mut groups: BTreeSet<u32> = owners::groups_of(caller.uid);
     groups.insert(caller.gid);
     let is_meant = |who: &Who| match who {
@@ -257,8 +260,7 @@ fn is_allowed(held: &ImportedPool, caller: &Caller, dataset: &str, permission: &
         Who::Everyone => true,
         Who::Set(_) | Who::Creator => false,
     };
-    // As in ZFS: a set that is named here or below is what it is here, too.
-    let mut sets = BTreeSet::new();
+    let mut sets = Sets::default();
     for at in at_and_above(dataset) {
         let here = grants(held, at);
         for (_, granted) in here.iter().filter(|(who, _)| is_meant(who)) {
@@ -266,30 +268,45 @@ fn is_allowed(held: &ImportedPool, caller: &Caller, dataset: &str, permission: &
             if given.contains(permission) {
                 return true;
             }
-            sets.extend(given.iter().filter_map(|name| set_name(name)).map(str::to_owned));
+            sets.name(given);
         }
-        if is_in_sets(&here, &mut sets, permission) {
+        if sets.hold(&here, permission) {
             return true;
         }
     }
     false
 }
 
-/// True if a set, as it is defined on one dataset, holds a permission. Adds the sets that it names.
-fn is_in_sets(here: &[(Who, Granted)], sets: &mut BTreeSet<String>, permission: &str) -> bool {
-    loop {
-        let known = sets.len();
-        for (who, granted) in here {
-            if !matches!(who, Who::Set(name) if sets.contains(name)) {
-                continue;
-            }
+/// Sets that a user has, on the way from a dataset upward.
+#[derive(Default)]
+struct Sets {
+    /// Named, and not defined so far.
+    open: BTreeSet<String>,
+    /// Defined. As in ZFS, the nearest definition counts, and hides those above it.
+    known: BTreeSet<String>,
+}
+
+impl Sets {
+    fn name(&mut self, given: &BTreeSet<String>) {
+        let names = given.iter().filter_map(|name| set_name(name)).map(str::to_owned);
+        self.open.extend(names.filter(|name| !self.known.contains(name)));
+    }
+
+    /// True if a set, as it is defined on one dataset, holds a permission. Adds the sets that it
+    /// names.
+    fn hold(&mut self, here: &[(Who, Granted)], permission: &str) -> bool {
+        loop {
+            let defined = here.iter().find_map(|(who, granted)| match who {
+                Who::Set(name) if self.open.contains(name) => Some((name, granted)),
+                _ => None,
+            });
+            let Some((name, granted)) = defined else { return false };
             if granted.local.contains(permission) {
                 return true;
             }
-            sets.extend(granted.local.iter().filter_map(|name| set_name(name)).map(str::to_owned));
-        }
-        if sets.len() == known {
-            return false;
+            self.open.remove(name);
+            self.known.insert(name.clone());
+            self.name(&granted.local);
         }
     }
 }

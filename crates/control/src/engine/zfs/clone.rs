@@ -8,6 +8,7 @@ use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
 use crate::engine::zfs::names::halves;
 use crate::engine::zfs::parents::{give, with_parents};
+use crate::engine::zfs::volumes::{self, AUTO, RESERVED};
 use crate::refusal::{Code, Refusal};
 use steadfast_property::{Change, Scope, check_dataset_name, check_snapshot_name};
 
@@ -19,11 +20,13 @@ impl Verb for FsClone {
         check_snapshot_name(&self.snapshot).map_err(name_refusal)?;
         check_dataset_name(&self.name).map_err(name_refusal)?;
         self.properties = exact(Scope::Dataset, &self.properties, &[Change::AtCreation, Change::Anytime])?;
-        // A volume has the size and blocks of its origin.
-        check_kind(&self.name, &self.properties, false)
+        // A volume has the size and blocks of its origin, and may reserve that.
+        let mut others = self.properties.clone();
+        others.retain(|name, value| (name.as_str(), value.as_str()) != (RESERVED, AUTO));
+        check_kind(&self.name, &others, false)
     }
 
-    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+    fn run(mut self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let (fs, snapshot) = halves(&self.snapshot)?;
         let name = self.name.as_str();
         let held = engine.held(fs)?;
@@ -63,8 +66,10 @@ impl Verb for FsClone {
             return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
         }
         let origin = held.pool.datasets().dataset_info(fs).map_err(refuse::pool)?;
-        if origin.volume.is_some() {
-            check_kind(name, &self.properties, true)?;
+        check_kind(name, &self.properties, origin.volume.is_some())?;
+        let copies = self.properties.get("copies").and_then(|copies| copies.parse().ok()).unwrap_or(1);
+        if let Some(reserved) = self.properties.get_mut(RESERVED).filter(|value| *value == AUTO) {
+            *reserved = volumes::all_of(&origin, None, copies).unwrap_or_default().to_string();
         }
         engine.check_writable(&held)?;
         let made = with_parents(&held, &missing, || {

@@ -78,10 +78,16 @@ impl Verb for FsDestroy {
 impl Verb for FsSnapshotDestroy {
     fn check(&mut self) -> Result<(), Refusal> {
         check_dataset_name(&self.name).map_err(name_refusal)?;
-        for name in self.snapshots.split([',', '%']).filter(|name| !name.is_empty()) {
-            check_snapshot_name(&format!("p@{name}")).map_err(name_refusal)?;
+        // As in ZFS, names of no snapshot are passed over beside others, as those that are absent.
+        let mut refusal = None;
+        for part in self.snapshots.split(',').filter(|part| !part.is_empty()) {
+            let names = part.split('%').filter(|name| !name.is_empty());
+            match names.map(|name| check_snapshot_name(&format!("p@{name}"))).find_map(Result::err) {
+                None => return Ok(()),
+                Some(error) => refusal = refusal.or(Some(name_refusal(error))),
+            }
         }
-        Ok(())
+        refusal.map_or(Ok(()), Err)
     }
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Reclaimed, Refusal> {

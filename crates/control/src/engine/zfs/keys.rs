@@ -4,7 +4,7 @@ use crate::api::{FsChangeKey, FsLoadKey, FsUnloadKey, Outcome, Properties};
 use crate::caller::Caller;
 use crate::check::{name_refusal, property_refusal};
 use crate::engine::refuse;
-use crate::engine::state::{Engine, touched};
+use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
@@ -26,6 +26,15 @@ impl Verb for FsLoadKey {
     }
 }
 
+/// Volumes that take their key from `root`.
+fn volumes_of(held: &ImportedPool, root: &str) -> Vec<String> {
+    let is_one = |name: &String| {
+        let info = held.pool.datasets().dataset_info(name).ok();
+        info.is_some_and(|info| info.volume.is_some() && info.encryption_root.as_deref() == Some(root))
+    };
+    held.pool.datasets().names().into_iter().filter(is_one).collect()
+}
+
 impl Verb for FsUnloadKey {
     fn check(&mut self) -> Result<(), Refusal> {
         check_dataset_name(&self.name).map_err(name_refusal)
@@ -34,7 +43,14 @@ impl Verb for FsUnloadKey {
     fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held(&self.name)?;
         held.reap();
-        held.pool.datasets().unload_key(&self.name).map_err(|error| match error {
+        // As in ZFS, where a volume is in use only while somebody has it open.
+        let busy = |refusal: Refusal| Refusal::new(Code::KeyBusy, refusal.what).with("fs", &self.name);
+        let left = engine.leave(&held, &volumes_of(&held, &self.name), false).map_err(busy)?;
+        let unloaded = held.pool.datasets().unload_key(&self.name);
+        if unloaded.is_err() {
+            let _ = engine.mount_placed(&held, left);
+        }
+        unloaded.map_err(|error| match error {
             steadfast_pool::Error::Busy { name } => {
                 Refusal::new(Code::KeyBusy, format!("'{name}' is mounted and needs the key")).with("fs", name)
             }
@@ -57,6 +73,11 @@ impl Verb for FsChangeKey {
             let text = format!("keylocation={location}");
             let (_, exact) = parse_assignment(Scope::Dataset, &text).map_err(property_refusal)?;
             self.location = Some(exact);
+        }
+        if let Some(iterations) = &self.iterations {
+            let text = format!("pbkdf2iters={iterations}");
+            let (_, exact) = parse_assignment(Scope::Dataset, &text).map_err(property_refusal)?;
+            self.iterations = Some(exact);
         }
         if self.key.is_none() && self.location.is_some() {
             return Err(Refusal::new(
@@ -90,6 +111,10 @@ impl Verb for FsChangeKey {
             .datasets()
             .change_key(name, key, location.filter(|_| self.key.is_some()))
             .map_err(refuse::pool)?;
+        if let Some(iterations) = &self.iterations {
+            let change = [("pbkdf2iters", Some(iterations.as_str()))];
+            held.pool.datasets().set_properties(name, &change).map_err(refuse::pool)?;
+        }
         engine.log(&held, caller);
         Ok(touched(name))
     }

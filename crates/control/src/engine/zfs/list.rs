@@ -1,6 +1,6 @@
 //! `zfs list` and `zfs get`: file systems, volumes, snapshots and bookmarks.
 
-use crate::api::{FsInfo, FsList, FsListAll, Value};
+use crate::api::{FsInfo, FsList, FsListAll, Source, Value};
 use crate::caller::Caller;
 use crate::check::{check_snapshot_or_bookmark, name_refusal};
 use crate::engine::refuse;
@@ -142,7 +142,9 @@ impl Verb for FsListAll {
                                     None => snapshot,
                                 };
                                 if let Ok(bytes) = held.pool.datasets().written_since_name(&name, snapshot) {
-                                    info.properties.insert(property.clone(), Value::measured(bytes));
+                                    // As in ZFS, its source is this file system.
+                                    let value = Value { value: bytes.to_string(), source: Source::Local };
+                                    info.properties.insert(property.clone(), value);
                                 }
                             }
                             add(&mut found, info);

@@ -101,7 +101,8 @@ impl Engine {
             }
             // The new place is checked before the old one is unmounted.
             let old = self.mountpoint(&held, name)?;
-            for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
+            let is_mounted = held.mounted_at(name).is_some();
+            for target in targets.iter().filter(|target| is_mounted && Some(*target) != old.as_ref()) {
                 mountpoints::check(target, self.is_overlay(&held, name)?, mountpoints::Shape::of(&info))?;
             }
             left = self.leave(&held, &[name.to_owned()], false)?;
@@ -147,7 +148,11 @@ impl Engine {
             for placed in left.iter_mut().filter(|placed| moves && placed.name == name) {
                 placed.at = None;
             }
-            warnings = self.mount_below_again(&held, name, left);
+            let follows = self.that_follow(&held, name)?;
+            let stays =
+                |other: &String| follows.contains(other) || left.iter().any(|placed| placed.name == *other);
+            let names: Vec<String> = held.pool.datasets().names().into_iter().filter(stays).collect();
+            warnings = self.mount_these(&held, names.into_iter(), left);
         } else if touches(&OPTIONS) && !no_mount {
             warnings = self.remount(&held, name);
         }
@@ -155,6 +160,22 @@ impl Engine {
             warnings.extend(self.share_below(&held, name));
         }
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
+    }
+
+    /// A dataset, and those below it whose mountpoint follows from its own.
+    fn that_follow(&self, held: &ImportedPool, name: &str) -> Result<Vec<String>, Refusal> {
+        let below = format!("{name}/");
+        let mut follow = vec![name.to_owned()];
+        for other in held.pool.datasets().names() {
+            let parent = other.rsplit_once('/').map_or("", |(parent, _)| parent);
+            if !other.starts_with(&below) || !follow.iter().any(|known| known == parent) {
+                continue;
+            }
+            if !self.is_set_here(held, &other)? {
+                follow.push(other);
+            }
+        }
+        Ok(follow)
     }
 
     /// Sets and removes user properties of a snapshot, or of all snapshots of its name in a tree.

@@ -5,6 +5,7 @@ use crate::engine::refuse;
 use crate::engine::state::ImportedPool;
 use crate::refusal::{Code, Refusal};
 use steadfast_pool::{DatasetInfo, VolumeSpec};
+use steadfast_property::volume_reservation;
 
 /// Property: size of a volume.
 pub(in crate::engine) const SIZE: &str = "volsize";
@@ -13,7 +14,7 @@ pub(in crate::engine) const SIZE: &str = "volsize";
 pub(in crate::engine) const RESERVED: &str = "refreservation";
 
 /// Value of it: all that the volume can hold.
-const AUTO: &str = "auto";
+pub(in crate::engine) const AUTO: &str = "auto";
 
 /// Property: how often content is stored.
 const COPIES: &str = "copies";
@@ -54,12 +55,12 @@ pub(in crate::engine) fn spec(
         let what = format!("{} bytes exceed the largest possible volume", volume.bytes);
         return Err(Refusal::new(Code::VolumeSize, what));
     };
-    let all = bytes.saturating_mul(copies).to_string();
+    let reserved = volume_reservation(bytes, block_bytes.into(), copies).to_string();
     if properties.get(RESERVED).is_some_and(|value| value == AUTO) {
-        properties.insert(RESERVED.to_owned(), all.clone());
+        properties.insert(RESERVED.to_owned(), reserved.clone());
     }
     if !volume.sparse {
-        properties.entry(RESERVED.to_owned()).or_insert(all);
+        properties.entry(RESERVED.to_owned()).or_insert(reserved);
     }
     Ok(VolumeSpec { bytes, block_bytes })
 }
@@ -76,13 +77,11 @@ pub(in crate::engine) fn reserve_all(
     edits: &mut [(String, Option<String>)],
 ) -> Result<(), Refusal> {
     let wanted = edits.iter().find(|(property, _)| property == SIZE).and_then(|(_, value)| value.clone());
-    let has = || info.volume.and_then(|volume| volume.bytes);
     let copies = copies(held, name, given(edits, COPIES))?;
     for (_, value) in edits.iter_mut().filter(|(property, _)| property == RESERVED) {
         if value.as_deref() == Some(AUTO) {
-            let wanted = wanted.as_deref().and_then(|wanted| wanted.parse().ok());
-            let bytes: u64 = wanted.or_else(has).ok_or_else(|| locked(name))?;
-            *value = Some(bytes.saturating_mul(copies).to_string());
+            let wanted = wanted.as_deref().and_then(|bytes| bytes.parse().ok());
+            *value = Some(all_of(info, wanted, copies).ok_or_else(|| locked(name))?.to_string());
         }
     }
     Ok(())
@@ -91,6 +90,13 @@ pub(in crate::engine) fn reserve_all(
 /// The value that edits give a property.
 fn given<'e>(edits: &'e [(String, Option<String>)], property: &str) -> Option<&'e String> {
     edits.iter().rfind(|(edited, _)| edited == property).and_then(|(_, value)| value.as_ref())
+}
+
+/// Reservation for all of a volume, of the size that it has or gets. `None` if that is not known,
+/// or for a file system.
+pub(in crate::engine) fn all_of(info: &DatasetInfo, wanted: Option<u64>, copies: u64) -> Option<u64> {
+    let volume = info.volume?;
+    Some(volume_reservation(wanted.or(volume.bytes)?, volume.block_bytes?, copies))
 }
 
 fn locked(name: &str) -> Refusal {
@@ -133,6 +139,9 @@ pub(in crate::engine) fn growth(
     let local = held.pool.datasets().local_props(name).map_err(refuse::pool)?;
     let kept = local.get(RESERVED).and_then(|text| text.parse::<u64>().ok());
     let copies = copies(held, name, given(edits, COPIES))?;
-    let is_whole = kept == Some(has.saturating_mul(copies)) && has != bytes;
-    Ok(Some(Growth { bytes, reserved: is_whole.then_some(bytes.saturating_mul(copies)) }))
+    // An older version reserved its size alone.
+    let was_all =
+        kept == Some(volume_reservation(has, block, copies)) || kept == Some(has.saturating_mul(copies));
+    let reserved = (was_all && has != bytes).then(|| volume_reservation(bytes, block, copies));
+    Ok(Some(Growth { bytes, reserved }))
 }
