@@ -392,6 +392,11 @@ impl Session {
         Some(end.reason.clone().unwrap_or(EndReason::Unmounted))
     }
 
+    /// Is it in this process's mount namespace? True if that cannot be found out.
+    pub fn is_attached(&self) -> bool {
+        mount::is_mounted(&self.mounted).unwrap_or(true)
+    }
+
     /// Has the session ended? What the kernel has ended, as umount(8) does, counts as soon as it
     /// has: threads need a moment to leave, and are waited for. Only if handlers are at work for
     /// longer than a second it has not.

@@ -255,6 +255,12 @@ impl MountedFs {
         !self.session.has_ended()
     }
 
+    /// False if it is not in this process's mount namespace any more.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.session.is_attached()
+    }
+
     /// Its mountpoint.
     #[must_use]
     pub fn mountpoint(&self) -> &std::path::Path {

@@ -73,6 +73,11 @@ pub trait Mounted: Send + Sync {
     /// True if it was unmounted, by us or by anybody else.
     fn has_ended(&self) -> bool;
 
+    /// False if umount(8) took it away here, though a copy in another mount namespace keeps it.
+    fn is_attached(&self) -> bool {
+        true
+    }
+
     /// Unmounts it. With `force` even if files are open.
     ///
     /// # Errors

@@ -65,6 +65,10 @@ impl Mounted for MountedFs {
         !self.is_alive()
     }
 
+    fn is_attached(&self) -> bool {
+        MountedFs::is_attached(self)
+    }
+
     fn unmount(&self, force: bool) -> Result<(), Refusal> {
         MountedFs::unmount(self, force).map_err(|error| refusal(&error))
     }

@@ -74,6 +74,18 @@ impl ImportedPool {
         self.mounts.lock().retain(|_, mount| !mount.served.has_ended());
     }
 
+    /// Ends a mount that umount(8) took away here and a copy in another mount namespace keeps.
+    ///
+    /// # Errors
+    /// Files are open there.
+    pub(super) fn end_detached(&self, name: &str) -> Result<(), Refusal> {
+        let served = self.mounts.lock().get(name).map(|mount| Arc::clone(&mount.served));
+        match served {
+            Some(served) if !served.has_ended() && !served.is_attached() => served.unmount(false),
+            _ => Ok(()),
+        }
+    }
+
     /// Path of a mounted file system.
     pub(super) fn mounted_at(&self, name: &str) -> Option<PathBuf> {
         self.mounts.lock().get(name).filter(|mount| !mount.served.has_ended()).map(|mount| mount.at.clone())

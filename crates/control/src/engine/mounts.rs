@@ -51,6 +51,7 @@ impl Engine {
             return self.remount_as(held, request);
         }
         let info = held.pool.datasets().dataset_info(name).map_err(refuse::pool)?;
+        held.end_detached(name)?;
         if let Some(at) = held.mounted_at(name) {
             let what = format!("'{name}' is already mounted at {}", at.display());
             return Err(Refusal::new(Code::FsMounted, what).with("fs", name));

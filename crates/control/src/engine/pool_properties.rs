@@ -73,9 +73,11 @@ pub(super) fn feature_states(held: &ImportedPool) -> Vec<(String, &'static str)>
             // Uses are not counted: any block may use it from the moment it is enabled.
             _ => true,
         };
+        // Metadata are sealed from the first on, or never.
+        let comes_by_command = Feature::STRUCTURAL.contains(&name) && name != "sealed_metadata";
         match (used.iter().any(|feature| feature.name == name), active) {
             // The command that needs one of these turns it on.
-            (false, _) if Feature::STRUCTURAL.contains(&name) && !held.pool.is_read_only() => "enabled",
+            (false, _) if comes_by_command && !held.pool.is_read_only() => "enabled",
             (false, _) => "disabled",
             (true, false) => "enabled",
             (true, true) => "active",
