@@ -91,7 +91,7 @@ fn a_log_device_comes_shows_itself_and_goes() {
     let status = host.shell("zpool remove tank $PWD/slog.img; zpool status -v tank").ok();
     assert!(!status.out.contains("slog.img"), "{}", status.out);
     promise(&host, "second");
-    host.shell("zpool get -H -o value feature@log_device tank").ok().says("disabled");
+    host.shell("zpool get -H -o value feature@log_device tank").ok().says("enabled");
     host.image("slog2.img", 64 * MIB);
     host.shell("zpool add -n tank log $PWD/slog2.img").ok();
     host.shell("zpool add tank log $PWD/slog2.img $PWD/slog.img; zpool status -v tank")

@@ -234,7 +234,7 @@ fn log_devices_change_in_use() {
     let status = host.shell("zpool status -v tank").ok().out;
     assert!(!status.contains("mirror-1") && !status.contains("a.img"), "{status}");
     host.shell("zpool remove tank mirror-0").ok();
-    host.shell("zpool get -H -o value feature@log_mirrors tank").ok().says("disabled");
+    host.shell("zpool get -H -o value feature@log_mirrors tank").ok().says("enabled");
     // Another group gets a number that no log mirror had beside it.
     host.shell("zpool add tank log mirror $PWD/a.img $PWD/b.img").ok();
     host.image("e.img", 128 * MIB);

@@ -371,7 +371,7 @@ impl Dataset {
 
     /// How blocks lie on devices.
     pub(crate) fn grain(&self) -> Grain {
-        let (copies, _) = self.blocks.copies(self.txgs.gate.open_txg());
+        let (copies, _) = self.blocks.copies(self.txgs.gate.present_txg());
         Grain { unit: self.blocks.unit().into(), sealed: self.blocks.seals(), copies: copies as u64 }
     }
 

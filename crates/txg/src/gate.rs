@@ -1,6 +1,8 @@
 //! The gate: operations hold the open txg, the sync thread closes it. It is held briefly: nothing
 //! is read or written under it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::RwLockReadGuard;
 use steadfast_env::brief::{BriefGuard, BriefRwLock};
 use steadfast_format::Txg;
@@ -8,6 +10,8 @@ use steadfast_format::Txg;
 /// Holds the number of the open txg. Operations hold it shared, `advance` exclusively.
 pub struct Gate {
     open: BriefRwLock<Txg>,
+    /// The same number, for those that are inside already.
+    shown: AtomicU64,
 }
 
 /// A hold of the open txg: it cannot be frozen while this lives.
@@ -19,7 +23,7 @@ impl Gate {
     /// A gate whose open txg is `first`.
     #[must_use]
     pub fn new(first: Txg) -> Gate {
-        Gate { open: BriefRwLock::new(first) }
+        Gate { open: BriefRwLock::new(first), shown: AtomicU64::new(first.0) }
     }
 
     /// Enters the open txg. Waits while a freeze runs. Never called by a thread that is inside
@@ -34,10 +38,18 @@ impl Gate {
         self.open.try_read().map(|open| Hold { open })
     }
 
-    /// Number of the open txg, a moment ago.
+    /// Number of the open txg, a moment ago. Never called by a thread that is inside already, as
+    /// for [`Gate::enter`].
     #[must_use]
     pub fn open_txg(&self) -> Txg {
         *self.open.read()
+    }
+
+    /// Number of the txg that is open or being frozen, without waiting: exact for a thread that is
+    /// inside, and for one that freezes.
+    #[must_use]
+    pub fn present_txg(&self) -> Txg {
+        Txg(self.shown.load(Ordering::Acquire))
     }
 
     /// Waits until every operation has left, and runs `look` with the open txg while nothing is
@@ -53,6 +65,7 @@ impl Gate {
         let mut open = self.open.write();
         let result = freeze(*open);
         *open = open.next();
+        self.shown.store(open.0, Ordering::Release);
         result
     }
 
@@ -61,6 +74,7 @@ impl Gate {
         let mut open = self.open.write();
         let result = freeze(*open)?;
         *open = open.next();
+        self.shown.store(open.0, Ordering::Release);
         Some(result)
     }
 }

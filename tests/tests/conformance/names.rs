@@ -28,7 +28,7 @@ refuses(errno.ENOENT, os.mkdir, 'x', dir_fd=held)
         ),
     },
     Row {
-        name: "a rename can refuse to replace, can exchange, and leaves no whiteout",
+        name: "a rename can refuse to replace, can exchange, and can leave a whiteout",
         ask: Python(
             r#"
 put('a', 'A'); put('b', 'B'); os.mkdir('d'); put('d/in', 'I')
@@ -38,9 +38,12 @@ rename('c', 'b', 2); assert get('c') == b'B' and get('b') == b'A'
 rename('d', 'b', 2); assert get('d') == b'A' and get('b/in') == b'I'
 refuses(errno.ENOENT, rename, 'b', 'none', 2)
 refuses(errno.EINVAL, rename, 'b', 'b/in', 2)
-for flags in (3, 4, 8):
+for flags in (3, 6, 8):
     refuses(errno.EINVAL, rename, 'c', 'd', flags)
 assert sorted(os.listdir('.')) == ['b', 'c', 'd']
+if os.geteuid() == 0:
+    rename('c', 'd', 4); white = os.lstat('c')
+    assert stat.S_ISCHR(white.st_mode) and white.st_rdev == 0 and get('d') == b'B'
 "#,
         ),
     },
