@@ -255,14 +255,18 @@ impl Forest {
         Ok(())
     }
 
-    /// A replaced dataset has no clones, and no datasets below it.
-    fn check_replaced(&self, name: &str) -> Done {
+    /// A whole stream replaces the content of these, and not the dataset.
+    #[must_use]
+    pub fn stays(&self, name: &str) -> bool {
         let below = format!("{name}/");
-        if !name.contains('/') || self.lines.keys().any(|other| other.starts_with(&below)) {
-            return Err(Refused::Needed);
-        }
+        !name.contains('/') || self.lines.keys().any(|other| other.starts_with(&below))
+    }
+
+    /// A replaced dataset has no clones, and no snapshots.
+    fn check_replaced(&self, name: &str) -> Done {
         let snapshots = &self.lines[name].snapshots;
-        if snapshots.iter().any(|(snapshot, _)| self.has_clones(&format!("{name}@{snapshot}"))) {
+        let has_clones = |snapshot: &str| self.has_clones(&format!("{name}@{snapshot}"));
+        if !self.stays(name) && snapshots.iter().any(|(snapshot, _)| has_clones(snapshot)) {
             return Err(Refused::Clones);
         }
         if snapshots.is_empty() { Ok(()) } else { Err(Refused::Younger) }

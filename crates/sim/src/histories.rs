@@ -479,6 +479,10 @@ impl History {
                 if is_clone && matches!(real, Err(Error::TargetIsClone { .. })) {
                     return Ok(false);
                 }
+                // Volumes and what is encrypted keep their content while others lie below.
+                if matches!(real, Err(Error::InPlace { .. })) && self.model.forest.stays(target) {
+                    return Ok(false);
+                }
                 let name = snapshot.split('@').nth(1).unwrap_or_default();
                 let is_there = base.is_some()
                     && self.model.forest.lines().any(|(known, line)| {
