@@ -139,7 +139,8 @@ fn devices_that_cannot_be_taken_are_refused() {
         // Redundancy that does not match.
         ("zpool add tank $PWD/d8.img", "VDEV-MISMATCH"),
         ("zpool add tank raidz1 $PWD/d8.img $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
-        ("zpool add rz mirror $PWD/d8.img $PWD/d9.img", "VDEV-MISMATCH"),
+        // A mirror of two would be as safe as the raidz1 that is there.
+        ("zpool add rz $PWD/d8.img", "VDEV-MISMATCH"),
         ("zpool create new $PWD/d8.img mirror $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
         // Devices that the intent log cannot lie on.
         (

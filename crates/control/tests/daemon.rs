@@ -396,7 +396,7 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
     assert_eq!(with(&|r| r.properties = properties(&[("ashift", "20")])), Code::PropValue);
     assert_eq!(with(&|r| r.properties = properties(&[("size", "1")])), Code::PropReadonly);
     assert_eq!(with(&|r| r.properties = properties(&[("colour", "red")])), Code::PropUnknown);
-    assert_eq!(with(&|r| r.fs_properties = properties(&[("copies", "3")])), Code::PropElsewhere);
+    assert_eq!(with(&|r| r.fs_properties = properties(&[("acltype", "nfsv4")])), Code::PropElsewhere);
     assert_eq!(
         with(&|r| r.fs_properties = properties(&[("compress", "on"), ("compression", "off")])),
         Code::PropValue

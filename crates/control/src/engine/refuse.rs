@@ -20,7 +20,7 @@ const PATHS_LONG: &str =
     "Place the devices under shorter paths, for example by a symbolic link to their directory.";
 
 /// Action if the root file system of a pool would be replaced.
-const INTO_ROOT: &str = "Add -F to replace the content of the root, if it has no snapshots; or receive it below, under a free name: `zfs receive -d {pool}/NAME`.";
+const INTO_ROOT: &str = "Add -F to replace the content of the root, if it has no snapshots; or receive it below: `zfs create {pool}/NAME && zfs receive -d -F {pool}/NAME`.";
 
 /// The refusal of an error of a pool during a receive.
 pub(super) fn receive(error: Error) -> Refusal {

@@ -231,12 +231,13 @@ fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
     let all = FsSend { recursive: true, ..of("tank@1", None) };
     let stream = house.send(all);
     let below = |target: &str| FsReceive { naming: ReceiveNaming::WithoutPool, ..into(target) };
-    for force in [false, true] {
-        let refusal = house.receive(FsReceive { force, ..below("back") }, &stream).unwrap_err();
-        assert_eq!(refusal.code, Code::StreamExists);
-        assert!(refusal.action.contains("zfs receive -d back/NAME"), "{refusal:?}");
-    }
-    house.receive(below("back/full"), &stream).unwrap();
+    let refusal = house.receive(below("back"), &stream).unwrap_err();
+    assert_eq!(refusal.code, Code::StreamExists);
+    assert!(refusal.action.contains("zfs create back/NAME && zfs receive -d -F back/NAME"), "{refusal:?}");
+    // The target has to be there, as in ZFS.
+    assert_eq!(house.receive(below("back/full"), &stream).unwrap_err().code, Code::FsAbsent);
+    house.create_fs("back/full", &[], None).unwrap();
+    house.receive(FsReceive { force: true, ..below("back/full") }, &stream).unwrap();
     take("2");
     let more = house.send(FsSend { recursive: true, ..of("tank@2", Some("tank@1")) });
     house.receive(FsReceive { force: true, ..below("back/full") }, &more).unwrap();
@@ -247,6 +248,11 @@ fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
     let single = house.send(of("tank@1", None));
     let refusal = house.receive(FsReceive { force: true, ..into("back/full") }, &single).unwrap_err();
     assert!(refusal.code == Code::StreamExists && !refusal.action.contains("add -r"), "{refusal:?}");
+    // With -F it goes into the root, and leaves what lies below.
+    house.receive(FsReceive { force: true, ..below("back") }, &stream).unwrap();
+    let listed = house.host().call(&caller(), FsList { names: vec!["back".into()], depth: None }).unwrap();
+    let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["back", "back/a", "back/full", "back/full/a"]);
 }
 
 #[test]
