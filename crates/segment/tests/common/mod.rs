@@ -331,7 +331,7 @@ impl MiniPool {
         let space = Self::open(self.geometry, sizes, self.uneven, devices, self.group, &self.gone);
         let pointer = self.tail_pointer();
         space.bootstrap(&pointer, durable.places.clone())?;
-        for address in pointer.copies {
+        for address in pointer.copies.into_iter().filter(|address| address.is_some()) {
             let judge = |bytes| if bytes == durable.tail_bytes { Ok(bytes) } else { Err(()) };
             let read = space.read(address, pointer.psize as usize, judge);
             assert!(read.is_ok(), "the tail is readable before the table is");
