@@ -246,6 +246,26 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
+    Setting {
+        name: "copies=2, journal=ordered",
+        props: &[("recordsize", "16384"), ("copies", "2"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "copies=2, two disks, encrypted",
+        disks: 2,
+        sealed: true,
+        props: &[("recordsize", "4096"), ("compression", "off"), ("copies", "2"), ("journal", "off")],
+        ..PLAIN
+    },
+    Setting {
+        name: "copies=3, raidz1, sampled",
+        disks: 3,
+        redundancy: Redundancy::Raidz(1),
+        sampled: true,
+        props: &[("recordsize", "16384"), ("copies", "3"), ("journal", "ordered")],
+        ..PLAIN
+    },
 ];
 
 /// Slots of a device that is full as soon as a pool was made and opened once more.
