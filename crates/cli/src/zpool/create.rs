@@ -7,7 +7,9 @@ use crate::options::{MANY, Parsed, Syntax, flag, valued};
 use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
-use steadfast_control::api::PoolCreate;
+use std::path::PathBuf;
+use steadfast_control::api::{PoolCreate, Properties, VdevSpec};
+use steadfast_control::stores;
 use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
@@ -40,11 +42,14 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         properties.insert("altroot".into(), root.to_owned());
         properties.entry("cachefile".into()).or_insert_with(|| "none".into());
     }
-    let fs_properties = assignments(session, Scope::Dataset, parsed.values('O'))?;
+    let mut fs_properties = assignments(session, Scope::Dataset, parsed.values('O'))?;
     // Refuse a bad name before asking for a passphrase.
     steadfast_property::check_pool_name(&name)
         .map_err(steadfast_control::check::name_refusal)
         .doing(doing)?;
+    if !parsed.has('f') && session.world.input_is_terminal {
+        seal_on_store(session, &name, &vdevs, &mut fs_properties);
+    }
     let key = key::of_new(session.world, &name, &fs_properties).doing(doing)?;
     let request = PoolCreate {
         name: name.clone(),
@@ -67,4 +72,26 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
     session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
     Ok(())
+}
+
+/// Encrypts a pool on somebody else's store unless the command says otherwise: the passphrase is
+/// asked for on the terminal. Without a terminal such a pool is refused.
+fn seal_on_store(
+    session: &mut Session<'_, '_>,
+    name: &str,
+    vdevs: &[VdevSpec],
+    fs_properties: &mut Properties,
+) {
+    let mut devices = vdevs.iter().flat_map(|vdev| &vdev.devices);
+    let Some(store) = devices.find(|device: &&PathBuf| stores::is_remote(device)) else { return };
+    if ["encryption", "keyformat", "keylocation"].iter().any(|said| fs_properties.contains_key(*said)) {
+        return;
+    }
+    fs_properties.insert("encryption".into(), "on".into());
+    fs_properties.insert("keyformat".into(), "passphrase".into());
+    session.tell(&format!(
+        "'{}' is encrypted, so that the provider of {} cannot read it; -f stores it unencrypted\n",
+        tame(name),
+        tame(&store.to_string_lossy())
+    ));
 }
