@@ -21,7 +21,7 @@ const STREAM_MAGIC: &[u8] = b"SFstream";
 pub(crate) struct Machine {
     pub host: Arc<answers::Host>,
     pub folder: PathBuf,
-    terminal: bool,
+    pub terminal: bool,
     pub explains: bool,
 }
 
@@ -597,26 +597,6 @@ fn passphrases_come_from_a_pipe_a_file_or_twice_from_a_terminal() {
     machine.ok("zfs unload-key tank/typed");
     let again = machine.run_with("zfs load-key tank/typed", "wrongwrong\n12345678\n");
     assert!(again.status == 0 && again.err.contains("try again"), "{again:?}");
-}
-
-#[test]
-fn on_a_terminal_a_pool_on_a_store_is_encrypted_unless_told_otherwise() {
-    let mut machine = Machine::new("sealed-by-default");
-    machine.terminal = true;
-    // Port 1 of this machine is nobody's: the store is asked only after the key was.
-    let create =
-        |options: &str| format!("zpool create {options} tank s3://bucket/x?endpoint=http://127.0.0.1:1");
-    let asked = machine.run_with(&create(""), "12345678\n12345678\n");
-    assert!(asked.status == 1 && asked.err.contains("Re-enter new passphrase for 'tank'"), "{asked:?}");
-    assert!(asked.err.contains("-f stores it unencrypted") && asked.err.contains("STORE-"), "{asked:?}");
-    assert!(!asked.err.contains("STORE-CLEAR"), "{asked:?}");
-    for options in ["-f", "-O encryption=off"] {
-        let clear = machine.run_with(&create(options), "");
-        assert!(clear.status == 1 && !clear.err.contains("passphrase for"), "{clear:?}");
-        assert_eq!(clear.err.contains("STORE-CLEAR"), options != "-f", "{clear:?}");
-    }
-    // A pool on this machine is as its options say.
-    assert!(!machine.run("zpool create tank tank.img").err.contains("passphrase"));
 }
 
 #[test]
