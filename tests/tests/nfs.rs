@@ -152,6 +152,47 @@ fn handles_survive_a_restart_an_export_and_an_import_and_the_verifier_does_not()
 /// Content, sizes, moved folders and removed files: each side sees the other's changes as soon as
 /// they are answered, also where the kernel or a program holds what it knew before.
 #[test]
+fn clients_read_snapshots_below_their_folder() {
+    let Some(host) = Host::with_tank("nfs snapshots") else { return };
+    host.shell("zfs set sharenfs=insecure,no_root_squash tank; mkdir t/sub; echo monday > t/sub/note").ok();
+    host.shell("zfs snapshot tank@monday; echo later > t/sub/note; zfs snapshot tank@later").ok();
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    let walk = |client: &mut Client, from: &[u8], names: &str| {
+        let step = |at: Result<Vec<u8>, u32>, name: &str| {
+            at.and_then(|at| client.lookup(&at, name).expect("answered")).map(|found| found.handle)
+        };
+        names.split('/').fold(Ok(from.to_vec()), step)
+    };
+    let old = walk(&mut client, &top, ".zfs/snapshot/monday/sub/note").expect("there");
+    let later = walk(&mut client, &top, ".zfs/snapshot/later/sub/note").expect("there");
+    assert_eq!(read(&mut client, &old), Ok(b"monday\n".to_vec()));
+    assert_eq!(read(&mut client, &later), Ok(b"later\n".to_vec()));
+    // A handle outlives a new name, an export and a daemon.
+    host.shell("zfs rename tank@monday tank@first; zpool export tank; zpool import -d $PWD tank").ok();
+    assert_eq!(read(&mut client, &old), Ok(b"monday\n".to_vec()));
+    assert_eq!(walk(&mut client, &top, ".zfs/snapshot/monday"), Err(2));
+    host.kill_daemon();
+    host.shell("zpool list").ok();
+    let (mut client, _) = mount(&host, &path);
+    assert_eq!(read(&mut client, &old), Ok(b"monday\n".to_vec()));
+    let within =
+        client.mount(&format!("{path}/.zfs/snapshot/first/sub")).expect("answered").expect("allowed");
+    assert_eq!(walk(&mut client, &within, "note"), Ok(old.clone()));
+    // More snapshots than are kept open; reading them keeps nothing from being destroyed.
+    host.shell("for at in $(seq 40); do echo $at > t/sub/note; zfs snapshot tank@n$at; done").ok();
+    for at in 1..=40 {
+        let note = walk(&mut client, &top, &format!(".zfs/snapshot/n{at}/sub/note")).expect("there");
+        assert_eq!(read(&mut client, &note), Ok(format!("{at}\n").into_bytes()));
+    }
+    host.shell("zfs destroy tank@first; zfs rollback -r tank@later; cat t/sub/note").ok().says("later\n");
+    assert_eq!(read(&mut client, &old), Err(70), "it was destroyed");
+    assert_eq!(read(&mut client, &later), Ok(b"later\n".to_vec()));
+    assert_eq!(walk(&mut client, &top, ".zfs/snapshot/n40"), Err(2));
+    host.shell("zfs unmount tank; zpool export tank").ok();
+}
+
+#[test]
 fn each_side_sees_the_others_changes_at_once() {
     let Some(host) = Host::with_tank("nfs beside programs") else { return };
     host.shell("zfs set sharenfs=insecure,no_root_squash,async tank").ok();

@@ -23,6 +23,7 @@ mod head;
 mod mapped;
 mod mount;
 mod share;
+mod snapshot_door;
 mod snapshots;
 mod volume;
 mod volume_client;

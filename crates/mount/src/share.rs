@@ -10,6 +10,7 @@ use steadfast_fuse::{Notifier, NotifyError};
 use steadfast_nfs::{Note, View, Volume};
 use steadfast_posix::FileSystem;
 
+use crate::snapshot_door::SnapshotDoor;
 use crate::snapshots::SnapshotFolders;
 
 /// Longest wait for requests under way, before the file system is unmounted.
@@ -22,6 +23,7 @@ const TOP: u64 = 1;
 /// The way of network clients into a mount.
 pub(crate) struct NetworkDoor {
     folders: Arc<SnapshotFolders>,
+    snapshots: SnapshotDoor,
     notifier: Notifier,
     /// Held while a request runs.
     is_open: RwLock<bool>,
@@ -33,19 +35,22 @@ impl NetworkDoor {
     pub(crate) fn new(folders: Arc<SnapshotFolders>, notifier: Notifier, read_only: bool) -> NetworkDoor {
         let verifier = Mutex::new(verifier_of(&folders.head.read().fs));
         let (is_open, read_only) = (RwLock::new(true), AtomicBool::new(read_only));
-        NetworkDoor { folders, notifier, is_open, verifier, read_only }
+        let snapshots = folders.door();
+        NetworkDoor { folders, snapshots, notifier, is_open, verifier, read_only }
     }
 
     /// Lets nobody in any more, and waits for those inside. False if they do not leave.
     pub(crate) fn close(&self) -> bool {
         let Some(mut is_open) = self.is_open.try_write_for(PARTING_MAX) else { return false };
         *is_open = false;
+        self.snapshots.close();
         true
     }
 
     /// The same, however long they take.
     pub(crate) fn close_for_good(&self) {
         *self.is_open.write() = false;
+        self.snapshots.close();
     }
 
     pub(crate) fn open(&self) {
@@ -88,7 +93,7 @@ impl Volume for NetworkDoor {
         let Some(is_open) = self.is_open.try_read().filter(|is_open| **is_open) else { return false };
         let head = self.folders.head.read();
         let (verifier, read_only) = (*self.verifier.lock(), self.read_only.load(Ordering::Relaxed));
-        act(&View { fs: &head.fs, verifier, read_only });
+        act(&View { fs: &head.fs, verifier, read_only, snapshots: &self.snapshots });
         drop(is_open);
         true
     }

@@ -32,6 +32,7 @@ use crate::convert::{self, TTL};
 use crate::desk::{Person, SnapshotDesk};
 use crate::fsync_waiters::is_dying;
 use crate::head::{HeadHandler, counted};
+use crate::snapshot_door::SnapshotDoor;
 
 /// Bits of an inode's number within its file system.
 const INODE_BITS: u32 = 48;
@@ -136,6 +137,12 @@ impl SnapshotFolders {
         let requests = Arc::clone(&head.requests);
         let (head, views) = (RwLock::new(head), RwLock::default());
         SnapshotFolders { head, snapshots, options, shown, since, views, requests, desk: OnceLock::new() }
+    }
+
+    /// The way of network clients to the snapshots.
+    pub(crate) fn door(&self) -> SnapshotDoor {
+        let since = self.head.read().fs.dataset().now();
+        SnapshotDoor::new(self.snapshots.clone(), self.options.clone(), self.shown, since)
     }
 
     fn part(&self, ino: u64) -> Reply<Part> {

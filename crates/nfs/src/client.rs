@@ -192,6 +192,8 @@ pub struct Attributes {
     pub size: u64,
     /// Major and minor device number.
     pub device: (u32, u32),
+    /// Number of its file system.
+    pub fsid: u64,
     /// Number of the inode.
     pub ino: u64,
     /// Last change of content: seconds, nanoseconds.
@@ -212,9 +214,9 @@ pub fn plain_attributes(reader: &mut Reader<'_>) -> Option<Attributes> {
     let mut next = || reader.u32().ok();
     let (kind, mode, nlink, uid, gid) = (next()?, next()?, next()?, next()?, next()?);
     let mut next = || reader.u64().ok();
-    let (size, _used, device, _fsid, ino) = (next()?, next()?, next()?, next()?, next()?);
+    let (size, _used, device, fsid, ino) = (next()?, next()?, next()?, next()?, next()?);
     let mut time = || Some((reader.u32().ok()?, reader.u32().ok()?));
     let (_atime, mtime, ctime) = (time()?, time()?, time()?);
     let device = ((device >> 32) as u32, device as u32);
-    Some(Attributes { kind, mode, nlink, uid, gid, size, device, ino, mtime, ctime })
+    Some(Attributes { kind, mode, nlink, uid, gid, size, device, fsid, ino, mtime, ctime })
 }

@@ -1,12 +1,12 @@
 //! Exports: file systems that are shared, and the table in which requests find them.
 
-use crate::handle::{ExportId, HandleKey};
+use crate::handle::{ExportId, FOLDERS, HandleKey, LIVE};
 use crate::mount3::Listed;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use steadfast_posix::FileSystem;
+use steadfast_posix::{FileSystem, Time};
 use steadfast_property::ShareOptions;
 
 /// A change that a request made, for caches above the file system.
@@ -28,6 +28,41 @@ pub struct View<'a> {
     pub verifier: [u8; 8],
     /// It is mounted read-only.
     pub read_only: bool,
+    /// Its snapshots.
+    pub snapshots: &'a dyn Snapshots,
+}
+
+impl View<'_> {
+    /// Runs a read on the live file system or a snapshot; `None` if that is not there, or is none.
+    pub(crate) fn on<R>(&self, snapshot: u64, read: impl FnOnce(&Arc<FileSystem>) -> R) -> Option<R> {
+        match snapshot {
+            LIVE => Some(read(self.fs)),
+            FOLDERS => None,
+            number => {
+                let (mut read, mut done) = (Some(read), None);
+                self.snapshots.enter(number, &mut |fs| done = read.take().map(|read| read(fs)));
+                done
+            }
+        }
+    }
+}
+
+/// The snapshots of a file system, as requests find them.
+pub trait Snapshots {
+    /// True if a listing of the top names the folder that leads to them.
+    fn is_visible(&self) -> bool;
+
+    /// Time of the folders that lead to them.
+    fn since(&self) -> Time;
+
+    /// Names and numbers. A number means the same snapshot for ever.
+    fn list(&self) -> Vec<(String, u64)>;
+
+    /// The number of a snapshot.
+    fn number(&self, name: &str) -> Option<u64>;
+
+    /// Runs a read on a snapshot, unless it is not there; nothing of it is freed meanwhile.
+    fn enter(&self, number: u64, read: &mut dyn FnMut(&Arc<FileSystem>));
 }
 
 /// A mounted file system, as the front reaches it.

@@ -9,6 +9,16 @@
 //! |  28 |   8 | generation | with the number it names the file for ever  |
 //! |  36 |  16 | tag        | keyed hash of the bytes before              |
 //!
+//! A file of a snapshot, and the folders `.zfs` and `.zfs/snapshot`, have version 2:
+//!
+//! | off | len | field      | meaning                                                      |
+//! |-----|-----|------------|--------------------------------------------------------------|
+//! |   0 |   4 | version    | 2                                                            |
+//! |   4 |  32 |            | pool, dataset, inode and generation as above                 |
+//! |  36 |   8 | snapshot   | number of the snapshot; all ones for the folders, whose      |
+//! |     |     |            | inodes are 1 (`.zfs`) and 2 (`.zfs/snapshot`)                |
+//! |  44 |  16 | tag        | keyed hash of the bytes before                               |
+//!
 //! Nothing of it depends on the daemon: a handle is good after a restart, an export and an import,
 //! and after a rename of the dataset. A rollback keeps it as long as the file has the same number
 //! and generation.
@@ -18,12 +28,21 @@
 
 use crate::nfs3::Handle;
 use crate::xdr::{Reader, Writer};
+use std::ops::Deref;
 use steadfast_crypto::{Key, derive, keyed_hash};
 
 const VERSION: u32 = 1;
-/// Bytes of a handle.
-pub const SIZE: usize = 52;
-const SIGNED: usize = 36;
+/// Version of handles with the number of a snapshot.
+const VERSION_SNAPSHOT: u32 = 2;
+/// Bytes of the longest handle.
+pub const SIZE_MAX: usize = 60;
+const TAG: usize = 16;
+/// Bytes before the number of a snapshot.
+const PLAIN: usize = 36;
+/// In place of a snapshot: the live file system.
+pub const LIVE: u64 = 0;
+/// In place of a snapshot: the folders that lead to snapshots.
+pub const FOLDERS: u64 = u64::MAX;
 
 /// Which dataset a handle belongs to.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -34,13 +53,30 @@ pub struct ExportId {
     pub dataset: u64,
 }
 
-/// A file of a dataset.
+/// A file of a dataset, or of one of its snapshots.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct FileId {
+    /// [`LIVE`], the number of a snapshot, or [`FOLDERS`].
+    pub snapshot: u64,
     /// Number of the inode.
     pub ino: u64,
     /// With the number it names the file for ever.
     pub generation: u64,
+}
+
+/// A handle that was made here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Signed {
+    bytes: [u8; SIZE_MAX],
+    length: usize,
+}
+
+impl Deref for Signed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 /// Signs the handles of one dataset.
@@ -57,12 +93,18 @@ impl HandleKey {
 
     /// Makes the handle of a file.
     #[must_use]
-    pub fn sign(&self, export: ExportId, file: FileId) -> [u8; SIZE] {
-        let mut out = Writer { out: Vec::with_capacity(SIZE) };
-        out.u32(VERSION).u64(export.pool).u64(export.dataset).u64(file.ino).u64(file.generation);
+    pub fn sign(&self, export: ExportId, file: FileId) -> Signed {
+        let mut out = Writer { out: Vec::with_capacity(SIZE_MAX) };
+        out.u32(if file.snapshot == LIVE { VERSION } else { VERSION_SNAPSHOT });
+        out.u64(export.pool).u64(export.dataset).u64(file.ino).u64(file.generation);
+        if file.snapshot != LIVE {
+            out.u64(file.snapshot);
+        }
         let tag = keyed_hash(&self.0, &out.out);
-        out.fixed(&tag[..SIZE - SIGNED]);
-        out.out.try_into().expect("the fields of the table")
+        out.fixed(&tag[..TAG]);
+        let (mut bytes, length) = ([0; SIZE_MAX], out.out.len());
+        bytes[..length].copy_from_slice(&out.out);
+        Signed { bytes, length }
     }
 
     /// The file of a handle that this key signed.
@@ -72,29 +114,34 @@ impl HandleKey {
         // All of it is compared, whatever differs, so that time tells nothing.
         let expected = self.sign(export, file);
         let differs = expected.iter().zip(handle).fold(0, |differs, (one, other)| differs | (one ^ other));
-        (differs == 0).then_some(file)
+        (differs == 0 && expected.len() == handle.len()).then_some(file)
     }
 }
 
 /// The dataset that a handle says it belongs to; `None` for what has not the form of a handle.
 #[must_use]
 pub fn export_of(handle: Handle<'_>) -> Option<ExportId> {
-    if handle.len() != SIZE {
-        return None;
-    }
-    let mut fields = Reader::new(handle);
-    if fields.u32().ok()? != VERSION {
-        return None;
-    }
-    Some(ExportId { pool: fields.u64().ok()?, dataset: fields.u64().ok()? })
+    parts(handle).map(|(export, _)| export)
 }
 
 /// The parts of a handle, whoever signed it: for requests that need no right.
 #[must_use]
 pub fn parts(handle: Handle<'_>) -> Option<(ExportId, FileId)> {
-    let export = export_of(handle)?;
-    let mut fields = Reader::new(&handle[20..SIGNED]);
-    Some((export, FileId { ino: fields.u64().ok()?, generation: fields.u64().ok()? }))
+    let mut fields = Reader::new(handle);
+    let version = fields.u32().ok()?;
+    let length = match version {
+        VERSION => PLAIN + TAG,
+        VERSION_SNAPSHOT => PLAIN + 8 + TAG,
+        _ => return None,
+    };
+    if handle.len() != length {
+        return None;
+    }
+    let mut next = || fields.u64().ok();
+    let export = ExportId { pool: next()?, dataset: next()? };
+    let (ino, generation) = (next()?, next()?);
+    let snapshot = if version == VERSION { LIVE } else { next().filter(|snapshot| *snapshot != LIVE)? };
+    Some((export, FileId { snapshot, ino, generation }))
 }
 
 #[cfg(test)]
@@ -104,26 +151,37 @@ mod tests {
     #[test]
     fn a_handle_that_was_made_up_or_is_of_another_dataset_opens_nothing() {
         let (key, other) = (HandleKey::of(&[1; 16]), HandleKey::of(&[2; 16]));
-        let (export, file) = (ExportId { pool: 5, dataset: 6 }, FileId { ino: 7, generation: 8 });
-        let handle = key.sign(export, file);
-        assert_eq!((key.open(&handle), export_of(&handle)), (Some(file), Some(export)));
-        assert_eq!(other.open(&handle), None);
-        for at in 0..SIZE {
-            let mut bad = handle;
-            bad[at] ^= 0x10;
-            assert_eq!(key.open(&bad), None, "byte {at}");
-            assert_eq!(key.open(&handle[..at]), None, "cut to {at}");
+        let export = ExportId { pool: 5, dataset: 6 };
+        for (snapshot, length) in [(LIVE, 52), (9, SIZE_MAX), (FOLDERS, SIZE_MAX)] {
+            let file = FileId { snapshot, ino: 7, generation: 8 };
+            let handle = key.sign(export, file);
+            assert_eq!(handle.len(), length);
+            assert_eq!((key.open(&handle), export_of(&handle)), (Some(file), Some(export)));
+            assert_eq!(other.open(&handle), None);
+            for at in 0..length {
+                let mut bad = handle.to_vec();
+                bad[at] ^= 0x10;
+                assert_eq!(key.open(&bad), None, "byte {at}");
+                assert_eq!(key.open(&handle[..at]), None, "cut to {at}");
+            }
         }
     }
 
     /// Handles outlive the program that made them.
     #[test]
     fn a_handle_keeps_its_bytes() {
-        let handle =
-            HandleKey::of(&[3; 16]).sign(ExportId { pool: 1, dataset: 2 }, FileId { ino: 3, generation: 4 });
+        let export = ExportId { pool: 1, dataset: 2 };
+        let sign =
+            |snapshot| HandleKey::of(&[3; 16]).sign(export, FileId { snapshot, ino: 3, generation: 4 });
         let fields = b"\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04";
-        assert_eq!(&handle[..SIGNED], fields);
+        let handle = sign(LIVE);
+        assert_eq!(&handle[..PLAIN], fields);
         let tag = [187, 87, 47, 235, 251, 202, 232, 70, 162, 151, 251, 60, 32, 52, 167, 167];
-        assert_eq!(handle[SIGNED..], tag);
+        assert_eq!(handle[PLAIN..], tag);
+        let handle = sign(5);
+        assert_eq!((&handle[..4], &handle[4..PLAIN]), (&b"\0\0\0\x02"[..], &fields[4..]));
+        assert_eq!(handle[PLAIN..PLAIN + 8], *b"\0\0\0\0\0\0\0\x05");
+        let tag = [196, 189, 155, 192, 187, 40, 77, 65, 99, 167, 248, 145, 101, 44, 182, 20];
+        assert_eq!(handle[PLAIN + 8..], tag);
     }
 }

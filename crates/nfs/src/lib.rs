@@ -13,7 +13,7 @@
 //!   restart. `callback`: calls of ours to clients.
 //! - `handle`: file handles.
 //! - `export`: file systems that are shared. `service`: from a record to a reply. `operation`: the
-//!   procedures. `replay`: replies to calls that come again.
+//!   procedures. `snapshot_folders`: `.zfs`. `replay`: replies to calls that come again.
 //! - `server`: connections and threads. `turns`: whose request is next.
 //!   `crowd`: connections of each address.
 //! - `fuzz`: entries for fuzzers. `client`: a client for tests.
@@ -38,12 +38,13 @@ mod replay;
 pub mod rpc;
 mod server;
 mod service;
+mod snapshot_folders;
 mod spare;
 mod turns;
 pub mod xdr;
 
 pub use crowd::CONNECTIONS_MAX;
-pub use export::{Export, Exports, Note, View, Volume};
+pub use export::{Export, Exports, Note, Snapshots, View, Volume};
 pub use lock_service::LockSettings;
 pub use server::{Door, Figures, Log, Served, Server};
 pub use service::{Answer, Peer, Service};

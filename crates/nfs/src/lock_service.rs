@@ -341,17 +341,19 @@ impl LockService {
         let person = Person::of(credential, &export.options);
         let mut checked = Err(Status::Grace);
         export.volume.enter(&mut |view| {
-            let Ok(found) = view.fs.lookup(file.ino, b".") else {
-                checked = Err(Status::Stale);
-                return;
-            };
-            let may = |wanted| view.fs.check_content(&person.identity(), file.ino, wanted).is_ok();
-            checked = match found.attr.mode & S_IFMT {
-                _ if found.generation != file.generation => Err(Status::Stale),
-                S_IFREG if may(MAY_READ) || may(MAY_WRITE) => Ok((id, file)),
-                _ => Err(Status::Failed),
-            };
-            view.fs.forget(found.ino, 1);
+            checked = view
+                .on(file.snapshot, |fs| {
+                    let found = fs.lookup(file.ino, b".").map_err(|_| Status::Stale)?;
+                    let may = |wanted| fs.check_content(&person.identity(), file.ino, wanted).is_ok();
+                    let checked = match found.attr.mode & S_IFMT {
+                        _ if found.generation != file.generation => Err(Status::Stale),
+                        S_IFREG if may(MAY_READ) || may(MAY_WRITE) => Ok((id, file)),
+                        _ => Err(Status::Failed),
+                    };
+                    fs.forget(found.ino, 1);
+                    checked
+                })
+                .unwrap_or(Err(Status::Stale));
         });
         checked
     }

@@ -1,12 +1,13 @@
 //! The procedures of NFS 3, as calls of `posix`.
 
 use crate::export::{Export, Note, View};
-use crate::handle::FileId;
+use crate::handle::{FileId, LIVE, SIZE_MAX, Signed};
 use crate::nfs3::{
     Call, Handle, HowToCreate, NewAttributes, SetTime, Stable, Status, TRANSFER_MAX, access, device_number,
     kind, write_attributes, write_post, write_wcc,
 };
 use crate::rpc;
+use crate::snapshot_folders::{Folder, ZFS, ZFS_COOKIE};
 use crate::spare;
 use crate::xdr::Writer;
 use std::sync::Arc;
@@ -20,8 +21,10 @@ use steadfast_posix::{
 const LISTING_MAX: usize = 256 << 10;
 /// Bytes of attributes that are there (`post_op_attr`).
 const POST_BYTES: usize = 88;
+/// The top of a file system.
+pub(crate) const TOP: u64 = 1;
 
-type Result<T, E = Status> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
 
 /// The end of a request within its volume.
 pub(crate) enum Outcome {
@@ -74,12 +77,15 @@ impl Held<'_> {
 }
 
 /// One request.
+#[derive(Clone, Copy)]
 pub(crate) struct Operation<'a> {
     pub view: &'a View<'a>,
     pub export: &'a Export,
     pub who: Identity<'a>,
     pub read_only: bool,
     pub xid: u32,
+    /// The snapshot that `view` shows, or [`LIVE`].
+    pub snapshot: u64,
 }
 
 impl Call<'_> {
@@ -154,12 +160,39 @@ impl Call<'_> {
 }
 
 impl Operation<'_> {
-    /// Carries a call out. Notes say what it changed, even if it failed then.
+    /// Carries a call out, on the live file system or where its handle leads. Notes say what it
+    /// changed, even if it failed then.
     pub(crate) fn run(&self, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
-        if self.read_only && call.is_change() {
+        let file = self.export.key.open(call.handle()).ok_or(Status::BADHANDLE)?;
+        let is_live = file.snapshot == LIVE;
+        // [nfs_snapshot.1]
+        if call.is_change() && (self.read_only || !is_live) {
             return Err(Status::ROFS);
         }
+        if let Some(folder) = Folder::of(file) {
+            return self.run_on_folder(folder, call).map(Outcome::Done);
+        }
+        if is_live {
+            return self.run_here(call, notes);
+        }
+        let read = |fs: &Arc<FileSystem>| {
+            let view = self.view_of_snapshot(fs);
+            let within = Operation { view: &view, snapshot: file.snapshot, read_only: true, ..*self };
+            within.run_here(call, notes)
+        };
+        self.view.on(file.snapshot, read).unwrap_or(Err(Status::STALE))
+    }
+
+    pub(crate) fn view_of_snapshot<'v>(&self, fs: &'v Arc<FileSystem>) -> View<'v>
+    where
+        Self: 'v,
+    {
+        View { fs, verifier: self.view.verifier, read_only: true, snapshots: self.view.snapshots }
+    }
+
+    fn run_here(&self, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
         let file = self.held(call.handle())?;
+        self.check_names(file.ino, call)?;
         let mut out = rpc::reply(self.xid);
         out.u32(Status::OK.0);
         // The inode that has to be durable before the client hears of it.
@@ -229,6 +262,9 @@ impl Operation<'_> {
             }
             Call::Rename { name, to, new_name, .. } => {
                 let target = self.second(to)?;
+                if target.ino == TOP && *new_name == ZFS {
+                    return Err(Status::EXIST);
+                }
                 let before = [file.look(), target.look()];
                 let moves = self.rename((&file, name), (&target, new_name), notes)?;
                 // A directory within which a name moves is changed twice.
@@ -240,6 +276,9 @@ impl Operation<'_> {
             }
             Call::Link { dir, name, .. } => {
                 let directory = self.second(dir)?;
+                if directory.ino == TOP && *name == ZFS {
+                    return Err(Status::EXIST);
+                }
                 self.fs().check_add(&self.who, directory.ino)?;
                 let before = directory.look();
                 let linked = self.fs().link(file.ino, directory.ino, name)?;
@@ -258,12 +297,9 @@ impl Operation<'_> {
                 self.fs().check(&self.who, file.ino, MAY_READ)?;
                 self.readdir_plus(&file, *cookie, *maxcount as usize, &mut out)?;
             }
-            Call::Fsstat { .. } => self.fsstat(&file, &mut out),
-            Call::Fsinfo { .. } => self.fsinfo(&file, &mut out),
-            Call::Pathconf { .. } => {
-                self.post(&mut out, Some(&file.attr));
-                out.u32(1 << 30).u32(255).bool(true).bool(true).bool(false).bool(true);
-            }
+            Call::Fsstat { .. } => self.fsstat(&file.attr, &mut out),
+            Call::Fsinfo { .. } => self.fsinfo(&file.attr, &mut out),
+            Call::Pathconf { .. } => self.pathconf(&file.attr, &mut out),
             Call::Commit { .. } => {
                 let before = file.look();
                 self.wcc(&mut out, &file, before, 0);
@@ -281,9 +317,10 @@ impl Operation<'_> {
         self.view.fs
     }
 
-    fn fsid(&self) -> u64 {
-        // Two datasets of one daemon must differ, and one must stay itself.
-        self.export.id.pool ^ self.export.id.dataset.rotate_left(48)
+    pub(crate) fn fsid(&self) -> u64 {
+        // Two file systems of one daemon must differ, and one must stay itself.
+        let of_snapshot = self.snapshot.rotate_left(24);
+        self.export.id.pool ^ self.export.id.dataset.rotate_left(48) ^ of_snapshot
     }
 
     fn durable(&self, ino: u64, out: Writer) -> Outcome {
@@ -293,6 +330,9 @@ impl Operation<'_> {
     /// The file of a handle.
     fn held(&self, handle: Handle<'_>) -> Result<Held<'_>> {
         let file = self.export.key.open(handle).ok_or(Status::BADHANDLE)?;
+        if file.snapshot != self.snapshot {
+            return Err(Status::ROFS);
+        }
         let found = self.fs().lookup(file.ino, b".").map_err(|errno| match errno {
             // Nothing but a file that is gone: the number was ours.
             Errno::ENOENT | Errno::ESTALE => Status::STALE,
@@ -316,7 +356,7 @@ impl Operation<'_> {
         self.fs().getattr(ino).ok()
     }
 
-    fn post(&self, out: &mut Writer, attr: Option<&Attr>) {
+    pub(crate) fn post(&self, out: &mut Writer, attr: Option<&Attr>) {
         write_post(out, self.fsid(), attr);
     }
 
@@ -330,8 +370,8 @@ impl Operation<'_> {
         write_wcc(out, self.fsid(), before.as_ref(), after.as_ref());
     }
 
-    fn sign(&self, ino: u64, generation: u64) -> [u8; crate::handle::SIZE] {
-        self.export.key.sign(self.export.id, FileId { ino, generation })
+    pub(crate) fn sign(&self, ino: u64, generation: u64) -> Signed {
+        self.export.key.sign(self.export.id, FileId { snapshot: self.snapshot, ino, generation })
     }
 
     /// Results of what made a name: the handle, its attributes, those of the directory.
@@ -352,17 +392,23 @@ impl Operation<'_> {
             return Err(Status::NOTDIR);
         }
         self.fs().check(&self.who, directory.ino, MAY_EXECUTE)?;
-        let mut out = rpc::reply(self.xid);
-        match self.fs().lookup(directory.ino, name) {
-            Ok(found) => {
-                self.fs().forget(found.ino, 1);
-                out.u32(Status::OK.0).opaque(&self.sign(found.ino, found.generation));
-                self.post(&mut out, Some(&found.attr));
+        if directory.ino == TOP {
+            match name {
+                ZFS if self.snapshot == LIVE => return Ok(self.found_folder(Folder::Zfs, &directory.attr)),
+                b".." if self.snapshot != LIVE => {
+                    return Ok(self.found_folder(Folder::Snapshots, &directory.attr));
+                }
+                _ => {}
             }
-            // With the directory's attributes a client can keep that there is no such name.
-            Err(Errno::ENOENT) => _ = out.u32(Status::NOENT.0),
-            Err(errno) => return Err(errno.into()),
         }
+        let found = match self.fs().lookup(directory.ino, name) {
+            Err(Errno::ENOENT) => return Ok(self.found_nothing(&directory.attr)),
+            found => found?,
+        };
+        self.fs().forget(found.ino, 1);
+        let mut out = rpc::reply(self.xid);
+        out.u32(Status::OK.0).opaque(&self.sign(found.ino, found.generation));
+        self.post(&mut out, Some(&found.attr));
         self.post(&mut out, Some(&directory.attr));
         Ok(rpc::record(out))
     }
@@ -602,20 +648,46 @@ impl Operation<'_> {
     /// Lists a directory. Cookies are those of the file system, which stay true while names come
     /// and go, so the verifier is always zero.
     fn readdir(&self, directory: &Held<'_>, cookie: u64, count: usize, out: &mut Writer) -> Result<()> {
-        let mut listing = Listing::begin(self, directory, count, out);
+        let attr = self.attr(directory.ino);
+        let mut listing = Listing::begin(self, attr.as_ref(), count, out);
+        let mut tells_folder = self.tells_folder(directory.ino, cookie);
+        let folder = |listing: &mut Listing<'_>| {
+            listing.add(ZFS.len(), 0, |out| {
+                out.bool(true).u64(Folder::Zfs.number()).opaque(ZFS).u64(ZFS_COOKIE);
+            })
+        };
         self.fs().readdir(directory.ino, cookie, |entry| {
+            if entry.cookie > ZFS_COOKIE && std::mem::take(&mut tells_folder) && !folder(&mut listing) {
+                return false;
+            }
             listing.add(entry.name.len(), 0, |out| {
                 out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
             })
         })?;
+        if tells_folder && !listing.is_full {
+            folder(&mut listing);
+        }
         listing.end()
     }
 
     fn readdir_plus(&self, directory: &Held<'_>, cookie: u64, count: usize, out: &mut Writer) -> Result<()> {
-        let mut listing = Listing::begin(self, directory, count, out);
-        let extra = POST_BYTES + 8 + crate::handle::SIZE;
+        let attr = self.attr(directory.ino);
+        let mut listing = Listing::begin(self, attr.as_ref(), count, out);
+        let extra = POST_BYTES + 8 + SIZE_MAX;
+        let mut tells_folder = self.tells_folder(directory.ino, cookie);
+        let folder = |listing: &mut Listing<'_>| {
+            listing.add(ZFS.len(), extra, |out| {
+                out.bool(true).u64(Folder::Zfs.number()).opaque(ZFS).u64(ZFS_COOKIE);
+                self.post(out, Some(&Folder::Zfs.attr(self.view)));
+                out.bool(true).opaque(&self.export.key.sign(self.export.id, Folder::Zfs.id()));
+            })
+        };
         let mut taken = Vec::new();
         let listed = self.fs().readdir_plus(directory.ino, cookie, |entry, known| {
+            if entry.cookie > ZFS_COOKIE && std::mem::take(&mut tells_folder) && !folder(&mut listing) {
+                taken.extend(known.and_then(std::result::Result::ok).map(|known| known.ino));
+                return false;
+            }
             let known = known.and_then(std::result::Result::ok);
             let added = listing.add(entry.name.len(), extra, |out| {
                 out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
@@ -632,25 +704,33 @@ impl Operation<'_> {
         });
         taken.into_iter().for_each(|ino| self.fs().forget(ino, 1));
         listed?;
+        if tells_folder && !listing.is_full {
+            folder(&mut listing);
+        }
         listing.end()
     }
 
-    fn fsstat(&self, file: &Held<'_>, out: &mut Writer) {
+    pub(crate) fn fsstat(&self, attr: &Attr, out: &mut Writer) {
         let stat = self.fs().statfs();
         let block = u64::from(stat.block_bytes);
-        self.post(out, Some(&file.attr));
+        self.post(out, Some(attr));
         let free = stat.blocks_free.saturating_mul(block);
         out.u64(stat.blocks.saturating_mul(block)).u64(free).u64(free);
         out.u64(stat.files).u64(stat.files_free).u64(stat.files_free).u32(0);
     }
 
-    fn fsinfo(&self, file: &Held<'_>, out: &mut Writer) {
+    pub(crate) fn fsinfo(&self, attr: &Attr, out: &mut Writer) {
         let transfer = TRANSFER_MAX as u32;
-        self.post(out, Some(&file.attr));
+        self.post(out, Some(attr));
         out.u32(transfer).u32(transfer).u32(4_096).u32(transfer).u32(transfer).u32(4_096);
         // A listing's good size; the greatest file; times have nanoseconds; links, symbolic links,
         // one answer of PATHCONF for all, times can be set.
         out.u32(64 << 10).u64(i64::MAX as u64).u32(0).u32(1).u32(0x1b);
+    }
+
+    pub(crate) fn pathconf(&self, attr: &Attr, out: &mut Writer) {
+        self.post(out, Some(attr));
+        out.u32(1 << 30).u32(255).bool(true).bool(true).bool(false).bool(true);
     }
 }
 
@@ -676,7 +756,7 @@ fn has_mark(attr: &Attr, verifier: &[u8; 8]) -> bool {
 }
 
 /// Results of a listing as they grow.
-struct Listing<'a> {
+pub(crate) struct Listing<'a> {
     out: &'a mut Writer,
     /// Length that they may have.
     end: usize,
@@ -685,21 +765,22 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn begin(
+    /// Begins them with the attributes of the directory.
+    pub(crate) fn begin(
         operation: &Operation<'_>,
-        directory: &Held<'_>,
+        directory: Option<&Attr>,
         count: usize,
         out: &'a mut Writer,
     ) -> Listing<'a> {
         // The count is about the results behind the status; two numbers end them.
         let end = out.out.len() + count.min(LISTING_MAX).saturating_sub(8);
-        operation.post(out, operation.attr(directory.ino).as_ref());
+        operation.post(out, directory);
         out.u64(0);
         Listing { out, end, is_empty: true, is_full: false }
     }
 
     /// Adds an entry, if it has room.
-    fn add(&mut self, name: usize, extra: usize, write: impl FnOnce(&mut Writer)) -> bool {
+    pub(crate) fn add(&mut self, name: usize, extra: usize, write: impl FnOnce(&mut Writer)) -> bool {
         if self.out.out.len() + 24 + name.next_multiple_of(4) + extra > self.end {
             self.is_full = true;
             return false;
@@ -709,7 +790,7 @@ impl<'a> Listing<'a> {
         true
     }
 
-    fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         if self.is_empty && self.is_full {
             return Err(Status::TOOSMALL);
         }

@@ -2,16 +2,17 @@
 
 use crate::export::{Export, Exports, Note, View};
 use crate::finder::{self, Ports};
-use crate::handle::{FileId, export_of};
+use crate::handle::{FileId, LIVE, export_of};
 use crate::lock_service::{LockService, LockSettings};
 use crate::mount3;
 use crate::nfs3::{self, Handle, Status};
 use crate::nlm4;
 use crate::nsm;
-use crate::operation::{Operation, Outcome};
+use crate::operation::{Operation, Outcome, TOP};
 use crate::replay::{Known, Repeat, Replays};
 use crate::rpc::{self, Call, Credential, Denial, Failure};
 use crate::server::Log;
+use crate::snapshot_folders::{Way, ZFS, way_of};
 use crate::xdr::{Reader, Writer};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use steadfast_env::insist::{Client, serving};
 use steadfast_posix::requests::Origin;
-use steadfast_posix::{Identity, MAY_EXECUTE, Patience, Span};
+use steadfast_posix::{FileSystem, Identity, MAY_EXECUTE, Patience, Span};
 use steadfast_property::{ShareAccess, ShareOptions};
 
 /// Ports that only root of the client's machine can use.
@@ -35,8 +36,6 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 /// Most addresses of which that is known.
 const TOLD_MAX: usize = 1_024;
-/// Top of an export.
-const TOP: u64 = 1;
 
 /// Takes the reply to a call. It may be called later and by another thread.
 pub type Answer = Box<dyn FnOnce(Vec<u8>) + Send>;
@@ -334,7 +333,8 @@ impl Service {
         let entered = serving(reader, || {
             export.volume.enter(&mut |view| {
                 let read_only = view.read_only || access == ShareAccess::ReadOnly;
-                let operation = Operation { view, export, who: person.identity(), read_only, xid };
+                let who = person.identity();
+                let operation = Operation { view, export, who, read_only, xid, snapshot: LIVE };
                 let made = patience().during(|| operation.run(call, &mut notes));
                 let made = made.map_err(|status| unless_late(status, reader));
                 requests = Some(view.fs.requests());
@@ -420,8 +420,32 @@ pub(crate) fn access(export: &Export, client: SocketAddr) -> Option<ShareAccess>
     export.options.access(client.ip().to_canonical())
 }
 
-/// The directory to which names lead from the top, if the caller may go through all above it.
+/// The directory to which names lead from the top of an export, also into a snapshot, if the caller
+/// may go through all above it.
 fn descend(view: &View<'_>, who: &Identity<'_>, names: &[String]) -> Result<FileId, mount3::Refusal> {
+    use mount3::Refusal;
+    if names.first().is_none_or(|name| name.as_bytes() != ZFS) {
+        return descend_within(view.fs, LIVE, who, names);
+    }
+    // The folders are for everybody who may enter the top.
+    descend_within(view.fs, LIVE, who, &[])?;
+    view.fs.check(who, TOP, MAY_EXECUTE).map_err(|_| Refusal::Access)?;
+    match way_of(view, names) {
+        Some((Way::Folder(folder), _)) => Ok(folder.id()),
+        Some((Way::Snapshot(number), behind)) => {
+            let found = view.on(number, |fs| descend_within(fs, number, who, behind));
+            found.unwrap_or(Err(Refusal::NoEntry))
+        }
+        Some((Way::Up, _)) | None => Err(Refusal::NoEntry),
+    }
+}
+
+fn descend_within(
+    fs: &FileSystem,
+    snapshot: u64,
+    who: &Identity<'_>,
+    names: &[String],
+) -> Result<FileId, mount3::Refusal> {
     use mount3::Refusal;
     use steadfast_posix::{Errno, S_IFDIR, S_IFMT};
     let refuse = |errno| match errno {
@@ -431,18 +455,18 @@ fn descend(view: &View<'_>, who: &Identity<'_>, names: &[String]) -> Result<File
         Errno::EACCES => Refusal::Access,
         _ => Refusal::Io,
     };
-    let mut at = view.fs.lookup(TOP, b".").map_err(refuse)?;
+    let mut at = fs.lookup(TOP, b".").map_err(refuse)?;
     for name in names {
-        let may = view.fs.check(who, at.ino, MAY_EXECUTE);
-        let next = may.and_then(|()| view.fs.lookup(at.ino, name.as_bytes()));
-        view.fs.forget(at.ino, 1);
+        let may = fs.check(who, at.ino, MAY_EXECUTE);
+        let next = may.and_then(|()| fs.lookup(at.ino, name.as_bytes()));
+        fs.forget(at.ino, 1);
         at = next.map_err(refuse)?;
     }
-    view.fs.forget(at.ino, 1);
+    fs.forget(at.ino, 1);
     if at.attr.mode & S_IFMT != S_IFDIR {
         return Err(Refusal::NotDirectory);
     }
-    Ok(FileId { ino: at.ino, generation: at.generation })
+    Ok(FileId { snapshot, ino: at.ino, generation: at.generation })
 }
 
 /// The reply of a procedure that failed: its status, and no attributes.

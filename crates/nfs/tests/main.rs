@@ -7,5 +7,6 @@ mod kernel;
 mod locks;
 mod names;
 mod permissions;
+mod snapshots;
 mod support;
 mod writes;

@@ -12,7 +12,7 @@ const NOTDIR: u32 = 20;
 const NOTEMPTY: u32 = 66;
 
 /// Names of a directory, in answers of so many bytes; with attributes and handles if `plus`.
-fn list(client: &mut Client, dir: &[u8], bytes: u32, plus: bool) -> Result<Vec<String>, u32> {
+pub fn list(client: &mut Client, dir: &[u8], bytes: u32, plus: bool) -> Result<Vec<String>, u32> {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
         let answer = match plus {

@@ -6,6 +6,7 @@
 mod posix;
 
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,8 +15,8 @@ use steadfast_env::Env;
 use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
 use steadfast_nfs::handle::{ExportId, HandleKey};
 use steadfast_nfs::xdr::{Reader, Writer};
-use steadfast_nfs::{Door, Export, Exports, LockSettings, Note, Server, Service, View, Volume};
-use steadfast_posix::FileSystem;
+use steadfast_nfs::{Door, Export, Exports, LockSettings, Note, Server, Service, Snapshots, View, Volume};
+use steadfast_posix::{FileSystem, Time};
 use steadfast_property::ShareOptions;
 
 pub use posix::{Draw, World};
@@ -29,6 +30,10 @@ pub struct Mounted {
     pub fs: Mutex<Option<Arc<FileSystem>>>,
     pub verifier: Mutex<[u8; 8]>,
     pub notes: Mutex<Vec<Note>>,
+    /// Snapshots by number, with their names.
+    pub snapshots: Mutex<BTreeMap<u64, (String, Arc<FileSystem>)>>,
+    /// A listing of the top names the folder that leads to them.
+    pub shows_folder: AtomicBool,
     /// Every request waits for a store that is away, where its pool says so.
     pub all_wait: AtomicBool,
 }
@@ -38,12 +43,35 @@ impl Volume for Mounted {
         let fs = self.fs.lock().clone();
         let Some(fs) = fs else { return false };
         self.all_wait.fetch_and(steadfast_env::insist::served().is_some(), Ordering::Relaxed);
-        act(&View { fs: &fs, verifier: *self.verifier.lock(), read_only: false });
+        act(&View { fs: &fs, verifier: *self.verifier.lock(), read_only: false, snapshots: self });
         true
     }
 
     fn note(&self, notes: &[Note]) {
         self.notes.lock().extend_from_slice(notes);
+    }
+}
+
+impl Snapshots for Mounted {
+    fn is_visible(&self) -> bool {
+        self.shows_folder.load(Ordering::Relaxed)
+    }
+
+    fn since(&self) -> Time {
+        Time { seconds: 1_234, nanos: 5 }
+    }
+
+    fn list(&self) -> Vec<(String, u64)> {
+        self.snapshots.lock().iter().map(|(number, (name, _))| (name.clone(), *number)).collect()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.list().into_iter().find(|(found, _)| found == name).map(|(_, number)| number)
+    }
+
+    fn enter(&self, number: u64, read: &mut dyn FnMut(&Arc<FileSystem>)) {
+        let fs = self.snapshots.lock().get(&number).map(|(_, fs)| Arc::clone(fs));
+        fs.iter().for_each(read);
     }
 }
 
@@ -72,6 +100,8 @@ impl Portal {
             fs: Mutex::new(Some(Arc::clone(&world.fs))),
             verifier: Mutex::new(*b"verifier"),
             notes: Mutex::default(),
+            snapshots: Mutex::default(),
+            shows_folder: AtomicBool::new(false),
             all_wait: AtomicBool::new(true),
         });
         let exports = Arc::new(Exports::default());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const FILE: File = (ExportId { pool: 1, dataset: 2 }, FileId { ino: 3, generation: 4 });
+const FILE: File = (ExportId { pool: 1, dataset: 2 }, FileId { snapshot: 0, ino: 3, generation: 4 });
 
 fn owner(machine: u8, svid: u32) -> Arc<Owner> {
     let host = Host { address: [10, 0, 0, machine].into(), name: vec![b'a' + machine], low_port: true };

@@ -125,6 +125,28 @@ impl SnapshotsOf {
         let datasets = self.datasets.upgrade()?;
         datasets.open_snapshot(self.id, name).ok()
     }
+
+    /// Opens the one with this number for reading, whatever its name is now.
+    #[must_use]
+    pub fn open_number(&self, number: DatasetId) -> Option<SnapshotHandle> {
+        let name_of = || {
+            let datasets = self.datasets.upgrade()?;
+            let table = datasets.table.read();
+            let mut snapshots = table.get(self.id)?.snapshots.values();
+            snapshots.find(|s| s.row.number == number).map(|s| s.row.name.clone())
+        };
+        // Another one may have the name a moment later.
+        self.open(&name_of()?).filter(|opened| opened.number() == number)
+    }
+
+    /// The number of the one with this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<DatasetId> {
+        let datasets = self.datasets.upgrade()?;
+        let table = datasets.table.read();
+        let mut snapshots = table.get(self.id)?.snapshots.values();
+        snapshots.find(|s| s.row.name == name).map(|s| s.row.number)
+    }
 }
 
 /// A snapshot that stays as long as this lives.
