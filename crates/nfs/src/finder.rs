@@ -24,7 +24,7 @@ const UDP: u32 = 17;
 const STRING_MAX: usize = 256;
 
 /// Programs and versions at the front's port.
-const SERVED: [(u32, u32); 4] = [
+pub(crate) const SERVED: [(u32, u32); 4] = [
     (nfs3::PROGRAM, nfs3::VERSION),
     (mount3::PROGRAM, mount3::VERSION),
     (nlm4::PROGRAM, nlm4::VERSION),

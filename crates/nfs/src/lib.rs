@@ -11,7 +11,7 @@
 //! - `mount3`, `nfs3`, `nlm4`, `nsm`, `finder`: arguments and results of the programs.
 //! - `locks`: the table of locks. `lock_service`: its programs. `hosts`: machines to tell of a
 //!   restart. `callback`: calls of ours to clients.
-//! - `handle`: file handles.
+//! - `registration`: at another port mapper. `handle`: file handles.
 //! - `export`: file systems that are shared. `service`: from a record to a reply. `operation`: the
 //!   procedures. `snapshot_folders`: `.zfs`. `replay`: replies to calls that come again.
 //! - `server`: connections and threads. `turns`: whose request is next.
@@ -34,6 +34,7 @@ pub mod nfs3;
 pub mod nlm4;
 pub mod nsm;
 mod operation;
+mod registration;
 mod replay;
 pub mod rpc;
 mod server;
@@ -46,5 +47,6 @@ pub mod xdr;
 pub use crowd::CONNECTIONS_MAX;
 pub use export::{Export, Exports, Note, Snapshots, View, Volume};
 pub use lock_service::LockSettings;
+pub use registration::{RPCBIND, Registration};
 pub use server::{Door, Figures, Log, Served, Server};
 pub use service::{Answer, Peer, Service};

@@ -107,6 +107,9 @@ impl Engine {
         let ended = self.export_all(force);
         self.relay_events();
         self.keep_counters();
+        if ended.is_ok() {
+            self.shares.leave_port_mapper();
+        }
         ended
     }
 

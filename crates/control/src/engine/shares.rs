@@ -9,13 +9,16 @@ use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_fuse::{IdlePolling, MountOptions};
 use steadfast_mount::SWITCHES_VARIABLE;
+use steadfast_nfs::finder::{self, Ports};
 use steadfast_nfs::handle::{ExportId, HandleKey};
-use steadfast_nfs::{Door, Export, Exports, LockSettings, Log, Served, Server, Service, finder};
+use steadfast_nfs::{
+    Door, Export, Exports, LockSettings, Log, RPCBIND, Registration, Served, Server, Service,
+};
 use steadfast_property::ShareOptions;
 
 /// Environment variable: address and port at which the daemon listens for NFS clients.
@@ -33,13 +36,20 @@ const LOCK_GRACE: Duration = Duration::from_secs(45);
 /// Exports, and the server if something was shared.
 pub(super) struct Shares {
     exports: Arc<Exports>,
-    server: Mutex<Option<Server>>,
+    server: Mutex<Option<Listening>>,
     /// Why nobody listens, if that was tried.
     trouble: Mutex<Option<Refusal>>,
     /// File of the clients that have locks.
     clients: PathBuf,
     /// Name of this machine.
     host: String,
+}
+
+/// A server, and its entries at the machine's port mapper.
+struct Listening {
+    /// First, so that nobody is sent to a server that ends.
+    registration: Option<Registration>,
+    server: Server,
 }
 
 impl Shares {
@@ -82,9 +92,10 @@ impl Shares {
             log: Arc::clone(&log),
             ..LockSettings::default()
         };
-        let doors = helping_doors(listener.local_addr().map_err(failed)?, address.port() == 0, &log);
+        let at = listener.local_addr().map_err(failed)?;
+        let helped = helping_doors(at, address.port() == 0, &log);
         let service = Arc::new(Service::new(Arc::clone(&self.exports), settings));
-        let started = Server::start(service, listener, doors, log, keeps_awake()).map_err(failed)?;
+        let started = Server::start(service, listener, helped.doors, log, keeps_awake()).map_err(failed)?;
         eprintln!("steadfast: nfs: listens at {}", started.address());
         if !address.ip().is_loopback() {
             eprintln!(
@@ -92,13 +103,19 @@ impl Shares {
                  are, and the network reads all that is sent"
             );
         }
-        *server = Some(started);
+        *server = Some(Listening { registration: helped.registration, server: started });
         Ok(())
+    }
+
+    /// Tells the machine's port mapper that the server ends.
+    pub(super) fn leave_port_mapper(&self) {
+        let registration = self.server.lock().as_mut().and_then(|listening| listening.registration.take());
+        drop(registration);
     }
 
     /// The address at which clients are listened for.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.server.lock().as_ref().map(Server::address)
+        self.server.lock().as_ref().map(|listening| listening.server.address())
     }
 }
 
@@ -128,41 +145,67 @@ fn keeps_awake() -> Served {
     }
 }
 
-/// Where clients find the lock protocol, and tell of their restarts. Without them locks fail, and
+/// Where clients find the lock protocol, and tell of their restarts. Without it locks fail, and
 /// nothing else.
-fn helping_doors(at: SocketAddr, is_any_port: bool, log: &Log) -> Vec<Door> {
-    let mut doors = Vec::new();
+#[derive(Default)]
+struct Helped {
+    doors: Vec<Door>,
+    registration: Option<Registration>,
+}
+
+fn helping_doors(at: SocketAddr, is_any_port: bool, log: &Log) -> Helped {
+    let mut helped = Helped::default();
     match UdpSocket::bind(at) {
-        Ok(socket) => doors.push(Door::Datagrams(socket)),
+        Ok(socket) => helped.doors.push(Door::Datagrams(socket)),
         Err(error) => log(format!("restarts of clients are not heard: {at}/udp: {error}")),
     }
     let asked = std::env::var(FINDER_VARIABLE).ok().filter(|asked| !asked.is_empty());
     let address = match asked.as_deref() {
-        Some("off") => return doors,
+        Some("off") => return helped,
         // There is one port mapper for each address, and this daemon is none that is to be found.
-        None if is_any_port => return doors,
+        None if is_any_port => return helped,
         None => SocketAddr::new(at.ip(), finder::PORT),
         Some(asked) => match asked.parse() {
             Ok(address) => address,
             Err(_) => {
                 log(format!("{FINDER_VARIABLE}={asked}: this is neither an address with a port nor off"));
-                return doors;
+                return helped;
             }
         },
     };
     let bound = TcpListener::bind(address).and_then(|listener| Ok((listener, UdpSocket::bind(address)?)));
-    match bound {
+    let error = match bound {
         Ok((listener, socket)) => {
             log(format!("port mapper at {}", listener.local_addr().unwrap_or(address)));
-            doors.extend([Door::Stream(listener), Door::Datagrams(socket)]);
+            helped.doors.extend([Door::Stream(listener), Door::Datagrams(socket)]);
+            return helped;
         }
-        Err(error) => {
-            log(format!(
-                "no port mapper at {address}: {error}. Clients do not find the lock manager: mount with nolock"
-            ));
+        Err(error) => error,
+    };
+    // Another port mapper has the port: it tells clients of this server.
+    let ports = Ports { tcp: at.port(), udp: if helped.doors.is_empty() { 0 } else { at.port() } };
+    let registered = match asked {
+        None => Registration::make(Path::new(RPCBIND), at, ports),
+        // An address that somebody chose is not rpcbind's.
+        Some(_) => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    match registered {
+        Ok(registration) => {
+            log(format!("registered with rpcbind, which has {address}"));
+            for shortfall in registration.shortfalls() {
+                log(format!("rpcbind: {shortfall}"));
+            }
+            helped.registration = Some(registration);
+        }
+        Err(why) => {
+            let mut line = format!("no port mapper at {address}: {error}");
+            if why.kind() != std::io::ErrorKind::NotFound {
+                line += &format!("; rpcbind: {why}");
+            }
+            log(format!("{line}. Clients do not find the lock manager: mount with nolock"));
         }
     }
-    doors
+    helped
 }
 
 /// Keeps a mounted file system shared.
