@@ -62,7 +62,7 @@ impl Registration {
         }
         let mut made = Registration { socket: socket.to_owned(), entries: Vec::new(), taken: Vec::new() };
         for entry in wanted {
-            // What was entered before a failure goes when `made` does.
+            // If a later one fails, `made` takes the earlier ones away.
             if made.enter(&entry)? { &mut made.entries } else { &mut made.taken }.push(entry);
         }
         if made.entries.is_empty() {
@@ -74,7 +74,7 @@ impl Registration {
         Ok(made)
     }
 
-    /// What clients lack because other programs are entered in our place, for the operator.
+    /// Services that clients lack because other programs have entries, as sentences.
     #[must_use]
     pub fn shortfalls(&self) -> Vec<&'static str> {
         let lacks = |program| self.taken.iter().any(|entry| entry.program == program);
