@@ -6,6 +6,7 @@
 //! of the newest snapshot. [`BlockIo`](crate::BlockIo) is below all of them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
@@ -91,6 +92,33 @@ impl std::ops::Deref for BlockBytes {
 
     fn deref(&self) -> &[u8] {
         (*self.0).as_ref()
+    }
+}
+
+/// A part of a block's bytes, which are kept as long as this lives.
+#[derive(Clone)]
+pub struct BlockPart {
+    bytes: BlockBytes,
+    range: Range<usize>,
+}
+
+impl BlockPart {
+    /// The bytes of `range`.
+    ///
+    /// # Panics
+    /// If the block is shorter.
+    #[must_use]
+    pub fn new(bytes: BlockBytes, range: Range<usize>) -> BlockPart {
+        assert!(range.start <= range.end && range.end <= bytes.len(), "{range:?} of {} bytes", bytes.len());
+        BlockPart { bytes, range }
+    }
+}
+
+impl std::ops::Deref for BlockPart {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
     }
 }
 

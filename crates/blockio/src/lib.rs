@@ -62,7 +62,7 @@ mod write;
 pub mod zle;
 
 pub use ahead::ReadAhead;
-pub use blocks::{BlockBytes, BlockWrite, Blocks, WriteContext};
+pub use blocks::{BlockBytes, BlockPart, BlockWrite, Blocks, WriteContext};
 pub use cache::Block;
 pub use compress::{CompressionSetting, fuzz as fuzz_decompress};
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};

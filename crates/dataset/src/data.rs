@@ -9,7 +9,7 @@ use crate::inode::{Inode, InodeState};
 use crate::layer::Shared;
 use crate::owners::owned_by;
 use crate::record::{Grain, Packed, Terms, index, len, pieces, record_space};
-use crate::{BlockBytes, Error, Result, overlaid};
+use crate::{BlockBytes, BlockPart, Error, Result, overlaid};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use steadfast_env::Bug;
@@ -82,6 +82,41 @@ impl Dataset {
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// The bytes from `offset` on up to the end of the file, at most `length`, as they lie in the
+    /// cache of blocks: nothing is copied. `None` if not all of them are content of blocks that the
+    /// last sync stored, or one cannot be read: [`Dataset::read`] has them, or says why not.
+    pub fn read_shared(&self, inode: &Inode, offset: u64, length: usize) -> Result<Option<Vec<BlockPart>>> {
+        let end = inode.state.lock().record.size.min(offset.saturating_add(length as u64));
+        let range = offset..end;
+        if range.is_empty() || !self.is_as_stored(inode, range.clone()) {
+            return Ok(None);
+        }
+        self.look_ahead(inode, offset, end - offset);
+        let parts = self.extents_in(inode.id, &range)?;
+        let mut wanted = Vec::with_capacity(parts.len());
+        let mut done = offset;
+        for (at, extent) in &parts {
+            let Extent::Block { length, pointer } = extent else { return Ok(None) };
+            if *at > done {
+                return Ok(None);
+            }
+            let until = end.min(at + u64::from(*length));
+            wanted.push((*pointer, index(done - at)..index(until - at)));
+            done = until;
+        }
+        if done < end {
+            return Ok(None);
+        }
+        if wanted.len() > 1 {
+            let behind: Vec<BlockPointer> = wanted[1..].iter().map(|(pointer, _)| *pointer).collect();
+            self.blocks.read_ahead(inode.id.0, &behind, true);
+        }
+        let read = |(pointer, range): (BlockPointer, Range<usize>)| {
+            self.blocks.read(&pointer).ok().map(|bytes| BlockPart::new(bytes, range))
+        };
+        Ok(wanted.into_iter().map(read).collect())
     }
 
     /// Fills `out` with the bytes of `range` as the last sync stored them.

@@ -116,7 +116,7 @@ pub use problem::Problem;
 pub use ranges::RangeSet;
 pub use replay::{ReceivedContent, Removal};
 pub use share::{ShareRange, Sharing, Unshared};
-pub use steadfast_blockio::{BlockBytes, BlockWrite, Blocks};
+pub use steadfast_blockio::{BlockBytes, BlockPart, BlockWrite, Blocks};
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{Attempts, NodeCache, without_reading};
 pub use sync::SyncResult;

@@ -14,6 +14,7 @@
 //! - `registration`: at another port mapper. `handle`: file handles.
 //! - `export`: file systems that are shared. `service`: from a record to a reply. `operation`: the
 //!   procedures. `snapshot_folders`: `.zfs`. `replay`: replies to calls that come again.
+//!   `reply`: a reply on its way.
 //! - `server`: connections and threads. `turns`: whose request is next.
 //!   `crowd`: connections of each address.
 //! - `fuzz`: entries for fuzzers. `client`: a client for tests.
@@ -36,6 +37,7 @@ pub mod nsm;
 mod operation;
 mod registration;
 mod replay;
+mod reply;
 pub mod rpc;
 mod server;
 mod service;
@@ -48,5 +50,6 @@ pub use crowd::CONNECTIONS_MAX;
 pub use export::{Export, Exports, Note, Snapshots, View, Volume};
 pub use lock_service::LockSettings;
 pub use registration::{RPCBIND, Registration};
+pub use reply::Reply;
 pub use server::{Door, Figures, Log, Served, Server};
 pub use service::{Answer, Peer, Service};

@@ -6,6 +6,7 @@ use crate::nfs3::{
     Call, Handle, HowToCreate, NewAttributes, SetTime, Stable, Status, TRANSFER_MAX, access, device_number,
     kind, write_attributes, write_post, write_wcc,
 };
+use crate::reply::Reply;
 use crate::rpc;
 use crate::snapshot_folders::{Folder, ZFS, ZFS_COOKIE};
 use crate::spare;
@@ -21,6 +22,10 @@ use steadfast_posix::{
 const LISTING_MAX: usize = 256 << 10;
 /// Bytes of attributes that are there (`post_op_attr`).
 const POST_BYTES: usize = 88;
+/// Shorter reads are copied: that costs less than a piece of its own.
+const SHARED_MIN: usize = 16 << 10;
+/// Most pieces of one reply (`UIO_MAXIOV` without the head and the padding).
+const PARTS_MAX: usize = 1_022;
 /// The top of a file system.
 pub(crate) const TOP: u64 = 1;
 
@@ -29,7 +34,7 @@ pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
 /// The end of a request within its volume.
 pub(crate) enum Outcome {
     /// The reply.
-    Done(Vec<u8>),
+    Done(Reply),
     /// The reply, once an inode is durable.
     Durable {
         /// The file system.
@@ -39,6 +44,12 @@ pub(crate) enum Outcome {
         /// The reply.
         reply: Vec<u8>,
     },
+}
+
+impl From<Vec<u8>> for Outcome {
+    fn from(reply: Vec<u8>) -> Outcome {
+        Outcome::Done(reply.into())
+    }
 }
 
 /// A file that a handle names, with a reference while this lives.
@@ -170,7 +181,7 @@ impl Operation<'_> {
             return Err(Status::ROFS);
         }
         if let Some(folder) = Folder::of(file) {
-            return self.run_on_folder(folder, call).map(Outcome::Done);
+            return self.run_on_folder(folder, call).map(Outcome::from);
         }
         if is_live {
             return self.run_here(call, notes);
@@ -204,7 +215,7 @@ impl Operation<'_> {
                 self.setattr(&file, new, *guard, notes, &mut out)?;
                 durable = Some(file.ino);
             }
-            Call::Lookup { name, .. } => return self.lookup(&file, name).map(Outcome::Done),
+            Call::Lookup { name, .. } => return self.lookup(&file, name).map(Outcome::from),
             Call::Access { rights, .. } => {
                 let granted = self.access(&file, *rights)?;
                 self.post(&mut out, Some(&file.attr));
@@ -215,7 +226,9 @@ impl Operation<'_> {
                 self.post(&mut out, self.attr(file.ino).as_ref());
                 out.opaque(&target);
             }
-            Call::Read { offset, count, .. } => self.read(&file, *offset, *count, &mut out)?,
+            Call::Read { offset, count, .. } => {
+                return self.read(&file, *offset, *count, out).map(Outcome::Done);
+            }
             Call::Write { offset, count, stable, data, .. } => {
                 let count = data.len().min(*count as usize);
                 let before = file.look();
@@ -309,7 +322,7 @@ impl Operation<'_> {
         }
         match durable.filter(|_| self.export.options.sync) {
             Some(ino) => Ok(self.durable(ino, out)),
-            None => Ok(Outcome::Done(rpc::record(out))),
+            None => Ok(rpc::record(out).into()),
         }
     }
 
@@ -432,24 +445,35 @@ impl Operation<'_> {
         Ok(granted)
     }
 
-    fn read(&self, file: &Held<'_>, offset: u64, count: u32, out: &mut Writer) -> Result<()> {
+    fn read(&self, file: &Held<'_>, offset: u64, count: u32, mut out: Writer) -> Result<Reply> {
         // The right to run a program is enough to load it.
         if !self.fs().may(&self.who, file.ino, MAY_EXECUTE)? || file.is_directory() {
             self.fs().check_content(&self.who, file.ino, MAY_READ)?;
         }
+        let count = TRANSFER_MAX.min(count as usize);
+        let write_head = |out: &mut Writer, read: usize| {
+            let attr = self.attr(file.ino).unwrap_or(file.attr);
+            self.post(out, Some(&attr));
+            let is_end = offset.saturating_add(read as u64) >= attr.size;
+            out.u32(read as u32).bool(is_end).u32(read as u32);
+        };
+        if count >= SHARED_MIN
+            && let Some(content) = self.fs().read_shared(file.ino, offset, count)?
+            && content.len() <= PARTS_MAX
+        {
+            write_head(&mut out, content.iter().map(|part| part.len()).sum());
+            return Ok(Reply::with_content(out, content));
+        }
         let at = out.out.len();
         let data = at + POST_BYTES + 12;
-        spare::lengthen(&mut out.out, data + TRANSFER_MAX.min(count as usize));
+        spare::lengthen(&mut out.out, data + count);
         let read = self.fs().read(file.ino, offset, &mut out.out[data..])?;
         out.out.truncate(data + read);
         out.pad(read);
-        let attr = self.attr(file.ino).unwrap_or(file.attr);
         let mut head = Writer { out: Vec::with_capacity(POST_BYTES + 12) };
-        self.post(&mut head, Some(&attr));
-        let is_end = offset.saturating_add(read as u64) >= attr.size;
-        head.u32(read as u32).bool(is_end).u32(read as u32);
+        write_head(&mut head, read);
         out.out[at..data].copy_from_slice(&head.out);
-        Ok(())
+        Ok(rpc::record(out).into())
     }
 
     /// Set-id bits go with a change of content, unless root makes it.

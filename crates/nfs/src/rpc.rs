@@ -207,8 +207,13 @@ pub fn reply(xid: u32) -> Writer {
 
 /// Ends a reply: sets the record's mark.
 #[must_use]
-pub fn record(mut reply: Writer) -> Vec<u8> {
-    let length = u32::try_from(reply.out.len() - 4).expect("a reply is shorter than 2 GiB");
+pub fn record(reply: Writer) -> Vec<u8> {
+    record_before(reply, 0)
+}
+
+/// The same for a reply behind which `more` bytes follow.
+pub(crate) fn record_before(mut reply: Writer, more: usize) -> Vec<u8> {
+    let length = u32::try_from(reply.out.len() - 4 + more).expect("a reply is shorter than 2 GiB");
     reply.set_u32(0, length | LAST);
     reply.out
 }

@@ -33,6 +33,7 @@
 
 use crate::crowd::Crowd;
 use crate::finder::Ports;
+use crate::reply::Reply;
 use crate::rpc::Assembler;
 use crate::service::{Peer, Service};
 use crate::spare;
@@ -179,7 +180,7 @@ struct State {
     pending: VecDeque<Vec<u8>>,
     running: usize,
     /// Replies that were not taken yet, and how much of the first one was.
-    replies: VecDeque<Vec<u8>>,
+    replies: VecDeque<Reply>,
     sent: usize,
     reply_bytes: usize,
     is_closed: bool,
@@ -194,7 +195,7 @@ struct State {
 struct Running(Option<Arc<Connection>>);
 
 impl Running {
-    fn answer(mut self, reply: Vec<u8>) {
+    fn answer(mut self, reply: Reply) {
         if let Some(connection) = self.0.take() {
             connection.send(reply);
         }
@@ -635,7 +636,7 @@ impl Connection {
     }
 
     /// Sends the reply of a request that ran.
-    fn send(self: &Arc<Self>, reply: Vec<u8>) {
+    fn send(self: &Arc<Self>, reply: Reply) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut jobs = Vec::new();
         {
@@ -666,7 +667,7 @@ impl Connection {
     /// Writes what the socket takes. False if the connection is to end.
     fn flush(&self, state: &mut State) -> bool {
         while let Some(first) = state.replies.front() {
-            match (&self.stream).write(&first[state.sent..]) {
+            match (&self.stream).write_vectored(&first.rest(state.sent)) {
                 Ok(count) => {
                     state.sent += count;
                     state.reply_bytes -= count;
@@ -680,7 +681,7 @@ impl Connection {
             }
             if state.sent == first.len() {
                 state.sent = 0;
-                state.replies.pop_front().into_iter().for_each(spare::keep);
+                state.replies.pop_front().into_iter().for_each(Reply::done);
             }
         }
         true

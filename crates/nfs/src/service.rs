@@ -10,6 +10,7 @@ use crate::nlm4;
 use crate::nsm;
 use crate::operation::{Operation, Outcome, TOP};
 use crate::replay::{Known, Repeat, Replays};
+use crate::reply::Reply;
 use crate::rpc::{self, Call, Credential, Denial, Failure};
 use crate::server::Log;
 use crate::snapshot_folders::{Way, ZFS, way_of};
@@ -38,7 +39,7 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 const TOLD_MAX: usize = 1_024;
 
 /// Takes the reply to a call. It may be called later and by another thread.
-pub type Answer = Box<dyn FnOnce(Vec<u8>) + Send>;
+pub type Answer = Box<dyn FnOnce(Reply) + Send>;
 
 /// The caller of a request, after what the export makes of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -129,22 +130,22 @@ impl Service {
         let Ok(call) = Call::decode(&mut reader) else { return false };
         let xid = call.xid;
         if !call.is_understood() {
-            answer(rpc::denial(xid, Denial::RpcVersion));
+            answer(rpc::denial(xid, Denial::RpcVersion).into());
             return true;
         }
         let credential = match &call.credential {
             Ok(credential @ (Credential::None | Credential::Sys { .. })) => credential,
             Ok(Credential::Other(_)) => {
-                answer(rpc::denial(xid, Denial::TooWeak));
+                answer(rpc::denial(xid, Denial::TooWeak).into());
                 return true;
             }
             Err(_) => {
-                answer(rpc::denial(xid, Denial::BadCredential));
+                answer(rpc::denial(xid, Denial::BadCredential).into());
                 return true;
             }
         };
         if peer.server.port() != self.ports().tcp && call.program != finder::PROGRAM {
-            answer(rpc::failure(xid, Failure::Program));
+            answer(rpc::failure(xid, Failure::Program).into());
             return true;
         }
         match (call.program, call.version) {
@@ -153,17 +154,17 @@ impl Service {
                 self.nfs(&request, credential, &mut reader, answer);
             }
             (mount3::PROGRAM, mount3::VERSION) => {
-                answer(self.mount(client, credential, &call, &mut reader));
+                answer(self.mount(client, credential, &call, &mut reader).into());
             }
-            (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3))),
+            (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3)).into()),
             (nlm4::PROGRAM, nlm4::VERSION) => {
                 let mut out = rpc::reply(xid);
                 let locks = &self.locks;
                 let done = locks.nlm(peer, credential, call.procedure, &mut reader, &mut out);
-                answer(ended(xid, done, out));
+                answer(ended(xid, done, out).into());
             }
-            (nlm4::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(4, 4))),
-            _ => answer(self.small(peer, &call, &mut reader, true)),
+            (nlm4::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(4, 4)).into()),
+            _ => answer(self.small(peer, &call, &mut reader, true).into()),
         }
         true
     }
@@ -285,28 +286,28 @@ impl Service {
     ) {
         let xid = request.xid;
         let call = match nfs3::Call::decode(request.procedure, reader) {
-            Ok(Some(nfs3::Call::Null)) => return answer(rpc::record(rpc::reply(xid))),
+            Ok(Some(nfs3::Call::Null)) => return answer(rpc::record(rpc::reply(xid)).into()),
             Ok(Some(call)) => call,
-            Ok(None) => return answer(rpc::failure(xid, Failure::Procedure)),
-            Err(_) => return answer(rpc::failure(xid, Failure::Arguments)),
+            Ok(None) => return answer(rpc::failure(xid, Failure::Procedure).into()),
+            Err(_) => return answer(rpc::failure(xid, Failure::Arguments).into()),
         };
         // A client asks this before it has chosen a kind of credential.
         if *credential == Credential::None && !matches!(call, nfs3::Call::Fsinfo { .. }) {
-            return answer(rpc::denial(xid, Denial::TooWeak));
+            return answer(rpc::denial(xid, Denial::TooWeak).into());
         }
         let (export, access) = match self.export_for(request.client, call.handle()) {
             Ok(found) => found,
-            Err(status) => return answer(failed(xid, request.procedure, status)),
+            Err(status) => return answer(failed(xid, request.procedure, status).into()),
         };
         let answer = match call.is_repeatable() {
             true => answer,
             false => match self.replays.begin(request.client.ip(), xid, request.record) {
-                (_, Known::Answered(reply)) => return answer(reply),
+                (_, Known::Answered(reply)) => return answer(reply.into()),
                 (_, Known::UnderWay) => return,
                 (repeat, Known::New) => {
                     let mut kept = Kept { service: Arc::clone(self), repeat, reply: None };
-                    Box::new(move |reply: Vec<u8>| {
-                        kept.reply = Some(reply.clone());
+                    Box::new(move |reply: Reply| {
+                        kept.reply = Some(reply.clone().into_bytes());
                         drop(kept);
                         answer(reply);
                     })
@@ -338,7 +339,7 @@ impl Service {
                 let made = patience().during(|| operation.run(call, &mut notes));
                 let made = made.map_err(|status| unless_late(status, reader));
                 requests = Some(view.fs.requests());
-                outcome = Some(made.unwrap_or_else(|status| Outcome::Done(failed(xid, procedure, status))));
+                outcome = Some(made.unwrap_or_else(|status| failed(xid, procedure, status).into()));
             })
         });
         if !notes.is_empty() {
@@ -346,7 +347,7 @@ impl Service {
         }
         // It is being unmounted, or comes back in a moment.
         let Some((outcome, requests)) = outcome.filter(|_| entered).zip(requests) else {
-            return answer(failed(xid, procedure, Status::JUKEBOX));
+            return answer(failed(xid, procedure, Status::JUKEBOX).into());
         };
         let counted = call.counted();
         match outcome {
@@ -358,10 +359,11 @@ impl Service {
                 let departed = span.depart();
                 fs.fsync_later(ino, move |durable| {
                     requests.add(Origin::Nfs, counted, &departed.split());
-                    answer(match durable {
+                    let reply = match durable {
                         Ok(()) => reply,
                         Err(errno) => failed(xid, procedure, errno.into()),
-                    });
+                    };
+                    answer(reply.into());
                 });
             }
         }

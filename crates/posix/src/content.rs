@@ -1,6 +1,7 @@
 //! Content: read(2), write(2) (ZFS: `zfs_read`, `zfs_write`), fallocate, lseek, copy_file_range.
 
-use steadfast_dataset::{InodeRecord, ShareRange, Sharing, Time, Unshared};
+use std::sync::Arc;
+use steadfast_dataset::{BlockPart, Inode, InodeRecord, ShareRange, Sharing, Time, Unshared};
 use steadfast_txg::{AdmitKind, Patience};
 
 use crate::attributes::{SetIds, drop_set_ids};
@@ -49,6 +50,24 @@ impl Fallocate {
 impl FileSystem {
     /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
     pub fn read(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let (inode, record) = self.to_read(ino, offset)?;
+        let count = self.dataset.read(&inode, offset, out)?;
+        self.accessed(&inode, &record);
+        Ok(count)
+    }
+
+    /// The same bytes as they lie in the cache, at most `length`, if they do so without gaps:
+    /// [`steadfast_dataset::Dataset::read_shared`]. `None`: [`FileSystem::read`] has them.
+    pub fn read_shared(&self, ino: u64, offset: u64, length: usize) -> Result<Option<Vec<BlockPart>>> {
+        let (inode, record) = self.to_read(ino, offset)?;
+        let parts = self.dataset.read_shared(&inode, offset, length)?;
+        if parts.is_some() {
+            self.accessed(&inode, &record);
+        }
+        Ok(parts)
+    }
+
+    fn to_read(&self, ino: u64, offset: u64) -> Result<(Arc<Inode>, InodeRecord)> {
         let inode = self.inode(ino)?;
         let record = inode.record();
         if is_directory(&record) {
@@ -60,12 +79,10 @@ impl FileSystem {
         if offset == 0 && self.dataset.brings_content() {
             self.listings.begins(&self.dataset, inode.id);
         }
-        let count = self.dataset.read(&inode, offset, out)?;
-        self.accessed(&inode, &record);
-        Ok(count)
+        Ok((inode, record))
     }
 
-    pub(crate) fn accessed(&self, inode: &std::sync::Arc<steadfast_dataset::Inode>, record: &InodeRecord) {
+    pub(crate) fn accessed(&self, inode: &Arc<Inode>, record: &InodeRecord) {
         if is_directory(record) && !self.has_dir_atime() {
             return;
         }

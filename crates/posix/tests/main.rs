@@ -13,5 +13,6 @@ mod one_file;
 mod overlays;
 mod patience;
 mod resting;
+mod shared_reads;
 mod support;
 mod threads;
