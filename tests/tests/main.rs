@@ -10,6 +10,7 @@ mod by_itself;
 mod cache_device;
 mod clients;
 mod clones;
+mod collected;
 mod commands;
 mod conformance;
 mod copies;

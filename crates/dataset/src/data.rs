@@ -323,6 +323,17 @@ impl Dataset {
 
     /// Begins an operation that writes `bytes` at `offset` of `inode`.
     pub fn begin_write(&self, inode: &Inode, offset: u64, bytes: u64) -> Result<Operation<'_>> {
+        self.begin_write_as(AdmitKind::Write, inode, offset, bytes)
+    }
+
+    /// The same of another kind.
+    pub fn begin_write_as(
+        &self,
+        kind: AdmitKind,
+        inode: &Inode,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Operation<'_>> {
         let (record_size, size) = {
             let state = inode.state.lock();
             let record_size = if state.record_is_final() {
@@ -340,7 +351,7 @@ impl Dataset {
         // Each record's extent, and the inode.
         let cost =
             |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
-        let begin = |content| self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost(content));
+        let begin = |content| self.txgs.begin_for(self.account_of(inode), kind, cost(content));
         match begin(whole) {
             // The last record goes no further than the file, so the last room can be filled: a
             // write that makes the file longer reserves for that itself.

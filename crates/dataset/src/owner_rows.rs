@@ -17,6 +17,15 @@ use crate::inode::{Inode, InodeState};
 use crate::owners::{Entry, OwnedBy, OwnerAccount, OwnerQuota, Stage, both, owned_by, slot};
 use crate::{Error, Result};
 
+/// Room for writes to a dataset.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct WriteRoom {
+    /// Bytes in the pool, as far as the dataset's quotas allow.
+    pub bytes: u64,
+    /// Bytes of each user and group that has a quota.
+    pub owners: Vec<(Owner, u64)>,
+}
+
 impl Dataset {
     /// From now on owners are counted, as the pool's format allows: at once, if the trees hold it,
     /// else with the next txg.
@@ -51,6 +60,17 @@ impl Dataset {
         let mut rows: Vec<(Owner, OwnerRow)> = rows.collect();
         rows.sort_unstable_by_key(|(owner, _)| *owner);
         Some(rows)
+    }
+
+    /// Room for writes as of now. Exact where nothing is under way; else rather less.
+    #[must_use]
+    pub fn write_room(&self) -> WriteRoom {
+        let budget = &self.txgs.budget;
+        let room = budget.room();
+        let free = room.free.min(room.placeable).saturating_sub(budget.reserved().space);
+        let bytes = self.account().map_or(free, |account| account.free(free));
+        let limited = self.owners.limited.load(Ordering::Relaxed);
+        WriteRoom { bytes, owners: if limited { self.owners.rooms() } else { Vec::new() } }
     }
 
     /// Whose limits a write to an inode is held to.

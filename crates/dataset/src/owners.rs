@@ -207,6 +207,17 @@ impl Owners {
         Verdict::Admit
     }
 
+    /// Bytes that each owner with a quota can still write.
+    pub(crate) fn rooms(&self) -> Vec<(Owner, u64)> {
+        let state = self.state.lock();
+        let left = |owner: &Owner, limit: u64| {
+            let entry = state.entries.get(owner).copied().unwrap_or_default();
+            limit.saturating_sub(entry.bytes.saturating_add(entry.all_promised()))
+        };
+        let quotas = state.quotas.iter();
+        quotas.filter_map(|(owner, quota)| Some((*owner, left(owner, quota.bytes?)))).collect()
+    }
+
     pub(crate) fn each(&self, owner: OwnedBy, change: impl Fn(&mut Entry)) {
         let mut state = self.state.lock();
         both(owner).into_iter().for_each(|owner| change(state.entries.entry(owner).or_default()));
@@ -236,8 +247,12 @@ impl Account for OwnerAccount {
         self.above.as_ref()?.room()
     }
 
+    fn free(&self, free: u64) -> u64 {
+        self.above.as_ref().map_or(free, |above| above.free(free))
+    }
+
     fn admit(&self, kind: AdmitKind, space: u64) -> Verdict {
-        if kind == AdmitKind::Remove {
+        if kind != AdmitKind::Write {
             return Verdict::Admit;
         }
         match self.owners.judge(self.owner, Self::content(space)) {

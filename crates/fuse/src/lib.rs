@@ -36,6 +36,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 pub mod arenas;
+mod caller;
 mod device;
 pub mod dispatch;
 mod error;
@@ -58,6 +59,7 @@ mod write_out;
 
 pub mod wire;
 
+pub use caller::{Intent, intent_of};
 pub use error::Error;
 pub use handler::{Handler, Reply};
 pub use idle_poll::IdlePolling;
@@ -71,3 +73,4 @@ pub use switches::{SWITCHES, Switch, SwitchError};
 pub use sync_calls::SyncCalls;
 pub use types::*;
 pub use wire::reply::TTL_LONG;
+pub use write_out::{HeldPages, dirty_threshold};

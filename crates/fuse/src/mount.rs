@@ -441,6 +441,14 @@ pub(crate) fn set_dirty_percent(device: DeviceNumber, percent: u8) -> io::Result
     std::fs::write(format!("{bdi}/strict_limit"), "0")
 }
 
+/// Lets collected writes of a mount fill so many bytes at most. The kernel makes writers wait
+/// before that, and passes it by some MiB.
+pub(crate) fn set_dirty_bytes(device: DeviceNumber, bytes: u64) -> io::Result<()> {
+    let bdi = format!("/sys/class/bdi/{}:{}", device.major, device.minor);
+    std::fs::write(format!("{bdi}/max_bytes"), bytes.to_string())?;
+    std::fs::write(format!("{bdi}/strict_limit"), "1")
+}
+
 /// Tells the kernel that this thread, and those it starts from now on, clean dirty pages: their
 /// allocations never wait for the writing of pages, and what they write is held back by its own
 /// disk only (`PR_SET_IO_FLUSHER`). To be called before threads that serve mounts are started.

@@ -51,6 +51,7 @@ use crate::wire::init::{InitOut, flag};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
 use crate::wire::request::{Dialect, Operation, decode, decode_parts};
 use crate::wire::{InHeader, OUT_HEADER_SIZE, Parts, opcode};
+use crate::write_out::HeldPages;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno as OsErrno;
@@ -367,6 +368,11 @@ impl Session {
     /// The mount cannot be reached, or a page could not be written.
     pub fn write_out(&self, files: &[(u64, u64)]) -> std::io::Result<()> {
         crate::write_out::write_out(self.mountpoint(), files)
+    }
+
+    /// The pages that the kernel holds back of this mount.
+    pub fn held_pages(&self) -> HeldPages {
+        HeldPages::of(&self.mounted)
     }
 
     /// Waits until the file system is unmounted, by any process.

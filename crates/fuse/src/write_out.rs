@@ -1,4 +1,5 @@
-//! Pages that the kernel holds back of a mount are handed over before a snapshot is taken.
+//! Pages that the kernel holds back of a mount are handed over: before a snapshot is taken, before
+//! the end of a file's data is asked for, and from time to time.
 //!
 //! ## The problem
 //! `syncfs` starts the writes of all changed pages and, on a FUSE mount, returns before the server
@@ -11,9 +12,11 @@
 //! `fdatasync` of each file with such a descriptor waits for its own. The files are opened by
 //! handle, as their names are nobody's to keep: the kernel finds them in its cache of inodes.
 
+use crate::mount::{self, DeviceNumber, Mounted};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `FILEID_INO64_GEN`: a handle of an inode number, its high half first, and a generation.
 const INODE_AND_GENERATION: i32 = 0x81;
@@ -39,7 +42,7 @@ pub(crate) fn write_out(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<(
     let top = std::fs::File::open(mountpoint)?;
     rustix::fs::syncfs(&top)?;
     for &(ino, generation) in files {
-        match open_by_handle(top.as_fd(), ino, generation) {
+        match open_by_handle(top.as_fd(), ino, generation, libc::O_RDONLY) {
             Ok(file) => rustix::fs::fdatasync(file)?,
             // It was removed, or the kernel forgot it: then nothing of it is held back.
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
@@ -50,7 +53,7 @@ pub(crate) fn write_out(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<(
     Ok(())
 }
 
-fn open_by_handle(mount: BorrowedFd<'_>, ino: u64, generation: u64) -> io::Result<OwnedFd> {
+fn open_by_handle(mount: BorrowedFd<'_>, ino: u64, generation: u64, access: i32) -> io::Result<OwnedFd> {
     let mut handle = FileHandle {
         bytes: HANDLE_BYTES,
         kind: INODE_AND_GENERATION,
@@ -59,7 +62,7 @@ fn open_by_handle(mount: BorrowedFd<'_>, ino: u64, generation: u64) -> io::Resul
         // The kernel keeps 32 bits of it.
         generation: generation as u32,
     };
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let flags = access | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: the handle begins as `struct file_handle` does, has as many bytes behind that as it
     // says, and lives until the call returns.
     let fd = unsafe {
@@ -70,4 +73,99 @@ fn open_by_handle(mount: BorrowedFd<'_>, ino: u64, generation: u64) -> io::Resul
         // SAFETY: the kernel has just opened it, and nobody else knows it.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
+}
+
+/// The pages that the kernel holds back of one mount. It may outlive the session: then every call
+/// fails or does nothing.
+///
+/// Every call uses the mount, so other threads must serve it meanwhile, without a lock that the
+/// caller holds.
+#[derive(Clone, Debug)]
+pub struct HeldPages {
+    mountpoint: PathBuf,
+    device: DeviceNumber,
+}
+
+impl HeldPages {
+    pub(crate) fn of(mounted: &Mounted) -> HeldPages {
+        HeldPages { mountpoint: mounted.mountpoint.clone(), device: mounted.device }
+    }
+
+    /// The top folder, if it is still this mount that is there.
+    fn top(&self) -> io::Result<std::fs::File> {
+        let top = std::fs::File::open(&self.mountpoint)?;
+        // Attributes may be old, the number of the device is not.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let known = rustix::fs::statx(&top, "", flags, StatxFlags::INO)?;
+        if (known.stx_dev_major, known.stx_dev_minor) != (self.device.major, self.device.minor) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(top)
+    }
+
+    /// Starts the writes of all changed pages, and hands over changed times.
+    ///
+    /// # Errors
+    /// The mount cannot be reached.
+    pub fn start(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(self.top()?)?)
+    }
+
+    /// Starts the writes of all changed pages of these files (number and generation), and waits
+    /// until they are answered. Nothing is made durable. False without the right to open files by
+    /// handle (root has it): then nothing was waited for.
+    ///
+    /// # Errors
+    /// The mount cannot be reached.
+    pub fn finish(&self, files: &[(u64, u64)]) -> io::Result<bool> {
+        /// `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER`.
+        const ALL: libc::c_uint = 1 | 2 | 4;
+        let top = self.top()?;
+        for &(ino, generation) in files {
+            let file = match open_by_handle(top.as_fd(), ino, generation, libc::O_RDONLY) {
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => continue,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+                opened => opened?,
+            };
+            // A page that cannot be written is told to the programs that have the file open.
+            // SAFETY: the descriptor is open, and the call touches no memory of ours.
+            unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, ALL) };
+        }
+        Ok(true)
+    }
+
+    /// Lets the kernel hold back so many bytes at most, strictly; without a number, `percent` of
+    /// what it lets be dirty.
+    ///
+    /// # Errors
+    /// Without root's rights, without `/sys`, and before Linux 6.2.
+    pub fn set_bound(&self, bytes: Option<u64>, percent: u8) -> io::Result<()> {
+        match bytes {
+            Some(bytes) => mount::set_dirty_bytes(self.device, bytes),
+            None => mount::set_dirty_percent(self.device, percent),
+        }
+    }
+
+    /// Tells the kernel the size and the time of the last change of a file, which it takes from
+    /// nobody but itself where it collects writes. The handler gets `setattr` of this thread with
+    /// this size, and again with this time, and answers without changing anything.
+    ///
+    /// # Errors
+    /// The file is gone, the mount cannot be written, or the right to open by handle is missing.
+    pub fn tell(&self, file: (u64, u64), size: u64, changed: Timespec) -> io::Result<()> {
+        let file = open_by_handle(self.top()?.as_fd(), file.0, file.1, libc::O_WRONLY)?;
+        rustix::fs::ftruncate(&file, size)?;
+        let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let times = Timestamps { last_access: omit, last_modification: changed };
+        Ok(rustix::fs::futimens(&file, &times)?)
+    }
+}
+
+/// Bytes that the kernel lets all file systems together hold back, before it makes writers wait.
+/// `None` if it does not tell.
+#[must_use]
+pub fn dirty_threshold() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let pages = stat.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold "))?;
+    pages.trim().parse::<u64>().ok()?.checked_mul(rustix::param::page_size() as u64)
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use steadfast_env::insist::{Client, serving};
 use steadfast_env::requests::{self, Origin, Requests};
@@ -10,17 +11,27 @@ use steadfast_env::waiting::Span;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    IoctlArgs, Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request,
-    SetAttr, SetTime, SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs,
+    Intent, IoctlArgs, Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply,
+    Request, SetAttr, SetTime, SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs, intent_of,
 };
 use steadfast_posix::{AclKind, Caller, Fallocate, FileSystem, Patience, SetIds};
 
+use crate::collected::Collected;
 use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_time};
 use crate::fsync_waiters::{FsyncWaiters, is_dying};
 use crate::groups::is_member;
 use crate::mapped::Mapped;
 
 const O_TRUNC: u32 = 0o1000;
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
+/// Bit of a handle: the kernel collects what is written through it.
+const COLLECTS: u64 = 1;
+/// The same for a handle through which nothing can be read.
+const WRITES_ONLY: u64 = 2;
+/// Bytes that a write counts for whose size is not known.
+const UNKNOWN_BYTES: u64 = 1 << 20;
 /// `FS_IOC_GETVERSION`, of programs of 64 and of 32 bits.
 const GET_VERSION: [u32; 2] = [0x8008_7601, 0x8004_7601];
 /// Protocol in which names expire without an end of mounts on them (Linux 6.2).
@@ -35,8 +46,8 @@ pub(crate) struct HeadHandler {
     umask_is_ours: bool,
     /// Agreed with the kernel: direct writes of one file run in parallel.
     direct_writes: AtomicBool,
-    /// Agreed with the kernel: it collects writes in its page cache, and sets their times.
-    collects_writes: AtomicBool,
+    /// Writes in the kernel's page cache. Where it collects them it sets their times too.
+    pub(crate) collected: Arc<Collected>,
     /// The kernel can look names up again and leave mounts on them alone.
     expires_names: AtomicBool,
     mapped: Mapped,
@@ -119,13 +130,13 @@ fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T
 impl HeadHandler {
     pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
         let requests = fs.requests();
-        let [direct_writes, collects_writes, expires_names] = [const { AtomicBool::new(false) }; 3];
+        let [direct_writes, expires_names] = [const { AtomicBool::new(false) }; 2];
         HeadHandler {
             fs,
             volume,
             umask_is_ours,
             direct_writes,
-            collects_writes,
+            collected: Arc::default(),
             expires_names,
             mapped: Mapped::default(),
             waiters: Arc::default(),
@@ -144,8 +155,18 @@ impl HeadHandler {
 
     fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
         // `zfs set volsize` does not tell the kernel.
-        let ttl = if self.volume { TTL_UNSETTLED } else { attr_ttl(attributes) };
+        let ttl = if self.volume { TTL_UNSETTLED } else { self.ttl(attributes) };
         AttrReply { attr: attr(attributes), ttl }
+    }
+
+    /// How long the kernel may keep attributes. None, if it is to ask before the next write.
+    fn ttl(&self, attributes: &steadfast_posix::Attr) -> Duration {
+        let is_file = attributes.mode & steadfast_posix::S_IFMT == steadfast_posix::S_IFREG;
+        if is_file && self.collected.is_tight() { Duration::ZERO } else { attr_ttl(attributes) }
+    }
+
+    fn entry(&self, found: &steadfast_posix::Entry) -> Entry {
+        Entry { attr_ttl: self.ttl(&found.attr), ..entry(found) }
     }
 
     /// Number and generation of each file that the kernel may hold changed pages of.
@@ -157,15 +178,51 @@ impl HeadHandler {
     /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
     /// delayed writes.
     fn opened(&self, ino: u64, args: &OpenArgs) -> Opened {
-        self.mapped.opened(ino, args.flags, self.collects_writes.load(Ordering::Relaxed));
+        let access = args.flags & O_ACCMODE;
+        let collects = access != O_RDONLY && self.collected.is_on();
+        self.mapped.opened(ino, args.flags, collects);
+        if collects {
+            self.collected.note_opened(&self.fs.write_room(), || self.mapped.files());
+        }
         let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
         Opened {
+            fh: match (collects, access) {
+                (false, _) => 0,
+                (true, O_RDWR) => COLLECTS,
+                (true, _) => COLLECTS | WRITES_ONLY,
+            },
             keep_cache: !self.volume,
             no_flush: true,
             direct_io: direct,
             parallel_direct_writes: direct,
             ..Opened::default()
         }
+    }
+
+    /// Looks at the room before attributes of a new file are answered: the kernel cannot be told to
+    /// forget those of a file that it does not know yet.
+    fn look_first(&self) {
+        if self.collected.is_on() {
+            self.collected.look(&self.fs.write_room(), || self.mapped.files());
+        }
+    }
+
+    /// The kernel asks for attributes before a program writes, reads beyond the end or seeks there.
+    /// Refuses a write for which there is no room; the error is that of `write(2)`.
+    fn may_write(&self, req: &Request, fh: u64, attributes: &steadfast_posix::Attr) -> Reply<()> {
+        let ino = attributes.ino;
+        if !self.collected.is_tight_for(attributes.uid, attributes.gid) {
+            return Ok(());
+        }
+        let bytes = match intent_of(req.pid) {
+            Intent::Write(Some(bytes)) => bytes,
+            Intent::Write(None) => UNKNOWN_BYTES,
+            // Nothing is read through it, and io_uring and AIO seek nowhere.
+            Intent::Unknown if fh & WRITES_ONLY != 0 => UNKNOWN_BYTES,
+            Intent::Read | Intent::Unknown => return Ok(()),
+        };
+        let ask = |bytes| changing(req, || self.fs.may_write(ino, bytes));
+        self.collected.promise(ino, bytes, ask, || self.may_be_dirty())
     }
 
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
@@ -186,7 +243,7 @@ impl HeadHandler {
         req: &Request,
         make: impl FnOnce() -> steadfast_posix::Result<steadfast_posix::Entry>,
     ) -> Reply<Entry> {
-        changing(req, make).map(|made| entry(&made))
+        changing(req, make).map(|made| self.entry(&made))
     }
 }
 
@@ -195,7 +252,7 @@ impl HeadHandler {
 impl Handler for HeadHandler {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
-        self.collects_writes.store(negotiated.collects_writes(), Ordering::Relaxed);
+        self.collected.init(negotiated.collects_writes());
         self.expires_names.store(negotiated.minor >= EXPIRE_MINOR, Ordering::Relaxed);
     }
 
@@ -203,6 +260,9 @@ impl Handler for HeadHandler {
     /// wait for a commit.
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
         if self.fs.changes_wait() && is_change(operation) || self.fs.reads_wait() {
+            return false;
+        }
+        if matches!(operation, Operation::Getattr { fh: Some(_) }) && self.collected.is_tight() {
             return false;
         }
         !matches!(
@@ -230,7 +290,7 @@ impl Handler for HeadHandler {
 
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
         match self.fs.lookup(parent, name) {
-            Ok(found) => Ok(entry(&found)),
+            Ok(found) => Ok(self.entry(&found)),
             Err(steadfast_posix::Errno::ENOENT) => Ok(Entry::negative(TTL)),
             Err(error) => Err(errno(error)),
         }
@@ -242,11 +302,20 @@ impl Handler for HeadHandler {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: u64, _fh: Option<u64>) -> Reply<AttrReply> {
-        self.fs.getattr(ino).map(|attr| self.reply(&attr)).map_err(errno)
+    fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
+        let attributes = self.fs.getattr(ino).map_err(errno)?;
+        if let Some(fh) = fh.filter(|fh| fh & COLLECTS != 0)
+            && self.collected.is_tight()
+        {
+            self.may_write(req, fh, &attributes)?;
+        }
+        Ok(self.reply(&attributes))
     }
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
+        if self.collected.is_telling(req.pid) {
+            return self.fs.getattr(ino).map(|attributes| self.reply(&attributes)).map_err(errno);
+        }
         let when = |set: SetTime| match set {
             SetTime::Now => steadfast_posix::SetTime::Now,
             SetTime::At(time) => steadfast_posix::SetTime::To(posix_time(time)),
@@ -306,7 +375,7 @@ impl Handler for HeadHandler {
     }
 
     fn release(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
-        self.mapped.released(args.ino, args.flags, self.collects_writes.load(Ordering::Relaxed));
+        self.mapped.released(args.ino, args.flags, args.fh & COLLECTS != 0);
         Ok(())
     }
 
@@ -318,6 +387,7 @@ impl Handler for HeadHandler {
         mode: u32,
         args: &OpenArgs,
     ) -> Reply<(Entry, Opened)> {
+        self.look_first();
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
         let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
         // Nothing that may have to wait can follow: the call would be made again, and the name
@@ -326,6 +396,7 @@ impl Handler for HeadHandler {
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
+        self.look_first();
         let made = self.made(req, || self.fs.tmpfile(self.caller(req), parent, mode))?;
         Ok((made, self.opened(made.ino, args)))
     }
@@ -335,15 +406,19 @@ impl Handler for HeadHandler {
     }
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
-        let collected = args.writeback && self.collects_writes.load(Ordering::Relaxed);
+        let collected = args.writeback && self.collected.is_on();
+        let is_promised = collected && self.collected.came(args.ino, data.len() as u64);
         let is_member = |gid| is_member(req, gid);
         let set_ids = if args.kill_suidgid { SetIds::Go(&is_member) } else { SetIds::Stay };
         let dropped = changing(req, || match collected {
-            true => self.fs.write_collected(args.ino, args.offset, data, set_ids),
+            true => self.fs.write_collected(args.ino, args.offset, data, set_ids, is_promised),
             false => self.fs.write(args.ino, args.offset, data, set_ids),
         })?;
         if dropped {
             req.forget_attr(args.ino);
+        }
+        if collected && self.collected.note_came(data.len() as u64) {
+            self.collected.look(&self.fs.write_room(), || self.mapped.files());
         }
         Ok(data.len())
     }
@@ -442,7 +517,7 @@ impl Handler for HeadHandler {
         let take = |found: steadfast_posix::DirEntry, known: Option<steadfast_posix::Result<_>>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
             match known {
-                Some(Ok(known)) => out.add(found.cookie, &found.name, &entry(&known)),
+                Some(Ok(known)) => out.add(found.cookie, &found.name, &self.entry(&known)),
                 // Removed since it was listed, or unreadable: the kernel gets the name, and asks
                 // for attributes later. Of `.` and `..` it wants none.
                 Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, &found.name),
@@ -479,7 +554,11 @@ impl Handler for HeadHandler {
         if !self.mapped.may_be_dirty(ino) {
             return self.fs.seek(ino, offset, wants_data).map_err(errno);
         }
-        if self.collects_writes.load(Ordering::Relaxed) {
+        if self.collected.is_on() {
+            let generation = self.fs.generation(ino).map_err(errno)?;
+            if self.collected.hand_over(&[(ino, generation)]) {
+                return self.fs.seek(ino, offset, wants_data).map_err(errno);
+            }
             // Only the kernel knows the size. From now on it answers by itself: all is data.
             return Err(Errno::ENOSYS);
         }

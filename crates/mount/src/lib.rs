@@ -7,6 +7,7 @@
 //! - `mount`: mounts a dataset and unmounts it.
 //! - `head`: requests to the live file system: reads, writes, names, attributes, `fsync`.
 //! - `snapshots`: requests to `.zfs/snapshot/NAME`.
+//! - `collected`: bounds of what the kernel's page cache holds back, and exact refusals.
 //! - `desk`: who changes snapshots for users of `.zfs/snapshot`.
 //! - `fsync_waiters`: callers of `fsync` that another thread answers.
 //! - `convert`: attributes, times and errors in the kernel's form.
@@ -15,6 +16,7 @@
 //! - `share`: a mounted file system as network clients use it.
 #![forbid(unsafe_code)]
 
+mod collected;
 mod convert;
 mod desk;
 mod fsync_waiters;

@@ -1,15 +1,18 @@
 //! Mounting a dataset through FUSE.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use steadfast_format::InodeId;
 use steadfast_fuse::{Handler, LogSink, MountOptions, NotifyError, Session, UnmountMode};
 use steadfast_nfs::Volume;
 use steadfast_pool::DatasetHandle;
-use steadfast_posix::{Atime, FileSystem, Options, Usage};
+use steadfast_posix::{Atime, FileSystem, Options, S_IFMT, S_IFREG, Time, Usage};
 
+use crate::collected::Collected;
 use crate::desk::SnapshotDesk;
 use crate::head::HeadHandler;
 use crate::share::NetworkDoor;
@@ -100,6 +103,17 @@ impl Shown {
     }
 }
 
+/// Size and time of the last change of each file that the kernel knows, by number and generation.
+/// Where it collects writes it takes neither from an answer.
+fn contents(fs: &FileSystem, lookups: &[(InodeId, u64)]) -> HashMap<(u64, u64), (u64, Time)> {
+    let content = |inode: &InodeId| {
+        let (attributes, generation) = (fs.getattr(inode.0).ok()?, fs.generation(inode.0).ok()?);
+        let is_file = attributes.mode & S_IFMT == S_IFREG;
+        is_file.then_some(((inode.0, generation), (attributes.size, attributes.mtime)))
+    };
+    lookups.iter().filter_map(|(inode, _)| content(inode)).collect()
+}
+
 impl MountedFs {
     /// Mounts; the mount works when this returns.
     pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
@@ -144,7 +158,25 @@ impl MountedFs {
         let (door, shown) = (Arc::new(door), Mutex::new(shown));
         let mounted = MountedFs { session, handler, door, shown, handle };
         mounted.tell_sizes_of(&fs);
+        mounted.keep_pages(&options).map_err(|source| steadfast_fuse::Error::ThreadNotStarted { source })?;
         Ok(mounted)
+    }
+
+    /// Bounds what the kernel holds back, if it collects writes.
+    fn keep_pages(&self, options: &MountOptions) -> std::io::Result<()> {
+        if !self.session.negotiated().collects_writes() {
+            return Ok(());
+        }
+        let (pages, notifier) = (self.session.held_pages(), self.session.notifier());
+        let (percent, log) = (options.dirty_percent, options.log.clone());
+        let (collected, room) = (self.collected(), self.handler.head.read().fs.write_room());
+        collected.start(pages, notifier, percent, log, &self.handler)?;
+        collected.look(&room, Vec::new);
+        Ok(())
+    }
+
+    fn collected(&self) -> Arc<Collected> {
+        Arc::clone(&self.handler.head.read().collected)
     }
 
     /// Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if the
@@ -185,6 +217,7 @@ impl MountedFs {
     ) -> Result<(), MountError> {
         let mut head = self.handler.head.try_write_for(RENEW_MAX).ok_or(MountError::InUse)?;
         let lookups = head.fs.dataset().all_lookups();
+        let shown = if head.collected.is_on() { contents(&head.fs, &lookups) } else { HashMap::default() };
         let names = self.handler.names_that_change(&head.fs, to, &lookups).ok_or(MountError::InUse)?;
         head.fs.dataset().on_resized(None);
         drop(self.handle.lock().take());
@@ -199,6 +232,9 @@ impl MountedFs {
         fs.dataset().adopt_lookups(&lookups);
         self.tell_sizes_of(&fs);
         self.door.renew_verifier(&fs);
+        let mut changed = if shown.is_empty() { HashMap::new() } else { contents(&fs, &lookups) };
+        changed.retain(|file, content| shown.get(file) != Some(content));
+        let collected = Arc::clone(&head.collected);
         head.fs = fs;
         *self.handle.lock() = Some(handle);
         drop(head);
@@ -211,6 +247,7 @@ impl MountedFs {
             self.tell(|| notifier.inval_inode(inode.0, 0, 0));
         }
         self.await_notes();
+        collected.tell(&changed);
         Ok(())
     }
 
@@ -228,7 +265,8 @@ impl MountedFs {
         if !self.door.close() {
             return Err(steadfast_fuse::Error::Busy { path: self.mountpoint().to_owned() });
         }
-        let unmounted = self.session.unmount(if force { UnmountMode::Force } else { UnmountMode::Clean });
+        let mode = if force { UnmountMode::Force } else { UnmountMode::Clean };
+        let unmounted = self.collected().aside(|| self.session.unmount(mode));
         if unmounted.is_err() {
             self.door.open();
         }
@@ -309,6 +347,7 @@ impl Drop for MountedFs {
     fn drop(&mut self) {
         // Somebody else may have unmounted it.
         self.door.close_for_good();
+        self.collected().end();
     }
 }
 

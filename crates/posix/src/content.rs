@@ -1,12 +1,12 @@
 //! Content: read(2), write(2) (ZFS: `zfs_read`, `zfs_write`), fallocate, lseek, copy_file_range.
 
 use std::sync::Arc;
-use steadfast_dataset::{BlockPart, Inode, InodeRecord, ShareRange, Sharing, Time, Unshared};
-use steadfast_txg::{AdmitKind, Patience};
+use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Time, Unshared};
+use steadfast_txg::{AdmitKind, Cost, Patience, Refusal};
 
 use crate::attributes::{SetIds, drop_set_ids};
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
-use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG};
+use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, WriteRoom};
 
 /// Greatest size of a file.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -16,6 +16,18 @@ const COPY_BYTES: usize = 1 << 20;
 /// stores them: copying them costs more than one.
 const WAIT_BYTES: u64 = 4 << 20;
 const DAY_NS: i128 = 24 * 3600 * 1_000_000_000;
+
+/// Origin of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Origin {
+    /// A program wrote just now.
+    Caller,
+    /// A cache above us collected it.
+    Cache {
+        /// Its bytes were counted when they were accepted.
+        is_promised: bool,
+    },
+}
 
 /// Modes of `fallocate` that are offered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -111,20 +123,44 @@ impl FileSystem {
         data: &[u8],
         set_ids: impl Into<SetIds<'a>>,
     ) -> Result<bool> {
-        self.write_at(ino, offset, data, set_ids.into(), true)
+        self.write_at(ino, offset, data, set_ids.into(), Origin::Caller)
+    }
+
+    /// Would so many bytes more of a file be admitted? Waits as a write would, and changes nothing.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`, and those of any write.
+    pub fn may_write(&self, ino: u64, bytes: u64) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let size = inode.record().size;
+        if size.checked_add(bytes).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::EFBIG);
+        }
+        if bytes > 0 {
+            self.dataset.begin_write(&inode, size, bytes)?.settle(Cost::default());
+        }
+        Ok(())
+    }
+
+    /// Room for writes as of now.
+    #[must_use]
+    pub fn write_room(&self) -> WriteRoom {
+        self.dataset.write_room()
     }
 
     /// The same for content that a cache above us collected, which keeps the times of the writes
     /// itself and tells them: ours would be those of the cache's being emptied, another number than
-    /// everybody was shown.
+    /// everybody was shown. `is_promised`: [`FileSystem::may_write`] counted these bytes, so they
+    /// are taken even if others used up the room since.
     pub fn write_collected<'a>(
         &self,
         ino: u64,
         offset: u64,
         data: &[u8],
         set_ids: impl Into<SetIds<'a>>,
+        is_promised: bool,
     ) -> Result<bool> {
-        self.write_at(ino, offset, data, set_ids.into(), false)
+        self.write_at(ino, offset, data, set_ids.into(), Origin::Cache { is_promised })
     }
 
     fn write_at(
@@ -133,7 +169,7 @@ impl FileSystem {
         offset: u64,
         data: &[u8],
         set_ids: SetIds<'_>,
-        sets_times: bool,
+        origin: Origin,
     ) -> Result<bool> {
         let inode = self.inode(ino)?;
         let before = inode.record();
@@ -156,10 +192,17 @@ impl FileSystem {
             self.drop_capability(&inode)?;
         }
         let now = self.now();
-        let begin = || self.dataset.begin_write(&inode, offset, data.len() as u64);
+        let bytes = data.len() as u64;
+        let begin = || match (self.dataset.begin_write(&inode, offset, bytes), origin) {
+            (
+                Err(Error::Refused(Refusal::NoSpace | Refusal::OverQuota)),
+                Origin::Cache { is_promised: true },
+            ) => self.dataset.begin_write_as(AdmitKind::Accepted, &inode, offset, bytes),
+            (begun, _) => begun,
+        };
         self.dataset.operate(begin, |op| {
             self.dataset.write(op, &inode, offset, data, false, |record| {
-                if sets_times {
+                if origin == Origin::Caller {
                     (record.mtime, record.ctime) = (now, now);
                 }
                 set_ids.apply(record);

@@ -541,8 +541,8 @@ pub const DATASET: &[Property] = &[
         SWITCH,
         "off",
         "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
-         pages are rewritten often (databases, disk images). `fsync` or `close` then reports a full pool or quota, not `write`. \
-         Not in ZFS.",
+         pages are rewritten often (databases, disk images). A killed daemon loses up to ten seconds of writes that no `fsync` \
+         or `close` followed, instead of five. Not in ZFS.",
     )
     .inherited(),
     setting(

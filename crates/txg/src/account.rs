@@ -6,15 +6,21 @@ use crate::{AdmitKind, Verdict};
 
 /// A quota besides the pool's room: asked before an operation begins, and told how it ends.
 ///
-/// All calls but the first two come under the budget's lock, so that asking and taking is one step:
-/// two operations never both get the last of a limit. They must be quick and must not call the
-/// budget.
+/// All calls but the first three come under the budget's lock, so that asking and taking is one
+/// step: two operations never both get the last of a limit. They must be quick and must not call
+/// the budget.
 pub trait Account: Send + Sync {
     /// False while there is nothing to be held to: then operations begin without an account.
     fn is_limited(&self) -> bool;
 
     /// Bytes that can still be taken as far as quotas are concerned; `None` if none is set.
     fn room(&self) -> Option<u64>;
+
+    /// Bytes that can be written where the pool has `free` left: the same, and what other datasets
+    /// have reserved is not theirs.
+    fn free(&self, free: u64) -> u64 {
+        self.room().map_or(free, |room| room.min(free))
+    }
 
     /// May an operation of this kind take so many bytes more?
     fn admit(&self, kind: AdmitKind, space: u64) -> Verdict;

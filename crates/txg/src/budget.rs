@@ -54,6 +54,9 @@ pub enum AdmitKind {
     /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works
     /// on a full pool.
     Remove,
+    /// A write that was accepted before, when there was room, and whose content is lost if it is
+    /// refused: admitted into the reserve, and past quotas. The cache bounds its bytes.
+    Accepted,
 }
 
 /// Bytes an operation may leave behind.
@@ -222,7 +225,7 @@ impl State {
     fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
             AdmitKind::Write => self.fullness(world, extra),
-            AdmitKind::Remove => self.memory_fullness(extra),
+            AdmitKind::Remove | AdmitKind::Accepted => self.memory_fullness(extra),
         }
     }
 }

@@ -103,12 +103,15 @@ impl Space for Admission {
             // But it writes first, so it waits for the commit of what was let in before, and for
             // the cleaner while that gets on; never for more. Where a checkpoint keeps what it
             // would free it comes back with the checkpoint alone.
-            AdmitKind::Remove => {
+            //
+            // An accepted write takes what its promise counted with and others used up since.
+            AdmitKind::Remove | AdmitKind::Accepted => {
                 let gets_on = !self.stalled.load(Ordering::Relaxed);
                 if need > room.removes && (others > 0 || gets_on) {
                     return Verdict::AfterCleaning;
                 }
-                if need > room.removes && self.keeps.load(Ordering::Relaxed) {
+                let gains_nothing = kind == AdmitKind::Accepted || self.keeps.load(Ordering::Relaxed);
+                if need > room.removes && gains_nothing {
                     return self.refuse();
                 }
                 false
@@ -171,6 +174,7 @@ mod tests {
         let full = pool(100, 100, 20);
         assert_eq!(full.admit(AdmitKind::Write, space(1), space(1)), Verdict::NoSpace);
         assert_eq!(full.admit(AdmitKind::Remove, space(1), space(1)), Verdict::Admit);
+        assert_eq!(full.admit(AdmitKind::Accepted, space(1), space(1)), Verdict::Admit);
         assert_eq!(full.admit(AdmitKind::Remove, space(1), space(30)), Verdict::AfterCleaning);
         assert_eq!(full.admit(AdmitKind::Remove, space(30), space(30)), Verdict::AfterCleaning);
         full.stalled.store(true, Ordering::Relaxed);

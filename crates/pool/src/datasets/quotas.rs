@@ -619,8 +619,13 @@ impl Account for DatasetAccount {
         self.quotas.room(self.id)
     }
 
+    fn free(&self, free: u64) -> u64 {
+        let available = self.quotas.tree.lock().available(self.id, free);
+        self.room().map_or(available, |room| room.min(available)).min(free)
+    }
+
     fn admit(&self, kind: AdmitKind, space: u64) -> Verdict {
-        if kind == AdmitKind::Remove {
+        if kind != AdmitKind::Write {
             return Verdict::Admit;
         }
         let tree = self.quotas.tree.lock();
@@ -723,7 +728,8 @@ mod tests {
         let three = account(&quotas, 3);
         assert_eq!(three.admit(AdmitKind::Write, MIB), Verdict::Admit);
         assert_eq!(three.admit(AdmitKind::Write, MIB + 1), Verdict::OverQuota);
-        assert_eq!(three.room(), Some(MIB));
+        assert_eq!((three.room(), three.free(u64::MAX)), (Some(MIB), MIB));
+        assert_eq!(three.free(5), 5, "no more than the pool has");
         assert_eq!(account(&quotas, 1).admit(AdmitKind::Write, 50 * MIB), Verdict::Admit, "above it is free");
     }
 
@@ -748,6 +754,7 @@ mod tests {
         let three = account(&quotas, 3);
         assert_eq!(three.admit(AdmitKind::Write, 1), Verdict::OverQuota);
         assert_eq!(three.admit(AdmitKind::Remove, 64 << 10), Verdict::Admit);
+        assert_eq!(three.admit(AdmitKind::Accepted, 64 << 10), Verdict::Admit);
     }
 
     #[test]

@@ -1,0 +1,498 @@
+//! Writes that the kernel collects in its page cache (`writeback_cache`): how long, and how much,
+//! it may hold back, so that a killed daemon loses a few seconds and `write(2)` tells of a full
+//! pool.
+//!
+//! ## Theory
+//! `write(2)` returns when its bytes are in the kernel's pages. They come later, as WRITE requests
+//! that nobody waits for, so a refusal would lose what was accepted. Two properties of the kernel
+//! (Linux 6.18) keep the promise:
+//!
+//! - It holds back at most a *bound* for each mount, which the daemon sets. Before it is reached
+//!   the kernel makes writers wait.
+//! - It asks for attributes before each `write(2)` (GETATTR with the handle) once their time has
+//!   run out, and an error of the answer is the error of `write(2)`.
+//!
+//! So there are two states. *Ample*: there is room for several times the bound, in the pool and in
+//! each quota that applies; the kernel asks nothing. *Tight*: attributes have no time to live, so
+//! the kernel asks before each `write(2)`. The answer is that of an admission of so many bytes,
+//! together with all that was promised before and has not come.
+//!
+//! ## Invariants
+//! [collected.1] In the ample state the bound is at most a quarter of the room. The state changes
+//!      while there is still room for four times the smallest bound.
+//! [collected.2] In the tight state the bytes of every `write(2)` that was answered with success
+//!      are in `promised` until they come or until all pages were handed over. An admission counts
+//!      them.
+//! [collected.3] A promised write is admitted even if others (another mount, a network client) used
+//!      up the room meanwhile: into the pool's reserve, past a quota.
+//! [collected.4] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
+//!
+//! ## Limits
+//! A mapping promises nothing: if there is no room for a page that was changed through it,
+//! `msync(2)` and `fsync(2)` fail, as on ZFS; ext4 raises SIGBUS at the store. A request of
+//! io_uring or AIO on a descriptor for reading and writing cannot be told from a read, and is
+//! answered as one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_format::Owner;
+use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold};
+use steadfast_posix::WriteRoom;
+
+use crate::snapshots::SnapshotFolders;
+
+/// Time between two hand-overs of all changed pages: that of two commits. So a killed daemon loses
+/// two of them at most.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+/// The same in the tight state, so that what is promised is soon settled.
+const INTERVAL_TIGHT: Duration = Duration::from_secs(1);
+/// Smallest bound. With less the kernel passes the bound by as much again.
+const BOUND_MIN: u64 = 32 << 20;
+/// With less room than this a mount, or an owner, is tight.
+const TIGHT_BELOW: u64 = 4 * BOUND_MIN;
+/// With so much room it is ample again.
+const AMPLE_FROM: u64 = TIGHT_BELOW + 2 * BOUND_MIN;
+/// Requests that may wait for pages to be handed over. Others must serve these pages.
+const WAITING_MAX: u32 = 8;
+/// From an answer to a program until its pages have changed.
+const UNDER_WAY: Duration = Duration::from_millis(1);
+/// Time for pages to come where nobody can wait for them.
+const TIME_FOR_PAGES: Duration = Duration::from_millis(200);
+/// Longest wait of an unmount for a hand-over.
+const PARTING_MAX: Duration = Duration::from_secs(1);
+
+/// Ways to the kernel.
+struct Transport {
+    pages: HeldPages,
+    notifier: Notifier,
+    /// Part of the kernel's dirty memory that the mount may have, in per cent.
+    percent: u8,
+    log: Option<LogSink>,
+}
+
+/// State of one mount's collected writes.
+#[derive(Default)]
+pub(crate) struct Collected {
+    /// Agreed with the kernel.
+    is_on: AtomicBool,
+    /// Something is tight: the mount or an owner.
+    is_tight: AtomicBool,
+    level: Mutex<Level>,
+    woken: Condvar,
+    /// Bytes that came since the last look at the room, and after how many to look again.
+    came: AtomicU64,
+    look_after: AtomicU64,
+    promised: Mutex<Promised>,
+    /// Requests that wait for pages.
+    waiting: AtomicU32,
+    /// Held while pages are handed over.
+    gate: Mutex<()>,
+    /// The thread that tells the kernel sizes ([`Collected::tell`]); 0 if none does.
+    telling: AtomicU32,
+    transport: OnceLock<Transport>,
+}
+
+#[derive(Default)]
+struct Level {
+    /// The whole mount is tight.
+    all: bool,
+    /// Owners who are tight.
+    owners: Vec<Owner>,
+    /// Bytes that the kernel may hold back; `None` is what it lets be dirty at all.
+    bound: Option<u64>,
+    /// The bound that the kernel knows, once it was told one.
+    told: Option<Option<u64>>,
+    /// Bytes that the kernel lets be dirty.
+    threshold: Option<u64>,
+    /// The keeper has something to do at once.
+    is_due: bool,
+    /// A file is open that the kernel may hold pages of.
+    is_used: bool,
+    has_ended: bool,
+}
+
+/// Bytes that were accepted in the tight state and have not come, by inode.
+#[derive(Default)]
+struct Promised {
+    by_inode: HashMap<u64, u64>,
+    /// Those that are being handed over.
+    leaving: HashMap<u64, u64>,
+}
+
+impl Promised {
+    fn total(&self) -> u64 {
+        self.by_inode.values().chain(self.leaving.values()).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Takes away what came, the oldest first. True if something of the inode was promised.
+    fn take(&mut self, ino: u64, bytes: u64) -> bool {
+        let (mut left, mut is_known) = (bytes, false);
+        for map in [&mut self.leaving, &mut self.by_inode] {
+            let Some(promised) = map.get_mut(&ino) else { continue };
+            is_known = true;
+            let part = left.min(*promised);
+            (*promised, left) = (*promised - part, left - part);
+            if *promised == 0 {
+                map.remove(&ino);
+            }
+        }
+        is_known
+    }
+}
+
+/// The bound for so much room. `None` if the kernel's own limit is lower.
+fn bound_for(room: u64, threshold: Option<u64>) -> Option<u64> {
+    let quarter = (room / 4).max(BOUND_MIN);
+    // Powers of two, so that it changes seldom.
+    let bound = 1 << quarter.ilog2();
+    threshold.is_none_or(|threshold| bound < threshold).then_some(bound)
+}
+
+impl Level {
+    /// Follows the room. True if something became tight.
+    fn follow(&mut self, room: &WriteRoom) -> bool {
+        let limit = |was: bool| if was { AMPLE_FROM } else { TIGHT_BELOW };
+        let all = room.bytes < limit(self.all);
+        let is_tight = |owner: &Owner, left: u64| left < limit(self.owners.contains(owner));
+        let owners: Vec<Owner> = room
+            .owners
+            .iter()
+            .filter(|(owner, left)| is_tight(owner, *left))
+            .map(|(owner, _)| *owner)
+            .collect();
+        // Those who are tight write nothing that is not promised.
+        let others = room.owners.iter().filter(|(owner, _)| !owners.contains(owner)).map(|(_, left)| *left);
+        let least = others.fold(room.bytes, u64::min);
+        let tightens = all && !self.all || owners.iter().any(|owner| !self.owners.contains(owner));
+        (self.all, self.owners, self.bound) = (all, owners, bound_for(least, self.threshold));
+        tightens
+    }
+
+    fn is_tight(&self) -> bool {
+        self.all || !self.owners.is_empty()
+    }
+}
+
+impl Collected {
+    pub(crate) fn init(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// The kernel collects writes.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// The mount or an owner is tight.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed)
+    }
+
+    /// Writes to files of this user and group have to be asked for.
+    pub(crate) fn is_tight_for(&self, uid: u32, gid: u32) -> bool {
+        if !self.is_tight() {
+            return false;
+        }
+        let level = self.level.lock();
+        level.all || [Owner::user(uid), Owner::group(gid)].iter().any(|owner| level.owners.contains(owner))
+    }
+
+    /// A file was opened that the kernel may hold pages of.
+    pub(crate) fn note_opened(&self, room: &WriteRoom, files: impl FnOnce() -> Vec<u64>) {
+        self.look(room, files);
+        let mut level = self.level.lock();
+        if !level.is_used {
+            level.is_used = true;
+            self.woken.notify_one();
+        }
+    }
+
+    /// Pages came. True if it is time to look at the room.
+    pub(crate) fn note_came(&self, bytes: u64) -> bool {
+        let came = self.came.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        came >= self.look_after.load(Ordering::Relaxed)
+    }
+
+    /// Follows the room. `files`: those that the kernel may hold pages of.
+    pub(crate) fn look(&self, room: &WriteRoom, files: impl FnOnce() -> Vec<u64>) {
+        self.came.store(0, Ordering::Relaxed);
+        let mut level = self.level.lock();
+        let tightens = level.follow(room);
+        self.look_after.store(level.bound.unwrap_or(u64::MAX).min(room.bytes / 4) / 4, Ordering::Relaxed);
+        self.is_tight.store(level.is_tight(), Ordering::Relaxed);
+        if tightens || level.told != Some(level.bound) {
+            level.is_due = true;
+            self.woken.notify_one();
+        }
+        drop(level);
+        if tightens {
+            self.let_ask(files());
+        }
+    }
+
+    /// From now on the kernel asks before it writes to these files: an answer given before has no
+    /// time left.
+    fn let_ask(&self, files: Vec<u64>) {
+        let Some(transport) = self.transport.get() else { return };
+        for ino in files {
+            transport.notifier.inval_inode(ino, -1, 0).ok();
+        }
+    }
+
+    /// Promises a write, if `ask` admits it together with all that was promised. `files`: number
+    /// and generation of those that the kernel may hold pages of.
+    pub(crate) fn promise(
+        &self,
+        ino: u64,
+        bytes: u64,
+        ask: impl Fn(u64) -> Reply<()>,
+        files: impl FnOnce() -> Vec<(u64, u64)>,
+    ) -> Reply<()> {
+        let add = || {
+            let mut promised = self.promised.lock();
+            let sum = promised.by_inode.entry(ino).or_default();
+            *sum = sum.saturating_add(bytes);
+            promised.total()
+        };
+        let total = add();
+        let refused = match ask(total) {
+            Ok(()) => return Ok(()),
+            Err(errno) => errno,
+        };
+        self.promised.lock().take(ino, bytes);
+        // A page that is changed ten times was promised ten times, and comes once.
+        if total == bytes || !matches!(refused, Errno::ENOSPC | Errno::EDQUOT) || !self.hand_over(&files()) {
+            return Err(refused);
+        }
+        let total = add();
+        ask(total).inspect_err(|_| {
+            self.promised.lock().take(ino, bytes);
+        })
+    }
+
+    /// Bytes of a file came. True if they were promised.
+    pub(crate) fn came(&self, ino: u64, bytes: u64) -> bool {
+        let mut promised = self.promised.lock();
+        (!promised.by_inode.is_empty() || !promised.leaving.is_empty()) && promised.take(ino, bytes)
+    }
+
+    /// Has the pages of these files handed over, and waits for them. False if that is not possible
+    /// now.
+    pub(crate) fn hand_over(&self, files: &[(u64, u64)]) -> bool {
+        let Some(transport) = self.transport.get() else { return false };
+        if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        let gate = self.gate.lock();
+        let is_promising = {
+            let mut promised = self.promised.lock();
+            let now = std::mem::take(&mut promised.by_inode);
+            for (ino, bytes) in now {
+                *promised.leaving.entry(ino).or_default() += bytes;
+            }
+            !promised.leaving.is_empty()
+        };
+        if is_promising {
+            std::thread::sleep(UNDER_WAY);
+        }
+        let handed_over = match transport.pages.finish(files) {
+            // A user's daemon can start them, and give them time.
+            Ok(false) => {
+                let started = transport.pages.start().is_ok();
+                std::thread::sleep(TIME_FOR_PAGES);
+                started
+            }
+            finished => finished.is_ok(),
+        };
+        if handed_over {
+            self.promised.lock().leaving.clear();
+        }
+        drop(gate);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        handed_over
+    }
+
+    /// Tells the kernel size and time of the last change of files (by number and generation), which
+    /// it takes from nobody but itself.
+    pub(crate) fn tell(&self, files: &HashMap<(u64, u64), (u64, steadfast_posix::Time)>) {
+        let Some(transport) = self.transport.get() else { return };
+        self.telling.store(own_thread(), Ordering::Release);
+        for (file, (size, changed)) in files {
+            let changed = rustix::fs::Timespec { tv_sec: changed.seconds, tv_nsec: changed.nanos.into() };
+            transport.pages.tell(*file, *size, changed).ok();
+        }
+        self.telling.store(0, Ordering::Release);
+    }
+
+    /// The request is of [`Collected::tell`]: nothing changes.
+    pub(crate) fn is_telling(&self, thread: u32) -> bool {
+        thread != 0 && self.telling.load(Ordering::Acquire) == thread
+    }
+
+    /// Starts the keeper, which hands pages over from time to time. It ends with
+    /// [`Collected::end`], or with the mount.
+    pub(crate) fn start(
+        self: &Arc<Collected>,
+        pages: HeldPages,
+        notifier: Notifier,
+        percent: u8,
+        log: Option<LogSink>,
+        mount: &Arc<SnapshotFolders>,
+    ) -> std::io::Result<()> {
+        let _ = self.transport.set(Transport { pages, notifier, percent, log });
+        let (keeper, mount) = (Arc::clone(self), Arc::downgrade(mount));
+        let thread = std::thread::Builder::new().name("page keeper".into());
+        thread.spawn(move || keeper.keep(&mount)).map(drop)
+    }
+
+    /// Nothing more is handed over. The caller may unmount.
+    pub(crate) fn end(&self) {
+        self.level.lock().has_ended = true;
+        self.woken.notify_one();
+        drop(self.gate.try_lock_for(PARTING_MAX));
+    }
+
+    /// Keeps the keeper from using the mount while `act` runs: a descriptor of its top folder would
+    /// make the mount busy.
+    pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _gate = self.gate.try_lock_for(PARTING_MAX);
+        act()
+    }
+
+    fn keep(&self, mount: &Weak<SnapshotFolders>) {
+        let mut last = Instant::now();
+        loop {
+            let bound = {
+                let mut level = self.level.lock();
+                let interval = if level.is_tight() { INTERVAL_TIGHT } else { INTERVAL };
+                while !level.has_ended && !level.is_due {
+                    let left = interval.saturating_sub(last.elapsed());
+                    if !level.is_used {
+                        self.woken.wait(&mut level);
+                        last = Instant::now();
+                    } else if left.is_zero() || self.woken.wait_for(&mut level, left).timed_out() {
+                        break;
+                    }
+                }
+                if level.has_ended {
+                    return;
+                }
+                level.is_due = false;
+                level.threshold = dirty_threshold();
+                (level.told != Some(level.bound)).then_some(level.bound)
+            };
+            let Some(mount) = mount.upgrade() else { return };
+            if let Some(bound) = bound {
+                self.tell_bound(bound);
+            }
+            // An open from here on sets it again.
+            self.level.lock().is_used = false;
+            let (room, files) = {
+                let head = mount.head.read();
+                (head.fs.write_room(), head.may_be_dirty())
+            };
+            // The mount may end meanwhile.
+            drop(mount);
+            if !files.is_empty() {
+                self.level.lock().is_used = true;
+            }
+            self.look(&room, || files.iter().map(|(ino, _)| *ino).collect());
+            if self.is_tight() {
+                // An answer that was on its way may have come behind the last such call.
+                let ask_for = || self.let_ask(files.iter().map(|(ino, _)| *ino).collect());
+                ask_for();
+                self.hand_over(&files);
+                ask_for();
+            }
+            if last.elapsed() >= INTERVAL || !files.is_empty() && self.is_tight() {
+                last = Instant::now();
+                let _gate = self.gate.lock();
+                if let Some(transport) = self.transport.get()
+                    && !self.level.lock().has_ended
+                {
+                    transport.pages.start().ok();
+                }
+            }
+        }
+    }
+
+    fn tell_bound(&self, bound: Option<u64>) {
+        let Some(transport) = self.transport.get() else { return };
+        if let Err(error) = transport.pages.set_bound(bound, transport.percent)
+            && let Some(log) = &transport.log
+            && self.level.lock().told.is_none()
+        {
+            log(&LogEvent::DirtyLimitNotSet { message: error.to_string() });
+        }
+        self.level.lock().told = Some(bound);
+    }
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn room(bytes: u64, owners: &[(u32, u64)]) -> WriteRoom {
+        WriteRoom { bytes, owners: owners.iter().map(|(id, left)| (Owner::user(*id), *left)).collect() }
+    }
+
+    #[test]
+    fn the_bound_is_a_quarter_of_the_room_and_the_state_changes_before_it_is_reached() {
+        let mut level = Level { threshold: Some(4 << 30), ..Level::default() };
+        for mib in (TIGHT_BELOW / MIB..40 << 10).step_by(100) {
+            assert!(!level.follow(&room(mib * MIB, &[])), "{mib} MiB");
+            let bound = level.bound.unwrap_or(4 << 30);
+            assert!(bound <= mib * MIB / 4 && bound >= BOUND_MIN, "{mib} MiB: {bound}");
+        }
+        assert_eq!(level.bound, None, "where there is much room the kernel's own limit is lower");
+        assert!(level.follow(&room(TIGHT_BELOW - 1, &[])) && level.is_tight());
+        assert!(!level.follow(&room(AMPLE_FROM - 1, &[])) && level.is_tight(), "not to and fro");
+        assert!(!level.follow(&room(AMPLE_FROM, &[])) && !level.is_tight());
+    }
+
+    #[test]
+    fn an_owner_without_room_does_not_hold_up_others() {
+        let mut level = Level::default();
+        assert!(level.follow(&room(64 << 30, &[(7, MIB), (8, 1 << 30)])));
+        assert_eq!((level.all, level.owners.as_slice()), (false, &[Owner::user(7)][..]));
+        assert_eq!(level.bound, Some(256 * MIB), "that of the other owner");
+        assert!(!level.follow(&room(64 << 30, &[(7, MIB), (8, 1 << 30)])), "known");
+        assert!(level.follow(&room(64 << 30, &[(7, MIB), (8, MIB)])));
+        assert!(!level.follow(&room(64 << 30, &[])) && !level.is_tight(), "the quotas are gone");
+    }
+
+    #[test]
+    fn what_is_promised_counts_until_it_comes() {
+        let collected = Collected::default();
+        let ask = |total: u64| if total <= 100 { Ok(()) } else { Err(Errno::ENOSPC) };
+        let promise = |ino, bytes| collected.promise(ino, bytes, ask, Vec::new);
+        promise(5, 60).unwrap();
+        promise(6, 40).unwrap();
+        assert_eq!(promise(5, 1), Err(Errno::ENOSPC));
+        assert_eq!(promise(7, 200), Err(Errno::ENOSPC));
+        assert_eq!(collected.promised.lock().total(), 100, "a refusal leaves nothing");
+        assert!(!collected.came(7, 10), "a page of a mapping was not promised");
+        assert!(collected.came(5, 50) && collected.came(6, 4096));
+        assert_eq!(collected.promised.lock().total(), 10);
+        promise(7, 90).unwrap();
+    }
+
+    #[test]
+    fn only_the_thread_that_tells_sizes_changes_nothing() {
+        let collected = Collected::default();
+        assert!(!collected.is_telling(0) && !collected.is_telling(own_thread()));
+        collected.telling.store(own_thread(), Ordering::Release);
+        assert!(collected.is_telling(own_thread()) && !collected.is_telling(0));
+    }
+}

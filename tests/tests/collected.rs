@@ -1,0 +1,194 @@
+//! Writes that the kernel collects (`writeback_cache=on`) on real mounts: a killed daemon loses a
+//! few seconds, a full pool or quota is told by the `write` that does not fit, and looks for holes
+//! and rollbacks see the newest content.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use steadfast_tests::{Host, is_root, no_fuse, noise, skip, spawn};
+
+/// Writes noise to files in turn, through descriptors that stay open, until each was refused; then
+/// every byte that was accepted has to be there.
+///
+/// Arguments: access, errno, bytes of a write, file...
+const FILL: &str = r#"
+import errno, hashlib, os, sys
+access, expected, size, names = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+flags = {'w': os.O_WRONLY, 'rw': os.O_RDWR, 'a': os.O_WRONLY | os.O_APPEND}[access]
+class File:
+    def __init__(self, name):
+        self.name, self.length, self.sum = name, 0, hashlib.sha256()
+        self.fd = os.open(name, flags | os.O_CREAT | os.O_TRUNC, 0o644)
+files, open_ones, total = [File(name) for name in names], set(range(len(names))), 0
+while open_ones:
+    for number in list(open_ones):
+        file, data = files[number], os.urandom(size)
+        try:
+            written = os.write(file.fd, data)
+        except OSError as error:
+            assert errno.errorcode[error.errno] == expected, error
+            open_ones.discard(number)
+            continue
+        file.sum.update(data[:written])
+        file.length += written
+        total += written
+        assert total < 2 << 30, 'nobody was refused'
+for file in files:
+    if access == 'rw':
+        # Neither a read at the end nor a seek there is a write.
+        assert os.pread(file.fd, 100, file.length) == b''
+        assert os.lseek(file.fd, 0, os.SEEK_END) == file.length
+    os.fsync(file.fd)
+    os.close(file.fd)
+    with open(f'{os.path.basename(file.name)}.sum', 'w') as out:
+        out.write(f'{file.sum.hexdigest()}  {file.name}\n')
+print(total)
+"#;
+
+fn new_host(test: &str, image_bytes: u64, create: &str) -> Option<Host> {
+    if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "files are opened by handle by root".into()))
+    {
+        skip(test, &why);
+        return None;
+    }
+    let host = Host::new();
+    host.image("tank.img", image_bytes);
+    fs::write(host.at("fill.py"), FILL).expect("a file");
+    host.shell(&format!(
+        "zpool create -O writeback_cache=on -O compression=off {create} -m $PWD/t tank $PWD/tank.img"
+    ))
+    .ok();
+    Some(host)
+}
+
+/// Fills, and compares what was accepted with what an import finds. Gives the bytes accepted.
+fn fill(host: &Host, words: &str) -> u64 {
+    let told = host.shell(&format!("rm -f *.sum; python3 fill.py {words}; zpool sync")).ok().out;
+    host.shell("zpool export tank && zpool import -d $PWD tank && sha256sum -c *.sum").ok();
+    told.trim().parse().expect("a number")
+}
+
+#[test]
+fn a_write_that_does_not_fit_is_refused_and_one_that_was_accepted_is_there() {
+    let Some(host) = new_host("collected-full", 700 << 20, "") else { return };
+    let room = host.shell("df --output=avail -B1 t | tail -1").ok().out.trim().parse::<u64>().expect("bytes");
+    let filled = |words: &str| {
+        let bytes = fill(&host, words);
+        assert!(bytes > room * 9 / 10, "{words}: {bytes} of {room} bytes were accepted");
+        host.shell("rm t/f*; zpool sync; zpool wait -t free tank; zpool sync").ok();
+    };
+    filled("w ENOSPC 65536 t/f1");
+    filled("rw ENOSPC 10000 t/f1 t/f2 t/f3");
+    host.run("pool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("worst=none");
+}
+
+#[test]
+fn a_quota_is_kept_to_the_write() {
+    let Some(host) = new_host("collected-quota", 700 << 20, "") else { return };
+    const MIB: u64 = 1 << 20;
+    for (quota, errno) in [(40 * MIB, "EDQUOT"), (300 * MIB, "EDQUOT")] {
+        host.shell(&format!("zfs create -o refquota={quota} tank/q")).ok();
+        let bytes = fill(&host, &format!("a {errno} 100000 t/q/f1 t/q/f2"));
+        assert!(bytes <= quota && bytes > quota - 2 * MIB, "{bytes} of {quota}");
+        host.shell("zfs destroy tank/q; zpool sync; zpool wait -t free tank; zpool sync").ok();
+    }
+    // A user's. Others are not held up by it.
+    host.shell("zfs create -o userquota@4711=200M tank/u; chmod 777 t/u; head -c 300M /dev/urandom > noise")
+        .ok();
+    host.shell("setpriv --reuid 4711 --clear-groups dd bs=64k of=t/u/f < noise")
+        .fails(1)
+        .says("Disk quota exceeded");
+    host.shell("zpool export tank && zpool import -d $PWD tank; cmp -n $(stat -c %s t/u/f) t/u/f noise").ok();
+    let bytes = fs::metadata(host.at("t/u/f")).expect("it is there").len();
+    assert!(bytes <= 201 * MIB && bytes > 198 * MIB, "{bytes} of 200 MiB");
+    host.shell("head -c 20M /dev/urandom > t/u/others; zpool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("worst=none");
+}
+
+#[test]
+fn dd_into_a_full_pool_ends_with_its_error() {
+    let Some(host) = new_host("collected-dd", 256 << 20, "") else { return };
+    host.shell(
+        "for n in 1 2 3; do dd if=/dev/urandom of=t/f$n bs=1M 2>$n.told & done; wait; cat *.told >&2; exit 1",
+    )
+    .fails(1)
+    .says("error writing 't/f1': No space left on device")
+    .says("error writing 't/f2': No space left on device")
+    .says("error writing 't/f3': No space left on device");
+    host.shell("rm t/f*; zpool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("worst=none");
+}
+
+/// A process that writes its standard input to a file and keeps the file open.
+fn keep_open(host: &Host, name: &str, content: &[u8]) -> (std::process::Child, std::process::ChildStdin) {
+    let mut command = Command::new("dd");
+    command.args(["bs=4096", "iflag=fullblock", "conv=notrunc", "status=none"]);
+    command.arg(format!("of={}", host.at(name).display())).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut writer = spawn(&mut command).expect("dd runs");
+    let mut pipe = writer.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut pipe, content).expect("written");
+    steadfast_tests::until(|| {
+        let length = fs::metadata(host.at(name)).map_or(0, |about| about.len());
+        if length >= content.len() as u64 { Ok(()) } else { Err(format!("{length} bytes")) }
+    });
+    (writer, pipe)
+}
+
+#[test]
+fn a_killed_daemon_loses_two_intervals_at_most() {
+    let Some(host) = new_host("collected-kill", 256 << 20, "") else { return };
+    host.shell("zpool sync").ok();
+    let content = noise(7, 3000 * 4096);
+    let (mut writer, pipe) = keep_open(&host, "t/file", &content);
+    // Pages are handed over every 5 seconds, and a commit comes 5 seconds later at most.
+    std::thread::sleep(Duration::from_secs(12));
+    host.kill_daemon();
+    drop(pipe);
+    writer.wait().expect("it ends");
+    // The next daemon imports the pool.
+    host.shell("zpool list tank").ok();
+    assert!(fs::read(host.at("t/file")).expect("read") == content);
+}
+
+#[test]
+fn holes_are_found_in_a_file_that_is_being_written() {
+    let Some(host) = new_host("collected-holes", 128 << 20, "") else { return };
+    const SEEK: &str = r"
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+block = 1 << 20
+os.pwrite(fd, b'a' * block, 0)
+os.pwrite(fd, b'b' * block, 10 * block)
+assert os.lseek(fd, 0, os.SEEK_HOLE) == block
+assert os.lseek(fd, block, os.SEEK_DATA) == 10 * block
+assert os.lseek(fd, 10 * block, os.SEEK_HOLE) == 11 * block
+os.pwrite(fd, b'c' * block, 5 * block)
+assert os.lseek(fd, block, os.SEEK_DATA) == 5 * block
+assert os.lseek(fd, 0, os.SEEK_END) == 11 * block
+";
+    fs::write(host.at("seek.py"), SEEK).expect("a file");
+    host.shell("python3 seek.py t/file").ok();
+    // Nor was the question given up for the life of the mount.
+    host.shell("cp --sparse=always t/file t/copy; python3 -c 'import os; assert os.lseek(os.open(\"t/copy\", 0), 0, os.SEEK_HOLE) == 1 << 20'").ok();
+}
+
+#[test]
+fn a_rollback_shows_sizes_and_times_of_the_snapshot() {
+    let Some(host) = new_host("collected-rollback", 128 << 20, "") else { return };
+    host.shell("echo hello > t/closed; echo hello > t/open; touch -d 2001-02-03 t/closed t/open; zpool sync")
+        .ok();
+    host.shell("zfs snapshot tank@one; echo and more >> t/closed; echo and more >> t/open").ok();
+    host.shell(
+        "exec 7<t/open; zfs rollback tank@one; cat <&7 > seen; cat t/closed >> seen; stat -c '%s %y' t/closed t/open; cat seen",
+    )
+    .ok()
+    .says("6 2001-02-03 00:00:00.000000000 +0000\n6 2001-02-03 00:00:00.000000000 +0000\nhello\nhello\n");
+    // It goes on from there.
+    host.shell(
+        "echo again >> t/closed; cat t/closed; zpool export tank; zpool import -d $PWD tank; cat t/closed",
+    )
+    .ok()
+    .says("hello\nagain\nhello\nagain\n");
+}
