@@ -180,7 +180,7 @@ fn what_a_store_loses_comes_back() {
     let report = pool.devices().audit(400).expect("an audit");
     assert!(!report.is_held());
     assert!(parity(&pool).audit.is_some_and(|audit| audit.failed > 0));
-    let recovered = pool.devices().recover(&mut |_, _| ()).expect("a recovery");
+    let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
     assert!(recovered.lost.is_empty() && recovered.unsound.is_empty(), "{recovered:?}");
     assert_eq!(recovered.restored.len(), 2);
     assert!(parity(&pool).audit.is_some_and(|audit| audit.failed == 0));
@@ -283,7 +283,7 @@ fn an_anchor_knows_the_last_pass_of_a_sealed_pool() {
     for name in world.segments().iter().step_by(5) {
         assert!(world.store.remove(name));
     }
-    assert!(pool.devices().recover(&mut |_, _| ()).expect("a recovery").lost.is_empty());
+    assert!(pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery").lost.is_empty());
     check(&pool, 0..3);
     pool.devices().remove_parity(PATH).expect("removed");
     assert_eq!(told(), 0);

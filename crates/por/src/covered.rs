@@ -12,7 +12,9 @@
 //!
 //! Labels, roots and epochs pass through: the anchor holds the root.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod repair;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use steadfast_crypto::hash;
@@ -29,8 +31,9 @@ use crate::agent::{AskedCell, Question};
 use crate::audit::{Challenge, Judgement, Stratum, judge, verify_sum};
 use crate::cell::{PAYLOAD, Payload, Tag};
 use crate::parity::{Error, ParityDevice};
-use crate::recover::Recovery;
 use crate::tag::TagKeys;
+
+pub use repair::{Repair, repair};
 
 /// Slot that objects are read and written with: stores of objects use the id alone.
 const NO_SLOT: u32 = 0;
@@ -63,6 +66,8 @@ struct State {
     under_way: HashMap<SegmentId, Vec<Tag>>,
     /// Segments with cells that are not theirs: they stay, in the code and at the store.
     held_back: Vec<ParitySegment>,
+    /// Segments that were to be deleted while a repair read: they leave the code behind it.
+    waiting: Vec<SegmentId>,
     /// The segment that [`Covered::adopt`] is reading, until it is deleted meanwhile.
     adopting: Option<SegmentId>,
     /// Why the last segment that stayed uncovered did.
@@ -98,23 +103,6 @@ pub struct AgentAudit {
     pub cells: u64,
     /// Why the reply is no proof, if it is none.
     pub problem: Option<String>,
-}
-
-/// Outcome of a repair.
-#[derive(Clone, Debug, Default)]
-pub struct Repair {
-    /// Cells that were looked at.
-    pub cells: u64,
-    /// Cells that the store had.
-    pub held: u64,
-    /// Segments that were put back whole, each with the bytes it had.
-    pub restored: Vec<SegmentId>,
-    /// Cells that came back from the journal.
-    pub from_journal: u64,
-    /// Cells that came back from the code, and those that did not.
-    pub from_code: Recovery,
-    /// Tiles that are not the sum of their cells.
-    pub unsound: Vec<u32>,
 }
 
 /// The part of a pool that an audit samples.
@@ -166,89 +154,6 @@ impl Cover {
             }
         }
     }
-}
-
-/// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
-/// their names, with the bytes that they had. They must be all stores of one code: its tiles span
-/// them. Cells that do not come back are named, and their segments are left as they are. `watch`
-/// hears how many cells were looked at, of how many, and the last of it again when the missing ones
-/// are solved. Puts wait meanwhile.
-///
-/// # Errors
-/// The parity is damaged, or a store does not take what came back.
-pub fn repair(stores: &[Arc<Covered>], watch: &mut dyn FnMut(u64, u64)) -> Result<Repair, Error> {
-    let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
-    let covers: BTreeMap<u16, (Arc<Covered>, Arc<Cover>)> =
-        covers.map(|(store, cover)| (cover.store, (store, cover))).collect();
-    let Some((_, first)) = covers.values().next() else { return Ok(Repair::default()) };
-    let parity = first.parity();
-    let mut object: (Option<ParitySegment>, Vec<u8>) = (None, Vec::new());
-    let (mut looked_at, cells) = (0, parity.figures().cells);
-    let outcome = parity.recover(|segment, index, out| {
-        looked_at += 1;
-        watch(looked_at, cells);
-        let Some((store, _)) = covers.get(&segment.store) else { return false };
-        if object.0 != Some(segment) {
-            object = (Some(segment), store.read_object(segment).unwrap_or_default());
-        }
-        let Some(cell) = object.1.get(usize::from(index) * PAYLOAD..) else { return false };
-        let here = cell.len().min(PAYLOAD);
-        out.fill(0);
-        out[..here].copy_from_slice(&cell[..here]);
-        here > 0
-    })?;
-    watch(cells, cells);
-    let mut repair = Repair {
-        cells,
-        held: outcome.held,
-        from_journal: outcome.from_journal.len() as u64,
-        unsound: outcome.unsound,
-        ..Repair::default()
-    };
-    let mut back: BTreeMap<ParitySegment, Vec<(u16, &Payload)>> = BTreeMap::new();
-    for cell in outcome.from_journal.iter().chain(&outcome.from_code.recovered) {
-        let id = cell.id();
-        let named = parity.named(id.segment, id.store).find(|known| known.opening == id.opening);
-        if let Some(segment) = named {
-            back.entry(segment).or_default().push((id.index, cell.payload()));
-        }
-    }
-    let lost = outcome.from_code.undetermined.iter().chain(&outcome.from_code.refused);
-    let lost: BTreeSet<_> = lost.map(|id| (id.segment, id.store, id.opening)).collect();
-    let mut let_go = Vec::new();
-    for (segment, cells) in back {
-        let Some((store, cover)) = covers.get(&segment.store) else { continue };
-        // One that is being put comes by itself.
-        if cover.state().under_way.contains_key(&segment.segment) {
-            continue;
-        }
-        if lost.contains(&(segment.segment, segment.store, segment.opening)) {
-            continue;
-        }
-        let mut bytes = store.read_object(segment).unwrap_or_default();
-        bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
-        for (index, payload) in cells {
-            bytes[usize::from(index) * PAYLOAD..][..PAYLOAD].copy_from_slice(payload);
-        }
-        bytes.truncate(segment.length as usize);
-        let place = store.whole(segment.segment);
-        // A store never replaces an object; all of its bytes are in hand, and in the code.
-        let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
-        put.map_err(|source| Error::Store { source })?;
-        repair.restored.push(segment.segment);
-        let mut state = cover.state();
-        if state.held_back.contains(&segment) {
-            state.held_back.retain(|held| *held != segment);
-            let_go.push((Arc::clone(store), segment.segment));
-        }
-    }
-    repair.from_code = outcome.from_code;
-    drop(parity);
-    // Those that could not leave the code before can leave it now.
-    for (store, segment) in let_go {
-        store.delete_segments(&[segment]).map_err(|source| Error::Store { source })?;
-    }
-    Ok(repair)
 }
 
 /// Runs a change of the journal, after a pass if there was no room.
@@ -527,6 +432,8 @@ impl Covered {
                 Ok(()) => {}
                 Err(Error::WrongCells(_)) if state.held_back.contains(&known) => {}
                 Err(Error::WrongCells(_)) => state.held_back.push(known),
+                Err(Error::Recovering) if state.waiting.contains(&segment) => {}
+                Err(Error::Recovering) => state.waiting.push(segment),
                 Err(error) => return Err(self.failed(Operation::Discard, segment, &error)),
             }
         }

@@ -56,14 +56,14 @@ impl Lists {
         Lists { starts, items }
     }
 
-    /// Lists as they are.
-    pub fn new<'l>(lists: impl Iterator<Item = &'l [u16]>) -> Lists {
-        let (mut starts, mut items) = (vec![0], Vec::new());
-        for list in lists {
-            items.extend(list.iter().map(|&item| u32::from(item)));
-            starts.push(u32::try_from(items.len()).expect("some millions at most"));
-        }
-        Lists { starts, items }
+    /// Adds an input to the list that is not ended yet.
+    pub fn push(&mut self, input: u32) {
+        self.items.push(input);
+    }
+
+    /// Ends a list.
+    pub fn end(&mut self) {
+        self.starts.push(u32::try_from(self.items.len()).expect("some millions at most"));
     }
 
     /// Number of outputs.
@@ -74,6 +74,28 @@ impl Lists {
     /// Inputs of one output.
     pub fn of(&self, output: usize) -> &[u32] {
         &self.items[self.starts[output] as usize..self.starts[output + 1] as usize]
+    }
+}
+
+impl Default for Lists {
+    /// No lists.
+    fn default() -> Lists {
+        Lists { starts: vec![0], items: Vec::new() }
+    }
+}
+
+/// Computes value after value, each the sum of those that its list names: of the first `given`,
+/// which are there, or of those before it.
+pub(crate) fn follow_by(kernel: Kernel, lists: &Lists, given: usize, values: &mut [Strip]) {
+    assert_eq!(given + lists.len(), values.len(), "a list for each value that is computed");
+    if kernel != Kernel::Scalar {
+        return simd::follow(kernel, lists, given, values);
+    }
+    for step in 0..lists.len() {
+        let (before, rest) = values.split_at_mut(given + step);
+        let mut sum = Strip::ZERO;
+        lists.of(step).iter().for_each(|&input| sum.add(&before[input as usize]));
+        rest[0] = sum;
     }
 }
 
@@ -100,6 +122,15 @@ mod tests {
         strips
     }
 
+    fn listed(lists: &[Vec<u16>]) -> Lists {
+        let mut all = Lists::default();
+        for list in lists {
+            list.iter().for_each(|&input| all.push(input.into()));
+            all.end();
+        }
+        all
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
@@ -107,7 +138,7 @@ mod tests {
             seed: u64,
             lists in proptest::collection::vec(proptest::collection::vec(0_u16..20, 0..30), 1..20),
         ) {
-            let lists = Lists::new(lists.iter().map(Vec::as_slice));
+            let lists = listed(&lists);
             let (inputs, before) = (strips(seed, 20), strips(seed ^ 1, lists.len()));
             // The definition, byte by byte.
             let expected: Vec<Strip> = (0..lists.len()).map(|output| {
@@ -120,6 +151,29 @@ mod tests {
                 let mut outputs = before.clone();
                 gather_by(kernel, &lists, &inputs, &mut outputs);
                 prop_assert!(outputs == expected, "{}", kernel.name());
+            }
+        }
+
+        #[test]
+        fn all_kernels_follow_lists_to_the_same_bytes(
+            seed: u64,
+            lists in proptest::collection::vec(proptest::collection::vec(0_u16..1000, 0..30), 1..20),
+        ) {
+            // Each names values before it alone.
+            let before = |(step, list): (u16, &Vec<u16>)| list.iter().map(|at| at % (10 + step)).collect();
+            let lists: Vec<Vec<u16>> = (0..).zip(&lists).map(before).collect();
+            let given = strips(seed, 10);
+            let mut expected = given.clone();
+            for list in &lists {
+                let mut sum = Strip::ZERO;
+                list.iter().for_each(|&input| sum.add(&expected[usize::from(input)]));
+                expected.push(sum);
+            }
+            for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_supported()) {
+                let mut values = given.clone();
+                values.resize(10 + lists.len(), Strip([0xee; STRIP]));
+                follow_by(kernel, &listed(&lists), 10, &mut values);
+                prop_assert!(values == expected, "{}", kernel.name());
             }
         }
     }

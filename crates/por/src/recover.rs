@@ -1,12 +1,12 @@
 //! Recovery of a tile: contents of the missing cells from its rows, each proven by its tag.
 
-use crate::cell::{CellId, Payload, Tag};
+use crate::cell::{CellId, PAYLOAD, Payload, Tag};
 use crate::code::{ROWS, Rows};
-use crate::gather::{Lists, Strip, gather_by};
+use crate::gather::{STRIP, Strip, follow_by};
 use crate::kernel::Kernel;
 use crate::solve::solve;
 use crate::tag::{Proven, TagKeys};
-use crate::tile::{STRIPS, Tile, assemble};
+use crate::tile::{STRIPS, Tile};
 
 /// A cell that came back.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Recovery {
 impl Tile {
     /// Finds the missing cells of a tile from which all others were taken out.
     #[must_use]
-    pub fn recover(self, missing: &[(CellId, Rows)], keys: &TagKeys) -> Recovery {
+    pub fn recover(&self, missing: &[(CellId, Rows)], keys: &TagKeys) -> Recovery {
         self.recover_by(Kernel::best(), missing, keys)
     }
 
@@ -86,39 +86,25 @@ impl Tile {
     /// # Panics
     /// If the processor has no such kernel.
     #[must_use]
-    pub fn recover_by(mut self, kernel: Kernel, missing: &[(CellId, Rows)], keys: &TagKeys) -> Recovery {
+    pub fn recover_by(&self, kernel: Kernel, missing: &[(CellId, Rows)], keys: &TagKeys) -> Recovery {
         let rows_of: Vec<Rows> = missing.iter().map(|(_, rows)| *rows).collect();
         let solution = solve(&rows_of);
-        let peeled = solution.peeled.len();
-        let found = peeled + solution.eliminated.len();
-        let lists = Lists::new(solution.eliminated.iter().map(|(_, rows)| rows.as_slice()));
-
-        let mut strips = vec![Strip::ZERO; STRIPS * found];
-        if found > 0 {
-            for (rows, out) in self.strips.chunks_exact_mut(ROWS).zip(strips.chunks_exact_mut(found)) {
-                for (&(unknown, row), out) in solution.peeled.iter().zip(&mut *out) {
-                    *out = rows[usize::from(row)];
-                    rows_of[unknown].iter().for_each(|&row| rows[usize::from(row)].add(out));
-                }
-                gather_by(kernel, &lists, rows, &mut out[peeled..]);
+        let steps = &solution.program.steps;
+        let tags = solution.program.run(self.tags.clone());
+        let mut contents: Vec<Box<Payload>> = solution.found.iter().map(|_| blank()).collect();
+        // One strip of all rows and steps is about as large as the second cache.
+        let mut values = vec![Strip::ZERO; ROWS + steps.len()];
+        let strips = if contents.is_empty() { 0 } else { STRIPS };
+        for (at, rows) in self.strips.chunks_exact(ROWS).enumerate().take(strips) {
+            values[..ROWS].copy_from_slice(rows);
+            follow_by(kernel, steps, ROWS, &mut values);
+            for ((_, step), content) in solution.found.iter().zip(&mut contents) {
+                content.as_chunks_mut::<STRIP>().0[at] = values[ROWS + step].0;
             }
         }
-        let mut tags = Vec::with_capacity(found);
-        for &(unknown, row) in &solution.peeled {
-            let tag = self.tags[usize::from(row)];
-            rows_of[unknown].iter().for_each(|&row| self.tags[usize::from(row)] ^= tag);
-            tags.push(tag);
-        }
-        for (_, rows) in &solution.eliminated {
-            tags.push(rows.iter().fold(0, |sum, &row| sum ^ self.tags[usize::from(row)]));
-        }
-
         let mut recovery = Recovery::default();
-        let unknowns = solution.peeled.iter().map(|(unknown, _)| unknown);
-        let unknowns = unknowns.chain(solution.eliminated.iter().map(|(unknown, _)| unknown));
-        for ((at, &unknown), tag) in unknowns.enumerate().zip(tags) {
-            let id = missing[unknown].0;
-            let (payload, tag) = (assemble(&strips, found, at), Tag(tag.to_le_bytes()));
+        for (&(unknown, step), payload) in solution.found.iter().zip(contents) {
+            let (id, tag) = (missing[unknown].0, Tag(tags[ROWS + step].to_le_bytes()));
             if keys.prove(id, &payload, tag).is_some() {
                 recovery.recovered.push(Recovered { id, payload, tag });
             } else {
@@ -128,4 +114,9 @@ impl Tile {
         recovery.undetermined.extend(solution.undetermined.iter().map(|&unknown| missing[unknown].0));
         recovery
     }
+}
+
+/// Content to be filled in.
+pub(crate) fn blank() -> Box<Payload> {
+    vec![0; PAYLOAD].into_boxed_slice().try_into().expect("bytes of a cell")
 }

@@ -44,6 +44,23 @@ pub(crate) fn gather(kernel: Kernel, lists: &Lists, inputs: &[Strip], outputs: &
     }
 }
 
+/// Computes value after value, each the sum of earlier ones that its list names.
+pub(crate) fn follow(kernel: Kernel, lists: &Lists, given: usize, values: &mut [Strip]) {
+    assert!(is_supported(kernel), "this processor has no {}", kernel.name());
+    // SAFETY: the processor has the features, by the assertion above.
+    unsafe {
+        match kernel {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => avx2::follow(lists, given, values),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512 => avx512::follow(lists, given, values),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon => neon::follow(lists, given, values),
+            _ => unreachable!("not supported here"),
+        }
+    }
+}
+
 /// Sum of products, not reduced.
 pub(crate) fn inner(kernel: Kernel, factors: &[u128], words: &[[u8; 16]]) -> Wide {
     assert!(is_supported(kernel), "this processor has no {}", kernel.name());
@@ -78,7 +95,7 @@ pub(crate) fn accumulate(kernel: Kernel, factor: u128, words: &[[u8; 16]], sums:
     }
 }
 
-/// Writes `gather` for one kind of vector.
+/// Writes `gather` and `follow` for one kind of vector.
 macro_rules! gather {
     ($feature:literal, $bytes:literal) => {
         /// Vectors of a strip.
@@ -103,6 +120,23 @@ macro_rules! gather {
                     }
                 }
                 for (vector, sum) in vectors.iter_mut().zip(sums) {
+                    store(vector, sum);
+                }
+            }
+        }
+
+        #[target_feature(enable = $feature)]
+        pub(super) fn follow(lists: &Lists, given: usize, values: &mut [Strip]) {
+            for step in 0..lists.len() {
+                let (before, rest) = values.split_at_mut(given + step);
+                let mut sums = [zero(); VECTORS];
+                for &input in lists.of(step) {
+                    let vectors = before[input as usize].0.as_chunks::<$bytes>().0;
+                    for (sum, vector) in sums.iter_mut().zip(vectors) {
+                        *sum = add(*sum, load(vector));
+                    }
+                }
+                for (vector, sum) in rest[0].0.as_chunks_mut::<$bytes>().0.iter_mut().zip(sums) {
                     store(vector, sum);
                 }
             }

@@ -1,6 +1,6 @@
 //! Tiles: rows of the code in memory, and batches of cells that are added to or taken from them.
 
-use crate::cell::{PAYLOAD, Payload};
+use crate::cell::PAYLOAD;
 use crate::code::{ROWS, Rows};
 use crate::gather::{Lists, STRIP, Strip, gather_by};
 use crate::kernel::Kernel;
@@ -148,13 +148,4 @@ impl Batch {
         self.tags.clear();
         self.rows.clear();
     }
-}
-
-/// The content of a row or of a solved cell, put together from its strips.
-pub(crate) fn assemble(strips: &[Strip], each: usize, at: usize) -> Box<Payload> {
-    let mut payload = vec![0; PAYLOAD].into_boxed_slice();
-    for (strip, out) in payload.as_chunks_mut::<STRIP>().0.iter_mut().enumerate() {
-        *out = strips[strip * each + at].0;
-    }
-    payload.try_into().expect("bytes of a cell")
 }

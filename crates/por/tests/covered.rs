@@ -1,7 +1,8 @@
 //! A covered store: pools see segments as before, and an adversary gains nothing.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_device::objects::{MemoryStore, Store, StoreFault};
 use steadfast_device::{Device, Error, ObjectDevice, Operation, SegmentPlace};
@@ -23,28 +24,49 @@ struct World {
     covered: Arc<Covered>,
     parity: SharedParity,
     random: Arc<dyn Random>,
+    /// The parity device's own bytes.
+    file: File,
 }
 
 impl World {
+    /// Opens the parity device again, as another daemon would.
+    fn reopen(&mut self) {
+        self.covered.uncover();
+        let file = self.file.try_clone().unwrap();
+        let parity = ParityDevice::open(Box::new(file), POOL, None, &*self.random).unwrap();
+        self.parity = Arc::new(RwLock::new(parity));
+        self.covered.cover(3, Arc::clone(&self.parity));
+    }
+
     fn new(seed: u64) -> World {
         World::on(seed, Arc::new(MemoryStore::new("bucket")), None)
     }
 
     fn on(seed: u64, store: Arc<MemoryStore>, handle: Option<MemoryStore>) -> World {
+        World::of((2500, 100_000), seed, store, handle)
+    }
+
+    /// A code for so many cells and so many of a million that may be lost.
+    fn of(
+        (cells, loss_ppm): (u64, u32),
+        seed: u64,
+        store: Arc<MemoryStore>,
+        handle: Option<MemoryStore>,
+    ) -> World {
         let random = Env::seeded(seed).random;
         let served: Arc<dyn Store> = match handle {
             Some(handle) => Arc::new(handle),
             None => Arc::clone(&store) as _,
         };
         let device = ObjectDevice::open(served, Some(64 << 20), [1; 16]).unwrap();
-        let creation =
-            Creation { pool: POOL, cells: 2500, loss_ppm: 100_000, journal_bytes: 2 << 20, key: None };
+        let creation = Creation { pool: POOL, cells, loss_ppm, journal_bytes: 2 << 20, key: None };
         let file = tempfile::tempfile().unwrap();
         file.set_len(creation.bytes()).unwrap();
-        let parity = ParityDevice::create(Box::new(file), &creation, &*random).unwrap();
+        let own = file.try_clone().unwrap();
+        let parity = ParityDevice::create(Box::new(own), &creation, &*random).unwrap();
         let (covered, parity) = (Arc::new(Covered::new(Arc::new(device))), Arc::new(RwLock::new(parity)));
         covered.cover(3, Arc::clone(&parity));
-        World { store, covered, parity, random }
+        World { store, covered, parity, random, file }
     }
 
     fn pass(&self) -> Pass {
@@ -60,7 +82,11 @@ impl World {
     }
 
     fn repair(&self) -> Repair {
-        repair(&[Arc::clone(&self.covered)], &mut |_, _| ()).unwrap()
+        self.repair_within(1 << 30).unwrap()
+    }
+
+    fn repair_within(&self, memory: u64) -> Result<Repair, steadfast_por::parity::Error> {
+        repair(&[Arc::clone(&self.covered)], &Env::seeded(1), memory, &mut |_, _| ())
     }
 
     fn put(&self, id: u64, bytes: usize) -> Vec<u8> {
@@ -183,7 +209,7 @@ fn a_repair_beyond_the_bound_changes_nothing() {
     (1..=10).for_each(|id| world.tamper(id, |bytes| bytes.fill(7)));
     let repair = world.repair();
     // A cell that is alone in a row comes back; its segment does not.
-    let (back, undetermined) = (repair.from_code.recovered.len(), repair.from_code.undetermined.len());
+    let (back, undetermined) = (repair.from_code.recovered, repair.from_code.undetermined.len() as u64);
     assert!(back + undetermined == 2400 && undetermined > 2300, "{back}, {undetermined}");
     assert!(repair.restored.is_empty() && repair.from_code.refused.is_empty());
     assert!(world.object(1).iter().all(|byte| *byte == 7), "as it was");
@@ -252,7 +278,7 @@ fn a_full_journal_makes_a_pass() {
     let contents: Vec<Vec<u8>> = (1..=6).map(|id| world.put(id, 200 * PAYLOAD)).collect();
     world.drop_object(1);
     let repair = world.repair();
-    assert_eq!((repair.from_journal, repair.from_code.recovered.len()), (0, 200));
+    assert_eq!((repair.from_journal, repair.from_code.recovered), (0, 200));
     assert_eq!(world.read(1, 0, contents[0].len()).unwrap(), contents[0]);
 }
 
@@ -336,12 +362,206 @@ fn a_repair_that_is_interrupted_twice_is_begun_again() {
     world.tamper(9, |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0x40));
     for puts in [0, 1] {
         left.store(puts, Ordering::Relaxed);
-        let stopped = repair(&[Arc::clone(&world.covered)], &mut |_, _| ());
+        let stopped = world.repair_within(1 << 30);
         assert!(matches!(stopped, Err(steadfast_por::parity::Error::Store { .. })));
     }
     left.store(u32::MAX, Ordering::Relaxed);
     assert_eq!(world.repair().restored, [5, 9].map(SegmentId), "the second attempt put one back");
     assert!(before == (1..=12).map(|id| world.object(id)).collect::<Vec<_>>());
+}
+
+/// A repair that its store cuts off at any request, beside which the daemon dies: the parity is
+/// opened again, and the next repair makes everything whole.
+#[test]
+fn a_repair_that_dies_at_any_request_is_begun_again() {
+    let mut requests = 0_u32;
+    loop {
+        let store = Arc::new(MemoryStore::new("bucket"));
+        let left = Arc::new(AtomicU32::new(u32::MAX));
+        let counted = Arc::clone(&left);
+        let handle = store.handle(move |_| {
+            let gone = counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            gone.is_err().then_some(StoreFault::Fails)
+        });
+        let mut world = World::on(16, store, Some(handle));
+        (1..=5).for_each(|id| _ = world.put(id, 20 * PAYLOAD + 9));
+        world.pass();
+        world.put(6, 20 * PAYLOAD);
+        world.covered.flush().unwrap();
+        let before: Vec<Vec<u8>> = (1..=6).map(|id| world.object(id)).collect();
+        world.drop_object(2);
+        world.drop_object(6);
+        world.tamper(4, |bytes| bytes[PAYLOAD] ^= 1);
+        left.store(requests, Ordering::Relaxed);
+        let first = world.repair_within(1);
+        left.store(u32::MAX, Ordering::Relaxed);
+        world.reopen();
+        let second = world.repair();
+        assert!(second.from_code.is_complete() && second.unsound.is_empty(), "cut at {requests}");
+        assert!(before == (1..=6).map(|id| world.object(id)).collect::<Vec<_>>(), "cut at {requests}");
+        let is_whole = first.is_ok_and(|first| first.restored.len() == 3);
+        if is_whole {
+            assert!(second.restored.is_empty());
+            break;
+        }
+        requests += 1;
+    }
+    assert!(requests > 10, "{requests}");
+}
+
+/// Memory for one tile and for one segment: tiles are summed in rounds, and segments come back one
+/// after the other. The outcome is the same.
+#[test]
+fn a_repair_within_little_memory_gives_back_the_same() {
+    for memory in [1, 48 << 20, 1 << 30] {
+        let world = World::of((8000, 500_000), 11, Arc::new(MemoryStore::new("bucket")), None);
+        assert_eq!(world.parity.read().unwrap().figures().tiles, 3);
+        (1..=12).for_each(|id| _ = world.put(id, 90 * PAYLOAD + 9));
+        world.pass();
+        (13..=15).for_each(|id| _ = world.put(id, 90 * PAYLOAD));
+        let before: Vec<Vec<u8>> = (1..=15).map(|id| world.object(id)).collect();
+        let gone = [2, 3, 6, 7, 14];
+        gone.iter().for_each(|&id| world.drop_object(id));
+        world.tamper(9, |bytes| bytes[5 * PAYLOAD..40 * PAYLOAD].fill(1));
+        let mut heard = Vec::new();
+        let repair = {
+            let mut watch = |done, of| heard.push((done, of));
+            repair(&[Arc::clone(&world.covered)], &Env::seeded(1), memory, &mut watch).unwrap()
+        };
+        assert_eq!(repair.restored, [2, 3, 6, 7, 9, 14].map(SegmentId), "{memory}");
+        assert_eq!((repair.from_journal, repair.from_code.recovered), (90, 4 * 91 + 35), "{memory}");
+        assert_eq!(
+            (repair.cells, repair.held),
+            (12 * 91 + 270, 12 * 91 + 270 - 90 - 4 * 91 - 35),
+            "{memory}"
+        );
+        assert!(repair.from_code.is_complete() && repair.unsound.is_empty());
+        assert_eq!(repair.rounds > 1, memory < 1 << 30, "{memory}: {}", repair.rounds);
+        assert!(heard.iter().all(|(done, of)| done <= of) && heard.iter().any(|(done, of)| done == of));
+        assert!(before == (1..=15).map(|id| world.object(id)).collect::<Vec<_>>());
+        assert!(world.repair().restored.is_empty());
+    }
+}
+
+/// Beyond the bound and with little memory: each cell is named once, and what can come back does.
+#[test]
+fn a_repair_beyond_the_bound_within_little_memory_names_the_same_cells() {
+    let outcomes = [1, 1 << 30].map(|memory| {
+        let world = World::of((8000, 500_000), 12, Arc::new(MemoryStore::new("bucket")), None);
+        (1..=80).for_each(|id| _ = world.put(id, 100 * PAYLOAD));
+        world.pass();
+        (1..=78).for_each(|id| world.drop_object(id));
+        let repair = world.repair_within(memory).unwrap();
+        assert!(!repair.from_code.is_complete() && repair.from_code.refused.is_empty());
+        let named = repair.from_code.undetermined.len() as u64;
+        assert_eq!(repair.from_code.recovered + named, 7800);
+        (repair.from_code.undetermined, repair.restored)
+    });
+    assert!(outcomes[0] == outcomes[1]);
+}
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A store at whose first read of a segment something else happens, once that is set.
+fn interrupted(seed: u64) -> (World, Hook) {
+    let (store, hook) = (Arc::new(MemoryStore::new("bucket")), Hook::default());
+    let hooked = Arc::clone(&hook);
+    let handle = store.handle(move |request| {
+        if request.operation == Operation::Read && request.name.starts_with("seg/") {
+            let happens = hooked.lock().unwrap().take();
+            happens.into_iter().for_each(|happens| happens());
+        }
+        None
+    });
+    (World::on(seed, store, Some(handle)), hook)
+}
+
+/// [por.16]: puts, deletes and reads go on while a repair reads; passes wait for its end.
+#[test]
+fn a_recovery_reads_beside_writers() {
+    let (world, hook) = interrupted(13);
+    (1..=6).for_each(|id| _ = world.put(id, 50 * PAYLOAD));
+    world.pass();
+    (7..=8).for_each(|id| _ = world.put(id, 50 * PAYLOAD));
+    world.drop_object(3);
+    world.drop_object(8);
+    let (covered, parity) = (Arc::clone(&world.covered), Arc::clone(&world.parity));
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        covered.put_segment(place(20), &content(20, 60 * PAYLOAD)).unwrap();
+        covered.discard_segment(place(2)).unwrap();
+        covered.discard_segment(place(7)).unwrap();
+        covered.flush().unwrap();
+        let mut out = vec![0; 10];
+        covered.read_segment(place(8), 0, &mut out).unwrap();
+        assert_eq!(out, content(8, 50 * PAYLOAD)[..10], "the journal serves it");
+        let pass = parity.write().unwrap().pass();
+        assert!(matches!(pass, Err(steadfast_por::parity::Error::Recovering)));
+        assert!(parity.read().unwrap().is_pinned());
+    }));
+    let repair = world.repair();
+    assert!(hook.lock().unwrap().is_none(), "it happened");
+    assert_eq!(repair.restored, [3, 8].map(SegmentId));
+    assert!(repair.from_code.is_complete() && repair.unsound.is_empty());
+    assert!(!world.parity.read().unwrap().is_pinned());
+    let pass = world.pass();
+    assert_eq!(pass.released.iter().map(|known| known.segment.0).collect::<Vec<_>>(), [2, 7]);
+    assert_eq!(world.covered.anchored(pass.generation).unwrap(), 2);
+    world.drop_object(20);
+    let repair = world.repair();
+    assert!(repair.restored == [SegmentId(20)] && repair.unsound.is_empty());
+}
+
+/// A journal that becomes full while a repair reads: a put stays uncovered, and a delete waits.
+#[test]
+fn a_journal_that_is_full_waits_for_the_end_of_a_repair() {
+    let (world, hook) = interrupted(14);
+    (1..=6).for_each(|id| _ = world.put(id, 50 * PAYLOAD));
+    world.pass();
+    world.drop_object(3);
+    let covered = Arc::clone(&world.covered);
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        (20..=30).for_each(|id| covered.put_segment(place(id), &content(id, 60 * PAYLOAD)).unwrap());
+        assert!(covered.is_covered(SegmentId(20)) && !covered.is_covered(SegmentId(30)));
+        assert!(covered.left_out().unwrap().contains("a recovery reads the parity"));
+        covered.discard_segment(place(2)).unwrap();
+        assert!(covered.is_covered(SegmentId(2)), "it waits");
+    }));
+    assert_eq!(world.repair().restored, [SegmentId(3)]);
+    assert!(hook.lock().unwrap().is_none() && !world.covered.is_covered(SegmentId(2)));
+    let has = |id| world.store.names().contains(&object_names::segment(SegmentId(id)));
+    assert!(has(2));
+    let pass = world.pass();
+    world.covered.anchored(pass.generation).unwrap();
+    assert!(!has(2));
+    assert_eq!(world.read(30, 0, 9).unwrap(), content(30, 60 * PAYLOAD)[..9]);
+    assert!(world.repair().unsound.is_empty());
+}
+
+/// A store that gives other bytes for the rest of a segment when that is put together: nothing is
+/// put back.
+#[test]
+fn a_store_that_changes_its_answers_gets_nothing_wrong_back() {
+    let store = Arc::new(MemoryStore::new("bucket"));
+    let reads = Arc::new(AtomicU32::new(0));
+    let (counted, inner) = (Arc::clone(&reads), Arc::clone(&store));
+    let handle = store.handle(move |request| {
+        let is_it =
+            request.operation == Operation::Read && request.name == object_names::segment(SegmentId(2));
+        if is_it && counted.fetch_add(1, Ordering::Relaxed) == 1 {
+            let mut bytes = inner.read(&request.name, None).unwrap();
+            bytes[9 * PAYLOAD] ^= 1;
+            assert!(inner.remove(&request.name) && inner.create(&request.name, &bytes).unwrap());
+        }
+        None
+    });
+    let world = World::on(15, store, Some(handle));
+    (1..=4).for_each(|id| _ = world.put(id, 50 * PAYLOAD));
+    world.pass();
+    world.tamper(2, |bytes| bytes[0] ^= 1);
+    reads.store(0, Ordering::Relaxed);
+    assert!(world.repair().restored.is_empty());
+    assert_eq!(world.repair().restored, [SegmentId(2)]);
+    assert_eq!(world.object(2), content(2, 50 * PAYLOAD));
 }
 
 type Answer = Result<Box<Payload>, String>;

@@ -8,7 +8,7 @@ use steadfast_crypto::Key;
 use steadfast_env::Env;
 use steadfast_format::parity::ParitySegment;
 use steadfast_format::{PoolGuid, SegmentId};
-use steadfast_por::parity::{Creation, Error, Medium, Outcome, ParityDevice};
+use steadfast_por::parity::{Creation, Error, Medium, Outcome, ParityDevice, Search};
 use steadfast_por::{CellId, PAYLOAD, Payload};
 
 use crate::store::{Dice, is_long};
@@ -129,6 +129,16 @@ fn small(seed: u64) -> (False, ParityDevice) {
     (medium, device)
 }
 
+/// Recovers with what `read` gives of segments.
+fn recover(
+    device: &ParityDevice,
+    read: &(dyn Fn(ParitySegment) -> Vec<u8> + Sync),
+) -> Result<Outcome, Error> {
+    let (env, done) = (Env::seeded(1), BTreeSet::new());
+    let search = &mut Search { env: &env, memory: 1 << 30, done: &done, read, watch: &mut |_, _| () };
+    device.snapshot().recover(search)
+}
+
 /// All that a store was ever given.
 #[derive(Default)]
 struct Given(BTreeMap<ParitySegment, Vec<u8>>);
@@ -148,7 +158,7 @@ impl Given {
     }
 
     /// Recovers with these cells gone, and checks that each came back as it was.
-    fn recovered(&self, device: &ParityDevice, gone: impl Fn(CellId) -> bool) -> Outcome {
+    fn recovered(&self, device: &ParityDevice, gone: impl Fn(CellId) -> bool + Sync) -> Outcome {
         let by_name: BTreeMap<(u64, u32), _> =
             self.0.iter().map(|(segment, given)| ((segment.segment.0, segment.opening), given)).collect();
         let cell = |id: CellId, out: &mut Payload| {
@@ -159,13 +169,18 @@ impl Given {
             out[..length].copy_from_slice(&rest[..length]);
             true
         };
-        let read = |segment: ParitySegment, index, out: &mut Payload| {
-            let ParitySegment { segment, store, opening, .. } = segment;
-            let id = CellId { segment, opening, store, index };
-            !gone(id) && cell(id, out)
+        // Cells that are gone come as garbage.
+        let read = |named: ParitySegment| {
+            let ParitySegment { segment, store, opening, .. } = named;
+            let mut bytes = vec![0x5a; usize::from(named.cells()) * PAYLOAD];
+            for (index, out) in (0..).zip(bytes.as_chunks_mut().0) {
+                let id = CellId { segment, opening, store, index };
+                let _ = !gone(id) && cell(id, out);
+            }
+            bytes
         };
-        let outcome = device.recover(read).unwrap();
-        for back in outcome.from_journal.iter().chain(&outcome.from_code.recovered) {
+        let outcome = recover(device, &read).unwrap();
+        for back in outcome.back.values().flatten() {
             let mut expected = [0; PAYLOAD];
             if cell(back.id(), &mut expected) {
                 assert!(*back.payload() == expected, "{:?}", back.id());
@@ -285,11 +300,11 @@ fn a_store_that_drops_writes_loses_nothing() {
     }
     let of_two = |id: CellId| id.segment.0 <= 2;
     let outcome = given.recovered(&device, of_two);
-    assert_eq!((outcome.held, outcome.from_journal.len(), outcome.from_code.recovered.len()), (80, 80, 0));
+    assert_eq!((outcome.held, outcome.from_journal, outcome.from_code.recovered), (80, 80, 0));
     let pass = device.pass().unwrap();
     assert_eq!((pass.generation, pass.released, device.journal_bytes()), (2, Vec::new(), 0));
     let outcome = given.recovered(&device, of_two);
-    assert_eq!((outcome.held, outcome.from_journal.len(), outcome.from_code.recovered.len()), (80, 0, 80));
+    assert_eq!((outcome.held, outcome.from_journal, outcome.from_code.recovered), (80, 0, 80));
     assert_eq!(device.stratum(1).cells(), 160);
     assert_eq!(device.stratum(2).cells(), 0);
 }
@@ -362,12 +377,12 @@ fn damage_of_the_parity_is_named() {
     let mut block = *before[&number];
     block[5] ^= 1;
     medium.0.lock().unwrap().now.insert(number, Arc::new(block));
-    assert!(matches!(device.recover(|_, _, _| false), Err(Error::TileDamaged(_))));
+    assert!(matches!(recover(&device, &|_| Vec::new()), Err(Error::TileDamaged(_))));
     medium.0.lock().unwrap().now = before;
 
     let again = ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(11).random).unwrap();
     assert_eq!(again.segments().count(), 0);
-    assert!(again.recover(|_, _, _| false).unwrap().unsound.is_empty(), "tiles of the former parity");
+    assert!(recover(&again, &|_| Vec::new()).unwrap().unsound.is_empty(), "tiles of the former parity");
 }
 
 /// With the pool's key the device holds none.
@@ -385,7 +400,7 @@ fn a_sealed_pools_parity_needs_its_key() {
     given.check(&opened(&key));
     // Another key opens the device and fits no cell.
     let outcome = given.recovered(&opened(&Key::from_bytes([4; 32])), |_| false);
-    assert_eq!((outcome.held, outcome.from_code.recovered.len()), (0, 0));
+    assert_eq!((outcome.held, outcome.from_code.recovered), (0, 0));
 }
 
 #[test]

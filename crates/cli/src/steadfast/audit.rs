@@ -10,7 +10,7 @@ use crate::table::tame;
 use serde_json::json;
 use steadfast_bucket::prices::{amount, exact};
 use steadfast_control::api::{AuditOutcome, AuditStratum, PoolAudit, PoolRecover, RecoverOutcome};
-use steadfast_property::nice_bytes;
+use steadfast_property::{nice_bytes, parse_size};
 
 /// Failed cells and objects that a text names.
 const NAMED_MAX: usize = 20;
@@ -25,6 +25,7 @@ pub(crate) const COMMAND: Command = Command {
             KEY,
             AGENT,
             LISTEN,
+            MEMORY,
         ],
         operands: "pool|recover pool|verify file|agent store",
         least: 1,
@@ -45,6 +46,9 @@ const AGENT: Flag =
     valued('a', "host:port", "asks an agent beside the store for one sum of all samples").or("agent");
 const LISTEN: Flag =
     valued('l', "host:port", "with agent: where it listens; 127.0.0.1:7531 by default").or("listen");
+const MEMORY: Flag =
+    valued('m', "size", "with recover: memory that it may take; a quarter of the machine's by default")
+        .or("memory");
 const KEY: Flag = valued('k', "key", "with verify: the key that the records must have").or("key");
 
 fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
@@ -52,8 +56,8 @@ fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         [word, name] if word == "recover" => recover(session, parsed, name),
         [word, file] if word == "verify" => audit_file::verify(session, parsed, file),
         [word, store] if word == "agent" => audit_agent::serve(session, parsed, store),
-        [_] if parsed.has(KEY.letter) || parsed.has(LISTEN.letter) => {
-            Err(Failure::Usage("-k belongs to verify, -l to agent".to_owned()))
+        [_] if [KEY, LISTEN, MEMORY].iter().any(|flag| parsed.has(flag.letter)) => {
+            Err(Failure::Usage("-k belongs to verify, -l to agent, -m to recover".to_owned()))
         }
         [name] => ask(session, parsed, name),
         [word, _] => {
@@ -232,8 +236,15 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
             "-n, -r, -k, -a and -l belong to audits; a recovery reads everything".to_owned(),
         ));
     }
+    let memory = match parsed.value(MEMORY.letter) {
+        None => None,
+        Some(text) => match parse_size(text) {
+            Some(bytes) if bytes > 0 => Some(bytes),
+            _ => return Err(Failure::Usage(format!("'{}' is no size, such as 4G", tame(text)))),
+        },
+    };
     let doing = || format!("cannot recover '{}'", tame(name));
-    let outcome = session.ask(PoolRecover { name: name.to_owned() }).doing(doing)?;
+    let outcome = session.ask(PoolRecover { name: name.to_owned(), memory }).doing(doing)?;
     if parsed.has(JSON.letter) {
         session.line(recovered_json(name, &outcome));
     } else {
@@ -243,7 +254,9 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
 }
 
 fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
-    let RecoverOutcome { cells, held, from_journal, from_code, restored, lost, unsound, nanos, .. } = outcome;
+    let RecoverOutcome {
+        cells, held, from_journal, from_code, restored, lost, unsound, rounds, nanos, ..
+    } = outcome;
     let mut text = format!(
         "{}: {} cells read in {:.1} s, {} as they should be\n",
         tame(name),
@@ -251,6 +264,11 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         *nanos as f64 / 1e9,
         grouped(*held)
     );
+    if *rounds > 1 {
+        text.push_str(&format!(
+            "the stores were read {rounds} times: memory was short of the code (-m SIZE)\n"
+        ));
+    }
     if from_journal + from_code > 0 {
         text.push_str(&format!(
             "{} cells came back: {} from the journal, {} from the code; objects put back: {}\n",
@@ -299,6 +317,7 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
         .map(|(store, segment, cell)| json!({ "store": store, "segment": segment, "cell": cell }));
     document.insert("lost".into(), lost.collect());
     document.insert("unsound_tiles".into(), json!(outcome.unsound));
+    document.insert("rounds".into(), json!(outcome.rounds));
     document.insert("nanoseconds".into(), json!(outcome.nanos));
     document.insert("solving_nanoseconds".into(), json!(outcome.solving_nanos));
     json::text(document)

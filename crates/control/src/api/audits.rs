@@ -85,6 +85,9 @@ pub struct AuditRecords {
 pub struct PoolRecover {
     /// Name.
     pub name: String,
+    /// Bytes of memory that it may take; `None`: a quarter of the machine's.
+    #[serde(default)]
+    pub memory: Option<u64>,
 }
 
 /// Outcome of a recovery.
@@ -104,6 +107,9 @@ pub struct RecoverOutcome {
     pub lost: Vec<(u16, u64, u16)>,
     /// Tiles that are not the sum of their cells.
     pub unsound: Vec<u32>,
+    /// Times that all stores were read: more than one where memory was short.
+    #[serde(default)]
+    pub rounds: u32,
     /// Time that it took.
     pub nanos: u64,
     /// Part of it for solving: reading and putting back are the rest.

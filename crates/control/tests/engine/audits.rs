@@ -96,7 +96,7 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     let outcome = audit(Some(10)).unwrap();
     assert!(outcome.record.is_none() && outcome.no_record.is_some(), "{outcome:?}");
     std::fs::remove_file(house.folder.join("run/audits")).unwrap();
-    let recovered = house.host().call(&caller(), PoolRecover { name: "tank".into() }).unwrap();
+    let recovered = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None }).unwrap();
     assert!(recovered.lost.is_empty() && recovered.restored.len() == 1, "{recovered:?}");
     assert!(std::fs::read(&lost).unwrap() == bytes, "the same object");
     assert!(status(&house).messages.is_empty());

@@ -53,6 +53,8 @@ const PASS: Duration = Duration::from_secs(30);
 const PASS_TILES: u64 = 2;
 /// Pause between two steps of work that is in no hurry.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time between two looks whether a recovery is over.
+const PINNED: Duration = Duration::from_secs(1);
 /// Samples of the newest segments at most: 99 % for a loss of 1 % of them.
 const NEWEST_SAMPLES: u32 = 459;
 /// Tiles of the parity that each audit reads.
@@ -163,6 +165,8 @@ pub struct Recovered {
     pub lost: Vec<(u16, SegmentId, u16)>,
     /// Tiles that are not the sum of their cells.
     pub unsound: Vec<u32>,
+    /// Times that all stores were read: more than one where memory was short.
+    pub rounds: u32,
     /// Time from the last cell that was read until all were solved.
     pub solving: Duration,
 }
@@ -507,6 +511,10 @@ impl Devices {
         let since = Duration::from_nanos(now.saturating_sub(parity.passed_ns.load(Ordering::Relaxed)));
         {
             let code = reading(code);
+            // [por.16]
+            if code.is_pinned() {
+                return Ok(Some(PINNED));
+            }
             let figures = code.figures();
             let is_due = code.is_passing() || figures.journal_used > figures.journal_size / 2;
             if !is_due && !code.owes_deletes() {
@@ -690,35 +698,29 @@ impl Devices {
         self.core.health.changed.store(true, Ordering::Release);
     }
 
-    /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back.
-    /// Changes wait meanwhile. `watch` hears how many cells were looked at, of how many.
-    pub fn recover(&self, watch: &mut dyn FnMut(u64, u64)) -> Result<Recovered> {
+    /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back, within
+    /// about `memory` bytes. Writers go on meanwhile. `watch` hears how many cells were looked at, of
+    /// how many.
+    pub fn recover(&self, memory: u64, watch: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Recovered> {
         self.core.check_writable()?;
         let (parity, _) = self.code()?;
         self.core.check_ours()?;
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
-        // It hears of the last cell when that is read, and again when all are solved.
-        let clock = &self.core.env.clock;
-        let mut ends = [None; 2];
-        let mut timing = |done, of| {
-            if done == of {
-                let now = clock.monotonic_ns();
-                ends = [ends[0].or(Some(now)), Some(now)];
-            }
-            watch(done, of);
-        };
-        let repair = steadfast_por::repair(&stores, &mut timing).map_err(self.parity_error(&parity))?;
-        let solving = ends[1].unwrap_or(0).saturating_sub(ends[0].unwrap_or(0));
+        let repair = steadfast_por::repair(&stores, &self.core.env, memory, watch);
+        // What found no room in the journal meanwhile comes in soon.
+        parity.catch_up.lock().look_ns = 0;
+        let repair = repair.map_err(self.parity_error(&parity))?;
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
         let recovered = Recovered {
             cells: repair.cells,
             held: repair.held,
             from_journal: repair.from_journal,
-            from_code: repair.from_code.recovered.len() as u64,
+            from_code: repair.from_code.recovered,
             restored: repair.restored,
             lost: lost.map(|id| (id.store, id.segment, id.index)).collect(),
             unsound: repair.unsound,
-            solving: Duration::from_nanos(solving),
+            rounds: repair.rounds,
+            solving: repair.solving,
         };
         {
             // It read everything: what did not come back is known exactly.

@@ -11,21 +11,18 @@ use steadfast_format::parity::{
 use steadfast_format::{PoolGuid, SegmentId};
 use zeroize::Zeroize;
 
+use super::contents::{Contents, Entry, Stored};
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
 use super::pass::Passing;
+use super::recovery::Snapshot;
 use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
 use crate::bound::Plan;
 use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
-use crate::code::{Map, Rows};
-use crate::recover::{Recovered, Recovery};
+use crate::code::Map;
 use crate::tag::TagKeys;
-use crate::tile::{Batch, Tile};
-
-/// Cells that are added to a tile at once.
-const BATCH: usize = 2048;
 
 /// Purpose of a new parity device.
 #[derive(Clone, Copy, Debug)]
@@ -71,45 +68,6 @@ impl Creation<'_> {
     }
 }
 
-/// Outcome of a full recovery.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Cells that the store had.
-    pub held: u64,
-    /// Cells that came back from the journal.
-    pub from_journal: Vec<Recovered>,
-    /// Cells that came back from the code, or did not.
-    pub from_code: Recovery,
-    /// Tiles that are not the sum of their cells: something is left when all are taken out. Not
-    /// told of tiles with cells that did not come back.
-    pub unsound: Vec<u32>,
-}
-
-/// Newest stored tile.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stored {
-    pub slot: Option<u32>,
-    pub generation: u64,
-    pub cut: u64,
-    pub hash: [u8; 32],
-}
-
-/// A record of the window.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub position: u64,
-    pub kind: RecordKind,
-    pub segment: ParitySegment,
-}
-
-/// A cell of the window: the entry that has it, and its number there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WindowCell {
-    entry: usize,
-    index: u16,
-    rows: Rows,
-}
-
 /// How far the code stands, for the root of the pool and for its anchor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Standing {
@@ -146,20 +104,13 @@ pub struct Figures {
 
 /// An opened parity device.
 pub struct ParityDevice {
-    pub(super) medium: Box<dyn Medium>,
-    pub(super) geometry: Geometry,
+    /// Contents at the end of the journal.
+    pub(super) now: Contents,
     pub(super) header: ParityHeader,
-    keys: Arc<TagKeys>,
     signer: Arc<Signer>,
-    map: Map,
     /// Random number of this opening.
     opening: u32,
-    pub(super) tiles: Vec<Stored>,
     pub(super) free: Vec<u32>,
-    pub(super) window: Vec<Entry>,
-    /// Where the journal has the contents of segments.
-    mirror: BTreeMap<ParitySegment, u64>,
-    pub(super) tags: TagArea,
     /// The pass under way.
     pub(super) passing: Option<Passing>,
     /// Segments that left the code, each with the pass that took it out.
@@ -169,10 +120,10 @@ pub struct ParityDevice {
     /// Position behind the last record, and its check.
     pub(super) end: u64,
     pub(super) last_check: [u8; 32],
-    /// Segments at the end of the journal.
-    pub(super) segments: BTreeSet<ParitySegment>,
     cells: u64,
     has_failed: bool,
+    /// Each recovery that reads has a copy: then no pass runs.
+    pub(super) pin: Arc<()>,
 }
 
 impl ParityDevice {
@@ -257,25 +208,28 @@ impl ParityDevice {
             return Err(Error::TooSmall { have, need });
         }
         let mut device = ParityDevice {
-            keys: Arc::new(TagKeys::new(&root)),
+            now: Contents {
+                medium: medium.into(),
+                geometry,
+                keys: Arc::new(TagKeys::new(&root)),
+                map: Arc::new(Map::new(&root, header.map, header.tiles)),
+                tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
+                window: Vec::new(),
+                mirror: BTreeMap::new(),
+                tags: TagArea::default(),
+                segments: BTreeSet::new(),
+            },
             signer: Arc::new(Signer::new(&derive(&root, b"", "steadfast audit record v1"))),
-            map: Map::new(&root, header.map, header.tiles),
             opening: 0,
-            tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
             free: Vec::new(),
-            window: Vec::new(),
-            mirror: BTreeMap::new(),
-            tags: TagArea::default(),
             passing: None,
             released: Vec::new(),
             root: [0; 32],
             end: header.journal_tail,
             last_check: header.journal_prev,
-            segments: BTreeSet::new(),
             cells: 0,
             has_failed: false,
-            medium,
-            geometry,
+            pin: Arc::new(()),
             header,
         };
         device.read_manifest()?;
@@ -289,7 +243,7 @@ impl ParityDevice {
     /// Keys of the tags.
     #[must_use]
     pub fn keys(&self) -> &Arc<TagKeys> {
-        &self.keys
+        &self.now.keys
     }
 
     /// Signs records of audits. Of a sealed pool the key follows from the pool's.
@@ -300,13 +254,13 @@ impl ParityDevice {
 
     /// Segments that the code covers.
     pub fn segments(&self) -> impl Iterator<Item = ParitySegment> {
-        self.segments.iter().copied()
+        self.now.segments.iter().copied()
     }
 
     /// The cells that a store must hold.
     #[must_use]
     pub fn stratum(&self, store: u16) -> Stratum {
-        let of_store = self.segments.iter().filter(|segment| segment.store == store);
+        let of_store = self.now.segments.iter().filter(|segment| segment.store == store);
         let cells = of_store.map(|segment| SegmentCells {
             segment: segment.segment,
             opening: segment.opening,
@@ -319,8 +273,11 @@ impl ParityDevice {
     /// Those of them that the journal still mirrors: the newest ones.
     #[must_use]
     pub fn newest(&self, store: u16) -> Stratum {
-        let newest =
-            self.mirror.keys().filter(|segment| segment.store == store && self.segments.contains(segment));
+        let newest = self
+            .now
+            .mirror
+            .keys()
+            .filter(|segment| segment.store == store && self.now.segments.contains(segment));
         let cells = newest.map(|segment| SegmentCells {
             segment: segment.segment,
             opening: segment.opening,
@@ -337,9 +294,9 @@ impl ParityDevice {
     pub fn audit_tiles(&self, samples: u32, random: &dyn Random) -> Result<Vec<u32>> {
         let mut damaged = Vec::new();
         for _ in 0..samples {
-            let number = (u128::from(random.nonzero_u64()) * u128::from(self.geometry.tiles)) >> 64;
+            let number = (u128::from(random.nonzero_u64()) * u128::from(self.now.geometry.tiles)) >> 64;
             let tile = u32::try_from(number).expect("below the number of tiles");
-            match self.tile_at_end(tile, &[]) {
+            match self.now.tile_at_end(tile, &[]) {
                 Ok(_) => {}
                 Err(Error::TileDamaged(tile)) => damaged.push(tile),
                 Err(error) => return Err(error),
@@ -364,11 +321,11 @@ impl ParityDevice {
             planned: self.header.cells,
             loss_ppm: self.header.loss_ppm,
             tiles: self.header.tiles,
-            journal_size: self.geometry.journal_size,
+            journal_size: self.now.geometry.journal_size,
             journal_used: self.journal_bytes(),
             generation: self.header.sequence,
-            segments: self.segments.len() as u64,
-            bytes: self.geometry.size(),
+            segments: self.now.segments.len() as u64,
+            bytes: self.now.geometry.size(),
         }
     }
 
@@ -382,7 +339,7 @@ impl ParityDevice {
     #[must_use]
     pub fn is_leaving(&self, segment: SegmentId, store: u16) -> bool {
         let is_it = |known: &ParitySegment| (known.segment, known.store) == (segment, store);
-        let mut removed = self.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
+        let mut removed = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Remove);
         removed.any(|entry| is_it(&entry.segment)) || self.released.iter().any(|(known, _)| is_it(known))
     }
 
@@ -403,7 +360,7 @@ impl ParityDevice {
     /// True if segments wait for the end of a pass.
     #[must_use]
     pub fn owes_deletes(&self) -> bool {
-        self.window.iter().any(|entry| entry.kind == RecordKind::Remove)
+        self.now.window.iter().any(|entry| entry.kind == RecordKind::Remove)
     }
 
     /// These segments were deleted at their store.
@@ -413,9 +370,7 @@ impl ParityDevice {
 
     /// The names here of a store's segment: one, or one for each opening that used its id.
     pub fn named(&self, segment: SegmentId, store: u16) -> impl Iterator<Item = ParitySegment> {
-        let name = |opening| ParitySegment { segment, store, opening, length: 0 };
-        let last = ParitySegment { length: u32::MAX, ..name(u32::MAX) };
-        self.segments.range(name(0)..=last).copied()
+        self.now.named(segment, store)
     }
 
     /// Tags of a segment's content.
@@ -424,48 +379,34 @@ impl ParityDevice {
         let mut payload = vec![0; content.len().next_multiple_of(PAYLOAD)];
         payload[..content.len()].copy_from_slice(content);
         let cells = (0..).zip(payload.as_chunks().0);
-        cells.map(|(index, payload)| self.keys.tag(cell_id(segment, index), payload).tag()).collect()
+        cells.map(|(index, payload)| self.now.keys.tag(cell_id(segment, index), payload).tag()).collect()
     }
 
-    /// Tags of a segment of the code, as they were made when it entered.
+    /// Tag of one cell, as it was made when it entered.
     ///
     /// # Errors
     /// The segment is not known, or the medium fails.
-    pub fn stored_tags(&self, segment: ParitySegment) -> Result<Vec<Tag>> {
-        let mut bytes = vec![0; usize::from(segment.cells()) * TAG];
-        if let Some(&position) = self.mirror.get(&segment) {
-            self.read_ring(tags_at(position, &segment), &mut bytes)?;
-        } else {
-            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
-            for (unit, out) in units.iter().zip(bytes.chunks_mut(UNIT)) {
-                read(&*self.medium, self.geometry.tags(*unit), out)?;
-            }
-        }
-        Ok(bytes.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
+    pub fn stored_tag(&self, segment: ParitySegment, index: u16) -> Result<Tag> {
+        self.now.stored_tag(segment, index)
     }
 
-    /// Tag of one cell.
-    ///
-    /// # Errors
-    /// As of [`ParityDevice::stored_tags`].
-    pub fn stored_tag(&self, segment: ParitySegment, index: u16) -> Result<Tag> {
-        let mut tag = [0; TAG];
-        let offset = u64::from(index) * TAG as u64;
-        if let Some(&position) = self.mirror.get(&segment) {
-            self.read_ring(tags_at(position, &segment) + offset, &mut tag)?;
-        } else {
-            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
-            let (unit, within) = (offset / UNIT as u64, offset % UNIT as u64);
-            let unit = units[usize::try_from(unit).expect("of a segment")];
-            read(&*self.medium, self.geometry.tags(unit) + within, &mut tag)?;
-        }
-        Ok(Tag(tag))
+    /// The code as it is now, for a recovery that reads beside writers. No pass runs while it is
+    /// there.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { now: self.now.clone(), cells: self.cells, _pin: Arc::clone(&self.pin) }
+    }
+
+    /// True if a recovery reads, and no pass can run.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.pin) > 1
     }
 
     /// True if the journal has the segment, whole.
     #[must_use]
     pub fn is_mirrored(&self, segment: ParitySegment) -> bool {
-        self.mirror.contains_key(&segment)
+        self.now.mirror.contains_key(&segment)
     }
 
     /// Reads a range of a segment from the journal. False if the journal does not have it.
@@ -473,11 +414,11 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails.
     pub fn read_mirror(&self, segment: ParitySegment, offset: u32, out: &mut [u8]) -> Result<bool> {
-        let Some(&position) = self.mirror.get(&segment) else { return Ok(false) };
+        let Some(&position) = self.now.mirror.get(&segment) else { return Ok(false) };
         if u64::from(offset) + out.len() as u64 > u64::from(segment.length) {
             return Ok(false);
         }
-        self.read_ring(position + BLOCK + u64::from(offset), out)?;
+        self.now.read_ring(position + BLOCK + u64::from(offset), out)?;
         Ok(true)
     }
 
@@ -500,23 +441,23 @@ impl ParityDevice {
             return Err(Error::Length(content.len()));
         };
         let segment = ParitySegment { segment, store, opening: self.opening, length };
-        if self.segments.contains(&segment) || self.was_here(&segment) {
+        if self.now.segments.contains(&segment) || self.was_here(&segment) {
             return Err(Error::Exists(segment));
         }
         let cells = self.cells + u64::from(segment.cells());
         if cells > self.header.cells {
             return Err(Error::Outgrown { cells, planned: self.header.cells });
         }
-        let rows = self.geometry.rows();
-        if self.segments.len() as u64 >= rows {
+        let rows = self.now.geometry.rows();
+        if self.now.segments.len() as u64 >= rows {
             return Err(Error::ManifestFull { rows });
         }
-        self.tags.check(&segment)?;
+        self.now.tags.check(&segment)?;
         let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
         payload[..content.len()].copy_from_slice(content);
         let tags = self.tags(segment, &payload);
         self.append(RecordKind::Add, segment, &payload, &tags)?;
-        self.tags.promise(&segment);
+        self.now.tags.promise(&segment);
         Ok(segment)
     }
 
@@ -526,21 +467,21 @@ impl ParityDevice {
     /// # Errors
     /// The segment is not known, a cell is not the one that entered, no room, or the medium fails.
     pub fn remove(&mut self, segment: ParitySegment, content: Option<&[u8]>) -> Result<()> {
-        if !self.segments.contains(&segment) {
+        if !self.now.segments.contains(&segment) {
             return Err(Error::Unknown(segment));
         }
-        let tags = self.stored_tags(segment)?;
+        let tags = self.now.stored_tags(segment)?;
         let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
-        match (content, self.mirror.get(&segment)) {
+        match (content, self.now.mirror.get(&segment)) {
             (Some(content), _) => {
                 let length = content.len().min(payload.len());
                 payload[..length].copy_from_slice(&content[..length]);
             }
-            (None, Some(&position)) => self.read_ring(position + BLOCK, &mut payload)?,
+            (None, Some(&position)) => self.now.read_ring(position + BLOCK, &mut payload)?,
             (None, None) => return Err(Error::WrongCells(ids(segment).collect())),
         }
         let is_wrong = |(at, id): &(usize, CellId)| {
-            self.keys.prove(*id, &payload.as_chunks::<PAYLOAD>().0[*at], tags[*at]).is_none()
+            self.now.keys.prove(*id, &payload.as_chunks::<PAYLOAD>().0[*at], tags[*at]).is_none()
         };
         let wrong: Vec<CellId> = ids(segment).enumerate().filter(is_wrong).map(|(_, id)| id).collect();
         if !wrong.is_empty() {
@@ -554,72 +495,7 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails; then nothing more is accepted.
     pub fn flush(&mut self) -> Result<()> {
-        self.guarded(|device| flush(&*device.medium))
-    }
-
-    /// Reads every cell of a store's segments once, and finds those that it has not, or has wrong.
-    /// `read` fills in a cell's content, and says whether it could.
-    ///
-    /// # Errors
-    /// The parity itself is damaged.
-    pub fn recover(&self, mut read: impl FnMut(ParitySegment, u16, &mut Payload) -> bool) -> Result<Outcome> {
-        let window = self.window_cells();
-        let mut tiles = Vec::with_capacity(self.tiles.len());
-        for tile in 0..self.geometry.tiles {
-            tiles.push(self.tile_at_end(tile, window.get(&tile).map_or(&[], Vec::as_slice))?);
-        }
-        let mut batches = vec![Batch::new(256); tiles.len()];
-        let mut missing: Vec<Vec<(CellId, Rows)>> = vec![Vec::new(); tiles.len()];
-        let (mut outcome, mut buffer) = (Outcome::default(), vec![0; PAYLOAD]);
-        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
-        for segment in &self.segments {
-            let mirrored = self.mirror.get(segment).copied();
-            for (id, tag) in ids(*segment).zip(self.stored_tags(*segment)?) {
-                let place = self.map.place(id);
-                let at = place.tile as usize;
-                let is_read = read(*segment, id.index, buffer);
-                let mut proven = if is_read { self.keys.prove(id, buffer, tag) } else { None };
-                let is_held = proven.is_some();
-                if let (false, Some(position)) = (is_held, mirrored) {
-                    self.record_cell(position, *segment, id.index, buffer)?;
-                    proven = self.keys.prove(id, buffer, tag);
-                }
-                match proven {
-                    Some(cell) => {
-                        if is_held {
-                            outcome.held += 1;
-                        } else {
-                            outcome.from_journal.push(cell.into());
-                        }
-                        batches[at].add(cell, place.rows);
-                        if batches[at].is_full() {
-                            tiles[at].apply(&batches[at]);
-                            batches[at].clear();
-                        }
-                    }
-                    None => missing[at].push((id, place.rows)),
-                }
-            }
-        }
-        for (number, ((mut tile, batch), missing)) in (0..).zip(tiles.into_iter().zip(&batches).zip(&missing))
-        {
-            tile.apply(batch);
-            let recovery = if missing.is_empty() {
-                Recovery::default()
-            } else {
-                tile.clone().recover(missing, &self.keys)
-            };
-            let mut batch = Batch::new(recovery.recovered.len().max(1));
-            for cell in recovery.recovered.iter().filter_map(|cell| cell.prove(&self.keys)) {
-                batch.add(cell, self.map.place(cell.id()).rows);
-            }
-            tile.apply(&batch);
-            if recovery.is_complete() && !tile.is_empty() {
-                outcome.unsound.push(number);
-            }
-            outcome.from_code.extend(recovery);
-        }
-        Ok(outcome)
+        self.guarded(|device| flush(&*device.now.medium))
     }
 
     /// Runs what changes the medium; if it fails, nothing more is accepted.
@@ -635,7 +511,7 @@ impl ParityDevice {
     /// True if the segment left the code within the window: its cells may not enter again, since
     /// its name stands for a content that has been.
     fn was_here(&self, segment: &ParitySegment) -> bool {
-        self.window.iter().any(|entry| {
+        self.now.window.iter().any(|entry| {
             let known = entry.segment;
             (known.segment, known.store, known.opening) == (segment.segment, segment.store, segment.opening)
         })
@@ -649,7 +525,7 @@ impl ParityDevice {
         tags: &[Tag],
     ) -> Result<()> {
         let need = record_size(&segment);
-        let free = self.geometry.journal_size - self.journal_bytes();
+        let free = self.now.geometry.journal_size - self.journal_bytes();
         if need > free {
             return Err(Error::JournalFull { need, free });
         }
@@ -662,8 +538,8 @@ impl ParityDevice {
         bytes.resize(usize::try_from(need).expect("some 64 MiB"), 0);
         self.guarded(|device| device.write_ring(position, &bytes))?;
         (self.end, self.last_check) = (position + need, check);
-        self.window.push(Entry { position, kind, segment });
-        self.mirror.entry(segment).or_insert(position);
+        self.now.window.push(Entry { position, kind, segment });
+        self.now.mirror.entry(segment).or_insert(position);
         self.count(kind, segment);
         Ok(())
     }
@@ -674,11 +550,11 @@ impl ParityDevice {
         match kind {
             RecordKind::Add => {
                 self.cells += cells;
-                self.segments.insert(segment)
+                self.now.segments.insert(segment)
             }
             RecordKind::Remove => {
                 self.cells -= cells;
-                self.segments.remove(&segment)
+                self.now.segments.remove(&segment)
             }
         }
     }
@@ -689,113 +565,57 @@ impl ParityDevice {
         hash_parts(&[b"steadfast parity root", &self.header.encode(hash)])
     }
 
-    /// Cells of the window by tile, those that the stored tile includes left out.
-    pub(super) fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
-        let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
-        for (at, entry) in self.window.iter().enumerate() {
-            for id in ids(entry.segment) {
-                let place = self.map.place(id);
-                if self.tiles[place.tile as usize].cut <= entry.position {
-                    let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
-                    cells.entry(place.tile).or_default().push(cell);
-                }
-            }
-        }
-        cells
-    }
-
-    /// A tile as it is with all records.
-    pub(super) fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
-        let stored = self.tiles[tile as usize];
-        let mut sum = match stored.slot {
-            None => Tile::empty(),
-            Some(slot) => {
-                let bytes = self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)?;
-                if hash(&bytes) != stored.hash {
-                    return Err(Error::TileDamaged(tile));
-                }
-                Tile::from_bytes(&bytes)
-            }
-        };
-        let mut batch = Batch::new(window.len().clamp(1, BATCH));
-        let mut buffer = vec![0; PAYLOAD];
-        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
-        for cells in window.chunks(BATCH) {
-            batch.clear();
-            for cell in cells {
-                let Entry { position, segment, .. } = self.window[cell.entry];
-                let tag = self.record_cell(position, segment, cell.index, buffer)?;
-                let proven = self.keys.prove(cell_id(segment, cell.index), buffer, tag);
-                batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
-            }
-            sum.apply(&batch);
-        }
-        Ok(sum)
-    }
-
-    /// A cell of a record.
-    fn record_cell(
-        &self,
-        position: u64,
-        segment: ParitySegment,
-        index: u16,
-        out: &mut Payload,
-    ) -> Result<Tag> {
-        self.read_ring(position + BLOCK + u64::from(index) * PAYLOAD as u64, out)?;
-        let mut tag = [0; TAG];
-        self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
-        Ok(Tag(tag))
-    }
-
     /// The window begins at `tail` from now on.
     pub(super) fn shorten_window(&mut self, tail: u64) {
-        self.window.retain(|entry| entry.position >= tail);
-        self.mirror.clear();
-        for entry in &self.window {
-            self.mirror.entry(entry.segment).or_insert(entry.position);
+        self.now.window.retain(|entry| entry.position >= tail);
+        self.now.mirror.clear();
+        for entry in &self.now.window {
+            self.now.mirror.entry(entry.segment).or_insert(entry.position);
         }
-        let added = self.window.iter().filter(|entry| entry.kind == RecordKind::Add);
+        let added = self.now.window.iter().filter(|entry| entry.kind == RecordKind::Add);
         let added: Vec<ParitySegment> = added.map(|entry| entry.segment).collect();
-        self.tags.promise_only(added.iter());
+        self.now.tags.promise_only(added.iter());
     }
 
     fn read_manifest(&mut self) -> Result<()> {
         let header = &self.header;
-        if header.manifest_len > self.geometry.manifest_size {
+        if header.manifest_len > self.now.geometry.manifest_size {
             return Err(Error::ManifestDamaged);
         }
         let length = usize::try_from(header.manifest_len).map_err(|_| Error::ManifestDamaged)?;
-        let bytes = self.read(self.geometry.manifest(header.manifest_area), length)?;
+        let bytes = self.now.read(self.now.geometry.manifest(header.manifest_area), length)?;
         let manifest = ParityManifest::decode(&bytes, hash).map_err(|_| Error::ManifestDamaged)?;
         let is_named = check_of(&bytes) == header.manifest_check
             && (manifest.pool, manifest.cut) == (header.pool, header.journal_tail);
         if !is_named {
             return Err(Error::ManifestDamaged);
         }
-        self.tags = TagArea::new(self.geometry.tag_units(), &manifest)?;
+        self.now.tags = TagArea::new(self.now.geometry.tag_units(), &manifest)?;
         self.cells = manifest.segments.iter().map(|segment| u64::from(segment.cells())).sum();
-        self.segments = manifest.segments.into_iter().collect();
+        self.now.segments = manifest.segments.into_iter().collect();
         Ok(())
     }
 
     /// Finds the newest slot of each tile.
     fn read_tiles(&mut self) -> Result<()> {
-        for slot in 0..self.geometry.slots() {
-            let bytes = self.read(self.geometry.slot(slot), ParityTile::ENCODED_SIZE)?;
+        for slot in 0..self.now.geometry.slots() {
+            let bytes = self.now.read(self.now.geometry.slot(slot), ParityTile::ENCODED_SIZE)?;
             let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
             let is_ours = (head.pool, head.map) == (self.header.pool, self.header.map);
-            let Some(stored) = self.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else { continue };
+            let Some(stored) = self.now.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else {
+                continue;
+            };
             if stored.generation < head.generation {
                 *stored =
                     Stored { slot: Some(slot), generation: head.generation, cut: head.cut, hash: head.hash };
             }
         }
         // All tiles have reached the tail: one that has not is an older generation, put back.
-        if let Some(old) = self.tiles.iter().position(|tile| tile.cut < self.header.journal_tail) {
+        if let Some(old) = self.now.tiles.iter().position(|tile| tile.cut < self.header.journal_tail) {
             return Err(Error::TileDamaged(u32::try_from(old).expect("tiles have four bytes")));
         }
-        let used: BTreeSet<u32> = self.tiles.iter().filter_map(|tile| tile.slot).collect();
-        self.free = (0..self.geometry.slots()).filter(|slot| !used.contains(slot)).collect();
+        let used: BTreeSet<u32> = self.now.tiles.iter().filter_map(|tile| tile.slot).collect();
+        self.free = (0..self.now.geometry.slots()).filter(|slot| !used.contains(slot)).collect();
         Ok(())
     }
 
@@ -804,18 +624,18 @@ impl ParityDevice {
         let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
         loop {
             let mut head = [0; ParityRecord::ENCODED_SIZE];
-            self.read_ring(self.end, &mut head)?;
+            self.now.read_ring(self.end, &mut head)?;
             let Ok(record) = ParityRecord::decode(&head, hash) else { break };
             let ParityRecord { kind, pool, position, segment, prev } = record;
             let need = record_size(&segment);
-            let fits = need <= self.geometry.journal_size - self.journal_bytes();
+            let fits = need <= self.now.geometry.journal_size - self.journal_bytes();
             if (pool, position, prev) != (self.header.pool, self.end, self.last_check) || !fits {
                 break;
             }
             let mut is_whole = true;
             for id in ids(segment) {
-                let tag = self.record_cell(position, segment, id.index, buffer)?;
-                is_whole &= self.keys.prove(id, buffer, tag).is_some();
+                let tag = self.now.record_cell(position, segment, id.index, buffer)?;
+                is_whole &= self.now.keys.prove(id, buffer, tag).is_some();
             }
             if !is_whole {
                 break;
@@ -824,28 +644,28 @@ impl ParityDevice {
                 return Err(Error::JournalDamaged(position));
             }
             self.count(kind, segment);
-            self.window.push(Entry { position, kind, segment });
-            self.mirror.entry(segment).or_insert(position);
+            self.now.window.push(Entry { position, kind, segment });
+            self.now.mirror.entry(segment).or_insert(position);
             if kind == RecordKind::Add {
-                self.tags.promise(&segment);
+                self.now.tags.promise(&segment);
             }
             (self.end, self.last_check) = (position + need, check_of(&head));
         }
         // Records are durable before a tile that includes them is.
-        match self.tiles.iter().find(|tile| tile.cut > self.end) {
+        match self.now.tiles.iter().find(|tile| tile.cut > self.end) {
             Some(_) => Err(Error::JournalDamaged(self.end)),
             None => Ok(()),
         }
     }
 
     fn count_is_possible(&self, kind: RecordKind, segment: &ParitySegment) -> bool {
-        self.segments.contains(segment) == (kind == RecordKind::Remove)
+        self.now.segments.contains(segment) == (kind == RecordKind::Remove)
     }
 
     /// A number that no segment here has.
     fn fresh_opening(&self, random: &dyn Random) -> u32 {
-        let mut used: BTreeSet<u32> = self.segments.iter().map(|segment| segment.opening).collect();
-        used.extend(self.window.iter().map(|entry| entry.segment.opening));
+        let mut used: BTreeSet<u32> = self.now.segments.iter().map(|segment| segment.opening).collect();
+        used.extend(self.now.window.iter().map(|entry| entry.segment.opening));
         loop {
             let mut bytes = [0; 4];
             random.fill(&mut bytes);
@@ -856,32 +676,11 @@ impl ParityDevice {
         }
     }
 
-    fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        read(&*self.medium, at, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Reads from a position of the journal on, round the ring.
-    fn read_ring(&self, position: u64, out: &mut [u8]) -> Result<()> {
-        let (at, before_end) = self.ring_place(position, out.len());
-        let (first, second) = out.split_at_mut(before_end);
-        read(&*self.medium, at, first)?;
-        read(&*self.medium, self.geometry.journal(), second)
-    }
-
     fn write_ring(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        let (at, before_end) = self.ring_place(position, bytes.len());
+        let (at, before_end) = self.now.ring_place(position, bytes.len());
         let (first, second) = bytes.split_at(before_end);
-        write(&*self.medium, at, first)?;
-        if second.is_empty() { Ok(()) } else { write(&*self.medium, self.geometry.journal(), second) }
-    }
-
-    /// Where a position lies, and how many of the bytes lie before the ring's end.
-    fn ring_place(&self, position: u64, length: usize) -> (u64, usize) {
-        let offset = position % self.geometry.journal_size;
-        let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
-        (self.geometry.journal() + offset, room.min(length))
+        write(&*self.now.medium, at, first)?;
+        if second.is_empty() { Ok(()) } else { write(&*self.now.medium, self.now.geometry.journal(), second) }
     }
 }
 
@@ -889,17 +688,17 @@ impl ParityDevice {
 pub(super) const UNIT: usize = ParitySegment::UNIT_TAGS as usize * TAG;
 
 /// Where the tags of a record at this position begin.
-fn tags_at(position: u64, segment: &ParitySegment) -> u64 {
+pub(super) fn tags_at(position: u64, segment: &ParitySegment) -> u64 {
     position + BLOCK + u64::from(segment.cells()) * PAYLOAD as u64
 }
 
 /// Identity of a cell.
-fn cell_id(segment: ParitySegment, index: u16) -> CellId {
+pub(super) fn cell_id(segment: ParitySegment, index: u16) -> CellId {
     CellId { segment: segment.segment, opening: segment.opening, store: segment.store, index }
 }
 
 /// Identities of a segment's cells.
-fn ids(segment: ParitySegment) -> impl Iterator<Item = CellId> {
+pub(super) fn ids(segment: ParitySegment) -> impl Iterator<Item = CellId> {
     (0..segment.cells()).map(move |index| cell_id(segment, index))
 }
 
@@ -929,7 +728,7 @@ fn size(medium: &dyn Medium) -> Result<u64> {
     medium.size().map_err(|source| Error::Io { operation: "looking for the end", offset: 0, source })
 }
 
-fn read(medium: &dyn Medium, offset: u64, out: &mut [u8]) -> Result<()> {
+pub(super) fn read(medium: &dyn Medium, offset: u64, out: &mut [u8]) -> Result<()> {
     medium.read(offset, out).map_err(|source| Error::Io { operation: "reading", offset, source })
 }
 

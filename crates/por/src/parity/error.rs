@@ -54,6 +54,9 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
+    /// Passes wait for a recovery, which reads the tiles.
+    #[error("a recovery reads the parity; passes wait until it ends")]
+    Recovering,
     /// The pool holds more than the code was made for.
     #[error("the code is made for {planned} cells; the pool would have {cells}")]
     Outgrown {

@@ -29,6 +29,9 @@
 //! [por.14] A unit of tags is written when no durable manifest names it, and is durable before one
 //!     does.
 //!     test: `a_crash_at_any_write_leaves_a_whole_code`
+//! [por.16] While a snapshot of the code is read, no pass runs: no tile, unit of tags or record
+//!     that it names is overwritten. Records are added and served meanwhile.
+//!     test: `a_recovery_reads_beside_writers`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -38,17 +41,20 @@
 //! more.
 //!
 //! ## Not here
-//! Memory: recovery holds all tiles at once. Keys of a second provider, several domains.
+//! Keys of a second provider, several domains.
 #![allow(clippy::module_name_repetitions, reason = "named as operators name it")]
 
+mod contents;
 mod device;
 mod error;
 mod geometry;
 mod medium;
 mod pass;
+mod recovery;
 mod tags;
 
-pub use device::{Creation, Figures, Outcome, ParityDevice, Standing};
+pub use device::{Creation, Figures, ParityDevice, Standing};
 pub use error::{Error, Result};
 pub use medium::Medium;
 pub use pass::Pass;
+pub use recovery::{Found, Outcome, Search, Snapshot};

@@ -10,7 +10,7 @@ use steadfast_format::parity::{ParityManifest, ParitySegment};
 use super::error::{Error, Result};
 
 /// Units of the tag area, and who has them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TagArea {
     total: u32,
     /// Units of the segments of the last durable manifest, and of those that a pass has placed

@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
+use crate::memory::machine_bytes;
 use crate::refusal::Refusal;
 
 impl Verb for PoolAudit {
@@ -33,11 +34,12 @@ impl Verb for PoolRecover {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<RecoverOutcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
         let begun = engine.now_ns();
+        let memory = self.memory.unwrap_or_else(|| machine_bytes() / 4);
         let mut watch = |done: u64, of: u64| {
             let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
             engine.step("cells", count(done), count(of));
         };
-        let recovered = held.pool.devices().recover(&mut watch).map_err(refuse::pool)?;
+        let recovered = held.pool.devices().recover(memory, &mut watch).map_err(refuse::pool)?;
         let nanos = engine.now_ns().saturating_sub(begun);
         engine.log(&held, caller);
         let lost = recovered.lost.into_iter().map(|(store, segment, cell)| (store, segment.0, cell));
@@ -49,6 +51,7 @@ impl Verb for PoolRecover {
             restored: recovered.restored.iter().map(|segment| segment.0).collect(),
             lost: lost.collect(),
             unsound: recovered.unsound,
+            rounds: recovered.rounds,
             nanos,
             solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
         })

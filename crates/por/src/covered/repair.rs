@@ -1,0 +1,187 @@
+//! Repair of stores: what a recovery gives back is put under the names that it had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use steadfast_device::Objects;
+use steadfast_env::{Env, Job};
+use steadfast_format::SegmentId;
+use steadfast_format::parity::ParitySegment;
+
+use super::{Cover, Covered};
+use crate::cell::PAYLOAD;
+use crate::parity::{Error, Found, Search, Snapshot};
+use crate::recover::Recovered;
+
+/// Segments that are put back at once.
+const WRITERS: usize = 16;
+
+/// Outcome of a repair.
+#[derive(Clone, Debug, Default)]
+pub struct Repair {
+    /// Cells that were looked at.
+    pub cells: u64,
+    /// Cells that the store had.
+    pub held: u64,
+    /// Segments that were put back whole, each with the bytes it had.
+    pub restored: Vec<SegmentId>,
+    /// Cells that came back from the journal.
+    pub from_journal: u64,
+    /// Cells that came back from the code, and those that did not.
+    pub from_code: Found,
+    /// Tiles that are not the sum of their cells.
+    pub unsound: Vec<u32>,
+    /// Times that all stores were read: more than one where memory was short.
+    pub rounds: u32,
+    /// Time from the last cell that was read until all were solved.
+    pub solving: Duration,
+}
+
+type Stores = BTreeMap<u16, (Arc<Covered>, Arc<Cover>)>;
+
+/// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
+/// their names, with the bytes that they had. They must be all stores of one code: its tiles span
+/// them. Cells that do not come back are named, and their segments are left as they are. It takes
+/// `memory` bytes at most, as far as one tile and one segment let it. `watch` hears how many cells
+/// were looked at, of how many. Puts go on meanwhile; passes wait [por.16].
+///
+/// # Errors
+/// The parity is damaged, or a store does not take what came back.
+pub fn repair(
+    stores: &[Arc<Covered>],
+    env: &Env,
+    memory: u64,
+    watch: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Repair, Error> {
+    let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
+    let covers: Stores = covers.map(|(store, cover)| (cover.store, (store, cover))).collect();
+    let Some((_, first)) = covers.values().next() else { return Ok(Repair::default()) };
+    let mut repair = Repair::default();
+    let mut done = BTreeSet::new();
+    let outcome = loop {
+        let snapshot = first.parity().snapshot();
+        match round(&snapshot, &covers, env, memory, &mut done, &mut repair, watch) {
+            Ok(true) => {}
+            Ok(false) => break Ok(repair),
+            Err(error) => break Err(error),
+        }
+    };
+    // Those that could not leave the code before can leave it now.
+    for (store, cover) in covers.values() {
+        let waiting = std::mem::take(&mut cover.state().waiting);
+        if !waiting.is_empty() {
+            store.delete_segments(&waiting).map_err(|source| Error::Store { source })?;
+        }
+    }
+    outcome
+}
+
+/// Recovers, and puts back as many segments as memory holds. True if there are more.
+fn round(
+    snapshot: &Snapshot,
+    covers: &Stores,
+    env: &Env,
+    memory: u64,
+    done: &mut BTreeSet<ParitySegment>,
+    repair: &mut Repair,
+    watch: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<bool, Error> {
+    let read = |segment: ParitySegment| {
+        let store = covers.get(&segment.store);
+        store.map(|(store, _)| store.read_object(segment).unwrap_or_default()).unwrap_or_default()
+    };
+    let outcome = snapshot.recover(&mut Search { env, memory, done, read: &read, watch })?;
+    if done.is_empty() {
+        repair.cells = snapshot.cells();
+        repair.held = outcome.held;
+        repair.from_journal = outcome.from_journal;
+        repair.from_code.recovered = outcome.from_code.recovered;
+    }
+    repair.rounds += outcome.rounds;
+    repair.solving += outcome.solving;
+    repair.unsound = outcome.unsound;
+    (repair.from_code.undetermined, repair.from_code.refused) =
+        (outcome.from_code.undetermined, outcome.from_code.refused);
+    let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
+    let lost: BTreeSet<_> = lost.map(|id| (id.segment, id.store, id.opening)).collect();
+    done.extend(outcome.back.keys().copied());
+    let back = outcome.back.into_iter();
+    let whole =
+        back.filter(|(segment, _)| !lost.contains(&(segment.segment, segment.store, segment.opening)));
+    let mut restored = put_back(snapshot, covers, whole.collect(), env)?;
+    restored.sort_unstable();
+    for segment in &restored {
+        let Some((_, cover)) = covers.get(&segment.store) else { continue };
+        let state = &mut *cover.state();
+        if state.held_back.contains(segment) {
+            state.held_back.retain(|held| held != segment);
+            state.waiting.push(segment.segment);
+        }
+    }
+    repair.restored.extend(restored.iter().map(|segment| segment.segment));
+    repair.restored.sort_unstable();
+    Ok(!outcome.postponed.is_empty())
+}
+
+/// Puts segments back, side by side. Those that were put.
+fn put_back(
+    snapshot: &Snapshot,
+    covers: &Stores,
+    segments: Vec<(ParitySegment, Vec<Recovered>)>,
+    env: &Env,
+) -> Result<Vec<ParitySegment>, Error> {
+    let writers = WRITERS.min(segments.len());
+    let segments: Vec<_> = segments.into_iter().rev().collect();
+    let (left, restored) = (Mutex::new(segments), Mutex::new(Vec::new()));
+    let failed = Mutex::new(None);
+    let draw = || {
+        while failed.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some((segment, cells)) = next else { return };
+            match put(snapshot, covers, segment, &cells) {
+                Ok(false) => {}
+                Ok(true) => restored.lock().unwrap_or_else(PoisonError::into_inner).push(segment),
+                Err(error) => {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        }
+    };
+    env.tasks.run_waiting((0..writers).map(|_| -> Job<'_> { Box::new(draw) }).collect());
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(restored.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// Puts a segment back. False if it was not: it is being put, or its store gave other bytes for
+/// the rest of it than before.
+fn put(
+    snapshot: &Snapshot,
+    covers: &Stores,
+    segment: ParitySegment,
+    cells: &[Recovered],
+) -> Result<bool, Error> {
+    let Some((store, cover)) = covers.get(&segment.store) else { return Ok(false) };
+    // One that is being put comes by itself.
+    if cover.state().under_way.contains_key(&segment.segment) {
+        return Ok(false);
+    }
+    let is_all = cells.len() == usize::from(segment.cells());
+    let mut bytes = if is_all { Vec::new() } else { store.read_object(segment).unwrap_or_default() };
+    bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
+    for cell in cells {
+        bytes[usize::from(cell.id().index) * PAYLOAD..][..PAYLOAD].copy_from_slice(cell.payload());
+    }
+    bytes.truncate(segment.length as usize);
+    // The rest was read again: what is put back is what entered the code.
+    if !snapshot.is_content(segment, &bytes)? {
+        return Ok(false);
+    }
+    let place = store.whole(segment.segment);
+    // A store never replaces an object; all of its bytes are in hand, and in the code.
+    let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
+    put.map_err(|source| Error::Store { source })?;
+    Ok(true)
+}

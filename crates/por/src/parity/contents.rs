@@ -1,0 +1,186 @@
+//! Contents of a parity device at one moment, and how they are read. A copy stays readable beside
+//! writers while no pass runs: records are appended to the journal, and nothing is overwritten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use steadfast_crypto::hash;
+use steadfast_format::SegmentId;
+use steadfast_format::parity::{ParitySegment, RecordKind};
+
+use super::device::{UNIT, cell_id, ids, read, tags_at};
+use super::error::{Error, Result};
+use super::geometry::{BLOCK, Geometry};
+use super::medium::Medium;
+use super::tags::TagArea;
+use crate::cell::{PAYLOAD, Payload, TAG, Tag};
+use crate::code::{Map, Rows};
+use crate::tag::TagKeys;
+use crate::tile::{Batch, Tile};
+
+/// Cells that are added to a tile at once.
+const BATCH: usize = 2048;
+
+/// Newest stored tile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stored {
+    pub slot: Option<u32>,
+    pub generation: u64,
+    pub cut: u64,
+    pub hash: [u8; 32],
+}
+
+/// A record of the window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub position: u64,
+    pub kind: RecordKind,
+    pub segment: ParitySegment,
+}
+
+/// A cell of the window: the entry that has it, and its number there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowCell {
+    entry: usize,
+    index: u16,
+    rows: Rows,
+}
+
+/// Contents of a parity device at one moment.
+#[derive(Clone)]
+pub(super) struct Contents {
+    pub medium: Arc<dyn Medium>,
+    pub geometry: Geometry,
+    pub keys: Arc<TagKeys>,
+    pub map: Arc<Map>,
+    pub tiles: Vec<Stored>,
+    pub window: Vec<Entry>,
+    /// Where the journal has the contents of segments.
+    pub mirror: BTreeMap<ParitySegment, u64>,
+    pub tags: TagArea,
+    /// Segments at the end of the journal.
+    pub segments: BTreeSet<ParitySegment>,
+}
+
+impl Contents {
+    /// The names here of a store's segment: one, or one for each opening that used its id.
+    pub fn named(&self, segment: SegmentId, store: u16) -> impl Iterator<Item = ParitySegment> {
+        let name = |opening| ParitySegment { segment, store, opening, length: 0 };
+        let last = ParitySegment { length: u32::MAX, ..name(u32::MAX) };
+        self.segments.range(name(0)..=last).copied()
+    }
+
+    /// Tags of a segment of the code, as they were made when it entered.
+    ///
+    /// # Errors
+    /// The segment is not known, or the medium fails.
+    pub fn stored_tags(&self, segment: ParitySegment) -> Result<Vec<Tag>> {
+        let mut bytes = vec![0; usize::from(segment.cells()) * TAG];
+        if let Some(&position) = self.mirror.get(&segment) {
+            self.read_ring(tags_at(position, &segment), &mut bytes)?;
+        } else {
+            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
+            for (unit, out) in units.iter().zip(bytes.chunks_mut(UNIT)) {
+                read(&*self.medium, self.geometry.tags(*unit), out)?;
+            }
+        }
+        Ok(bytes.as_chunks().0.iter().map(|tag| Tag(*tag)).collect())
+    }
+
+    /// Tag of one cell.
+    ///
+    /// # Errors
+    /// As of [`ParityDevice::stored_tags`].
+    pub fn stored_tag(&self, segment: ParitySegment, index: u16) -> Result<Tag> {
+        let mut tag = [0; TAG];
+        let offset = u64::from(index) * TAG as u64;
+        if let Some(&position) = self.mirror.get(&segment) {
+            self.read_ring(tags_at(position, &segment) + offset, &mut tag)?;
+        } else {
+            let units = self.tags.units(&segment).ok_or(Error::Unknown(segment))?;
+            let (unit, within) = (offset / UNIT as u64, offset % UNIT as u64);
+            let unit = units[usize::try_from(unit).expect("of a segment")];
+            read(&*self.medium, self.geometry.tags(unit) + within, &mut tag)?;
+        }
+        Ok(Tag(tag))
+    }
+
+    /// Cells of the window by tile, those that the stored tile includes left out.
+    pub fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
+        let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
+        for (at, entry) in self.window.iter().enumerate() {
+            for id in ids(entry.segment) {
+                let place = self.map.place(id);
+                if self.tiles[place.tile as usize].cut <= entry.position {
+                    let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
+                    cells.entry(place.tile).or_default().push(cell);
+                }
+            }
+        }
+        cells
+    }
+
+    /// A tile as it is with all records.
+    pub fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
+        let stored = self.tiles[tile as usize];
+        let mut sum = match stored.slot {
+            None => Tile::empty(),
+            Some(slot) => {
+                let bytes = self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)?;
+                if hash(&bytes) != stored.hash {
+                    return Err(Error::TileDamaged(tile));
+                }
+                Tile::from_bytes(&bytes)
+            }
+        };
+        let mut batch = Batch::new(window.len().clamp(1, BATCH));
+        let mut buffer = vec![0; PAYLOAD];
+        let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
+        for cells in window.chunks(BATCH) {
+            batch.clear();
+            for cell in cells {
+                let Entry { position, segment, .. } = self.window[cell.entry];
+                let tag = self.record_cell(position, segment, cell.index, buffer)?;
+                let proven = self.keys.prove(cell_id(segment, cell.index), buffer, tag);
+                batch.add(proven.ok_or(Error::JournalDamaged(position))?, cell.rows);
+            }
+            sum.apply(&batch);
+        }
+        Ok(sum)
+    }
+
+    /// A cell of a record.
+    pub fn record_cell(
+        &self,
+        position: u64,
+        segment: ParitySegment,
+        index: u16,
+        out: &mut Payload,
+    ) -> Result<Tag> {
+        self.read_ring(position + BLOCK + u64::from(index) * PAYLOAD as u64, out)?;
+        let mut tag = [0; TAG];
+        self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
+        Ok(Tag(tag))
+    }
+
+    pub fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        read(&*self.medium, at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads from a position of the journal on, round the ring.
+    pub fn read_ring(&self, position: u64, out: &mut [u8]) -> Result<()> {
+        let (at, before_end) = self.ring_place(position, out.len());
+        let (first, second) = out.split_at_mut(before_end);
+        read(&*self.medium, at, first)?;
+        read(&*self.medium, self.geometry.journal(), second)
+    }
+
+    /// Where a position lies, and how many of the bytes lie before the ring's end.
+    pub fn ring_place(&self, position: u64, length: usize) -> (u64, usize) {
+        let offset = position % self.geometry.journal_size;
+        let room = usize::try_from(self.geometry.journal_size - offset).unwrap_or(usize::MAX);
+        (self.geometry.journal() + offset, room.min(length))
+    }
+}

@@ -1,0 +1,478 @@
+//! A full recovery: every cell is read once, tiles are summed, and what is missing is solved for.
+//!
+//! Segments are read side by side, [`READERS`] at once. As many of them are worked on at a time as
+//! there are processors: tags are checked, and cells are added to the sums of their tiles. Tiles do
+//! not depend on each other, so each is solved by itself on some processor.
+//!
+//! ## Memory
+//! The sums of all tiles take 2.6 % of what the code is made for, contents of lost cells up to 2 %.
+//! If that is more than the setting, tiles are summed in rounds, each of which reads all segments:
+//! the first one finds where cells are missing, later ones take the tiles that have some and were
+//! not summed before. Contents of the lost cells are kept for as many whole segments as fit; the
+//! others are *postponed*: they come back when these are at the store again.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast_env::{Env, Job};
+use steadfast_format::SegmentId;
+use steadfast_format::parity::ParitySegment;
+
+use super::contents::{Contents, WindowCell};
+use super::device::{cell_id, ids};
+use super::error::Result;
+use crate::cell::{CellId, PAYLOAD, Payload};
+use crate::code::{Place, Rows};
+use crate::recover::{Recovered, Recovery, blank};
+use crate::tag::Proven;
+use crate::tile::{Batch, Tile};
+
+/// Segments that are read at once at most.
+const READERS: u64 = 32;
+/// Cells that are added to a tile at once.
+const BATCH: usize = 512;
+/// Bytes of memory for a tile: its sums, and the cells that wait to be added.
+const TILE: u64 = (Tile::SIZE + BATCH * (PAYLOAD + 64)) as u64;
+
+/// The code at one moment, for a recovery that reads beside writers.
+pub struct Snapshot {
+    pub(super) now: Contents,
+    pub(super) cells: u64,
+    /// While it is there, no pass runs.
+    pub(super) _pin: Arc<()>,
+}
+
+/// Way to search for what is missing.
+pub struct Search<'s> {
+    /// Clock and processors.
+    pub env: &'s Env,
+    /// Bytes of memory that it may take, if the code lets it: one tile and one segment it needs.
+    pub memory: u64,
+    /// Segments whose cells are counted only, and not given back.
+    pub done: &'s BTreeSet<ParitySegment>,
+    /// Reads a segment as its store has it: less, or nothing, if the store has no more.
+    pub read: &'s (dyn Fn(ParitySegment) -> Vec<u8> + Sync),
+    /// Hears how many cells were looked at, of how many.
+    pub watch: &'s mut (dyn FnMut(u64, u64) + Send),
+}
+
+/// Missing cells for which the code was asked. Each is counted or named once.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Cells that came back, each with its tag.
+    pub recovered: u64,
+    /// Cells that the rows do not determine: more was lost than the code covers.
+    pub undetermined: Vec<CellId>,
+    /// Cells whose solution has another tag: the tile is damaged, or not of this generation.
+    pub refused: Vec<CellId>,
+}
+
+impl Found {
+    /// True if every missing cell came back.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.undetermined.is_empty() && self.refused.is_empty()
+    }
+}
+
+/// Outcome of a full recovery.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Cells that the store had.
+    pub held: u64,
+    /// Cells that came back from the journal.
+    pub from_journal: u64,
+    /// Cells that came back from the code, or did not.
+    pub from_code: Found,
+    /// Cells that came back, by segment.
+    pub back: BTreeMap<ParitySegment, Vec<Recovered>>,
+    /// Segments of which cells came back for which there was no memory.
+    pub postponed: BTreeSet<ParitySegment>,
+    /// Tiles that are not the sum of their cells: something is left when all are taken out. Not
+    /// told of tiles with cells that did not come back.
+    pub unsound: Vec<u32>,
+    /// Times that all segments were read.
+    pub rounds: u32,
+    /// Time from the last cell that was read until all were solved.
+    pub solving: Duration,
+}
+
+/// How memory is divided.
+struct Share {
+    readers: usize,
+    tiles: usize,
+    /// Bytes of lost cells.
+    back: u64,
+}
+
+impl Share {
+    fn of(memory: u64, longest: u64) -> Share {
+        let readers = (memory / 4 / longest.max(1)).clamp(1, READERS);
+        let tiles = (memory / 2 / TILE).max(1);
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Share { readers: count(readers), tiles: count(tiles), back: memory / 4 }
+    }
+}
+
+/// A tile of the round.
+struct Sum {
+    tile: Tile,
+    batch: Batch,
+    missing: Vec<(CellId, Rows)>,
+}
+
+/// Cells of a tile, as the last round that looked at it found them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    held: u64,
+    from_journal: u64,
+    missing: u64,
+}
+
+/// Contents that are kept for segments.
+struct Kept<'s> {
+    back: BTreeMap<ParitySegment, Vec<Recovered>>,
+    cells: u64,
+    cells_max: u64,
+    postponed: BTreeSet<ParitySegment>,
+    done: &'s BTreeSet<ParitySegment>,
+}
+
+impl Kept<'_> {
+    fn keep(&mut self, segment: ParitySegment, cell: Recovered) {
+        if self.done.contains(&segment) || self.postponed.contains(&segment) {
+            return;
+        }
+        self.back.entry(segment).or_default().push(cell);
+        self.cells += 1;
+        while self.cells > self.cells_max && self.back.len() > 1 {
+            let (last, cells) = self.back.pop_last().expect("two at least");
+            self.cells -= cells.len() as u64;
+            self.postponed.insert(last);
+        }
+    }
+}
+
+/// As many turns as there are processors.
+struct Turns {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+struct Turn<'t>(&'t Turns);
+
+impl Turns {
+    fn take(&self) -> Turn<'_> {
+        let mut free = locked(&self.free);
+        while *free == 0 {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.free) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does some work for each number below `count` on all processors. The first error of some.
+fn for_each(env: &Env, count: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+    let draw = || {
+        while locked(&failed).is_none() {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                return;
+            }
+            if let Err(error) = work(at) {
+                locked(&failed).get_or_insert(error);
+            }
+        }
+    };
+    let jobs = env.tasks.parallelism().min(count);
+    env.tasks.run_all((0..jobs).map(|_| -> Job<'_> { Box::new(draw) }).collect());
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+impl Snapshot {
+    /// Cells that the code covers.
+    #[must_use]
+    pub fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    /// The names here of a store's segment.
+    pub fn named(&self, segment: SegmentId, store: u16) -> impl Iterator<Item = ParitySegment> {
+        self.now.named(segment, store)
+    }
+
+    /// True if these are the bytes of the segment that entered the code.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn is_content(&self, segment: ParitySegment, content: &[u8]) -> Result<bool> {
+        let mut content = content.to_vec();
+        content.resize(usize::from(segment.cells()) * PAYLOAD, 0);
+        let tags = self.now.stored_tags(segment)?;
+        let mut cells = ids(segment).zip(content.as_chunks().0).zip(tags);
+        Ok(cells.all(|((id, payload), tag)| self.now.keys.prove(id, payload, tag).is_some()))
+    }
+
+    /// Reads every segment, and finds the cells that its store has not, or has wrong.
+    ///
+    /// # Errors
+    /// The parity itself is damaged.
+    pub fn recover(&self, search: &mut Search<'_>) -> Result<Outcome> {
+        let window = self.now.window_cells();
+        let segments: Vec<ParitySegment> = self.now.segments.iter().copied().collect();
+        let longest = segments.iter().map(|segment| u64::from(segment.length)).max().unwrap_or(0);
+        let share = Share::of(search.memory, longest);
+        let tiles = self.now.tiles.len();
+        let kept = Mutex::new(Kept {
+            back: BTreeMap::new(),
+            cells: 0,
+            cells_max: share.back / PAYLOAD as u64,
+            postponed: BTreeSet::new(),
+            done: search.done,
+        });
+        let mut outcome = Outcome::default();
+        let mut counts = vec![Count::default(); tiles];
+        let mut rounds = vec![(0..tiles.min(share.tiles)).collect::<Vec<usize>>()];
+        let mut at = 0;
+        while at < rounds.len() {
+            let of = self.cells * rounds.len() as u64;
+            let round = Round {
+                now: &self.now,
+                segments: &segments,
+                place: places(&rounds[at], tiles),
+                is_first: at == 0,
+                counts: Mutex::new(vec![Count::default(); tiles]),
+                kept: &kept,
+                sums: self.loaded(&rounds[at], &window, search.env)?,
+            };
+            round.read(search, share.readers, (self.cells * at as u64, of))?;
+            let began = search.env.clock.monotonic_ns();
+            round.solve(&rounds[at], search.env, &mut outcome)?;
+            let solved = search.env.clock.monotonic_ns().saturating_sub(began);
+            outcome.solving += Duration::from_nanos(solved);
+            let found = round.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if at == 0 {
+                counts = found;
+                let later = (share.tiles..tiles).filter(|&tile| counts[tile].missing > 0);
+                let later: Vec<usize> = later.collect();
+                rounds.extend(later.chunks(share.tiles).map(<[usize]>::to_vec));
+            } else {
+                rounds[at].iter().for_each(|&tile| counts[tile] = found[tile]);
+            }
+            at += 1;
+        }
+        outcome.rounds = u32::try_from(at).unwrap_or(u32::MAX);
+        outcome.held = counts.iter().map(|count| count.held).sum();
+        outcome.from_journal = counts.iter().map(|count| count.from_journal).sum();
+        let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (outcome.back, outcome.postponed) = (kept.back, kept.postponed);
+        outcome.from_code.undetermined.sort_unstable();
+        outcome.from_code.refused.sort_unstable();
+        outcome.unsound.sort_unstable();
+        Ok(outcome)
+    }
+
+    /// The tiles of a round with all records, before any cell is taken out.
+    fn loaded(
+        &self,
+        tiles: &[usize],
+        window: &BTreeMap<u32, Vec<WindowCell>>,
+        env: &Env,
+    ) -> Result<Vec<Mutex<Sum>>> {
+        let sums: Vec<Mutex<Option<Tile>>> = tiles.iter().map(|_| Mutex::default()).collect();
+        for_each(env, tiles.len(), &|at| {
+            let tile = u32::try_from(tiles[at]).expect("tiles have four bytes");
+            let cells = window.get(&tile).map_or(&[][..], Vec::as_slice);
+            *locked(&sums[at]) = Some(self.now.tile_at_end(tile, cells)?);
+            Ok(())
+        })?;
+        let sums = sums.into_iter().map(|sum| {
+            let tile = sum.into_inner().unwrap_or_else(PoisonError::into_inner).expect("each was loaded");
+            Mutex::new(Sum { tile, batch: Batch::new(BATCH), missing: Vec::new() })
+        });
+        Ok(sums.collect())
+    }
+}
+
+/// For each tile its place among those of the round.
+fn places(round: &[usize], tiles: usize) -> Vec<Option<usize>> {
+    let mut places = vec![None; tiles];
+    round.iter().enumerate().for_each(|(at, &tile)| places[tile] = Some(at));
+    places
+}
+
+/// One reading of all segments.
+struct Round<'r, 'k> {
+    now: &'r Contents,
+    segments: &'r [ParitySegment],
+    /// Place of each tile among those that are summed.
+    place: Vec<Option<usize>>,
+    /// Cells of other tiles are looked at, too.
+    is_first: bool,
+    counts: Mutex<Vec<Count>>,
+    kept: &'r Mutex<Kept<'k>>,
+    sums: Vec<Mutex<Sum>>,
+}
+
+impl Round<'_, '_> {
+    fn read(&self, search: &mut Search<'_>, readers: usize, (before, of): (u64, u64)) -> Result<()> {
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        let turns = Turns { free: Mutex::new(search.env.tasks.parallelism().max(1)), freed: Condvar::new() };
+        let looked_at = Mutex::new((before, &mut *search.watch));
+        let read = search.read;
+        let draw = || {
+            while locked(&failed).is_none() {
+                let Some(&segment) = self.segments.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                let bytes = read(segment);
+                let turn = turns.take();
+                if let Err(error) = self.take_out(segment, bytes) {
+                    locked(&failed).get_or_insert(error);
+                }
+                drop(turn);
+                let (count, watch) = &mut *locked(&looked_at);
+                *count += u64::from(segment.cells());
+                watch(*count, of);
+            }
+        };
+        let jobs = readers.min(self.segments.len());
+        search.env.tasks.run_waiting((0..jobs).map(|_| -> Job<'_> { Box::new(draw) }).collect());
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Takes the cells of a segment out of the sums, and notes those that are missing.
+    fn take_out(&self, segment: ParitySegment, mut bytes: Vec<u8>) -> Result<()> {
+        let mut cells: Vec<(u16, Place)> = Vec::with_capacity(segment.cells().into());
+        for id in ids(segment) {
+            let place = self.now.map.place(id);
+            if self.is_first || self.place[place.tile as usize].is_some() {
+                cells.push((id.index, place));
+            }
+        }
+        if cells.is_empty() {
+            return Ok(());
+        }
+        let tags = self.now.stored_tags(segment)?;
+        let mirrored = self.now.mirror.get(&segment).copied();
+        let here = bytes.len();
+        bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
+        let payloads = bytes.as_chunks::<PAYLOAD>().0;
+        let spare: Vec<OnceCell<Box<Payload>>> = payloads.iter().map(|_| OnceCell::new()).collect();
+        // Those of a tile one after the other: its lock is taken once.
+        cells.sort_unstable_by_key(|(_, place)| place.tile);
+        let mut by_tile: Vec<&[(u16, Place)]> = cells.chunk_by(|a, b| a.1.tile == b.1.tile).collect();
+        // Segments begin at different tiles, so that they do not wait for one another.
+        let first = segment.segment.0 % by_tile.len() as u64;
+        by_tile.rotate_left(usize::try_from(first).expect("below the number of tiles"));
+        let mut counts = Vec::with_capacity(by_tile.len());
+        for cells in by_tile {
+            let tile = cells[0].1.tile as usize;
+            let mut count = Count::default();
+            let mut found: Vec<(Proven<'_>, Rows)> = Vec::with_capacity(cells.len());
+            let mut missing: Vec<(CellId, Rows)> = Vec::new();
+            for &(index, place) in cells {
+                let (id, at) = (cell_id(segment, index), usize::from(index));
+                let prove = |payload| self.now.keys.prove(id, payload, tags[at]);
+                if let Some(cell) = prove(&payloads[at]).filter(|_| at * PAYLOAD < here) {
+                    count.held += 1;
+                    found.push((cell, place.rows));
+                } else if let Some(position) = mirrored
+                    && let Some(cell) = prove(self.journal_cell(position, segment, index, &spare[at])?)
+                {
+                    count.from_journal += 1;
+                    found.push((cell, place.rows));
+                    // Later rounds look at some tiles alone.
+                    if self.is_first {
+                        locked(self.kept).keep(segment, cell.into());
+                    }
+                } else {
+                    count.missing += 1;
+                    missing.push((id, place.rows));
+                }
+            }
+            counts.push((tile, count));
+            let Some(sum) = self.place[tile] else { continue };
+            let Sum { tile, batch, missing: of_tile } = &mut *locked(&self.sums[sum]);
+            for (cell, rows) in found {
+                batch.add(cell, rows);
+                if batch.is_full() {
+                    tile.apply(batch);
+                    batch.clear();
+                }
+            }
+            of_tile.extend(missing);
+        }
+        let all = &mut *locked(&self.counts);
+        for (tile, count) in counts {
+            all[tile].held += count.held;
+            all[tile].from_journal += count.from_journal;
+            all[tile].missing += count.missing;
+        }
+        Ok(())
+    }
+
+    /// A cell as the journal has it.
+    fn journal_cell<'c>(
+        &self,
+        position: u64,
+        segment: ParitySegment,
+        index: u16,
+        out: &'c OnceCell<Box<Payload>>,
+    ) -> Result<&'c Payload> {
+        let mut content = blank();
+        self.now.record_cell(position, segment, index, &mut content)?;
+        Ok(out.get_or_init(|| content))
+    }
+
+    /// Solves the tiles, each by itself.
+    fn solve(&self, tiles: &[usize], env: &Env, outcome: &mut Outcome) -> Result<()> {
+        let outcome = Mutex::new(outcome);
+        for_each(env, tiles.len(), &|at| {
+            let Sum { tile, batch, missing } = &mut *locked(&self.sums[at]);
+            tile.apply(batch);
+            // The same report, whichever segment came first.
+            missing.sort_unstable_by_key(|(id, _)| *id);
+            let Recovery { recovered, undetermined, refused } = tile.recover(missing, &self.now.keys);
+            for cells in recovered.chunks(BATCH) {
+                batch.clear();
+                for cell in cells.iter().filter_map(|cell| cell.prove(&self.now.keys)) {
+                    batch.add(cell, self.now.map.place(cell.id()).rows);
+                }
+                tile.apply(batch);
+            }
+            let is_sound = !undetermined.is_empty() || !refused.is_empty() || tile.is_empty();
+            {
+                let outcome = &mut *locked(&outcome);
+                if !is_sound {
+                    outcome.unsound.push(u32::try_from(tiles[at]).expect("tiles have four bytes"));
+                }
+                outcome.from_code.recovered += recovered.len() as u64;
+                outcome.from_code.undetermined.extend(undetermined);
+                outcome.from_code.refused.extend(refused);
+            }
+            let kept = &mut *locked(self.kept);
+            for cell in recovered {
+                let id = cell.id();
+                let mut named = self.now.named(id.segment, id.store);
+                let segment = named.find(|known| known.opening == id.opening);
+                kept.keep(segment.expect("cells of the code are of its segments"), cell);
+            }
+            Ok(())
+        })
+    }
+}
