@@ -297,6 +297,27 @@ impl AuditLog {
     }
 }
 
+/// Entry for fuzzers: any bytes are a file of records or none, and a body that is signed is read as
+/// it was written, or is none.
+pub fn fuzz(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(records) = read_all(&text, None) {
+        assert!(!records.is_empty());
+    }
+    let signer = Signer::new(&steadfast_crypto::Key::from_bytes([1; 32]));
+    let signed = |body: &str| {
+        let (key, signature) = (hex(&signer.public()), hex(&signer.sign(&message(body))));
+        read(&format!("{HEAD}{key} {signature} {body}"), 1)
+    };
+    match signed(&text) {
+        Ok(found) => {
+            let again = signed(&found.record.body()).expect("what was read once is read again");
+            assert_eq!(again.record, found.record);
+        }
+        Err(error) => assert_eq!(error, Disbelief::Form { line: 1 }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,5 +445,27 @@ mod tests {
         );
         let record = AuditRecord { number: 3, previous: Some(nines.clone()), ..audit(9) };
         assert_eq!(line(&record, &signer(1)), format!("steadfast-audit 1 {KEY} {SIGNATURE} {body}\n"));
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic() {
+        let random = steadfast_env::Env::seeded(7).random;
+        for length in 0..200 {
+            let mut bytes = vec![0; length];
+            random.fill(&mut bytes);
+            fuzz(&bytes);
+            fuzz(&[HEAD.as_bytes(), &bytes].concat());
+        }
+    }
+
+    /// Files of other versions are read: the bytes of a record, its signature with them.
+    #[test]
+    fn a_record_has_the_bytes_that_it_had() {
+        let written = line(&AuditRecord { number: 1, ..audit(9) }, &signer(3));
+        assert_eq!(written, include_str!("../golden/audit.record"));
+        let records = read_all(&written, None).unwrap();
+        assert_eq!((records.len(), records[0].record.is_held()), (1, false));
+        fuzz(written.as_bytes());
+        fuzz(records[0].record.body().as_bytes());
     }
 }

@@ -199,6 +199,26 @@ pub fn read_answer(stream: &mut impl BufRead) -> io::Result<Result<Box<Payload>,
     Ok(Ok(sum))
 }
 
+/// Entry for fuzzers: any bytes are a question or none, and a question survives being written
+/// again.
+pub fn fuzz_question(bytes: &[u8]) {
+    if let Ok(question) = Question::read(&mut &*bytes) {
+        let again = Question::read(&mut &*question.encode());
+        assert!(again.is_ok_and(|again| again == question), "what was read once is read again");
+    }
+}
+
+/// Entry for fuzzers: any bytes are an answer or none, and an answer survives being written again.
+pub fn fuzz_answer(bytes: &[u8]) {
+    let Ok(answer) = read_answer(&mut &*bytes) else { return };
+    let again = read_answer(&mut &*encode_answer(&answer)).expect("what was read once is read again");
+    match answer {
+        Ok(sum) => assert_eq!(again, Ok(sum)),
+        // Letters that a terminal would obey are left out, and long reasons are cut.
+        Err(reason) => assert!(again.is_err_and(|again| again.len() <= reason.len())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +246,24 @@ mod tests {
         assert!(read_answer(&mut &[b'x'; 9000][..]).is_err());
     }
 
+    /// Agents of other versions read the same bytes.
+    #[test]
+    fn a_question_and_answers_have_the_bytes_that_they_had() {
+        let head = format!("steadfast-agent 1 {} 2\n", "a5".repeat(32));
+        let cells: [[u8; ASKED]; 2] = [
+            [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10],
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 7, 0, 1, 0],
+        ];
+        let bytes = [head.as_bytes(), cells.as_flattened()].concat();
+        assert_eq!(question().encode(), bytes);
+        fuzz_question(&bytes);
+        let held = [&b"held\n"[..], &[3; PAYLOAD]].concat();
+        assert_eq!(encode_answer(&Ok(Box::new([3; PAYLOAD]))), held);
+        assert_eq!(encode_answer(&Err("no such object".to_owned())), b"no no such object\n");
+        fuzz_answer(&held);
+        fuzz_answer(b"no a\x1b[31m reason\n");
+    }
+
     #[test]
     fn coefficients_are_those_of_a_challenge() {
         use crate::audit::{Challenge, SegmentCells, Stratum};
@@ -247,8 +285,9 @@ mod tests {
             let seed = "0".repeat(64);
             let head = if has_head { format!("{HEAD}{seed} {count}\n") } else { String::new() };
             let bytes = [head.as_bytes(), &bytes].concat();
-            let _ = Question::read(&mut &*bytes);
-            let _ = read_answer(&mut &*bytes);
+            fuzz_question(&bytes);
+            fuzz_answer(&bytes);
+            fuzz_answer(&[b"no ", &*bytes, b"\n"].concat());
         }
     }
 }
