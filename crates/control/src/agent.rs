@@ -14,6 +14,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use steadfast_device::Device;
+use steadfast_pool::NoSum;
 use steadfast_pool::agent::{CELLS_MAX, Question, encode_answer, read_answer};
 
 /// Bytes of a sum.
@@ -59,7 +60,7 @@ fn limited(stream: &TcpStream, limits: Limits) -> BufReader<Limited<'_>> {
 ///
 /// # Errors
 /// Why there is no sum, for the report of the audit.
-pub fn ask(address: &str, question: &Question) -> Result<Sum, String> {
+pub fn ask(address: &str, question: &Question) -> Result<Sum, NoSum> {
     ask_within(address, question, OWNER)
 }
 
@@ -67,9 +68,9 @@ pub fn ask(address: &str, question: &Question) -> Result<Sum, String> {
 ///
 /// # Errors
 /// Those of [`ask`].
-pub fn ask_within(address: &str, question: &Question, limits: Limits) -> Result<Sum, String> {
+pub fn ask_within(address: &str, question: &Question, limits: Limits) -> Result<Sum, NoSum> {
     if question.cells.len() > CELLS_MAX as usize {
-        return Err(format!("an agent is asked for {CELLS_MAX} cells at most"));
+        return Err(NoSum::Refused(format!("an agent is asked for {CELLS_MAX} cells at most")));
     }
     let exchange = || -> io::Result<Result<Sum, String>> {
         let mut found = address.to_socket_addrs()?;
@@ -81,8 +82,8 @@ pub fn ask_within(address: &str, question: &Question, limits: Limits) -> Result<
     };
     match exchange() {
         Ok(Ok(sum)) => Ok(sum),
-        Ok(Err(reason)) => Err(format!("the agent has no sum: {reason}")),
-        Err(error) => Err(format!("no answer of the agent at {address}: {error}")),
+        Ok(Err(reason)) => Err(NoSum::Refused(format!("the agent has no sum: {reason}"))),
+        Err(error) => Err(NoSum::Silent(format!("no answer of the agent at {address}: {error}"))),
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
         let sum = ask(&address, &question(1)).unwrap();
         assert!(sum.iter().any(|byte| *byte != 0), "a cell times its coefficient");
         assert_eq!(ask(&address, &question(0)).unwrap(), sum, "equal cells have equal sums");
-        let refused = ask(&address, &question(2)).unwrap_err();
+        let NoSum::Refused(refused) = ask(&address, &question(2)).unwrap_err() else { panic!("it answered") };
         assert!(refused.contains("segment 7, cell 2"), "{refused}");
     }
 
@@ -165,8 +166,10 @@ mod tests {
         assert!(ask_within(&address, &question(0), SOON).is_err());
         assert!(began.elapsed() < Duration::from_secs(5));
         drop(silent);
-        assert!(ask_within(&address, &question(0), SOON).is_err(), "nobody is there");
-        assert!(ask_within("no address", &question(0), SOON).is_err());
+        let is_silent =
+            |address: &str| matches!(ask_within(address, &question(0), SOON), Err(NoSum::Silent(_)));
+        assert!(is_silent(&address), "nobody is there");
+        assert!(is_silent("no address"));
         // It answers something else.
         let liar = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = liar.local_addr().unwrap().to_string();
@@ -174,7 +177,7 @@ mod tests {
             let (mut stream, _) = liar.accept().unwrap();
             let _ = stream.write_all(&[b'z'; 70_000]);
         });
-        assert!(ask_within(&address, &question(0), SOON).is_err());
+        assert!(is_silent(&address));
         thread.join().unwrap();
         // An owner who is slow, or talks nonsense, keeps the agent from nobody else [agent.2].
         let address = start();

@@ -98,6 +98,15 @@ pub const POOL: &[Property] = &[
         "How often the stores of a pool with a parity device are asked for what they should hold, as by `steadfast audit`. \
          Waits while a budget holds background work. Not in ZFS.",
     ),
+    setting(
+        "auditagent",
+        "AUDITAGENT",
+        "<host>:<port> | none",
+        Kind::AddressOrNone,
+        "none",
+        "Agent beside the stores that audits by schedule ask (`steadfast audit agent`). If it does not answer, cells are read from the \
+         stores, and an event says so. Not in ZFS.",
+    ),
     setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
     setting("readonly", "RDONLY", "on | off", SWITCH, "off", "The pool is imported read-only.")
         .changes(Change::AtImport),

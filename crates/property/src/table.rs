@@ -72,6 +72,8 @@ pub enum Kind {
     Mountpoint,
     /// An absolute path or `none`.
     PathOrNone,
+    /// `HOST:PORT` or `none`.
+    AddressOrNone,
     /// An absolute path, `none`, or nothing.
     ListFile,
     /// `prompt` or `file://` + absolute path.

@@ -231,7 +231,8 @@ impl Property {
                 }
             }
             Kind::Mountpoint if matches!(text, "none" | "legacy") => Ok(text.to_owned()),
-            Kind::PathOrNone | Kind::ListFile if text == "none" => Ok(text.to_owned()),
+            Kind::PathOrNone | Kind::ListFile | Kind::AddressOrNone if text == "none" => Ok(text.to_owned()),
+            Kind::AddressOrNone => host_and_port(text).ok_or_else(wrong),
             Kind::ListFile if text.is_empty() => Ok(text.to_owned()),
             Kind::Mountpoint | Kind::PathOrNone | Kind::ListFile => absolute_path(text).ok_or_else(wrong),
             Kind::Share => match ShareOptions::parse(text) {
@@ -246,6 +247,18 @@ impl Property {
             Kind::Identifier | Kind::Percent | Kind::Ratio | Kind::Date => Err(wrong()),
         }
     }
+}
+
+/// `HOST:PORT`; a host of colons stands in brackets.
+fn host_and_port(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':')?;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.len() <= 253 && host.chars().all(is_plain),
+    };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|b| b.is_ascii_digit());
+    (is_host && is_port).then(|| text.to_owned())
 }
 
 /// An absolute path without `.`, `..`, doubled or trailing slashes; `None` if it is not absolute or

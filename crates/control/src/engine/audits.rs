@@ -6,6 +6,9 @@
 //!
 //! [audits.1] An audit that could not be made is tried again an hour later: each try costs
 //!     requests.
+//! [audits.3] An audit by schedule whose agent gives no answer asks the stores, and says so in an
+//!     event: silence of an agent is no loss of a store.
+//!     test: `a_schedule_asks_an_agent_and_the_store_if_that_is_silent`
 //! [audits.2] Each audit has a record that is durable before its outcome is told. A record that
 //!     cannot be kept makes no audit fail.
 
@@ -20,12 +23,21 @@ use std::time::Duration;
 use steadfast_bucket::Counts;
 use steadfast_crypto::Signer;
 use steadfast_pool::agent::Question;
-use steadfast_pool::{AskAgent, AuditReport, StratumReport};
+use steadfast_pool::{Agent, AuditReport, StratumReport};
 
 /// Bits of the chance that a loss is found.
 pub(super) const BITS: f64 = 40.0;
 /// Time after which an audit that could not be made is tried again.
 const AGAIN_S: u64 = 3600;
+
+/// An agent beside the stores.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AgentAt<'a> {
+    /// `HOST:PORT`.
+    pub address: &'a str,
+    /// True if no answer is no failure: the stores are asked.
+    pub may_be_silent: bool,
+}
 
 /// Time between two audits of a pool, if it has a schedule.
 fn every(held: &ImportedPool) -> Option<Duration> {
@@ -45,7 +57,7 @@ impl Engine {
         &self,
         held: &ImportedPool,
         samples: Option<u32>,
-        agent: Option<&str>,
+        agent: Option<AgentAt<'_>>,
     ) -> Result<AuditOutcome, Refusal> {
         let devices = held.pool.devices();
         let samples = match samples {
@@ -54,9 +66,11 @@ impl Engine {
         };
         let signer = devices.audit_signer().map_err(refuse::pool)?;
         let (begun, begun_wall, before) = (self.now_ns(), self.env.clock.wall_ns(), self.traffic(held));
-        let mut ask = |_: &str, question: &Question| agent::ask(agent.unwrap_or_default(), question);
-        let ask: Option<AskAgent<'_>> = if agent.is_some() { Some(&mut ask) } else { None };
-        let report = devices.audit_by(samples, ask).map_err(refuse::pool)?;
+        let mut ask = |_: &str, question: &Question| {
+            agent::ask(agent.map(|agent| agent.address).unwrap_or_default(), question)
+        };
+        let agent = agent.map(|AgentAt { may_be_silent, .. }| Agent { ask: &mut ask, may_be_silent });
+        let report = devices.audit_by(samples, agent).map_err(refuse::pool)?;
         let nanos = self.now_ns().saturating_sub(begun);
         let none = Counts::default();
         let mut all = Counts::default();
@@ -110,7 +124,10 @@ impl Engine {
             if now < rests_until {
                 continue;
             }
-            let audited = self.audit(&held, None, None);
+            let properties = held.pool.pool_props();
+            let agent = properties.get("auditagent").filter(|agent| agent.as_str() != "none");
+            let agent = agent.map(|address| AgentAt { address, may_be_silent: true });
+            let audited = self.audit(&held, None, agent);
             let mut policies = self.policies.lock();
             match audited {
                 Ok(outcome) => {

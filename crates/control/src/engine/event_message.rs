@@ -108,6 +108,11 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             let what = format!("{} of {} samples were not held", field("failed"), field("samples"));
             (Priority::Error, format!("audit failed: {what}"))
         }
+        "agent_silent" => {
+            let what =
+                format!("no answer of the agent beside {}: cells are read from it", field("vdev_path"));
+            (Priority::Warning, with_detail(what))
+        }
         "recover_failure" => {
             let what = format!("{} cells did not come back, {} objects did", field("lost"), field("objects"));
             (Priority::Error, what)

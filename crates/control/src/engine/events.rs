@@ -93,6 +93,11 @@ impl Engine {
                     }
                     if failed == 0 { "audit_finish" } else { "audit_failure" }.to_owned()
                 }
+                EventKind::AgentSilent { device, reason } => {
+                    set("vdev_path", device);
+                    set("detail", reason);
+                    "agent_silent".to_owned()
+                }
                 EventKind::Recovered { objects, lost } => {
                     set("objects", objects.to_string());
                     set("lost", lost.to_string());

@@ -101,3 +101,79 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     assert!(std::fs::read(&lost).unwrap() == bytes, "the same object");
     assert!(status(&house).messages.is_empty());
 }
+
+/// A pool on a folder that a code covers, with content.
+fn covered(name: &str) -> (Arc<Shown>, House) {
+    let (clock, house) = on_a_folder(name);
+    let path = house.folder.join("parity.img");
+    std::fs::File::create(&path).unwrap().set_len(128 << 20).unwrap();
+    add(&house, &path).unwrap();
+    let note = || status(&house).vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity).unwrap().note;
+    for _ in 0..3_000 {
+        if note().is_some_and(|note| note.contains("all covered")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (clock, house)
+}
+
+/// [audits.3]
+#[test]
+fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
+    let (clock, house) = covered("audit-agents");
+    let records = || {
+        let kept = house.host().call(&caller(), PoolAuditRecords { name: "tank".into() }).unwrap();
+        read_all(&kept.lines.join("\n"), Some(&kept.key)).unwrap()
+    };
+    let an_hour_later = || {
+        let now = clock.wall_seconds.load(Ordering::SeqCst) + HOUR + 1;
+        clock.wall_seconds.store(now, Ordering::SeqCst);
+        house.host().audit_by_schedule();
+    };
+    set(&house, "audit", "hourly").unwrap();
+    for wrong in ["nowhere", ":7531", "a b:1", "host:0", "host:70000", "[::1:5"] {
+        assert_eq!(set(&house, "auditagent", wrong).unwrap_err().code, Code::PropValue, "{wrong}");
+    }
+
+    // Nobody listens there: cells are read from the store, and nothing is said to be lost.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    set(&house, "auditagent", &address).unwrap();
+    house.host().audit_by_schedule();
+    assert_eq!(audits(&house), ["finish"]);
+    let is_silent = || classes(&house).iter().filter(|class| class.contains("agent_silent")).count();
+    assert_eq!(is_silent(), 1);
+    let parts = |record: &SignedRecord| -> Vec<String> {
+        record.record.strata.iter().map(|stratum| stratum.part.clone()).collect()
+    };
+    let first = records().remove(0);
+    assert!(first.record.is_held() && parts(&first).contains(&"all".to_owned()), "{first:?}");
+    assert!(!parts(&first).contains(&"agent".to_owned()));
+    // By command, an agent that does not answer is a failure.
+    let asked = PoolAudit { name: "tank".into(), samples: Some(50), agent: Some(address) };
+    assert!(!house.host().call(&caller(), asked).unwrap().is_held());
+    assert_eq!(is_silent(), 1);
+
+    // One that answers: one sum, and no cell is read by us.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    set(&house, "auditagent", &listener.local_addr().unwrap().to_string()).unwrap();
+    let objects = house.folder.join("objects");
+    std::thread::spawn(move || {
+        let address = format!("file://{}", objects.display());
+        let device = steadfast_control::stores::look(std::path::Path::new(&address)).unwrap();
+        let limits = steadfast_control::agent::AGENT;
+        steadfast_control::agent::serve(&listener, &*device, limits, &mut |_, _| ())
+    });
+    an_hour_later();
+    let last = records().pop().unwrap();
+    assert_eq!(parts(&last), ["agent", "tiles"], "{last:?}");
+    assert!(last.record.is_held() && is_silent() == 1);
+
+    // An agent beside a store that lost an object: a failure, and the store is asked.
+    std::fs::remove_file(segments(&house).remove(0)).unwrap();
+    an_hour_later();
+    let last = records().pop().unwrap();
+    assert!(!last.record.is_held() && parts(&last).starts_with(&["agent".to_owned(), "all".to_owned()]));
+}

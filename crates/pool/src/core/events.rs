@@ -173,6 +173,13 @@ pub enum EventKind {
         /// Samples that were not held.
         failed: u32,
     },
+    /// The agent beside a store gave no answer; the store itself is asked.
+    AgentSilent {
+        /// The store.
+        device: String,
+        /// Why.
+        reason: String,
+    },
     /// All stores were read, and what they lost was put back as far as it could be.
     Recovered {
         /// Objects that were put back.

@@ -179,8 +179,26 @@ impl AuditReport {
     }
 }
 
+/// Why an agent gave no sum.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NoSum {
+    /// It cannot be reached, or says nothing of use: this tells nothing of the store.
+    Silent(String),
+    /// It says why it has none.
+    Refused(String),
+}
+
 /// Carries a question to the agent beside a store, which is named.
-pub type AskAgent<'a> = &'a mut dyn FnMut(&str, &Question) -> std::result::Result<Box<Payload>, String>;
+pub type AskAgent<'a> = &'a mut dyn FnMut(&str, &Question) -> std::result::Result<Box<Payload>, NoSum>;
+
+/// An agent beside the stores.
+pub struct Agent<'a> {
+    /// Way to it.
+    pub ask: AskAgent<'a>,
+    /// True if no answer is no failure of the audit: the stores are asked instead, and an event
+    /// tells of it.
+    pub may_be_silent: bool,
+}
 
 /// Opens the parity device at a path.
 pub(crate) type OpenParity<'o> = &'o dyn Fn(&str) -> io::Result<Box<dyn Medium>>;
@@ -595,20 +613,34 @@ impl Devices {
 
     /// Like [`Devices::audit`]. An agent beside the stores, if there is one, is asked first; a
     /// store of which it gives no proof is asked by ranged reads, which name the cells.
-    pub fn audit_by(&self, samples: u32, agent: Option<AskAgent<'_>>) -> Result<AuditReport> {
+    pub fn audit_by(&self, samples: u32, agent: Option<Agent<'_>>) -> Result<AuditReport> {
         let (parity, code) = self.code()?;
         let failed = self.parity_error(&parity);
         let random = &*self.core.env.random;
         let mut strata = Vec::new();
-        let mut agent = agent;
+        let (mut agent, mut silent) = (agent, None);
         for leaf in self.leaves() {
             let Some(store) = &leaf.covered else { continue };
-            if let Some(ask) = &mut agent {
-                let audit =
-                    store.audit_by_agent(samples, random, &mut |question| ask(&leaf.path(), question));
+            // One that was silent once is not waited for again.
+            if let Some(Agent { ask, may_be_silent }) = agent.as_mut().filter(|_| silent.is_none()) {
+                let audit = store.audit_by_agent(samples, random, &mut |question| {
+                    ask(&leaf.path(), question).map_err(|no| match no {
+                        NoSum::Refused(reason) => reason,
+                        NoSum::Silent(reason) => {
+                            silent = may_be_silent.then(|| reason.clone());
+                            reason
+                        }
+                    })
+                });
                 let Some(audit) = audit.map_err(&failed)? else { continue };
                 let is_proof = audit.problem.is_none();
-                strata.push(StratumReport {
+                if is_proof {
+                    silent = None;
+                }
+                if let Some(reason) = silent.clone() {
+                    self.core.events.note(EventKind::AgentSilent { device: leaf.path(), reason });
+                }
+                let told = silent.is_none().then(|| StratumReport {
                     device: leaf.path(),
                     part: "agent",
                     cells: audit.cells,
@@ -622,6 +654,7 @@ impl Devices {
                         answers: audit.answers,
                     }),
                 });
+                strata.extend(told);
                 if is_proof {
                     continue;
                 }
@@ -698,16 +731,16 @@ impl Devices {
         self.core.health.changed.store(true, Ordering::Release);
     }
 
-    /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back, within
-    /// about `memory` bytes. Writers go on meanwhile. `watch` hears how many cells were looked at, of
-    /// how many.
+    /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back,
+    /// within about `memory` bytes. Writers go on meanwhile. `watch` hears how many cells were
+    /// looked at, of how many.
     pub fn recover(&self, memory: u64, watch: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Recovered> {
         self.core.check_writable()?;
         let (parity, _) = self.code()?;
         self.core.check_ours()?;
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
         let repair = steadfast_por::repair(&stores, &self.core.env, memory, watch);
-        // What found no room in the journal meanwhile comes in soon.
+        // Segments that found no room in the journal meanwhile come in soon.
         parity.catch_up.lock().look_ns = 0;
         let repair = repair.map_err(self.parity_error(&parity))?;
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);

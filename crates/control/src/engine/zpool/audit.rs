@@ -3,6 +3,7 @@
 use crate::api::{AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, RecoverOutcome};
 use crate::audit_record::hex;
 use crate::caller::Caller;
+use crate::engine::audits::AgentAt;
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
@@ -15,7 +16,8 @@ impl Verb for PoolAudit {
 
     fn run(self, engine: &Engine, _: &Caller) -> Result<AuditOutcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        engine.audit(&held, self.samples, self.agent.as_deref())
+        let agent = self.agent.as_deref().map(|address| AgentAt { address, may_be_silent: false });
+        engine.audit(&held, self.samples, agent)
     }
 }
 
