@@ -2,6 +2,7 @@
 //! kind of way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -78,12 +79,21 @@ impl Bare {
     /// Reads every object of the prefix once, 32 at once. MB/s.
     pub fn read_all(&self) -> Result<f64, Error> {
         let listed = self.list()?;
-        let bytes: u64 = listed.iter().map(|(_, size)| size).sum();
         let paths = listed.into_iter().map(|(path, _)| path).collect();
-        let seconds = self.side_by_side(AT_ONCE, paths, |store, path: ObjectPath| async move {
-            store.get(&path).await?.bytes().await.map(drop)
+        let bytes = Arc::new(AtomicU64::new(0));
+        let seconds = self.side_by_side(AT_ONCE, paths, |store, path: ObjectPath| {
+            let bytes = Arc::clone(&bytes);
+            async move {
+                // The pool may have deleted an object since it was listed.
+                let found = match store.get(&path).await {
+                    Err(object_store::Error::NotFound { .. }) => return Ok(()),
+                    found => found?.bytes().await?,
+                };
+                bytes.fetch_add(found.len() as u64, Ordering::Relaxed);
+                Ok(())
+            }
         })?;
-        Ok(bytes as f64 / 1e6 / seconds)
+        Ok(bytes.load(Ordering::Relaxed) as f64 / 1e6 / seconds)
     }
 
     /// Reads so many ranges of 4 KiB, drawn at random from the large objects of the prefix, 64 at
