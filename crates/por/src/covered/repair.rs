@@ -69,7 +69,11 @@ pub fn repair(
     };
     // Those that could not leave the code before can leave it now.
     for (store, cover) in covers.values() {
-        let waiting = std::mem::take(&mut cover.state().waiting);
+        // A delete that was told to wait holds the lock until it is on the list.
+        let waiting = {
+            let _parity = cover.parity();
+            std::mem::take(&mut cover.state().waiting)
+        };
         if !waiting.is_empty() {
             store.delete_segments(&waiting).map_err(|source| Error::Store { source })?;
         }
