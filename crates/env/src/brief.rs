@@ -8,7 +8,9 @@
 //! With debug assertions each thread keeps a list of the brief locks that it holds, and where each
 //! was taken. The rooms that ask devices and registers call [`check_none_held`], which panics with
 //! that place. So the first test that waits under such a lock finds it; no second thread has to
-//! come by. Without debug assertions a brief lock is the lock alone.
+//! come by. A thread that takes a brief lock which it holds already panics too, with the place
+//! where it took it. That holds for reading as well: a second hold waits for ever as soon as a
+//! writer stands between the two. Without debug assertions a brief lock is the lock alone.
 
 use std::ops::{Deref, DerefMut};
 
@@ -31,7 +33,8 @@ impl<T> BriefMutex<T> {
     /// Takes it.
     #[track_caller]
     pub fn lock(&self) -> BriefGuard<MutexGuard<'_, T>> {
-        BriefGuard { guard: self.0.lock(), _held: Held::new() }
+        let held = Held::of(address(self));
+        BriefGuard { guard: self.0.lock(), _held: held }
     }
 }
 
@@ -44,20 +47,27 @@ impl<T> BriefRwLock<T> {
     /// Takes it for reading.
     #[track_caller]
     pub fn read(&self) -> BriefGuard<RwLockReadGuard<'_, T>> {
-        BriefGuard { guard: self.0.read(), _held: Held::new() }
+        let held = Held::of(address(self));
+        BriefGuard { guard: self.0.read(), _held: held }
     }
 
     /// As [`BriefRwLock::read`], unless that would mean waiting.
     #[track_caller]
     pub fn try_read(&self) -> Option<BriefGuard<RwLockReadGuard<'_, T>>> {
-        Some(BriefGuard { guard: self.0.try_read()?, _held: Held::new() })
+        Some(BriefGuard { guard: self.0.try_read()?, _held: Held::tried(address(self)) })
     }
 
     /// Takes it for writing.
     #[track_caller]
     pub fn write(&self) -> BriefGuard<RwLockWriteGuard<'_, T>> {
-        BriefGuard { guard: self.0.write(), _held: Held::new() }
+        let held = Held::of(address(self));
+        BriefGuard { guard: self.0.write(), _held: held }
     }
+}
+
+/// Tells one lock from another: none moves while it is held.
+fn address<L>(lock: &L) -> usize {
+    std::ptr::from_ref(lock).addr()
 }
 
 /// A brief lock that is held.
@@ -68,10 +78,11 @@ pub struct BriefGuard<G> {
 }
 
 impl<G> BriefGuard<G> {
-    /// Counts a lock of another kind as a brief one while it is held.
+    /// Takes a lock of another kind, and counts it as a brief one while it is held.
     #[track_caller]
-    pub fn of(guard: G) -> Self {
-        BriefGuard { guard, _held: Held::new() }
+    pub fn of<L>(lock: &L, take: impl FnOnce() -> G) -> Self {
+        let held = Held::of(address(lock));
+        BriefGuard { guard: take(), _held: held }
     }
 }
 
@@ -97,9 +108,12 @@ mod held {
     use std::marker::PhantomData;
     use std::panic::Location;
 
+    /// A brief lock, and where it was taken. Address 0: a lock of another kind.
+    type Taken = (usize, &'static Location<'static>);
+
     thread_local! {
-        /// Where the brief locks were taken that this thread holds.
-        static HELD: RefCell<Vec<&'static Location<'static>>> = const { RefCell::new(Vec::new()) };
+        /// The brief locks that this thread holds.
+        static HELD: RefCell<Vec<Taken>> = const { RefCell::new(Vec::new()) };
         /// The thread may wait for devices whatever it holds.
         static EXCUSED: Cell<bool> = const { Cell::new(false) };
     }
@@ -107,19 +121,36 @@ mod held {
     /// This thread holds a brief lock as long as this lives.
     #[derive(Debug)]
     pub struct Held {
-        at: &'static Location<'static>,
+        taken: Taken,
         /// It belongs to its thread.
         thread: PhantomData<*const ()>,
     }
 
     impl Held {
-        /// Notes that a brief lock was taken by the caller.
+        /// Notes that a lock of another kind was taken by the caller.
         #[track_caller]
         #[allow(clippy::new_without_default, reason = "it notes its caller")]
         pub fn new() -> Held {
-            let at = Location::caller();
-            HELD.with_borrow_mut(|held| held.push(at));
-            Held { at, thread: PhantomData }
+            Held::tried(0)
+        }
+
+        /// Notes that the caller takes the lock at this address. Panics if its thread has it.
+        #[track_caller]
+        pub(super) fn of(lock: usize) -> Held {
+            let before = HELD.with_borrow(|held| held.iter().find(|(other, _)| *other == lock).copied());
+            // A second panic while one unwinds would end the process and hide the first.
+            if let Some((_, at)) = before.filter(|_| !std::thread::panicking()) {
+                panic!("a brief lock is taken by a thread that holds it, which took it at {at}");
+            }
+            Held::tried(lock)
+        }
+
+        /// Notes that the caller has the lock at this address, for which it did not wait.
+        #[track_caller]
+        pub(super) fn tried(lock: usize) -> Held {
+            let taken = (lock, Location::caller());
+            HELD.with_borrow_mut(|held| held.push(taken));
+            Held { taken, thread: PhantomData }
         }
     }
 
@@ -127,7 +158,8 @@ mod held {
         fn drop(&mut self) {
             // Guards may go in any order.
             HELD.with_borrow_mut(|held| {
-                let place = held.iter().rposition(|at| std::ptr::eq(*at, self.at));
+                let is_it = |other: &Taken| other.0 == self.taken.0 && std::ptr::eq(other.1, self.taken.1);
+                let place = held.iter().rposition(is_it);
                 held.remove(place.expect("it was noted when it was taken"));
             });
         }
@@ -137,7 +169,7 @@ mod held {
     pub fn check_none_held(asked: &str) {
         let last = HELD.with_borrow(|held| held.last().copied());
         // A second panic while one unwinds would end the process and hide the first.
-        if let Some(at) = last.filter(|_| !EXCUSED.get() && !std::thread::panicking()) {
+        if let Some((_, at)) = last.filter(|_| !EXCUSED.get() && !std::thread::panicking()) {
             panic!("{asked} is asked while a brief lock is held, which was taken at {at}");
         }
     }
@@ -171,6 +203,16 @@ mod held {
         pub fn new() -> Held {
             Held(PhantomData)
         }
+
+        #[inline(always)]
+        pub(super) fn of(_lock: usize) -> Held {
+            Held(PhantomData)
+        }
+
+        #[inline(always)]
+        pub(super) fn tried(_lock: usize) -> Held {
+            Held(PhantomData)
+        }
     }
 
     /// Looks at nothing without debug assertions.
@@ -195,6 +237,24 @@ mod tests {
         let lock = BriefRwLock::new(1);
         let _held = lock.read();
         check_none_held("a device");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a brief lock is taken by a thread that holds it, which took it at")]
+    fn a_thread_that_takes_a_brief_lock_twice_panics() {
+        let lock = BriefRwLock::new(1);
+        let _held = lock.read();
+        let _again = lock.read();
+    }
+
+    #[test]
+    fn a_try_and_another_lock_of_the_same_place_do_not_count() {
+        let locks = [BriefRwLock::new(1), BriefRwLock::new(2)];
+        let held: Vec<_> = locks.iter().map(|lock| lock.read()).collect();
+        assert_eq!(locks[0].try_read().map(|value| *value), Some(1));
+        drop(held);
+        assert_eq!(*locks[0].write(), 1);
     }
 
     #[test]

@@ -470,12 +470,12 @@ impl Tree {
 
     #[track_caller]
     pub(crate) fn state(&self) -> BriefGuard<RwLockReadGuard<'_, State>> {
-        BriefGuard::of(self.state.read().expect("a panic while the tree was being changed"))
+        BriefGuard::of(&self.state, || self.state.read().expect("a panic while the tree was being changed"))
     }
 
     #[track_caller]
     pub(crate) fn state_mut(&self) -> BriefGuard<RwLockWriteGuard<'_, State>> {
-        BriefGuard::of(self.state.write().expect("a panic while the tree was being changed"))
+        BriefGuard::of(&self.state, || self.state.write().expect("a panic while the tree was being changed"))
     }
 
     pub(crate) fn version(&self) -> u64 {
