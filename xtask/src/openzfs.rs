@@ -22,6 +22,10 @@ const ROOM: &str = include_str!("openzfs/room.sh");
 /// Tests whose reason no log tells: `GROUP/TEST CLASS SENTENCE`, where TEST may be `*`.
 const REASONS: &str = include_str!("openzfs/reasons.txt");
 
+/// Seconds that a test may take at most, whatever the suite says: one that hangs must not hold up
+/// all.
+const LIMIT_MAX: u32 = 1800;
+
 /// Packages that the suite needs: (a file that shows whether it is installed, Debian package).
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/ksh", "ksh"),
@@ -106,6 +110,8 @@ struct Group {
     folder: String,
     user: String,
     tests: Vec<String>,
+    /// Seconds that the suite gives a test of it, if it says so of this group; else 0.
+    limit: u32,
 }
 
 /// The caller's words.
@@ -266,6 +272,8 @@ fn read_groups(text: &str, groups: &mut BTreeMap<String, Group>) {
         let value = |key: &str| values.get(key).or_else(|| defaults.get(key)).cloned().unwrap_or_default();
         let group = groups.entry(folder["tests/functional/".len()..].to_owned()).or_default();
         folder.clone_into(&mut group.folder);
+        let limit = values.get("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+        group.limit = group.limit.max(limit).min(LIMIT_MAX);
         group.user = value("user");
         let quoted = value("tests");
         for test in quoted.split('\'').skip(1).step_by(2) {
@@ -351,7 +359,8 @@ fn compile_folder(suite: &Path, folder: &Path, into: &Path) -> std::io::Result<(
 impl Group {
     /// The group with one of its tests.
     fn only(&self, test: &str) -> Group {
-        Group { folder: self.folder.clone(), user: self.user.clone(), tests: vec![test.to_owned()] }
+        let (folder, user) = (self.folder.clone(), self.user.clone());
+        Group { folder, user, tests: vec![test.to_owned()], limit: self.limit }
     }
 }
 
@@ -389,7 +398,10 @@ impl Room<'_> {
         if reason(self.name, "setup", REASONS).is_some() {
             command.env("WITHOUT_SETUP", "yes");
         }
-        command.env("OUT", self.folder).env("SCRATCH", &scratch).env("LIMIT", wish.limit.to_string());
+        command
+            .env("OUT", self.folder)
+            .env("SCRATCH", &scratch)
+            .env("LIMIT", wish.limit.max(self.group.limit).to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         match command.spawn() {
             Ok(mut child) => {
@@ -542,8 +554,8 @@ fn table(rows: &BTreeMap<String, Vec<(String, Class)>>) -> String {
 mod tests {
     use super::*;
 
-    const RUN: &str = "# words\n[DEFAULT]\nuser = root\npre = setup\n\n[tests/functional/append]\n\
-                       tests = ['one',\n    'two']\n\n[tests/functional/append:Linux]\ntests = ['two', 'three']\n\n\
+    const RUN: &str = "# words\n[DEFAULT]\nuser = root\npre = setup\ntimeout = 600\n\n[tests/functional/append]\n\
+                       tests = ['one',\n    'two']\ntimeout = 7200\n\n[tests/functional/append:Linux]\ntests = ['two', 'three']\n\n\
                        [tests/functional/cli_user/misc]\ntests = ['four']\nuser =\n\n[tests/perf/reads]\ntests = ['five']\n";
 
     #[test]
@@ -552,6 +564,8 @@ mod tests {
         read_groups(RUN, &mut groups);
         assert_eq!(groups.keys().collect::<Vec<_>>(), ["append", "cli_user/misc"]);
         assert_eq!(groups["append"].tests, ["one", "two", "three"]);
+        // The default of the suite is not a word about this group.
+        assert_eq!((groups["append"].limit, groups["cli_user/misc"].limit), (LIMIT_MAX, 0));
         let misc = Room { name: "cli_user/misc", group: &groups["cli_user/misc"], folder: Path::new("x") };
         let folder = "/opt/openzfs/zfs-tests/tests/functional/cli_user/misc";
         assert_eq!(misc.script(), format!("root {folder}/setup\nzts {folder}/four\nroot {folder}/cleanup\n"));
