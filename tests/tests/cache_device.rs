@@ -86,3 +86,30 @@ fn a_cache_device_is_used_and_never_believed() {
     host.shell("zpool create other $PWD/c2.img; zpool destroy other").ok();
     host.shell("zpool export tank").ok();
 }
+
+/// `import -d` names the folder of the data; cache devices and spares are where the labels have
+/// them.
+#[test]
+fn cache_devices_and_spares_outside_of_the_folder_are_imported_too() {
+    let Some(host) = Host::with_images("caches elsewhere", 1, 64 * MIB) else { return };
+    host.shell("mkdir data; mv d1.img data; truncate -s 64M c1.img c2.img s1.img").ok();
+    host.shell(
+        "zpool create -m $PWD/t tank $PWD/data/d1.img cache $PWD/c1.img $PWD/c2.img spare $PWD/s1.img",
+    )
+    .ok();
+    host.shell("zpool export tank; zpool import -d $PWD/data tank").ok();
+    let told = host
+        .shell("zpool status tank | tr -s ' '")
+        .ok()
+        .says("c1.img ONLINE")
+        .says("c2.img ONLINE")
+        .says("AVAIL");
+    assert!(!told.out.contains("UNAVAIL"), "{}", told.out);
+    // Another pool has one of them by now, and one is gone.
+    host.shell("zpool export tank; rm c1.img; zpool create -f -m none other $PWD/c2.img").ok();
+    host.shell("zpool import -d $PWD/data tank; zpool status tank | tr -s ' '")
+        .ok()
+        .says("c2.img UNAVAIL")
+        .says("AVAIL");
+    host.shell("zpool destroy other; zpool destroy tank").ok();
+}

@@ -240,6 +240,21 @@ fn mount_understands_what_fstab_says() {
     // As a line or command has it that was written for ZFS.
     host.shell_with_mount_helper("mount -t zfs -o zfsutil,nodev tank/home $PWD/home").ok();
     host.shell("findmnt -no FSTYPE,OPTIONS $PWD/home").ok().says("fuse.steadfast").says("nodev");
+    // A snapshot, read-only whatever was asked for, and a pool by one of its devices.
+    host.shell("umount home; zfs set mountpoint=$PWD/t/home tank/home; echo then > t/home/file; zfs snapshot tank/home@s").ok();
+    host.shell("echo now > t/home/file").ok();
+    let shown = "cat home/file; ! touch home/new; findmnt -no OPTIONS $PWD/home; umount home";
+    for typed in ["mount -t zfs", "mount -t zfs -o rw"] {
+        host.shell_with_mount_helper(&format!("{typed} tank/home@s $PWD/home; {shown}"))
+            .ok()
+            .says("then\nro,")
+            .says("Read-only file system");
+    }
+    host.shell_with_mount_helper("mount -t zfs tank/home@none $PWD/home").fails(1).says("SNAP-ABSENT");
+    host.shell("zfs unmount tank/home").ok();
+    host.shell_with_mount_helper("mount -t zfs tank/home@s $PWD/home").fails(1).says("is not mounted");
+    host.shell("zfs unmount tank; PATH=compat:$PATH mount.zfs -o zfsutil $PWD/tank.img $PWD/home; ls home")
+        .ok();
 }
 
 #[test]

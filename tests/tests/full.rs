@@ -133,3 +133,20 @@ fn a_pool_filled_by_many_writers_goes_on() {
     host.shell("dd if=/dev/urandom of=t/last bs=1M count=64 conv=fsync status=none; zpool export tank").ok();
     host.run("inspect check {}/tank.img").ok();
 }
+
+/// A dataset that could not be mounted for want of room is refused as in ZFS, and not made.
+#[test]
+fn create_and_clone_on_a_full_pool_make_nothing() {
+    let Some(host) = Host::with_images("datasets at full", 1, 64 << 20) else { return };
+    host.shell("zpool create -O compression=off -m $PWD/t tank $PWD/d1.img; zfs create tank/a").ok();
+    host.shell("zfs snapshot tank/a@s; zfs send tank/a@s > stream").ok();
+    // Until not even an empty file can be made.
+    let file = "dd if=/dev/urandom of=t/a/$n bs=4k status=none || true; sync -f t/a";
+    host.shell(&format!("for n in {{1..99}}; do {file}; test -e t/a/$n || exit 0; done; exit 1")).ok();
+    for line in ["zfs create tank/a/b", "zfs clone tank/a@s tank/c", "zfs create -p tank/d/e/f"] {
+        host.shell(line).fails(1).says("out of space");
+    }
+    host.shell("zfs receive tank/r < stream").fails(1).says("out of space");
+    assert_eq!(host.shell("zfs list -Ho name").ok().out, "tank\ntank/a\n");
+    host.shell("rm t/a/1; zfs clone tank/a@s tank/c; ls -d t/c").ok();
+}

@@ -16,6 +16,15 @@ fn properties_of_zfs_answer_and_only_broken_promises_are_refused() {
     host.shell("zfs get -Ho value primarycache,prefetch,overlay,filesystem_limit tank")
         .ok()
         .says("all\nall\non\nnone\n");
+    // A number of its own, which a new name does not change.
+    let guid = |fs: &str| host.shell(&format!("zfs get -Hpo value guid {fs}")).ok().out;
+    let number = guid("tank");
+    assert!(number.trim().parse::<u64>().is_ok_and(|guid| guid != 0), "{number}");
+    host.shell("zfs create tank/g").ok();
+    let before = guid("tank/g");
+    host.shell("zfs rename tank/g tank/h; zpool export tank; zpool import -d $PWD tank").ok();
+    assert_eq!((guid("tank/h"), guid("tank") == before), (before, false));
+    host.shell("zfs destroy tank/h; zpool get -Ho value version tank").ok().says("-\n");
     // Stored, shown, inherited, and told to have no effect.
     let set = host.shell("zfs create -o logbias=throughput tank/db && zfs create tank/db/log").ok();
     assert_eq!(

@@ -137,3 +137,37 @@ fn users_and_groups_of_a_snapshot_are_listed_as_they_were() {
     host.shell("zfs get -Hpo value userused@4711,userquota@4711 tank/a").ok().says("0\n1073741824\n");
     host.shell("zfs userspace tank/a@never").fails(1).says("SNAP-ABSENT");
 }
+
+/// As in ZFS, where they are content: a clone begins with the quotas of users of its origin.
+#[test]
+fn quotas_of_users_go_along_with_clones() {
+    let Some(host) = Host::with_tank("quotas that go along") else { return };
+    host.shell("zfs create -o userquota@1000=50M -o groupobjquota@100=7 -o compression=off tank/fs").ok();
+    host.shell("zfs snapshot tank/fs@a; zfs clone tank/fs@a tank/c").ok();
+    host.shell("zfs clone -o userquota@1000=9M tank/fs@a tank/d").ok();
+    let get = |fs: &str| {
+        host.shell(&format!("zfs get -Hpo value userquota@1000,groupobjquota@100,compression {fs}")).ok().out
+    };
+    assert_eq!(get("tank/c"), "52428800\n7\non\n");
+    assert_eq!(get("tank/d"), "9437184\n7\non\n");
+}
+
+/// The space of users of a file system that came raw is told once its key is loaded.
+#[test]
+fn userspace_of_what_came_raw_is_told_with_its_key() {
+    if !is_root() {
+        return skip("userspace of raw streams", "files of other users take root");
+    }
+    let Some(host) = Host::with_tank("userspace of raw streams") else { return };
+    host.shell("echo password1 | zfs create -o encryption=on -o keyformat=passphrase tank/e").ok();
+    host.shell("zfs set userquota@1000=50M compression=off tank/e").ok();
+    host.shell("head -c 1M /dev/urandom > t/e/a; chown 1000:1000 t/e/a; zfs snapshot tank/e@a").ok();
+    host.shell("zfs send -w tank/e@a | zfs receive tank/r").ok();
+    host.shell("zfs userspace tank/r").fails(1).says("key");
+    host.shell("echo password1 | zfs load-key tank/r").ok();
+    let told = |fs: &str| host.shell(&format!("zfs userspace -nHpo name,used,objused {fs}")).ok().out;
+    assert!(told("tank/r").contains("1000\t"), "{}", told("tank/r"));
+    for of in ["", "@a"] {
+        assert_eq!(told(&format!("tank/r{of}")), told(&format!("tank/e{of}")));
+    }
+}

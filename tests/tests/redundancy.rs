@@ -1,6 +1,7 @@
 //! A raidz2 pool through the command line: devices zeroed and spoilt under a mount, scrubbed,
 //! replaced, taken away, and every file right after each.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
@@ -241,4 +242,41 @@ fn groups_are_as_wide_as_they_may_be_and_no_wider() {
     host.shell("zpool export tank; mv d1.img d2.img d4.img away; zpool import -d $PWD tank").ok();
     check(&host, files);
     host.shell("zpool export tank").ok();
+}
+
+/// One device and `copies=2`: a damaged copy is read from the other one under a mount, and written
+/// again.
+#[test]
+fn a_damaged_copy_of_content_heals_on_a_single_device() {
+    let Some(host) = Host::with_images("copies heal", 1, 192 * MIB) else { return };
+    host.shell("zpool create -O compression=off -m $PWD/t tank $PWD/d1.img").ok();
+    host.shell("zfs create -o copies=2 tank/two").ok();
+    let content = noise(5, 2_000_000);
+    fs::write(host.at("t/two/f"), &content).expect("written");
+    let told = host.shell("stat -c %b t/two/f").ok().out;
+    assert_eq!(told, host.shell("zpool sync; stat -c %b t/two/f").ok().out, "as before the commit");
+    host.shell("zpool export tank").ok();
+    // Each place at which a page of the file lies.
+    let places = |host: &Host| {
+        let image = fs::read(host.at("d1.img")).expect("readable");
+        let mut found: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
+        for (at, page) in (0..).zip(image.chunks(4096)) {
+            found.entry(page).or_default().push(at * 4096);
+        }
+        let pages = content.chunks_exact(4096);
+        pages.map(|page| found.get(page).cloned().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    let before = places(&host);
+    assert!(before.iter().all(|places| places.len() == 2), "{:?}", before[0]);
+    for places in &before {
+        spoil(&host, "d1.img", places[0], &noise(77, 4096));
+    }
+    host.shell("zpool import -d $PWD tank").ok();
+    assert!(fs::read(host.at("t/two/f")).expect("readable") == content);
+    host.shell("zpool status tank").ok().says("No known data errors");
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0 errors");
+    host.shell("zpool export tank").ok();
+    let healed = places(&host);
+    assert!(healed == before, "each copy is where it was");
+    host.run(&format!("inspect check {}", host.at("d1.img").display())).ok();
 }

@@ -328,3 +328,28 @@ fn snapshots_are_taken_renamed_and_destroyed_in_their_folder() {
         .fails(1)
         .says("Read-only");
 }
+
+/// Programs that list snapshots look first whether there is anything new.
+#[test]
+fn the_time_of_the_last_change_of_snapshots_is_told() {
+    let Some(host) = Host::with_tank("snapshots_changed") else { return };
+    let told = || {
+        let line = "zfs get -Hpo value snapshots_changed tank; stat -c %Y t/.zfs/snapshot";
+        let out = host.shell(line).ok().out;
+        let (property, folder) =
+            out.trim().split_once('\n').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        (property, folder)
+    };
+    assert_eq!(told(), ("-".to_owned(), "0".to_owned()));
+    host.shell("zfs snapshot tank@a").ok();
+    let (taken, folder) = told();
+    assert!(taken == folder && taken.parse::<u64>().is_ok_and(|at| at > 1_700_000_000), "{taken} {folder}");
+    host.shell("sleep 1.1; zfs snapshot tank@b; sleep 1.1").ok();
+    let (later, _) = told();
+    assert!(later > taken);
+    host.shell("zfs destroy tank@b").ok();
+    let (last, folder) = told();
+    assert!(last > later && last == folder, "{last} {folder}");
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    assert_eq!(told().0, taken, "the youngest that is there");
+}

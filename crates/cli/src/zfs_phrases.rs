@@ -49,6 +49,7 @@ pub fn first_line(doing: &str, refusal: &Refusal, typed: &str) -> Option<String>
         Code::FsExists | Code::SnapshotExists => said("dataset already exists"),
         Code::BookmarkExists => said("bookmark exists"),
         Code::FsParent => said("parent does not exist"),
+        Code::PoolFull => said("out of space"),
         Code::StreamNoPartial => {
             format!("'{}' does not have any resumable receive state to abort", field("fs")?)
         }

@@ -107,6 +107,9 @@ fn groups_behind_spares_are_normal_ones_and_mirrors_stand_beside_raidz() {
     let order: Vec<Option<usize>> =
         ["mirror-0", "mirror-1", "spares"].iter().map(|word| status.find(word)).collect();
     assert!(order.is_sorted() && order.iter().all(Option::is_some), "{status}");
+    // Special devices are a feature of ZFS.
+    let special = "zpool create -d few ~/disk0.img special ~/disk1.img";
+    assert!(machine.fails(special, 1).contains("no special devices"));
     // The lines of a new pool: special devices stand below their word.
     machine.ok("zpool destroy tank");
     machine.ok("zpool create tank mirror ~/disk0.img ~/disk1.img special mirror ~/disk2.img ~/disk3.img");

@@ -269,6 +269,24 @@ pub(crate) fn check_new_features(features: &Properties) -> Result<(), Refusal> {
 /// Features that every pool uses.
 pub(crate) const ALWAYS_USED: [&str; 1] = ["relocation"];
 
+/// Features for what every pool of ZFS can do, whose features begin behind its version 28. `-d`
+/// leaves them in.
+pub(crate) const OF_EVERY_ZFS_POOL: [&str; 13] = [
+    "block_sharing",
+    "clones",
+    "content_copies",
+    "intent_log",
+    "moved_datasets",
+    "owner_accounting",
+    "received_clones",
+    "received_notes",
+    "received_properties",
+    "receives",
+    "relocation",
+    "snapshots",
+    "volumes",
+];
+
 /// A key comes with a key format, and a key format with a key.
 pub(crate) fn check_key(properties: &Properties, key: Option<&Key>) -> Result<(), Refusal> {
     let rules = |what: &str| Err(Refusal::new(Code::KeyRules, what));

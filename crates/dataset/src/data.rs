@@ -415,6 +415,12 @@ impl Dataset {
         Ok(offset)
     }
 
+    /// How often content that is written now is stored.
+    #[must_use]
+    pub fn copies(&self) -> u64 {
+        self.grain().copies
+    }
+
     /// How blocks lie on devices.
     pub(crate) fn grain(&self) -> Grain {
         let (copies, _) = self.blocks.copies(self.txgs.gate.present_txg());

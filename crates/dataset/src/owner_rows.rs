@@ -107,7 +107,7 @@ impl Dataset {
             return Ok(());
         }
         let (record, pending) = inode.record_and_pending();
-        let bytes = record.allocated + pending.unwrap_or(0);
+        let bytes = record.allocated + pending.unwrap_or(0) * self.grain().copies;
         let users = uid.filter(|uid| *uid != record.uid).map(Owner::user);
         let groups = gid.filter(|gid| *gid != record.gid).map(Owner::group);
         for owner in users.into_iter().chain(groups) {

@@ -118,12 +118,18 @@ pub(crate) struct SnapshotFolders {
     options: Options,
     /// Show access control lists; show user attributes.
     shown: [bool; 2],
-    /// Time of the mount: the times of the folders `.zfs` and `.zfs/snapshot`.
+    /// Time of the mount: the times of the folder `.zfs`.
     since: steadfast_fuse::Time,
     views: RwLock<OpenSnapshots>,
     requests: Arc<Requests>,
     /// Changes snapshots for users of the folder; without it nobody does that there.
     pub(crate) desk: OnceLock<Arc<dyn SnapshotDesk>>,
+}
+
+/// How long the kernel may keep attributes of the folders that lead to snapshots: the times of one
+/// of them change with the list.
+fn folder_ttl(ino: u64) -> Duration {
+    if ino == SNAPSHOT_DIR { Duration::ZERO } else { TTL }
 }
 
 impl SnapshotFolders {
@@ -192,11 +198,16 @@ impl SnapshotFolders {
     fn folder_attr(&self, ino: u64) -> Attr {
         // Everybody may try in the folder of snapshots, where the desk decides.
         let rights = if ino == SNAPSHOT_DIR && self.desk.get().is_some() { 0o777 } else { 0o555 };
+        // As in ZFS: the property `snapshots_changed`.
+        let changed = match ino {
+            SNAPSHOT_DIR => convert::time(steadfast_posix::Time::from_ns(self.snapshots.changed_ns().into())),
+            _ => self.since,
+        };
         Attr {
             ino,
             atime: self.since,
-            mtime: self.since,
-            ctime: self.since,
+            mtime: changed,
+            ctime: changed,
             btime: Some(self.since),
             mode: steadfast_posix::S_IFDIR | rights,
             nlink: 2,
@@ -208,7 +219,7 @@ impl SnapshotFolders {
     /// One of the folders that lead to snapshots.
     fn folder(&self, ino: u64) -> Entry {
         let attr = self.folder_attr(ino);
-        Entry { ino, generation: 0, attr, entry_ttl: TTL, attr_ttl: TTL }
+        Entry { ino, generation: 0, attr, entry_ttl: TTL, attr_ttl: folder_ttl(ino) }
     }
 
     /// Opens a snapshot and gives its top folder.
@@ -406,7 +417,9 @@ impl Handler for SnapshotFolders {
                 let found = view.ask(|fs| fs.getattr(ino))?;
                 Ok(AttrReply { attr: view.attr(&found), ttl: TTL })
             }
-            Part::Zfs | Part::Snapshots => Ok(AttrReply { attr: self.folder_attr(ino), ttl: TTL }),
+            Part::Zfs | Part::Snapshots => {
+                Ok(AttrReply { attr: self.folder_attr(ino), ttl: folder_ttl(ino) })
+            }
         }
     }
 

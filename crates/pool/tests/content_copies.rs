@@ -9,7 +9,8 @@ use steadfast_device::{Device, MemoryDevice, SegmentPlace};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, SegmentId};
 use steadfast_pool::{
-    CreateSpec, Error, GroupHandles, Pool, Redundancy, ScanRow, ScanState, ScrubCommand, SendSpec,
+    CreateSpec, Error, GroupHandles, ImportSpec, Pool, Redundancy, ScanRow, ScanState, ScrubCommand,
+    SendSpec, scan,
 };
 use steadfast_posix::{Errno, FileSystem};
 
@@ -190,7 +191,13 @@ fn space_is_charged_for_each_copy_and_a_change_counts_for_new_content() {
         let name = format!("tank/c{copies}");
         pool.datasets().create_dataset(&name, props(&copies.to_string()), None).expect("made");
         let before = used(&name);
-        file(&pool, &name, b"file", &content);
+        {
+            let (fs, _handle) = mount(&pool, &name);
+            write_file(&fs, ROOT, b"file", &content);
+            let told = fs.lookup(ROOT, b"file").expect("there").attr.blocks * 512;
+            assert_eq!(told, copies * 4 * MIB, "before the commit too");
+        }
+        pool.sync().expect("committed");
         let grown = used(&name) - before;
         assert!((copies * 4 * MIB..(copies * 4 + 1) * MIB).contains(&grown), "{copies} copies: {grown}");
         let info = pool.datasets().dataset_info(&name).expect("there");
@@ -379,4 +386,58 @@ fn copies_are_not_shared_and_sealed_content_has_two() {
     pool.datasets().destroy_dataset("tank/e").expect("destroyed");
     pool.export().expect("exported");
     inspect_devices(&env, &devices, None);
+}
+
+/// Content of a checkpoint keeps each of its copies while the pool goes on, and each heals after
+/// the way back. Without the way back all of them come free when the checkpoint goes.
+#[test]
+fn a_checkpoint_holds_every_copy() {
+    for (copies, back) in [(2, true), (2, false), (3, true), (3, false)] {
+        let env = Env::simulated(21);
+        let devices = devices(2, 96);
+        let pool = pool_of(&env, GroupHandles::alone(handles(&devices)), &copies.to_string());
+        let content = noise(7, 2 << 20);
+        file(&pool, "tank", b"old", &content);
+        pool.checkpoint().expect("taken");
+        let (fs, handle) = mount(&pool, "tank");
+        fs.unlink(ROOT, b"old").expect("removed");
+        for round in 0..6 {
+            write_file(&fs, ROOT, format!("new {round}").as_bytes(), &noise(100 + round, 2 << 20));
+            pool.sync().expect("committed");
+        }
+        drop((fs, handle));
+        let kept = pool.state().accounting.kept_bytes;
+        assert!(kept >= copies * 2 * MIB, "{copies} copies: {kept} bytes");
+        if !back {
+            pool.discard_checkpoint().expect("discarded");
+            let (fs, handle) = mount(&pool, "tank");
+            for round in 0..24 {
+                let name = format!("later {}", round % 3);
+                let _ = fs.unlink(ROOT, name.as_bytes());
+                write_file(&fs, ROOT, name.as_bytes(), &noise(500 + round, 2 << 20));
+                pool.sync().expect("committed");
+            }
+            assert_eq!(pool.state().accounting.kept_bytes, 0);
+            let found = look(&devices);
+            let gone = units(&content).filter(|unit| !found.contains_key(*unit)).count();
+            assert!(gone > 0, "its slots are used again");
+            drop((fs, handle));
+            pool.export().expect("exported");
+            inspect_devices(&env, &devices, None);
+            continue;
+        }
+        pool.export().expect("exported");
+        let places = look(&devices);
+        let places: Vec<_> = units(&content).map(|unit| places[unit].clone()).collect();
+        assert!(places.iter().all(|places| places.len() == copies as usize), "each copy is there");
+        let found = scan(handles(&devices)).0.remove(0);
+        let spec = ImportSpec { to_checkpoint: true, ..common::import_spec(None) };
+        let pool = Pool::import(&env, found, &spec).expect("imported");
+        places.iter().for_each(|places| spoil(&devices, places[0]));
+        assert!(has(&pool, "tank", b"old", &content), "from another copy");
+        pool.export().expect("exported");
+        let healed = look(&devices);
+        assert!(units(&content).all(|unit| healed[unit].len() == copies as usize), "and healed");
+        inspect_devices(&env, &devices, None);
+    }
 }

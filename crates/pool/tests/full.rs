@@ -1,12 +1,13 @@
 //! Pools that are as full as they may be: overwriting goes on, deleting always works, and what was
 //! deleted comes back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{self, Dice, ME, MIB, ROOT, handles, import, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
-use steadfast_pool::Pool;
+use steadfast_pool::{Error, Pool};
 use steadfast_posix::{Errno, FileSystem, SetAttr};
 
 const RECORD: u64 = 128 << 10;
@@ -389,4 +390,40 @@ fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
         assert_eq!(pool.sharing().sums, Default::default(), "{context}");
         drop((fs, open));
     }
+}
+
+/// As in ZFS: a new file system or clone that could not be mounted or written is not made at all.
+#[test]
+fn a_full_pool_refuses_new_datasets_and_makes_nothing_of_them() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 64 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let datasets = pool.datasets();
+    datasets.create_dataset("tank/a", BTreeMap::new(), None).expect("made");
+    datasets.take_snapshots(&["tank/a@s".to_owned()], &BTreeMap::new()).expect("taken");
+    let (fs, open) = mount(&pool, "tank/a");
+    // Until not even an empty file can be made.
+    let mut files = 0;
+    while let Ok(file) = fs.mknod(ME, ROOT, format!("file {files}").as_bytes(), 0o100_600, 0) {
+        let mut at = 0;
+        while fs.write(file.ino, at, &noise(at, 4096), false).is_ok() {
+            at += 4096;
+        }
+        pool.sync().expect("committed");
+        files += 1;
+        assert!(files < 200, "it is not getting full");
+    }
+    let refused = |result: Result<_, Error>| match result {
+        Err(Error::NoSpace { pool }) => assert_eq!(pool, "tank"),
+        other => panic!("{other:?}"),
+    };
+    let before = datasets.names();
+    refused(datasets.create_dataset("tank/b", BTreeMap::new(), None));
+    refused(datasets.clone_snapshot("tank/a@s", "tank/c", BTreeMap::new()));
+    assert_eq!(datasets.names(), before);
+    // Snapshots take no room for content and go on.
+    datasets.take_snapshots(&["tank/a@later".to_owned()], &BTreeMap::new()).expect("taken");
+    datasets.destroy_snapshots(&["tank/a@later".to_owned()], false).expect("destroyed");
+    drop((fs, open));
+    pool.export().expect("exported");
 }

@@ -295,6 +295,8 @@ impl FileSystem {
 
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
         let (record, pending) = inode.record_and_pending();
+        // As they will be once they are stored: `stat` must not tell less before a commit.
+        let pending = pending.map(|bytes| bytes * self.dataset.copies());
         Entry {
             ino: inode.id.0,
             generation: record.generation,

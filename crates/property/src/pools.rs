@@ -29,7 +29,13 @@ pub const POOL: &[Property] = &[
         Kind::Identifier,
         "Number of the pool; stays the same on every machine.",
     ),
-    measured("version", "VERSION", "<version>", Kind::Identifier, "Version of the format on the devices."),
+    measured(
+        "version",
+        "VERSION",
+        "<version>",
+        Kind::Identifier,
+        "`-`: features tell what a pool can do, as in ZFS since version 5000.",
+    ),
     setting(
         "ashift",
         "ASHIFT",

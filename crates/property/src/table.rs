@@ -641,7 +641,7 @@ pub const DATASET: &[Property] = &[
         "File systems have no version of their own.",
     )
     .changes(Change::AtCreation),
-    fixed("snapshots_changed", "SNAPSHOTS_CHANGED", "-", Kind::Date, "`zpool history -i` lists snapshots taken and destroyed."),
+    measured("snapshots_changed", "SNAPSHOTS_CHANGED", "<date>", Kind::Date, "When a snapshot of it was last taken or destroyed. After an import: when the youngest was taken."),
     fixed("redact_snaps", "RSNAPS", "-", Kind::Text { bytes_max: 1 }, "There are no redacted streams."),
     fixed("pbkdf2salt", "PBKDF2SALT", "0", Kind::Identifier, "Passphrases go through Argon2id; the salt is stored with the wrapped key."),
     idle(

@@ -4,7 +4,8 @@ use crate::command::Command;
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
-use steadfast_control::api::{FsList, FsMount};
+use std::path::Path;
+use steadfast_control::api::{FsList, FsMount, PoolStatus, VdevReport};
 use steadfast_control::{Code, Refusal};
 
 /// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to
@@ -66,8 +67,11 @@ const MOUNT_OPTIONS: [&str; 22] = [
 ];
 
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let name = parsed.operands[0].clone();
+    let name = pool_of_device(session, &parsed.operands[0])?;
     let at = session.world.absolute(&parsed.operands[1]);
+    if let Some((fs, snapshot)) = name.split_once('@') {
+        return mount_snapshot(session, (fs, snapshot), &at, parsed.has('f'));
+    }
     let all: Vec<&str> = parsed.values('o').flat_map(|list| list.split(',')).collect();
     let options: Vec<String> = all
         .iter()
@@ -76,6 +80,11 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         .filter(|option| MOUNT_OPTIONS.contains(option) || !parsed.has('s'))
         .map(str::to_owned)
         .collect();
+    if session.typed.starts_with("mount.zfs ") && !at.is_dir() {
+        let what = format!("{} is no folder", at.display());
+        let refusal = Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+        return Err(refusal).doing(|| format!("cannot mount '{}'", tame(&name)));
+    }
     let fs = FsList { names: vec![name.clone()], depth: Some(0) };
     if parsed.has('f') {
         // The check: the file system exists.
@@ -100,6 +109,65 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     let request = FsMount { name: name.clone(), at: Some(at), options, overlay: true };
     session.ask(request).doing(|| format!("cannot mount '{}'", tame(&name)))?;
     Ok(())
+}
+
+/// The pool that a device belongs to: mount(8) may name a pool by one of them, as for ZFS. Anything
+/// else is a name already.
+fn pool_of_device(session: &mut Session<'_, '_>, operand: &str) -> Result<String, Failure> {
+    if !operand.starts_with('/') {
+        return Ok(operand.to_owned());
+    }
+    let real = |path: &str| Path::new(path).canonicalize().ok();
+    let device = real(operand);
+    let holds = |vdevs: &[VdevReport]| {
+        let mut waiting: Vec<&VdevReport> = vdevs.iter().collect();
+        while let Some(vdev) = waiting.pop() {
+            if vdev.name == operand || device.is_some() && real(&vdev.name) == device {
+                return true;
+            }
+            waiting.extend(&vdev.children);
+        }
+        false
+    };
+    let pools = session.ask(PoolStatus::default()).doing(|| format!("cannot mount '{}'", tame(operand)))?;
+    let found = pools.into_iter().find(|pool| holds(&pool.vdevs));
+    Ok(found.map_or_else(|| operand.to_owned(), |pool| pool.name))
+}
+
+/// Shows a snapshot at a folder: the kernel binds its place below `.zfs` there, without writes.
+/// Ends with `umount`.
+fn mount_snapshot(
+    session: &mut Session<'_, '_>,
+    (fs, snapshot): (&str, &str),
+    at: &Path,
+    checks_only: bool,
+) -> Result<(), Failure> {
+    let doing = || format!("cannot mount '{}@{}'", tame(fs), tame(snapshot));
+    let found = session.ask(FsList { names: vec![fs.to_owned()], depth: Some(0) }).doing(doing)?;
+    let Some(root) = found.into_iter().find_map(|fs| fs.mounted_at) else {
+        let what = format!("filesystem '{0}' is not mounted", tame(fs));
+        let refusal = Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+        let instead = format!("Run `zfs mount {0}` first: its snapshots are shown inside of it.", tame(fs));
+        return Err(refusal.advising(&instead)).doing(doing);
+    };
+    let place = root.join(".zfs/snapshot").join(snapshot);
+    if !place.is_dir() {
+        let what = format!("there is no snapshot '{fs}@{snapshot}'");
+        let refusal = Refusal::new(Code::SnapshotAbsent, what).with("snapshot", format!("{fs}@{snapshot}"));
+        return Err(refusal).doing(doing);
+    }
+    if checks_only {
+        return Ok(());
+    }
+    let bound = std::process::Command::new("mount").args(["-o", "bind,ro", "--"]).arg(place).arg(at).status();
+    match bound {
+        Ok(status) if status.success() => Ok(()),
+        // mount(8) has said why.
+        _ => {
+            let what = format!("the kernel does not bind it to {}", at.display());
+            Err(Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display())).doing(doing)
+        }
+    }
 }
 
 /// True for an option that mount(8) passes on although it is not for the helper: one of mount(8) or

@@ -8,8 +8,8 @@ use crate::properties::assignments;
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use std::path::PathBuf;
-use steadfast_control::api::{PoolCreate, Properties, VdevSpec};
-use steadfast_control::stores;
+use steadfast_control::api::{PoolCreate, Properties, VdevClass, VdevSpec};
+use steadfast_control::{Code, Refusal, stores};
 use steadfast_property::Scope;
 
 pub(super) const COMMAND: Command = Command {
@@ -37,6 +37,13 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot create '{}'", tame(&name));
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
+    // As in ZFS, where they are a feature; here they need none.
+    let enables = parsed.values('o').any(|set| set == "feature@allocation_classes=enabled");
+    if parsed.has('d') && !enables && vdevs.iter().any(|vdev| vdev.class == VdevClass::Special) {
+        let what = "a pool without features has no special devices";
+        let refusal = Refusal::new(Code::PoolFeature, what).with("feature", "allocation_classes");
+        return Err(refusal.advising("Add `-o feature@allocation_classes=enabled`.")).doing(doing);
+    }
     let mut properties = assignments(session, Scope::Pool, parsed.values('o'))?;
     if let Some(root) = parsed.value('R') {
         properties.insert("altroot".into(), root.to_owned());

@@ -394,10 +394,12 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
         };
         let rows: Vec<(String, Vec<String>)> = range
             .map(|at| {
-                let edge = match (1_u64 << at, exact, sizes) {
-                    (edge, true, _) => edge.to_string(),
-                    (edge, false, true) => nice_number(edge),
-                    (edge, false, false) => nice_nanos(edge),
+                // As ZFS has it: the least size of a row, and the greatest latency.
+                let edge = if sizes { 1_u64 << at } else { u64::MAX >> (63 - at.min(63)) };
+                let edge = match (exact, sizes) {
+                    (true, _) => edge.to_string(),
+                    (false, true) => nice_number(edge),
+                    (false, false) => nice_nanos(edge),
                 };
                 (edge, columns.iter().map(|counts| cell(counts, at)).collect())
             })

@@ -13,6 +13,7 @@ use steadfast_device::{
     Access, Device, Error as DeviceError, FileDevice, ObjectDevice, OpenOptions, is_below_another,
 };
 use steadfast_env::Env;
+use steadfast_format::AuxClass;
 use steadfast_format::object_names::POOL;
 use steadfast_pool::{DeviceHandle, FoundDevice, FoundPool, scan_beside, scan_telling};
 
@@ -212,7 +213,7 @@ fn is_candidate(path: &Path) -> bool {
 /// # Errors
 /// If one cannot be opened, or holds another pool by now.
 pub(super) fn reopen(found: FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
-    let (mut kept, mut paths) = (Vec::new(), Vec::new());
+    let (mut kept, mut paths) = (Vec::new(), aux_elsewhere(&found));
     for device in found.devices {
         // A bucket is opened for looking as it is for use: nobody can lock it, and epochs fence
         // its writers. A host that changes its label after this look commits too, which the import
@@ -223,6 +224,16 @@ pub(super) fn reopen(found: FoundPool, read_only: bool) -> Result<FoundPool, Ref
         }
     }
     open_beside(kept, &paths, found.guid.0, read_only)
+}
+
+/// Cache devices and spares of a pool that were not found where it was searched, and are where its
+/// labels have them: `import -d` names the folder of the data alone, as in ZFS.
+fn aux_elsewhere(found: &FoundPool) -> Vec<PathBuf> {
+    let is_here = |guid: u64| found.devices.iter().any(|device| device.label.device_guid == guid);
+    let aux = found.config.aux.iter().filter(|aux| matches!(aux.class, AuxClass::Cache | AuxClass::Spare));
+    let missing = aux.filter(|aux| aux.standing.is_none() && !is_here(aux.guid));
+    let paths = missing.map(|aux| PathBuf::from(&aux.path)).filter(|path| path.is_absolute());
+    paths.filter(|path| open(path, &OpenOptions::READ).is_ok()).collect()
 }
 
 /// Opens devices for use and puts together the pool of this number.

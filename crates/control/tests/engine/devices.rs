@@ -252,11 +252,17 @@ fn a_new_pool_does_without_the_features_that_are_disabled() {
     assert!(bytes.iter().all(|byte| *byte == 0), "nothing was written");
     let set = [("feature@zstd", "enabled"), ("comment", "old")];
     house.create_pool(with_features(&house, true, &set, &[])).unwrap();
-    for feature in ["encryption", "snapshots", "volumes", "intent_log", "block_sharing", "uneven_devices"] {
+    for feature in ["encryption", "overlays", "raw_datasets", "manifests", "uneven_devices"] {
         assert_eq!(state(&house, feature), "disabled", "{feature}");
     }
-    assert_ne!(state(&house, "zstd"), "disabled");
-    assert_ne!(state(&house, "relocation"), "disabled");
+    // Functions that every pool of ZFS has are no features there.
+    let kept = ["zstd", "relocation", "snapshots", "clones", "volumes", "intent_log", "owner_accounting"];
+    assert!(kept.into_iter().all(|feature| state(&house, feature) != "disabled"));
+    house.create_fs("tank/z", &[("compression", "zstd")], None).unwrap();
+    house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    let set = [("feature@zstd", "enabled"), ("feature@snapshots", "disabled")];
+    house.create_pool(with_features(&house, true, &set, &[])).unwrap();
+    assert_eq!(state(&house, "snapshots"), "disabled");
     house.create_fs("tank/z", &[("compression", "zstd")], None).unwrap();
     let snapshot = |house: &House| {
         let names = vec!["tank/z@a".into()];

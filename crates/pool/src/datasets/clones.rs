@@ -29,6 +29,7 @@
 //! Each of these verbs changes rows and items in one commit; by `sync_turn` no commit sees a part
 //! of them.
 
+use crate::datasets::owners::owner_quotas;
 use crate::datasets::state::Datasets;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,6 +163,7 @@ impl Datasets {
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_props(&props)?;
+        self.check_room()?;
         let id = {
             let _figures = self.figures.write();
             let mut table = self.table.write();
@@ -243,6 +245,8 @@ impl Datasets {
                 kept_logical: 0,
             },
         };
+        let quotas = table.get(of).map(|origin| owner_quotas(&origin.props)).unwrap_or_default();
+        let props = quotas.into_iter().chain(props).collect();
         let props = crate::datasets::dataset::with_fixed(table.get(of), props);
         let mut entry = Entry::new(row, props);
         entry.props_dirty = entry.props.keys().cloned().collect();

@@ -11,9 +11,10 @@ use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
 use steadfast_env::requests::Requests;
 use steadfast_format::{
-    DatasetEncryption, DatasetId, DatasetRow, InodeId, Lineage, ManifestWriter, Txg, WrappedKey,
+    DatasetEncryption, DatasetId, DatasetRow, InodeId, Lineage, ManifestWriter, PoolGuid, Txg, WrappedKey,
 };
 use steadfast_property::{Local, Resolved};
+use steadfast_txg::{AdmitKind, Cost, Refusal};
 
 use crate::core::error::{Error, Result};
 use crate::datasets::partial::hidden_name;
@@ -61,6 +62,14 @@ impl std::fmt::Debug for NewKey {
     }
 }
 
+/// The guid of a dataset: rows have none, so it follows from what never changes. One that was split
+/// off with a pool keeps it, as in ZFS.
+fn guid_of(pool: PoolGuid, row: &DatasetRow) -> u64 {
+    let numbers = [pool.0, row.id.0, row.created_txg.0, row.created_ns].map(u64::to_le_bytes);
+    let hash = steadfast_crypto::hash(numbers.as_flattened());
+    u64::from_le_bytes(hash[..8].try_into().expect("eight bytes")).max(1)
+}
+
 /// Figures and state of a dataset that `zfs list` and `zfs get` show.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DatasetInfo {
@@ -68,6 +77,8 @@ pub struct DatasetInfo {
     pub name: String,
     /// Number.
     pub id: DatasetId,
+    /// Number that no other dataset has, of whichever pool; as long as the dataset is there.
+    pub guid: u64,
     /// Seconds since 1970.
     pub created_seconds: u64,
     /// Txg of creation.
@@ -684,11 +695,24 @@ impl Datasets {
         }
         let is_sealed = key.is_some() || !is_clear(&props) && self.is_sealed(parent);
         check_sealed_copies(name, is_sealed, props.get(CONTENT_COPIES).map(String::as_str))?;
+        self.check_room()?;
         let id = self.add_dataset(parent, last, props, key, volume)?;
         self.core.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
         self.core.commit_changes()?;
         Ok(id)
+    }
+
+    /// Refuses a new dataset if the pool is full: its mountpoint could not be made, nor a file in
+    /// it. Waits as a writer does while space is being freed.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        // Its own trees and rows, and the folder that it is mounted on: operations on names.
+        let cost = Cost { memory: 8 << 10, space: 48 << 10, blocks: 8 };
+        match self.core.txgs.begin(AdmitKind::Write, cost) {
+            Ok(_) => Ok(()),
+            Err(Refusal::NoSpace) => Err(Error::NoSpace { pool: self.core.name() }),
+            Err(refusal) => Err(steadfast_dataset::Error::Refused(refusal).into()),
+        }
     }
 
     /// The parent of a dataset that is to be made, and the last component of its name.
@@ -761,6 +785,7 @@ impl Datasets {
         Some(DatasetInfo {
             name: table.full_name(id),
             id,
+            guid: guid_of(self.core.identity.guid, row),
             created_seconds: row.created_ns / 1_000_000_000,
             created_txg: row.created_txg,
             referenced: row.used,

@@ -315,7 +315,7 @@ impl Datasets {
             kept.push(Emptying { id, own: Vec::new(), foreign: self.cells_of(id)? });
         }
         for (id, txgs, removal) in removals {
-            take_out(&mut table, id, &txgs, removal);
+            take_out(&mut table, id, (&txgs, self.core.now_ns()), removal);
             let entry = table.get_mut(id).expect("looked at just now");
             (entry.row.destroying, entry.row_dirty) = (true, true);
             if let Some(open) = &entry.open {

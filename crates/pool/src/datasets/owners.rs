@@ -39,6 +39,12 @@ fn quotas_of(props: &Local) -> HashMap<Owner, OwnerQuota> {
     quotas
 }
 
+/// Those of some properties that are quotas of owners. As in ZFS a clone begins with them.
+pub(crate) fn owner_quotas(props: &Local) -> Local {
+    let is_quota = |name: &str| OwnerProperty::parse(name).is_some_and(|property| !property.used);
+    props.iter().filter(|(name, _)| is_quota(name)).map(|(a, b)| (a.clone(), b.clone())).collect()
+}
+
 impl Datasets {
     /// Counts owners of a dataset as the pool's format allows, and holds them to their quotas.
     pub(crate) fn watch_owners(&self, id: DatasetId, head: &Dataset) {
@@ -88,6 +94,12 @@ impl Datasets {
         }
         let id = self.table.read().find(name)?;
         let head = self.open_head(id)?;
+        if self.is_raw(id) {
+            // The owners of what is inside, which the key shows.
+            self.core.need_feature(FEATURE)?;
+            let inside = self.raw_view(id, vec![head])?.dataset;
+            return Ok(self.with_quotas(id, inside.owners().unwrap_or_default()));
+        }
         if head.owners().is_none() {
             // A pool that is never written to shows what it knows, which is nothing.
             self.core.need_feature(FEATURE)?;

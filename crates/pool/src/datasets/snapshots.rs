@@ -109,6 +109,13 @@ impl SnapshotsOf {
         entry.snapshots.values().map(|s| (s.row.name.clone(), s.row.number)).collect()
     }
 
+    /// When one was last taken or destroyed, nanoseconds since 1970; 0 if that is not known.
+    #[must_use]
+    pub fn changed_ns(&self) -> u64 {
+        let datasets = self.datasets.upgrade();
+        datasets.and_then(|datasets| datasets.table.read().get(self.id)?.snapshots_changed_ns()).unwrap_or(0)
+    }
+
     /// True if they are to be listed at the top of the file system (`snapdir`).
     #[must_use]
     pub fn is_visible(&self) -> bool {
@@ -278,9 +285,15 @@ impl<'t> Finder<'t> {
 pub(crate) type Removal = (Txg, Txg, Sum);
 
 /// Takes snapshots out as it was planned.
-pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: Vec<Removal>) {
+pub(crate) fn take_out(
+    table: &mut Table,
+    id: DatasetId,
+    (txgs, now_ns): (&[Txg], u64),
+    removal: Vec<Removal>,
+) {
     let mut removed = Vec::new();
     let entry = table.get_mut(id).expect("looked at just now");
+    entry.snapshots_changed_ns = now_ns;
     for txg in txgs {
         if let Some(snapshot) = entry.snapshots.remove(txg) {
             entry.snapshots_dirty.insert(*txg);
@@ -306,6 +319,12 @@ pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: 
 }
 
 impl Datasets {
+    /// When a snapshot of a dataset was last taken or destroyed, seconds since 1970.
+    #[must_use]
+    pub fn snapshots_changed(&self, id: DatasetId) -> Option<u64> {
+        Some(self.table.read().get(id)?.snapshots_changed_ns()? / 1_000_000_000)
+    }
+
     /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties.
     /// Durable when it returns.
     pub fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
@@ -412,6 +431,7 @@ impl Datasets {
                 snapshot.take_notes(&request.notes, created_ns);
                 entry.snapshots.insert(txg, snapshot);
                 entry.snapshots_dirty.insert(txg);
+                entry.snapshots_changed_ns = created_ns;
                 table.note_snapshots(id);
             }
             *request.answer.lock() = Some(Ok(()));
@@ -485,7 +505,7 @@ impl Datasets {
                 removals.push((id, self.plan_removal(&table, id, &txgs)?, txgs));
             }
             for (id, removal, txgs) in removals {
-                take_out(&mut table, id, &txgs, removal);
+                take_out(&mut table, id, (&txgs, self.core.now_ns()), removal);
             }
             for (id, txg) in deferred {
                 self.defer(&mut table, id, txg);
@@ -499,7 +519,7 @@ impl Datasets {
     pub(crate) fn remove_snapshots(&self, table: &mut Table, id: DatasetId, txgs: &[Txg]) -> Result<()> {
         // Nothing is changed before all is known.
         let removal = self.plan_removal(table, id, txgs)?;
-        take_out(table, id, txgs, removal);
+        take_out(table, id, (txgs, self.core.now_ns()), removal);
         Ok(())
     }
 

@@ -75,6 +75,8 @@ pub(crate) struct Entry {
     pub props_dirty: BTreeSet<String>,
     /// By the txg whose roots they keep.
     pub snapshots: BTreeMap<Txg, Snapshot>,
+    /// When one was taken or destroyed since the import, nanoseconds since 1970; 0: not since then.
+    pub snapshots_changed_ns: u64,
     /// Snapshots to write or remove at the next commit.
     pub snapshots_dirty: BTreeSet<Txg>,
     /// Cells that are being freed: from one txg up to below another.
@@ -115,6 +117,7 @@ impl Entry {
             received: ReceivedProps::default(),
             props_dirty: BTreeSet::new(),
             snapshots: BTreeMap::new(),
+            snapshots_changed_ns: 0,
             snapshots_dirty: BTreeSet::new(),
             dead: BTreeMap::new(),
             dead_dirty: BTreeSet::new(),
@@ -128,6 +131,13 @@ impl Entry {
             receiving: None,
             receive_dirty: false,
         }
+    }
+
+    /// When a snapshot was last taken or destroyed, nanoseconds since 1970, if that is known. A
+    /// destroy is remembered until the pool is exported.
+    pub fn snapshots_changed_ns(&self) -> Option<u64> {
+        let youngest = self.snapshots.values().map(|snapshot| snapshot.row.created_ns).max();
+        Some(self.snapshots_changed_ns).filter(|ns| *ns > 0).or(youngest)
     }
 
     /// True while somebody holds it open (a mount).

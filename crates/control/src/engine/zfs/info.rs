@@ -35,6 +35,7 @@ impl Engine {
         }
         measure("creation", info.created_seconds.to_string());
         measure("createtxg", info.created_txg.0.to_string());
+        measure("guid", info.guid.to_string());
         measure("objsetid", info.id.0.to_string());
         measure("used", info.used.to_string());
         measure("available", info.available.to_string());
@@ -58,6 +59,9 @@ impl Engine {
         measure("snapshot_count", info.snapshots.to_string());
         if !volume {
             measure("filesystem_count", info.filesystems.to_string());
+        }
+        if let Some(seconds) = held.pool.datasets().snapshots_changed(info.id) {
+            measure("snapshots_changed", seconds.to_string());
         }
         if let Some(origin) = info.origin {
             measure("origin", origin);

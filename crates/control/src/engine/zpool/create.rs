@@ -3,7 +3,7 @@
 use crate::api::{Outcome, PoolCreate, Properties, VdevClass};
 use crate::caller::Caller;
 use crate::check::{
-    ALWAYS_USED, FEATURE, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
+    FEATURE, OF_EVERY_ZFS_POOL, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
     property_refusal,
 };
 use crate::engine::device_list::HandlesByClass;
@@ -177,7 +177,7 @@ fn left_out(no_features: bool, properties: &Properties) -> Vec<&'static str> {
     let is_left_out = |name: &&str| match properties.get(&format!("{FEATURE}{name}")).map(String::as_str) {
         Some("enabled") => false,
         Some(_) => true,
-        None => no_features && !ALWAYS_USED.contains(name),
+        None => no_features && !OF_EVERY_ZFS_POOL.contains(name),
     };
     names.filter(|name| !Feature::STRUCTURAL.contains(name)).filter(is_left_out).collect()
 }

@@ -68,7 +68,7 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
         ("fragmentation", accounting.fragmentation_percent().to_string()),
         ("health", state.as_str().into()),
         ("guid", held.pool.guid().0.to_string()),
-        ("version", "1".into()),
+        ("version", "-".into()),
         ("checkpoint", measured.checkpoint.map_or("-".into(), |checkpoint| checkpoint.bytes.to_string())),
         ("freeing", held.pool.datasets().freeing().to_string()),
         ("requests", of_month(&stores, |store| store.this_month.total())),
