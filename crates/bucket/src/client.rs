@@ -9,7 +9,9 @@
 //!      test: `torn_bodies_and_wrong_ranges_are_never_data`
 //! [bucket.3] A failure is told after at most `tries` requests, each with a deadline; while a store
 //!      is known not to answer, after two. A caller that insists repeats the operation itself, and
-//!      says meanwhile that the store is away: it hears of that within seconds.
+//!      says meanwhile that the store is away: it hears of that within seconds. A try that was
+//!      silent for its whole deadline counts twice; of a caller that insists, and of a store that
+//!      is known not to answer, it is the last.
 //!      tests: `a_store_that_never_answers_is_told_so`, `a_caller_that_insists_hears_soon`
 
 use std::sync::Arc;
@@ -552,7 +554,7 @@ impl Inner {
         (status, request_id): (Option<u16>, Option<String>),
         tries: u32,
     ) -> Box<Error> {
-        let Failure { class, code, detail } = failure;
+        let Failure { class, code, detail, .. } = failure;
         let (device, object) = (self.location.to_string(), object.to_owned());
         Box::new(Error { device, operation, object, class, status, code, request_id, tries, detail })
     }
@@ -634,7 +636,7 @@ impl Inner {
     /// One operation, with all its tries: at most `silent_max` if the store does not answer.
     async fn perform(&self, object: &str, request: &Request, silent_max: u32) -> Result<Answer> {
         let operation = request.operation();
-        let (mut tries, mut lost_answer) = (0, false);
+        let (mut tries, mut silent_tries, mut lost_answer) = (0, 0, false);
         // Deletes that the store has confirmed are not asked for again.
         let mut request = request.clone();
         loop {
@@ -684,7 +686,10 @@ impl Inner {
                 Class::Away => silent_max,
                 _ => self.tuning.tries,
             };
-            if !failure.class.is_transient() || tries >= tries_max {
+            silent_tries += u32::from(failure.is_late);
+            let is_enough = failure.is_late && (away || silent_max < self.tuning.tries);
+            let is_last = tries + silent_tries >= tries_max || is_enough;
+            if !failure.class.is_transient() || is_last {
                 self.is_away.store(failure.class == Class::Away, Ordering::Relaxed);
                 let error = self.error(operation, object, failure, seen, tries);
                 return Err(self.failed(error));
@@ -728,7 +733,7 @@ impl Inner {
             Problem::Library(error) => Failure::of(&error, operation, seen.status),
             Problem::Late => {
                 let detail = format!("no answer within {:.1} s", deadline.as_secs_f64());
-                Failure::new(Class::Away, &detail)
+                Failure { is_late: true, ..Failure::new(Class::Away, &detail) }
             }
             Problem::Short(detail) => Failure::new(Class::Short, &detail),
             Problem::Torn(detail) => Failure::new(Class::Damaged, &detail),

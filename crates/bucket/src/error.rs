@@ -289,11 +289,13 @@ pub(crate) struct Failure {
     pub class: Class,
     pub code: Option<String>,
     pub detail: String,
+    /// Nothing was heard for the whole deadline.
+    pub is_late: bool,
 }
 
 impl Failure {
     pub(crate) fn new(class: Class, detail: &str) -> Failure {
-        Failure { class, code: None, detail: detail.to_owned() }
+        Failure { class, code: None, detail: detail.to_owned(), is_late: false }
     }
 
     /// Judges an error of the library, given the status that came.
@@ -302,7 +304,7 @@ impl Failure {
         let code = between(&text, "<Code>", "</Code>").or_else(|| between(&text, "(code: ", ")"));
         let class = classify(error, &text, code.as_deref(), operation, status);
         let message = between(&text, "<Message>", "</Message>").unwrap_or_else(|| last_words(error));
-        Failure { class, code, detail: shorten(&message) }
+        Failure { class, code, detail: shorten(&message), is_late: false }
     }
 }
 

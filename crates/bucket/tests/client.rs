@@ -146,7 +146,7 @@ fn a_store_that_never_answers_is_told_so() {
     let client = open(Tuning { tries: 3, ..short });
     store.add(Rule::next(Kind::Put, 3, Fault::Hold));
     let error = client.create("seg/2", b"x").unwrap_err();
-    assert_eq!((error.class, error.tries), (Class::Away, 3), "{error}");
+    assert_eq!((error.class, error.tries), (Class::Away, 2), "{error}");
     assert!(error.to_string().contains("create of seg/2 failed: the store does not answer"), "{error}");
     store.behave();
     drop(store);
@@ -167,6 +167,57 @@ fn a_caller_that_insists_hears_soon() {
     let client = client_with(&location, &keys(name, secret), tuning()).unwrap();
     let error = client.create("seg/1", b"x").unwrap_err();
     assert_eq!((error.class, error.tries), (Class::Away, 10), "{error}");
+    // One that is silent: each try takes its whole deadline.
+    let store = Store::start();
+    let short = Tuning { deadline: Duration::from_millis(200), bytes_per_second: 1 << 40, ..tuning() };
+    let open = || client_with(&store.location("tank"), &keys(name, secret), short).unwrap();
+    store.add(Rule::next(Kind::Put, 100, Fault::Hold));
+    let client = open();
+    let error = insisting(|| client.create("seg/1", b"x")).unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 1), "{error}");
+    let error = client.create("seg/1", b"x").unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 1), "it is known to be away: {error}");
+    let error = open().create("seg/1", b"x").unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 5), "{error}");
+    store.behave();
+}
+
+/// A proxy whose store is gone, for example.
+#[test]
+fn a_store_that_takes_connections_and_hangs_up_is_told_within_seconds() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (over, mut count) = (std::sync::Arc::clone(&is_over), 0);
+    let hangs_up = std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            if over.load(std::sync::atomic::Ordering::Relaxed) {
+                return count;
+            }
+            count += 1;
+            // By turns before the request was read, and behind it.
+            if let (Ok(mut connection), 0) = (connection, count % 2) {
+                let _ = std::io::Read::read(&mut connection, &mut [0; 4_096]);
+            }
+        }
+        count
+    });
+    let (name, secret) = KEYS[0];
+    let location = format!("s3://bucket/tank?endpoint=http://127.0.0.1:{port}");
+    let open = || client_with(&location, &keys(name, secret), tuning()).unwrap();
+    let client = open();
+    let error = insisting(|| client.create("seg/1", b"x")).unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 6), "{error}");
+    assert!(error.to_string().contains("the store does not answer"), "{error}");
+    assert_eq!(client.list("seg").unwrap_err().tries, 2, "it is known to be away");
+    let error = open().list("seg").unwrap_err();
+    assert_eq!((error.class, error.tries), (Class::Away, 10), "{error}");
+    // No try waited for its deadline.
+    assert!(!error.to_string().contains("no answer within"), "{error}");
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(std::net::TcpStream::connect(("127.0.0.1", port)));
+    let count = hangs_up.join().unwrap();
+    assert!(count >= 18, "{count} connections for 18 tries");
 }
 
 #[test]
