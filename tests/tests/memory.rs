@@ -6,8 +6,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
+use steadfast_hostile::Store;
+use steadfast_lab_network::{Conditions, Link};
 use steadfast_tests::{Host, is_root, no_fuse, skip};
+
+use crate::bucket::with_keys;
 
 const MIB: u64 = 1 << 20;
 /// Limits set, in MiB.
@@ -47,14 +52,19 @@ fn stays_within(test: &str, words: &str, work: impl Fn(&Host, &Path, &mut Draw))
     }
     let host = Host::new();
     host.image("tank.img", 3 << 30);
+    stays_within_on(test, &host, &format!("{words} -m $PWD/t tank $PWD/tank.img"), work);
+}
+
+/// The same where a pool is made by these words.
+fn stays_within_on(test: &str, host: &Host, create: &str, work: impl Fn(&Host, &Path, &mut Draw)) {
     fs::write(host.at("key"), [7; 32]).expect("a key");
     host.shell(&format!(
         "export STEADFAST_NODE_CACHE_BYTES={NODES}M STEADFAST_BLOCK_CACHE_BYTES={BLOCKS}M \
-         STEADFAST_DIRTY_BYTES={CHANGES}M; zpool create {} -m $PWD/t tank $PWD/tank.img",
-        words.replace("KEY", &format!("file://{}/key", host.path().display()))
+         STEADFAST_DIRTY_BYTES={CHANGES}M; zpool create {}",
+        create.replace("KEY", &format!("file://{}/key", host.path().display()))
     ))
     .ok();
-    work(&host, &host.at("t"), &mut Draw(0x5eed));
+    work(host, &host.at("t"), &mut Draw(0x5eed));
     let pid = host.run("daemon pid").ok().out;
     let pid = pid.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
@@ -63,6 +73,47 @@ fn stays_within(test: &str, words: &str, work: impl Fn(&Host, &Path, &mut Draw))
     let set = NODES + BLOCKS + CHANGES;
     println!("{test}: at most {} MiB resident, {set} set", most >> 10);
     assert!(most * 10 <= set * 1024 * 12, "{test}: {} MiB resident, {set} set", most >> 10);
+}
+
+/// A pool on a bucket so far away is written, read, scrubbed and sent.
+fn on_a_bucket(round_trip: Duration) {
+    let test = format!("a bucket at {} ms", round_trip.as_millis());
+    if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "it needs root".to_owned())) {
+        return skip(&test, &why);
+    }
+    let store = Store::start();
+    let (host, near) = with_keys(&store, "tank");
+    let (_, rest) = near.split_once("endpoint=http://").expect("it has one");
+    let endpoint = rest.split_once('&').map_or(rest, |(endpoint, _)| endpoint);
+    let conditions = Conditions { round_trip, rate: None };
+    let link = Link::start(endpoint.parse().expect("an address"), conditions).expect("a link");
+    let address = near.replace(endpoint, &link.address().to_string());
+    let sealed = "-O compression=off -O encryption=on -O keyformat=raw -O keylocation=KEY";
+    let create = format!("{sealed} -m $PWD/t tank '{address}'");
+    stays_within_on(&test, &host, &create, |host, at, draw| {
+        write(at, 192, false, draw);
+        small_files(at, 1_000, draw);
+        host.shell(&format!("zpool export tank && zpool import -l -d '{address}' tank")).ok();
+        read(at);
+        host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0 errors");
+        host.shell("zfs snapshot tank@all; zfs send tank@all > /dev/null").ok();
+    });
+    host.shell("zpool destroy tank").ok();
+}
+
+#[test]
+fn on_a_bucket_near_by() {
+    on_a_bucket(Duration::ZERO);
+}
+
+#[test]
+fn on_a_bucket_at_50_ms() {
+    on_a_bucket(Duration::from_millis(50));
+}
+
+#[test]
+fn on_a_bucket_at_200_ms() {
+    on_a_bucket(Duration::from_millis(200));
 }
 
 /// Everything is imported anew, so that reading finds nothing in a cache.

@@ -15,11 +15,13 @@ const SHARES: [(&str, &str); 4] = [
 const SHARE: f64 = 0.8;
 
 /// Row, arm, limit, text.
-const BOUNDED: [(&str, &str, f64, &str); 5] = [
+const BOUNDED: [(&str, &str, f64, &str); 7] = [
     ("many_trips", "bucket", 12.0, "ls -lR of many files, cold, at most 12 round trips"),
     ("tar_trips", "bucket", 40.0, "tar of small files, cold, at most 40 round trips"),
     ("import_rows", "bucket", 6.0, "import at most 6 requests in a row"),
     ("commit_rows", "bucket", 3.0, "commit of one change at most 3 requests in a row"),
+    ("memory_share", "bucket", 1.2, "memory at most 1.2 times what is set, bucket alone"),
+    ("memory_share", "local", 1.2, "memory at most 1.2 times what is set, with log, cache and anchor"),
     ("fsync_requests", "local", 0.5, "fsync with a log device makes no request (a commit may fall between)"),
 ];
 

@@ -150,6 +150,7 @@ impl Hands<'_> {
             self.listed()?;
             self.small()?;
             self.whole()?;
+            self.memory()?;
         }
         self.space()
     }
@@ -288,6 +289,42 @@ impl Hands<'_> {
             &taken,
             bytes,
         );
+        Ok(())
+    }
+
+    /// The most that the daemon ever held in memory, beside what it may hold.
+    fn memory(&mut self) -> Result<(), Error> {
+        let line = self.arm.ours("daemon memory -j");
+        let answer = self.shell.ask(&line)?;
+        let bytes = |document: &serde_json::Value, key: &str| {
+            document["memory"][key]
+                .as_str()
+                .map_or_else(|| document["memory"][key].as_f64(), |n| n.parse().ok())
+        };
+        let figures = serde_json::from_str(&answer).ok().and_then(|document| {
+            let set = ["node_cache_bytes", "block_cache_bytes", "dirty_bytes"];
+            let set: Option<Vec<f64>> = set.iter().map(|key| bytes(&document, key)).collect();
+            Some((bytes(&document, "resident_max")?, set?.iter().sum::<f64>()))
+        });
+        let Some((most, set)) = figures else {
+            return Err(Error::Answer { line, answer, expected: "sizes of memory" });
+        };
+        let row = Row::new(
+            "memory",
+            "memory of the daemon, at most",
+            "MB",
+            false,
+            "Resident, the most since it began, as the kernel counts it.",
+        );
+        self.add(&row, most / 1e6);
+        let row = Row::new(
+            "memory_share",
+            "the same of what is set",
+            "times",
+            false,
+            "Over the sizes set for nodes, blocks and changes together.",
+        );
+        self.add(&row, most / set);
         Ok(())
     }
 
