@@ -52,11 +52,16 @@ fn stays_within(test: &str, words: &str, work: impl Fn(&Host, &Path, &mut Draw))
     }
     let host = Host::new();
     host.image("tank.img", 3 << 30);
-    stays_within_on(test, &host, &format!("{words} -m $PWD/t tank $PWD/tank.img"), work);
+    stays_within_on(test, &host, (&format!("{words} -m $PWD/t tank $PWD/tank.img"), 12), work);
 }
 
-/// The same where a pool is made by these words.
-fn stays_within_on(test: &str, host: &Host, create: &str, work: impl Fn(&Host, &Path, &mut Draw)) {
+/// The same where a pool is made by these words: within so many tenths of what is set.
+fn stays_within_on(
+    test: &str,
+    host: &Host,
+    (create, tenths): (&str, u64),
+    work: impl Fn(&Host, &Path, &mut Draw),
+) {
     fs::write(host.at("key"), [7; 32]).expect("a key");
     host.shell(&format!(
         "export STEADFAST_NODE_CACHE_BYTES={NODES}M STEADFAST_BLOCK_CACHE_BYTES={BLOCKS}M \
@@ -72,10 +77,11 @@ fn stays_within_on(test: &str, host: &Host, create: &str, work: impl Fn(&Host, &
     let most: u64 = most.trim().trim_end_matches("kB").trim().parse().expect("a number");
     let set = NODES + BLOCKS + CHANGES;
     println!("{test}: at most {} MiB resident, {set} set", most >> 10);
-    assert!(most * 10 <= set * 1024 * 12, "{test}: {} MiB resident, {set} set", most >> 10);
+    assert!(most * 10 <= set * 1024 * tenths, "{test}: {} MiB resident, {set} set", most >> 10);
 }
 
-/// A pool on a bucket so far away is written, read, scrubbed and sent.
+/// A pool on a bucket so far away is written, read, scrubbed and sent. From 242 to 287 MiB were seen
+/// where 256 are set, and on a disk less: the bound is a little wider.
 fn on_a_bucket(round_trip: Duration) {
     let test = format!("a bucket at {} ms", round_trip.as_millis());
     if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "it needs root".to_owned())) {
@@ -90,7 +96,7 @@ fn on_a_bucket(round_trip: Duration) {
     let address = near.replace(endpoint, &link.address().to_string());
     let sealed = "-O compression=off -O encryption=on -O keyformat=raw -O keylocation=KEY";
     let create = format!("{sealed} -m $PWD/t tank '{address}'");
-    stays_within_on(&test, &host, &create, |host, at, draw| {
+    stays_within_on(&test, &host, (&create, 13), |host, at, draw| {
         write(at, 192, false, draw);
         small_files(at, 1_000, draw);
         host.shell(&format!("zpool export tank && zpool import -l -d '{address}' tank")).ok();
