@@ -80,8 +80,8 @@ fn stays_within_on(
     assert!(most * 10 <= set * 1024 * tenths, "{test}: {} MiB resident, {set} set", most >> 10);
 }
 
-/// A pool on a bucket so far away is written, read, scrubbed and sent. From 242 to 287 MiB were seen
-/// where 256 are set, and on a disk less: the bound is a little wider.
+/// A pool on a bucket so far away is written, read, scrubbed and sent. From 242 to 287 MiB were
+/// seen where 256 are set, and on a disk less: the bound is a little wider.
 fn on_a_bucket(round_trip: Duration) {
     let test = format!("a bucket at {} ms", round_trip.as_millis());
     if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "it needs root".to_owned())) {

@@ -393,7 +393,7 @@ tank        25.9M   230M    100     10   400K    10M
     assert!(machine.fails("zpool iostat tank other.img", 1).contains("VDEV-MISSING"));
     assert!(machine.fails("zpool iostat other.img", 1).contains("POOL-ABSENT"));
     let histogram = machine.ok("zpool iostat -w");
-    assert!(histogram.contains("16us") && histogram.contains("total_wait"), "{histogram}");
+    assert!(histogram.contains("32us") && histogram.contains("total_wait"), "{histogram}");
     let json = machine.json("zpool iostat -j -v -l --json-int");
     let pool = &json["pools"]["tank"];
     assert_eq!((&pool["read"]["operations"], &pool["read"]["wait_ns"]), (&100.into(), &17_000.into()));
