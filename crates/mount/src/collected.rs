@@ -243,35 +243,34 @@ impl Collected {
         }
     }
 
-    /// Promises a write, if `ask` admits it together with all that was promised. `worst`: bytes
-    /// that it may take when it comes, as each record that a page lies in may be written whole.
-    /// `files`: number and generation of those that the kernel may hold pages of.
+    /// Promises a write, if `ask` admits it together with all that was promised. `files`: number
+    /// and generation of those that the kernel may hold pages of.
     pub(crate) fn promise(
         &self,
         ino: u64,
-        (bytes, worst): (u64, u64),
+        bytes: u64,
         ask: impl Fn(u64) -> Reply<()>,
         files: impl FnOnce() -> Vec<(u64, u64)>,
     ) -> Reply<()> {
         let add = || {
             let mut promised = self.promised.lock();
             let sum = promised.by_inode.entry(ino).or_default();
-            *sum = sum.saturating_add(worst);
-            promised.total().saturating_sub(worst)
+            *sum = sum.saturating_add(bytes);
+            promised.total()
         };
-        let others = add();
-        let refused = match ask(others.saturating_add(bytes)) {
+        let total = add();
+        let refused = match ask(total) {
             Ok(()) => return Ok(()),
             Err(errno) => errno,
         };
-        self.promised.lock().take(ino, worst);
+        self.promised.lock().take(ino, bytes);
         // A page that is changed ten times was promised ten times, and comes once.
-        if others == 0 || !matches!(refused, Errno::ENOSPC | Errno::EDQUOT) || !self.hand_over(&files()) {
+        if total == bytes || !matches!(refused, Errno::ENOSPC | Errno::EDQUOT) || !self.hand_over(&files()) {
             return Err(refused);
         }
-        let others = add();
-        ask(others.saturating_add(bytes)).inspect_err(|_| {
-            self.promised.lock().take(ino, worst);
+        let total = add();
+        ask(total).inspect_err(|_| {
+            self.promised.lock().take(ino, bytes);
         })
     }
 
@@ -477,7 +476,7 @@ mod tests {
     fn what_is_promised_counts_until_it_comes() {
         let collected = Collected::default();
         let ask = |total: u64| if total <= 100 { Ok(()) } else { Err(Errno::ENOSPC) };
-        let promise = |ino, bytes| collected.promise(ino, (bytes, bytes), ask, Vec::new);
+        let promise = |ino, bytes| collected.promise(ino, bytes, ask, Vec::new);
         promise(5, 60).unwrap();
         promise(6, 40).unwrap();
         assert_eq!(promise(5, 1), Err(Errno::ENOSPC));
@@ -487,9 +486,6 @@ mod tests {
         assert!(collected.came(5, 50) && collected.came(6, 4096));
         assert_eq!(collected.promised.lock().total(), 10);
         promise(7, 90).unwrap();
-        let collected = Collected::default();
-        let small = || collected.promise(5, (1, 50), ask, Vec::new);
-        assert_eq!([small(), small(), small()], [Ok(()), Ok(()), Err(Errno::ENOSPC)], "each in a record");
     }
 
     #[test]

@@ -222,8 +222,7 @@ impl HeadHandler {
             Intent::Read | Intent::Unknown => return Ok(()),
         };
         let ask = |bytes| changing(req, || self.fs.may_write(ino, bytes));
-        let worst = bytes.checked_next_multiple_of(attributes.blksize.into()).unwrap_or(bytes);
-        self.collected.promise(ino, (bytes, worst), ask, || self.may_be_dirty())
+        self.collected.promise(ino, bytes, ask, || self.may_be_dirty())
     }
 
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
