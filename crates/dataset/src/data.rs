@@ -334,6 +334,26 @@ impl Dataset {
         offset: u64,
         bytes: u64,
     ) -> Result<Operation<'_>> {
+        self.begin_content(kind, inode, offset, bytes, bytes + 4096)
+    }
+
+    /// Would so many bytes more at the end of a file be admitted? Waits as a write would, and
+    /// changes nothing. Their memory is not asked for: they need not come at once, and may be more
+    /// than all of it.
+    pub fn may_write(&self, inode: &Inode, bytes: u64) -> Result<()> {
+        let size = inode.state.lock().record.size;
+        self.begin_content(AdmitKind::Write, inode, size, bytes, 0)?.settle(Cost::default());
+        Ok(())
+    }
+
+    fn begin_content(
+        &self,
+        kind: AdmitKind,
+        inode: &Inode,
+        offset: u64,
+        bytes: u64,
+        memory: u64,
+    ) -> Result<Operation<'_>> {
         let (record_size, size) = {
             let state = inode.state.lock();
             let record_size = if state.record_is_final() {
@@ -349,8 +369,7 @@ impl Dataset {
         // The worst case: every record is rewritten whole. `write` settles for what it was.
         let whole = records * record_space(grain, record_size);
         // Each record's extent, and the inode.
-        let cost =
-            |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
+        let cost = |content| Cost { memory, space: content + METADATA_SPACE, blocks: records + 1 };
         let begin = |content| self.txgs.begin_for(self.account_of(inode), kind, cost(content));
         match begin(whole) {
             // The last record goes no further than the file, so the last room can be filled: a

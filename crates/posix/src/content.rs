@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Time, Unshared};
-use steadfast_txg::{AdmitKind, Cost, Patience, Refusal};
+use steadfast_txg::{AdmitKind, Patience, Refusal};
 
 use crate::attributes::{SetIds, drop_set_ids};
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
@@ -137,7 +137,7 @@ impl FileSystem {
             return Err(Errno::EFBIG);
         }
         if bytes > 0 {
-            self.dataset.begin_write(&inode, size, bytes)?.settle(Cost::default());
+            self.dataset.may_write(&inode, bytes)?;
         }
         Ok(())
     }
