@@ -6,6 +6,7 @@ mod bad_input;
 mod bucket;
 mod bucket_cost;
 mod bucket_faults;
+mod bucket_hosts;
 mod by_itself;
 mod cache_device;
 mod clients;

@@ -723,6 +723,12 @@ impl Pool {
         self.core.suspension()
     }
 
+    /// True if another host has imported the pool from its store, and this one writes no more.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        self.core.health.is_overtaken.load(Ordering::Acquire)
+    }
+
     /// From now on a commit waits for a host without room, which suspends the pool meanwhile, and
     /// for a store that is away. [`Pool::resume`] or a retry each second ends that.
     pub fn wait_for_devices(&self) {

@@ -4,6 +4,7 @@ mod anchored;
 mod at_once;
 mod attacks;
 mod away;
+mod budgets;
 mod checkpoint;
 mod cold;
 mod common;

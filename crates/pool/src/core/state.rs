@@ -85,6 +85,8 @@ pub(crate) struct Health {
     pub stopping: AtomicBool,
     /// Why the pool is suspended, if it is.
     pub suspended: RankedMutex<Option<String>, rank::Suspended>,
+    /// Another host has imported the pool from its store.
+    pub is_overtaken: AtomicBool,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
     pub changed: AtomicBool,
 }
@@ -252,6 +254,7 @@ impl Core {
         match self.events.wait.waits_for() {
             Some(Obstacle::HostFull) => Error::HostFull { pool, reason },
             Some(_) => Error::StoreAway { pool, reason },
+            None if self.health.is_overtaken.load(Ordering::Acquire) => Error::Overtaken { pool },
             None => Error::Suspended { pool, reason },
         }
     }
@@ -351,7 +354,10 @@ impl Core {
     pub(crate) fn check_ours(&self) -> Result<()> {
         match self.anchor() {
             Some(anchor) => Ok(anchor.check()?),
-            None if self.space.is_overtaken()? => Err(Error::Overtaken { pool: self.name() }),
+            None if self.space.is_overtaken()? => {
+                self.health.is_overtaken.store(true, Ordering::Release);
+                Err(Error::Overtaken { pool: self.name() })
+            }
             None => Ok(()),
         }
     }

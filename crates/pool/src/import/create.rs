@@ -240,6 +240,7 @@ impl Plan {
                 read_only: self.read_only,
                 stopping: AtomicBool::new(false),
                 suspended: RankedMutex::new(None),
+                is_overtaken: AtomicBool::new(false),
                 changed: AtomicBool::new(false),
             },
             requests: Arc::default(),

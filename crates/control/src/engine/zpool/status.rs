@@ -55,6 +55,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
         let what = format!("the pool is suspended: {reason}");
         let code = match fenced {
             true => Code::AnchorFenced,
+            false if held.pool.is_overtaken() => Code::PoolOvertaken,
             false if held.pool.waits_for() == Some(Obstacle::HostFull) => Code::HostFull,
             false => Code::PoolSuspended,
         };
