@@ -149,7 +149,7 @@ fn create_and_clone_on_a_full_pool_make_nothing() {
     }
     host.shell("zfs receive tank/r < stream").fails(1).says("out of space");
     assert_eq!(host.shell("zfs list -Ho name").ok().out, "tank\ntank/a\n");
-    // What a file took is free some commits later.
+    // The room of a file is free some commits later.
     host.shell("rm t/a/1; for try in {1..50}; do zpool sync; zfs clone tank/a@s tank/c && break; sleep 0.1; done; ls -d t/c")
         .ok();
 }
