@@ -63,7 +63,8 @@ impl Cloud {
 
     fn come_back(&self, pool: &Pool) {
         self.away.store(false, Ordering::SeqCst);
-        assert!(pool.resume(), "{:?}", pool.suspended());
+        // A request that was refused a moment before may be told behind the first call.
+        until(|| pool.resume());
     }
 
     /// The files of the pool, as another host finds them.
