@@ -74,6 +74,14 @@ pub fn run(
     let spawn = |name: &str, job: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name.to_owned()).spawn(job).map_err(trouble)
     };
+    if host_sync && rustix::process::getuid().is_root() && has_spare_descriptors() {
+        // Before a command is answered: its pool is one that `sync(2)` waits for. Without it
+        // `sync(2)` promises nothing for file systems, as for users' daemons.
+        match SyncCalls::new(SYNC_PATIENCE) {
+            Ok(calls) => drop(spawn("host sync", Box::new(move || serve_syncs(calls, &*syncing)))?),
+            Err(error) => tell_no_syncs(&error),
+        }
+    }
     spawn(
         "accept",
         Box::new(move || {
@@ -95,13 +103,6 @@ pub fn run(
                 spawn("accept guests", Box::new(listen))?;
             }
             Err(refusal) => eprintln!("steadfast: other users cannot look: {}", refusal.what),
-        }
-    }
-    if host_sync && rustix::process::getuid().is_root() && has_spare_descriptors() {
-        // Without it `sync(2)` promises nothing for file systems, as for users' daemons.
-        match SyncCalls::new(SYNC_PATIENCE) {
-            Ok(calls) => drop(spawn("host sync", Box::new(move || serve_syncs(calls, &*syncing)))?),
-            Err(error) => tell_no_syncs(&error),
         }
     }
     let handle = signals.handle();
