@@ -34,6 +34,7 @@ fn the_commands_of_the_page_can_be_typed() {
     assert_eq!(audits.len(), 3, "{said:?}");
     for held in [audits[0], audits[2]] {
         assert!(held.contains("challenges") && held.contains(": held") && held.contains("2^40"), "{held}");
+        assert!(held.contains("of all that the pool stores ("), "{held}");
     }
     assert!(audits[1].contains("not held") && audits[1].contains("AUDIT-FAILED"), "{}", audits[1]);
     let added = of("audit -r")[0];

@@ -62,6 +62,12 @@ pub struct AuditRecord {
     pub requests: u64,
     /// Bytes that were read from them.
     pub bytes_in: u64,
+    /// Bytes that the pool stored. Records of former versions do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// Those of them that the code covered: the record tells of these alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered_bytes: Option<u64>,
     /// Part by part.
     pub strata: Vec<RecordedStratum>,
 }
@@ -96,6 +102,13 @@ impl AuditRecord {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.strata.iter().all(|stratum| stratum.held == stratum.samples)
+    }
+
+    /// Fraction of what the pool stored of which the record tells, if it says.
+    #[must_use]
+    pub fn covered(&self) -> Option<f64> {
+        let (stored, covered) = (self.stored_bytes?, self.covered_bytes?);
+        (stored > 0).then_some(covered as f64 / stored as f64)
     }
 
     fn body(&self) -> String {
@@ -456,6 +469,18 @@ mod tests {
             fuzz(&bytes);
             fuzz(&[HEAD.as_bytes(), &bytes].concat());
         }
+    }
+
+    /// How much of the pool a record tells of is signed, too. Older records do not say.
+    #[test]
+    fn a_record_says_how_much_of_the_pool_it_tells_of() {
+        let part = AuditRecord { stored_bytes: Some(800), covered_bytes: Some(200), ..audit(10) };
+        let found = read(line(&part, &signer(1)).trim_end(), 1).unwrap();
+        assert_eq!(found.record.covered(), Some(0.25));
+        let old = read(line(&audit(10), &signer(1)).trim_end(), 1).unwrap();
+        assert_eq!((old.record.stored_bytes, old.record.covered()), (None, None));
+        let empty = AuditRecord { stored_bytes: Some(0), covered_bytes: Some(0), ..audit(10) };
+        assert_eq!(empty.covered(), None);
     }
 
     /// Files of other versions are read: the bytes of a record, its signature with them.

@@ -71,7 +71,8 @@ pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
-    Agent, AskAgent, Asked, AuditReport, NoSum, ParityStatus, Recovered, StratumReport, check_parity,
+    Agent, AskAgent, Asked, AuditReport, Coverage, NoSum, ParityStatus, Recovered, StratumReport,
+    check_parity,
 };
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,

@@ -149,8 +149,16 @@ fn what_a_store_loses_comes_back() {
     fill(&pool, 0..4);
     world.add(&pool);
     assert!(matches!(world.try_add(&pool, PATH), Err(Error::ParityThere { .. })));
+    // An audit says of how much it tells: of nothing that was there before, as yet.
+    let coverage = pool.devices().audit(100).expect("an audit").coverage;
+    assert_eq!(coverage.uncovered, parity(&pool).uncovered);
+    assert!(coverage.uncovered > 0 && coverage.covered < coverage.stored / 2, "{coverage:?}");
     fill(&pool, 4..8);
+    let newer = pool.devices().audit(100).expect("an audit").coverage;
+    assert!(newer.covered > coverage.covered && newer.covered < newer.stored, "{newer:?}");
     until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    let coverage = pool.devices().audit(100).expect("an audit").coverage;
+    assert!(coverage.uncovered == 0 && coverage.covered == coverage.stored, "{coverage:?}");
     let before = world.segments().len();
     {
         let (fs, _open) = mount(&pool, "tank");

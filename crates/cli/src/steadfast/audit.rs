@@ -115,6 +115,26 @@ fn missing(outcome: &AuditOutcome) -> f64 {
     f64::from(outcome.loss_ppm) / 2e6
 }
 
+/// The part of the pool of which the statement is made.
+fn share(outcome: &AuditOutcome) -> String {
+    let AuditOutcome { stored_bytes, covered_bytes, .. } = *outcome;
+    match part(covered_bytes as f64 / stored_bytes.max(1) as f64) {
+        _ if covered_bytes >= stored_bytes => {
+            format!("all that the pool stores ({})", nice_bytes(stored_bytes))
+        }
+        part => format!(
+            "{part} % of what the pool stores ({} of {})",
+            nice_bytes(covered_bytes),
+            nice_bytes(stored_bytes)
+        ),
+    }
+}
+
+/// A fraction as percent, rounded down: what is not all is never told as 100.
+pub(super) fn part(fraction: f64) -> String {
+    format!("{:.1}", (fraction * 1000.0).floor() / 10.0)
+}
+
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -174,10 +194,19 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
     if let Some(samples) = least.filter(|_| outcome.is_held()) {
         let bits = bits(missing(outcome), samples);
         text.push_str(&format!(
-            "a store that lacks {} % of its cells is found out so but for one case in 2^{bits:.1}; up to {} % come back\n",
+            "of {}, a store that lacks {} % of its cells is found out so but for one case in 2^{bits:.1}; up to {} % come back\n",
+            share(outcome),
             percent(missing(outcome)),
             percent(2.0 * missing(outcome)),
         ));
+    }
+    match outcome.uncovered_objects {
+        0 => {}
+        1 => text.push_str("1 object is not covered yet: nothing is promised of it\n"),
+        objects => text.push_str(&format!(
+            "{} objects are not covered yet: nothing is promised of them\n",
+            grouped(objects)
+        )),
     }
     let price = match &outcome.price {
         Some((nano, currency)) => format!(", about {}", amount(*nano, currency)),
@@ -204,6 +233,9 @@ fn as_json(name: &str, outcome: &AuditOutcome) -> String {
     document.insert("pool".into(), json!(name));
     document.insert("held".into(), json!(outcome.is_held()));
     document.insert("loss_ppm".into(), json!(outcome.loss_ppm));
+    document.insert("stored_bytes".into(), json!(outcome.stored_bytes));
+    document.insert("covered_bytes".into(), json!(outcome.covered_bytes));
+    document.insert("uncovered_objects".into(), json!(outcome.uncovered_objects));
     let strata = outcome.strata.iter().map(|stratum| {
         let failed = stratum
             .failed
@@ -321,4 +353,49 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     document.insert("nanoseconds".into(), json!(outcome.nanos));
     document.insert("solving_nanoseconds".into(), json!(outcome.solving_nanos));
     json::text(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(stored: u64, covered: u64, uncovered: u64) -> AuditOutcome {
+        let stratum = AuditStratum {
+            device: "s3://bucket".to_owned(),
+            part: "all".to_owned(),
+            cells: 1000,
+            samples: 2759,
+            held: 2759,
+            failed: Vec::new(),
+        };
+        AuditOutcome {
+            loss_ppm: 20_000,
+            stored_bytes: stored,
+            covered_bytes: covered,
+            uncovered_objects: uncovered,
+            strata: if covered > 0 { vec![stratum] } else { Vec::new() },
+            ..AuditOutcome::default()
+        }
+    }
+
+    /// Nothing is promised of content that is not covered, and it is never rounded away.
+    #[test]
+    fn an_audit_says_of_which_part_of_the_pool_it_tells() {
+        let of = |stored, covered, uncovered| as_text("tank", &outcome(stored, covered, uncovered));
+        let all = of(4096 << 20, 4096 << 20, 0);
+        assert!(all.contains("of all that the pool stores (4G), a store that lacks 1 % "), "{all}");
+        assert!(!all.contains("not covered"), "{all}");
+        let part = of(4096 << 20, 1024 << 20, 13);
+        assert!(part.contains("of 25.0 % of what the pool stores (1G of 4G), a store"), "{part}");
+        assert!(part.contains("13 objects are not covered yet: nothing is promised of them"), "{part}");
+        let nearly = of(1 << 40, (1 << 40) - 1, 1);
+        assert!(nearly.contains("of 99.9 % of what"), "{nearly}");
+        assert!(nearly.contains("1 object is not covered yet: nothing is promised of it"), "{nearly}");
+        let nothing = of(4096 << 20, 0, 2);
+        assert!(!nothing.contains("found out"), "{nothing}");
+        assert!(nothing.contains("2 objects are not covered yet: nothing is promised of them"), "{nothing}");
+        let json: serde_json::Value = serde_json::from_str(&as_json("tank", &outcome(80, 20, 3))).unwrap();
+        assert_eq!((json["stored_bytes"].as_u64(), json["covered_bytes"].as_u64()), (Some(80), Some(20)));
+        assert_eq!(json["uncovered_objects"].as_u64(), Some(3));
+    }
 }

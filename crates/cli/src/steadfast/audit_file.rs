@@ -5,7 +5,7 @@ use crate::date;
 use crate::json;
 use crate::options::{JSON, Parsed};
 use crate::session::{Doing, Failure, Session};
-use crate::steadfast::audit::grouped;
+use crate::steadfast::audit::{grouped, part};
 use crate::table::tame;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -135,6 +135,16 @@ fn as_text(file: &str, records: &[SignedRecord], failed: &[&SignedRecord]) -> St
     ));
     if failed.is_empty() {
         text.push_str("each sample of each audit was held\n");
+    }
+    for found in records {
+        if let Some(covered) = found.record.covered().filter(|covered| *covered < 1.0) {
+            text.push_str(&format!(
+                "record {}, {}: it tells of {} % of what the pool stored\n",
+                found.record.number,
+                date::stamp(found.record.ended_ns / SECOND),
+                part(covered)
+            ));
+        }
     }
     for found in failed {
         let record = &found.record;

@@ -21,6 +21,15 @@ pub struct PoolAudit {
 pub struct AuditOutcome {
     /// Cells in a million that may be lost and still come back.
     pub loss_ppm: u32,
+    /// Bytes that the pool stores.
+    #[serde(default)]
+    pub stored_bytes: u64,
+    /// Those of them that the code covers: the outcome tells of these alone.
+    #[serde(default)]
+    pub covered_bytes: u64,
+    /// Objects that the code does not cover.
+    #[serde(default)]
+    pub uncovered_objects: u64,
     /// Part by part.
     pub strata: Vec<AuditStratum>,
     /// Time that it took.

@@ -90,12 +90,17 @@ impl Engine {
             loss_ppm: report.loss_ppm,
             requests: all.total(),
             bytes_in: all.bytes_in,
+            stored_bytes: Some(report.coverage.stored),
+            covered_bytes: Some(report.coverage.covered),
             strata: report.strata.iter().map(recorded).collect(),
             ..AuditRecord::default()
         };
         let kept = self.audit_log(held, &signer).append(record, &signer);
         Ok(AuditOutcome {
             loss_ppm: report.loss_ppm,
+            stored_bytes: report.coverage.stored,
+            covered_bytes: report.coverage.covered,
+            uncovered_objects: report.coverage.uncovered,
             strata: strata(report),
             nanos,
             requests: all.total(),

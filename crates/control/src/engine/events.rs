@@ -85,9 +85,11 @@ impl Engine {
                     set("detail", reason);
                     "parity_failure".to_owned()
                 }
-                EventKind::Audited { samples, failed } => {
+                EventKind::Audited { samples, failed, stored, covered } => {
                     set("samples", samples.to_string());
                     set("failed", failed.to_string());
+                    set("stored_bytes", stored.to_string());
+                    set("covered_bytes", covered.to_string());
                     if failed == 0 {
                         kind_of_class = "sysevent";
                     }

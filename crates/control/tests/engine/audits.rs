@@ -83,6 +83,7 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     assert_eq!(held, [true, false, false]);
     let [first, .., last] = &records[..] else { panic!("{records:?}") };
     assert_eq!((first.record.number, last.record.number), (1, 3));
+    assert_eq!(first.record.covered(), Some(1.0));
     assert!(first.record.requests > 0 && first.record.strata.iter().any(|stratum| stratum.part == "tiles"));
     let all = |found: &SignedRecord| found.record.strata.iter().find(|s| s.part == "all").cloned().unwrap();
     assert!(all(first).seed.is_some() && all(first).seed != all(last).seed, "each with a fresh seed");
@@ -95,6 +96,7 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     std::fs::write(house.folder.join("run/audits"), b"").unwrap();
     let outcome = audit(Some(10)).unwrap();
     assert!(outcome.record.is_none() && outcome.no_record.is_some(), "{outcome:?}");
+    assert!(outcome.covered_bytes > 0 && outcome.covered_bytes == outcome.stored_bytes, "{outcome:?}");
     std::fs::remove_file(house.folder.join("run/audits")).unwrap();
     let recovered = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None }).unwrap();
     assert!(recovered.lost.is_empty() && recovered.restored.len() == 1, "{recovered:?}");

@@ -172,6 +172,10 @@ pub enum EventKind {
         samples: u32,
         /// Samples that were not held.
         failed: u32,
+        /// Bytes that the pool stores.
+        stored: u64,
+        /// Those of them that the code covers.
+        covered: u64,
     },
     /// The agent beside a store gave no answer; the store itself is asked.
     AgentSilent {

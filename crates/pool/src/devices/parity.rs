@@ -139,11 +139,24 @@ pub struct Asked {
     pub answers: [u8; 32],
 }
 
+/// How much of what a pool stores its code covers: audits promise something of that alone.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Coverage {
+    /// Bytes that the pool stores.
+    pub stored: u64,
+    /// Those of them that the code covers.
+    pub covered: u64,
+    /// Objects that it does not cover.
+    pub uncovered: u64,
+}
+
 /// Outcome of an audit.
 #[derive(Clone, Debug)]
 pub struct AuditReport {
     /// Cells in a million that may be lost and still come back.
     pub loss_ppm: u32,
+    /// Coverage when the first question was drawn.
+    pub coverage: Coverage,
     /// Part by part.
     pub strata: Vec<StratumReport>,
 }
@@ -618,6 +631,8 @@ impl Devices {
         let failed = self.parity_error(&parity);
         let random = &*self.core.env.random;
         let mut strata = Vec::new();
+        // Before cells are drawn: what comes in meanwhile may be asked for, and is not promised.
+        let coverage = self.coverage();
         let (mut agent, mut silent) = (agent, None);
         for leaf in self.leaves() {
             let Some(store) = &leaf.covered else { continue };
@@ -705,9 +720,24 @@ impl Devices {
             failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
             asked: None,
         });
-        let report = AuditReport { loss_ppm: figures.loss_ppm, strata };
+        let report = AuditReport { loss_ppm: figures.loss_ppm, coverage, strata };
         self.note_audit(&parity, &report);
         Ok(report)
+    }
+
+    /// The part of all that is stored that the code covers.
+    fn coverage(&self) -> Coverage {
+        let mut coverage = Coverage::default();
+        for leaf in self.leaves() {
+            for (segment, bytes) in self.core.space.objects_on(leaf.id()) {
+                coverage.stored += bytes;
+                match &leaf.covered {
+                    Some(store) if store.is_covered(segment) => coverage.covered += bytes,
+                    _ => coverage.uncovered += 1,
+                }
+            }
+        }
+        coverage
     }
 
     fn note_audit(&self, parity: &Parity, report: &AuditReport) {
@@ -727,7 +757,8 @@ impl Devices {
             }
             standing.cells = cells.into_iter().map(|(_, cells)| cells).sum();
         }
-        self.core.events.note(EventKind::Audited { samples, failed: samples - held });
+        let Coverage { stored, covered, .. } = report.coverage;
+        self.core.events.note(EventKind::Audited { samples, failed: samples - held, stored, covered });
         self.core.health.changed.store(true, Ordering::Release);
     }
 
