@@ -18,6 +18,8 @@ pub(crate) struct Layer {
     /// Records that became what a block holds which was there before, by the offset at which they
     /// begin. Data and cuts of the same layer win over them.
     pub(crate) shared: BTreeMap<u64, Shared>,
+    /// Bytes of data in `records` and `shared`. A count, as each reply with attributes tells them.
+    bytes: u64,
     /// Blocks written early of records that were changed or cut afterwards: nothing refers to them,
     /// and the sync of this layer frees them.
     pub(crate) stale: Vec<BlockPointer>,
@@ -46,8 +48,7 @@ impl Layer {
 
     /// Bytes of data in it.
     pub(crate) fn bytes(&self) -> u64 {
-        let shared = self.shared.values().map(|shared| u64::from(shared.length));
-        self.records.values().map(Record::bytes).chain(shared).sum()
+        self.bytes
     }
 
     /// Writes `data` at `offset` of a file that is `size` bytes long afterwards. `complete` hears
@@ -62,12 +63,14 @@ impl Layer {
     ) -> Growth {
         let mut growth = Growth::default();
         for (start, piece) in pieces(terms.record_size, offset..offset + len(data)) {
-            let new = || Record { overlay: terms.overlays.contains(&start), ..Record::default() };
+            let new = || Record::new(terms.overlays.contains(&start));
             let record = self.records.entry(start).or_insert_with(new);
             let at = index(piece.start - offset);
             let bytes = &data[at..at + index(piece.end - piece.start)];
             self.stale.extend(record.spoil());
+            let before = record.bytes();
             growth.memory += record.write(terms.record_size, index(piece.start - start), bytes);
+            self.bytes += record.bytes() - before;
             if matches!(record.early, Early::Not) && record.is_complete(terms.record_size) {
                 record.early = Early::Listed;
                 complete(start);
@@ -92,7 +95,9 @@ impl Layer {
         for start in starts {
             let record = self.records.get_mut(&start).expect("just listed");
             self.stale.extend(record.spoil());
+            self.bytes -= record.bytes();
             record.cut(index(range.start.saturating_sub(start)), index((range.end - start).min(record_size)));
+            self.bytes += record.bytes();
             if record.chunks.is_empty() {
                 self.records.remove(&start);
             }
@@ -103,7 +108,9 @@ impl Layer {
             .filter(|(start, _)| *start + record_size <= range.end)
             .map(|(&start, _)| start)
             .collect();
-        gone.iter().for_each(|start| _ = self.shared.remove(start));
+        for start in gone {
+            self.bytes -= self.shared.remove(&start).map_or(0, |shared| u64::from(shared.length));
+        }
         self.cuts.insert(range);
     }
 
@@ -111,9 +118,11 @@ impl Layer {
     pub(crate) fn share(&mut self, record_size: u64, start: u64, shared: Shared) {
         if let Some(mut record) = self.records.remove(&start) {
             self.stale.extend(record.spoil());
+            self.bytes -= record.bytes();
         }
         self.cuts.remove(start..start + record_size);
-        self.shared.insert(start, shared);
+        self.bytes += u64::from(shared.length);
+        self.bytes -= self.shared.insert(start, shared).map_or(0, |before| u64::from(before.length));
     }
 
     /// Divides ranges of which neither data nor cuts of this layer know anything into those that
@@ -312,6 +321,8 @@ mod tests {
                     layer.write(terms, 80, start, &vec![byte; index(end - start)], |_| {});
                 }
                 plain[index(start)..index(end)].fill(Some(if cut { 0 } else { byte }));
+                let data = plain.iter().filter(|byte| byte.is_some_and(|byte| byte > 0)).count();
+                assert_eq!(layer.bytes(), data as u64, "round {round} step {step}");
                 let mut out = vec![255; 80];
                 let (from, to) = (draw(40), 41 + draw(39));
                 let wanted = std::iter::once(from..to).collect();
@@ -340,6 +351,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn bytes_of_shared_records_count_until_they_are_cut_or_shared_again() {
+        const RECORD: u64 = 16;
+        let terms = Terms { record_size: RECORD, grain: PLAIN, overlays: &[] };
+        let pointer = crate::plan::made_up(&[1; 16], Txg(3)).expect("it has bytes");
+        let shared = |length| Shared { length, pointer };
+        let mut layer = Layer::default();
+        layer.write(terms, 64, 10, &[1; 20], |_| {});
+        layer.share(RECORD, 0, shared(12));
+        assert_eq!(layer.bytes(), 14 + 12, "the record's data is gone");
+        layer.share(RECORD, 0, shared(5));
+        assert_eq!(layer.bytes(), 14 + 5);
+        layer.cut(RECORD, 0..18);
+        assert_eq!(layer.bytes(), 12);
     }
 
     #[test]

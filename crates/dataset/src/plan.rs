@@ -124,7 +124,7 @@ fn under_of(extent: Option<&Extent>) -> Overlaid {
 }
 
 /// A pointer where none is known yet, for what an extent would be.
-fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
+pub(crate) fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
     let size = u32::try_from(content.len()).expect("records are small");
     (size > 0).then_some(BlockPointer {
         hash: [0; 32],

@@ -33,6 +33,8 @@ pub(crate) struct Record {
     /// Disjoint, not adjacent; by offset in the record. An early write of the record shares a chunk
     /// meanwhile, and a change then makes another one.
     pub(crate) chunks: BTreeMap<usize, Arc<Buffer>>,
+    /// Bytes in them together.
+    bytes: u64,
     /// Bytes of space reserved for it.
     pub(crate) charged: u64,
     /// An overlay of it fits into its extent, whatever the sync under way does.
@@ -118,6 +120,11 @@ pub(crate) fn overlay_space(grain: Grain, start: u64, bytes: u64) -> u64 {
 }
 
 impl Record {
+    /// One without data.
+    pub(crate) fn new(overlay: bool) -> Record {
+        Record { overlay, ..Record::default() }
+    }
+
     /// Space to be reserved for it, if it is `length` bytes long. An overlay and as much again,
     /// which lets sync fold about one record for each that it would take to fill one; or the whole
     /// record, if that is less or no overlay will do.
@@ -143,7 +150,7 @@ impl Record {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.chunks.values().map(|bytes| len(bytes)).sum()
+        self.bytes
     }
 
     /// Parts of `range` that were written.
@@ -218,7 +225,7 @@ impl Record {
         };
         // An early write of the record keeps its own reference to the chunk.
         let mut bytes = Arc::try_unwrap(chunk).unwrap_or_else(|shared| Buffer::clone(&shared));
-        let mut before = bytes.capacity();
+        let (mut before, mut replaced) = (bytes.capacity(), len(&bytes));
         // Chunks that the new end reaches become part of it.
         let reached: Vec<usize> = self.chunks.range(at + 1..=end).map(|(&at, _)| at).collect();
         let reached: Vec<(usize, Arc<Buffer>)> =
@@ -230,10 +237,12 @@ impl Record {
         bytes.extend(&data[overlap..]);
         for (other, next) in reached {
             before += next.capacity();
+            replaced += len(&next);
             let covered = (end - other).min(next.len());
             bytes.extend(&next[covered..]);
         }
         let added = bytes.capacity().saturating_sub(before) as u64;
+        self.bytes = self.bytes + len(&bytes) - replaced;
         self.chunks.insert(at, Arc::new(bytes));
         added
     }
@@ -248,6 +257,7 @@ impl Record {
             .collect();
         for at in touched {
             let mut bytes = self.chunks.remove(&at).expect("just listed");
+            self.bytes -= (at + bytes.len()).min(end) as u64 - at.max(start) as u64;
             if at + bytes.len() > end {
                 self.chunks.insert(end, Arc::new(Buffer::from(bytes[end - at..].to_vec())));
             }
