@@ -13,6 +13,7 @@
 //! ```text
 //! unknown ─[`Dataset::inode`, `new_inode`]→ live
 //! live    ─[`Dataset::sweep`, no lookups]→ unknown
+//! live    ─[`Dataset::forget`, no lookups, too many objects]→ unknown
 //! live    ─[`Dataset::sweep`, lookups]→ at rest
 //! at rest ─[`Dataset::inode`, `inode_ref`]→ live
 //! at rest ─[`Dataset::forget_number`, the last lookup]→ unknown

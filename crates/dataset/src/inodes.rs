@@ -225,19 +225,28 @@ impl Dataset {
         if state.record.nlink == 0 && !state.gone {
             return true;
         }
-        self.remove_unused(shard, inode, &state);
+        self.remove_unused(shard, inode, &mut state);
         false
     }
 
-    /// Drops an inode nobody refers to from memory, if nothing of it is still on its way.
-    fn remove_unused(&self, shard: &mut Shard, inode: &Arc<Inode>, state: &InodeState) {
+    /// Nobody refers to an inode any more. Where inodes have room it stays: the next request of a
+    /// network client, which holds nothing between two, would read it again. Else it is dropped
+    /// from memory, if nothing of it is still on its way.
+    fn remove_unused(&self, shard: &mut Shard, inode: &Arc<Inode>, state: &mut InodeState) {
         const MAP_AND_CALLER: usize = 2;
         if state.refs > 0 || state.dirty || !state.open.is_empty() || inode.frozen.lock().is_some() {
+            return;
+        }
+        if !state.gone && !shard.room.is_short(shard.live.len()) {
             return;
         }
         if state.changed > self.txgs.commits.committed() {
             self.changes.retired.lock().insert(inode.id, Arc::clone(inode));
             return;
+        }
+        if state.unnoted && !state.gone {
+            // Its next reader would have to count its extents, so it is flushed first.
+            return self.mark_record(inode, state);
         }
         // Another holder got the object through the map and relies on it. It stays, or a second
         // one would come to be.
@@ -314,9 +323,9 @@ impl Dataset {
     /// Drops an inode from memory if nobody refers to it and nothing of it is still on its way.
     pub(crate) fn evict(&self, inode: &Arc<Inode>) {
         let mut shard = self.inodes.shard(inode.id);
-        let state = inode.state.lock();
+        let mut state = inode.state.lock();
         if shard.get(inode.id).is_some_and(|known| Arc::ptr_eq(known, inode)) {
-            self.remove_unused(&mut shard, inode, &state);
+            self.remove_unused(&mut shard, inode, &mut state);
         }
     }
 

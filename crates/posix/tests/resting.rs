@@ -362,3 +362,35 @@ fn revivals_beside_forgets_and_commits_lose_nothing() {
     }
     world.check();
 }
+
+#[test]
+fn what_nobody_holds_stays_while_there_is_room_and_is_noted_before_it_goes() {
+    for bytes in [1 << 20, 0] {
+        let mut world = world(5, bytes);
+        let ino = world.fs.mknod(ROOT, 1, b"file", 0o100_644, 0).expect("new").ino;
+        world.fs.write(ino, 0, &[7; 300_000], false).expect("writes");
+        // A shard keeps one, whatever the room.
+        (0..64).for_each(|n| {
+            _ = world.fs.mknod(ROOT, 1, format!("f{n}").as_bytes(), 0o100_644, 0).expect("new");
+        });
+        world.commit();
+        assert_eq!(world.stored(ino).allocated, InodeRecord::ALLOCATED_UNKNOWN);
+        world.settle();
+        world.fs.forget(ino, 1);
+        world.settle();
+        // Others of its shard come.
+        (1..4).for_each(|n| _ = world.fs.getattr(ino + 16 * n).expect("there"));
+        assert_eq!(world.lookups(ino), 0);
+        assert_eq!(world.fs.dataset().is_live(InodeId(ino)), bytes > 0);
+        world.nodes.clear();
+        let reads = world.blocks.reads();
+        // As for each request of a network client.
+        let found = world.fs.lookup(ino, b".").expect("there");
+        world.fs.forget(ino, 1);
+        if bytes > 0 {
+            assert_eq!(world.blocks.reads(), reads, "it was in memory");
+        } else {
+            assert_eq!(world.stored(ino).allocated, 512 * found.attr.blocks, "nobody counts it again");
+        }
+    }
+}
