@@ -87,6 +87,43 @@ fn a_cache_device_is_used_and_never_believed() {
     host.shell("zpool export tank").ok();
 }
 
+/// A cache device goes out of use and comes back, with and without an import between.
+#[test]
+fn a_cache_device_is_taken_offline_and_online() {
+    let Some(host) = Host::with_images("a cache offline", 1, 64 * MIB) else { return };
+    host.image("c1.img", 64 * MIB);
+    host.shell("zpool create -m $PWD/t tank $PWD/d1.img cache $PWD/c1.img").ok();
+    let is = |state: &str| {
+        host.shell("zpool status tank | tr -s ' '")
+            .ok()
+            .says(&format!("c1.img {state} "))
+            .says("state: ONLINE");
+    };
+    host.shell("zpool offline tank $PWD/c1.img; zpool offline tank $PWD/c1.img").ok();
+    is("OFFLINE");
+    // Nobody has it open.
+    host.shell("flock -n c1.img zpool list -v tank").ok();
+    host.shell("zpool events -H tank").ok().says("statechange");
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    is("OFFLINE");
+    host.shell("echo text > t/file; zpool sync; zpool reguid tank").fails(1).says("POOL-NOT-WHOLE");
+    host.shell("zpool online tank $PWD/c1.img; zpool online tank $PWD/c1.img").ok();
+    is("ONLINE");
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    is("ONLINE");
+    // Until the next import.
+    host.shell("zpool offline -t tank $PWD/c1.img").ok();
+    is("OFFLINE");
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    is("ONLINE");
+    // Another device at its path is not taken for it.
+    host.shell("zpool offline tank $PWD/c1.img; mv c1.img away; truncate -s 64M c1.img").ok();
+    host.shell("zpool online tank $PWD/c1.img").fails(1);
+    is("OFFLINE");
+    host.shell("zpool remove tank $PWD/c1.img; zpool detach tank $PWD/c1.img").fails(1);
+    host.shell("zpool export tank").ok();
+}
+
 /// `import -d` names the folder of the data; cache devices and spares are where the labels have
 /// them.
 #[test]

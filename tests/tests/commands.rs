@@ -83,6 +83,14 @@ fn iostat_counts_what_is_written_and_read() {
     assert!(row.ends_with("31  tank.img"), "{told}");
     host.shell(&format!("{with} zpool iostat -v -c smart tank")).ok().says("  temp  ").says("31  tank.img");
     host.shell(&format!("{with} zpool status -j -c smart tank")).ok().says("\"temp\":\"31\"");
+    // Without a name: which there are, and what each says of itself.
+    host.shell("echo 'test $1 = -h && echo temperature' >> scripts/smart; echo >> scripts/smart true").ok();
+    let list = host.shell(&format!("{with} touch scripts/README; zpool status -c")).ok().out;
+    assert!(list.starts_with("Available 'zpool status -c' commands:\n  smart           temp=31\n"), "{list}");
+    assert!(list.ends_with("  smart           temperature\n"), "{list}");
+    let list = host.shell(&format!("{with} unset ZPOOL_SCRIPTS_AS_ROOT; zpool iostat -c")).ok().out;
+    let is_run = list == "Available 'zpool iostat -c' commands:\n  smart\n";
+    assert_eq!(is_run, steadfast_tests::is_root(), "root runs nothing unasked: {list}");
     host.shell(&format!("{with} zpool status -c nothing tank")).fails(2).says("no program 'nothing'");
     host.shell(&format!("{with} export ZPOOL_SCRIPTS_ENABLED=0; zpool status -c smart tank"))
         .fails(2)

@@ -129,6 +129,20 @@ fn a_file_is_there_once_sync_has_returned() {
             assert!(host.at(top).join(format!("folder{round}")).is_dir(), "{top}, round {round}");
         }
     }
+    // The room of a removed file is free once `sync` has returned (xfstests generic/015).
+    let free = || -> u64 {
+        rustix::fs::sync();
+        let told = rustix::fs::statvfs(host.at("t")).expect("a mount");
+        told.f_bavail * told.f_frsize
+    };
+    let before = free();
+    for round in 0..5 {
+        fs::write(host.at("t/large"), steadfast_tests::noise(round, 4_000_000)).expect("written");
+        assert!(free() < before);
+        fs::remove_file(host.at("t/large")).expect("removed");
+        let after = free();
+        assert!(before.abs_diff(after) < 1 << 20, "round {round}: {before} bytes are free, then {after}");
+    }
 }
 
 #[test]

@@ -94,8 +94,13 @@ const DEVICES: &[(&str, &str)] = &[
 ];
 
 /// Methods of ZFS that no option names.
-const METHODS: &[(&str, &str)] =
-    &[("nopwrite", "content that is written again takes new space; `dedup=on` shares it with what is there")];
+const METHODS: &[(&str, &str)] = &[
+    (
+        "chattr",
+        "inodes have no place for flags such as +i, +a and +d; `readonly=on` keeps a file system as it is, and a snapshot with a hold cannot be destroyed",
+    ),
+    ("nopwrite", "content that is written again takes new space; `dedup=on` shares it with what is there"),
+];
 
 /// Options of ZFS that a command does not have.
 fn absent(command: &Command, options: &str) -> Vec<String> {

@@ -13,7 +13,8 @@ pub struct Flag {
     pub letter: char,
     /// Long name; empty for none.
     pub long: &'static str,
-    /// Name of its value; empty for an option without a value.
+    /// Name of its value; empty for an option without a value. In square brackets if the option may
+    /// be the last word, without one.
     pub value: &'static str,
     /// Its effect, in half a sentence.
     pub doc: &'static str,
@@ -47,6 +48,11 @@ pub const JSON_INT: Flag =
 pub const REFUSED: &str = "refused: ";
 
 impl Flag {
+    /// May it be the last word, without a value?
+    fn value_may_lack(&self) -> bool {
+        self.value.starts_with('[')
+    }
+
     /// The reason if it is refused.
     #[must_use]
     pub fn refusal(&self) -> Option<&'static str> {
@@ -234,10 +240,12 @@ impl Syntax {
                 continue;
             }
             let joined = rest.as_str();
-            let value = if joined.is_empty() {
-                words.next().cloned().ok_or_else(|| format!("missing argument for '{letter}' option"))?
-            } else {
-                joined.to_owned()
+            let value = match (joined, flag.value_may_lack()) {
+                ("", true) => words.next().cloned().unwrap_or_default(),
+                ("", false) => {
+                    words.next().cloned().ok_or_else(|| format!("missing argument for '{letter}' option"))?
+                }
+                _ => joined.to_owned(),
             };
             parsed.options.push((*flag, value));
             return Ok(());
@@ -303,6 +311,7 @@ mod tests {
             flag('j', "JSON").or("json"),
             Flag { letter: '\0', long: "json-int", value: "", doc: "numbers" },
             Flag { letter: '\0', long: "cache", value: "size", doc: "limit" },
+            valued('c', "[name]", "some"),
         ],
         operands: "[pool]...",
         least: 1,
@@ -343,6 +352,8 @@ mod tests {
         assert_eq!(parse("-x tank").unwrap_err(), "invalid option 'x'");
         assert_eq!(parse("--warp tank").unwrap_err(), "invalid option '--warp'");
         assert_eq!(parse("tank -o").unwrap_err(), "missing argument for 'o' option");
+        assert_eq!(parse("tank -c").unwrap().value('c'), Some(""), "in brackets: it may lack its value");
+        assert_eq!(parse("-c name tank").unwrap().value('c'), Some("name"));
         assert!(parse("").unwrap_err().starts_with("missing argument"));
         assert!(parse("a b c").unwrap_err().contains("'c'"));
         assert_eq!(parse("--json=1 a").unwrap_err(), "option '--json' takes no value");
@@ -362,6 +373,6 @@ mod tests {
         for line in ["-h", "-?", "--help", "-H --help"] {
             assert!(parse(line).unwrap().help, "{line}");
         }
-        assert_eq!(SYNTAX.usage(), " [-Hpj] [-o property] [--json-int] [--cache size] [pool]...");
+        assert_eq!(SYNTAX.usage(), " [-Hpj] [-o property] [--json-int] [--cache size] [-c [name]] [pool]...");
     }
 }

@@ -34,6 +34,9 @@ const WRITES_ONLY: u64 = 2;
 const UNKNOWN_BYTES: u64 = 1 << 20;
 /// `FS_IOC_GETVERSION`, of programs of 64 and of 32 bits.
 const GET_VERSION: [u32; 2] = [0x8008_7601, 0x8004_7601];
+/// `FS_IOC_GETFLAGS`, and `FS_IOC_SETFLAGS`, of both.
+const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 /// Protocol in which names expire without an end of mounts on them (Linux 6.2).
 const EXPIRE_MINOR: u32 = 38;
 
@@ -539,8 +542,17 @@ impl Handler for HeadHandler {
         Ok(())
     }
 
-    /// Tells the generation of an inode, as `lsattr -v` asks for it, and nothing else.
+    /// Tells the generation of an inode, as `lsattr -v` asks for it, and that it has no flags, as
+    /// `lsattr` and programs that copy files ask. Flags cannot be set.
     fn ioctl(&self, _req: &Request, args: &IoctlArgs<'_>, out: &mut [u8]) -> Reply<(i32, usize)> {
+        if GET_FLAGS.contains(&args.command) {
+            out.get_mut(..4).ok_or(Errno::EINVAL)?.fill(0);
+            return Ok((0, 4));
+        }
+        if SET_FLAGS.contains(&args.command) {
+            let wanted = args.input.get(..4).ok_or(Errno::EINVAL)?;
+            return if wanted == [0; 4] { Ok((0, 0)) } else { Err(Errno::EOPNOTSUPP) };
+        }
         let told = out.get_mut(..4).filter(|_| GET_VERSION.contains(&args.command)).ok_or(Errno::ENOTTY)?;
         let found = self.fs.entry_by_ino(args.ino).map_err(errno)?;
         self.fs.forget(args.ino, 1);

@@ -43,6 +43,9 @@ impl Pool {
             self.core.check_writable()?;
             return self.zil.offline_log(&log, how);
         }
+        if let Some(cache) = self.devices.cache_named(path) {
+            return self.devices.offline_cache(&cache, how);
+        }
         self.devices.offline(path, how)
     }
 
@@ -51,6 +54,9 @@ impl Pool {
         if let Some(log) = self.zil.log_named(path) {
             self.core.check_writable()?;
             return self.zil.online_log(&log, open);
+        }
+        if let Some(cache) = self.devices.cache_named(path) {
+            return self.devices.online_cache(&cache, open);
         }
         self.devices.online(path, open)
     }

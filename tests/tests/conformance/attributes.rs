@@ -35,6 +35,20 @@ for change in (lambda f: os.pwrite(f, b'y', 0), lambda f: os.ftruncate(f, 5), la
         ),
     },
     Row {
+        name: "lsattr finds no flags, and none can be set",
+        ask: Shell(
+            r#"
+echo text > f; mkdir d
+test "$(lsattr f d/. -d)" = "$(printf -- '---------------------- %s\n' f d/.)"
+for flag in i a d C; do
+    if chattr +$flag f 2> said; then exit 1; fi
+    grep -q 'Operation not supported' said
+done
+chattr = f; echo more > f
+"#,
+        ),
+    },
+    Row {
         name: "root's chown leaves set-gid without execution by the group",
         ask: Shell(
             r#"

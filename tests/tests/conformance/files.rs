@@ -107,6 +107,23 @@ assert os.lseek(f, 0, os.SEEK_HOLE) == 1
         ),
     },
     Row {
+        name: "seeking over a hole of exbibytes finds what is behind it, and its end",
+        ask: Python(
+            r#"
+far = 1 << 60
+f = os.open('huge', CREATE); os.pwrite(f, b'first', 0); os.pwrite(f, b'last', far); os.close(f)
+f = os.open('huge', os.O_RDONLY)
+waits(lambda: os.lseek(f, 1 << 30, os.SEEK_DATA) > 1 << 30)
+for kept in (False, True):
+    data = os.lseek(f, 1 << 30, os.SEEK_DATA)
+    assert far - (16 << 20) < data <= far < os.lseek(f, data, os.SEEK_HOLE) <= far + 4, data
+    assert os.lseek(f, 1 << 30, os.SEEK_HOLE) == 1 << 30
+    os.fsync(f)
+os.close(f); os.unlink('huge')
+"#,
+        ),
+    },
+    Row {
         name: "a punched hole reads as zeros, gives its blocks back and leaves the size",
         ask: Python(
             r#"

@@ -134,6 +134,9 @@ fn doing() -> String {
 }
 
 fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    if scripts::listed(session, parsed, "iostat") {
+        return Ok(());
+    }
     let plan = Plan::read(parsed)?;
     let is_histogram = parsed.has('w') || parsed.has('r');
     if parsed.has('w') && parsed.has('r') {

@@ -5,14 +5,15 @@ use super::wait::wait_for;
 use crate::command::Command;
 use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
 use steadfast_control::api::PoolRemove;
 
 pub(super) const COMMAND: Command = Command {
     names: &["remove"],
     syntax: Syntax {
         flags: &[
-            flag('n', "check only"),
-            flag('p', "accepted, no effect: a removal keeps no mapping in memory that -n could count"),
+            flag('n', "check only, and tell the memory that the removal will take: none"),
+            flag('p', "with -n: exact numbers"),
             flag('s', "cancel the removal in progress"),
             flag('w', "wait until the removal has finished"),
         ],
@@ -42,5 +43,15 @@ fn remove(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         false => of_devices("remove", &parsed.operands[1..]),
     })?;
     session.warn(&format!("devices of '{name}' are removed, but"), &outcome.warnings);
+    if parsed.has('n') {
+        // Blocks that were moved have places of their own; no table in memory leads there.
+        for device in &parsed.operands[1..] {
+            let device = tame(device);
+            session.line(match parsed.has('p') {
+                true => format!("{device} 0"),
+                false => format!("Memory that will be used after removing {device}: 0"),
+            });
+        }
+    }
     if parsed.has('w') { wait_for(session, &name, &["remove"]) } else { Ok(()) }
 }

@@ -8,7 +8,9 @@
 
 use crate::options::{Flag, Parsed, valued};
 use crate::session::{Failure, Session};
+use crate::table::tame;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use steadfast_control::api::{PoolReport, VdevReport};
@@ -16,9 +18,52 @@ use steadfast_control::api::{PoolReport, VdevReport};
 /// `-c`.
 pub(super) const SCRIPTS: Flag = valued(
     'c',
-    "script[,script]...",
-    "columns from programs that are run for each device, such as those of ZFS",
+    "[script[,script]...]",
+    "columns from programs that are run for each device, such as those of ZFS; as the last word: lists them",
 );
+
+/// True if `-c` is the last word: prints the programs that there are, with what each says of
+/// itself if they may be run.
+pub(super) fn listed(session: &mut Session<'_, '_>, parsed: &Parsed, verb: &str) -> bool {
+    if parsed.value('c') != Some("") {
+        return false;
+    }
+    session.line(format!("Available 'zpool {verb} -c' commands:"));
+    let may_run = may_run(session).is_ok();
+    for folder in folders(session) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut programs: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| runs(path)).collect();
+        programs.sort();
+        for program in programs {
+            let name = tame(&program.file_name().unwrap_or_default().to_string_lossy());
+            let help = if may_run { told(Command::new(&program).arg("-h")) } else { String::new() };
+            let mut lines = help.lines().filter(|line| !line.trim().is_empty()).peekable();
+            if lines.peek().is_none() {
+                session.line(format!("  {name}"));
+            }
+            lines.for_each(|line| session.line(format!("  {name:<14}  {}", tame(line))));
+        }
+    }
+    true
+}
+
+/// A file that its owner may run.
+fn runs(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o100 != 0)
+}
+
+/// Nobody but who asks for it runs programs as root.
+fn may_run(session: &Session<'_, '_>) -> Result<(), Failure> {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value != "0" && value != "NO");
+    if std::env::var("ZPOOL_SCRIPTS_ENABLED").is_ok_and(|value| value == "0") {
+        return Err(Failure::Usage("-c is disabled by ZPOOL_SCRIPTS_ENABLED".to_owned()));
+    }
+    if session.world.uid == 0 && !is_set("ZPOOL_SCRIPTS_AS_ROOT") {
+        return Err(Failure::Usage("-c: root runs programs only if ZPOOL_SCRIPTS_AS_ROOT is set".to_owned()));
+    }
+    Ok(())
+}
 
 /// Output of the programs.
 #[derive(Debug, Default)]
@@ -75,13 +120,7 @@ pub(super) fn run(
 ) -> Result<Scripts, Failure> {
     let mut scripts = Scripts::default();
     let Some(list) = parsed.value('c') else { return Ok(scripts) };
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value != "0" && value != "NO");
-    if std::env::var("ZPOOL_SCRIPTS_ENABLED").is_ok_and(|value| value == "0") {
-        return Err(Failure::Usage("-c is disabled by ZPOOL_SCRIPTS_ENABLED".to_owned()));
-    }
-    if session.world.uid == 0 && !is_set("ZPOOL_SCRIPTS_AS_ROOT") {
-        return Err(Failure::Usage("-c: root runs programs only if ZPOOL_SCRIPTS_AS_ROOT is set".to_owned()));
-    }
+    may_run(session)?;
     let folders = folders(session);
     for name in list.split(',') {
         let program = folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -117,12 +156,12 @@ fn folders(session: &Session<'_, '_>) -> Vec<PathBuf> {
 /// Output of a program for a device; empty if it cannot be run.
 fn output(program: &Path, device: &str) -> String {
     let real = std::fs::canonicalize(device).unwrap_or_else(|_| PathBuf::from(device));
-    let ran = Command::new(program)
-        .env("VDEV_PATH", device)
-        .env("VDEV_UPATH", real)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
+    told(Command::new(program).env("VDEV_PATH", device).env("VDEV_UPATH", real))
+}
+
+/// Output of a program; empty if it cannot be run.
+fn told(command: &mut Command) -> String {
+    let ran = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
     ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned()).unwrap_or_default()
 }
 

@@ -58,6 +58,9 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn status(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    if scripts::listed(session, parsed, "status") {
+        return Ok(());
+    }
     let plan = Plan::read(parsed)?;
     plan.run(session, |session| once(session, parsed, &plan.names).map(|()| true))
 }

@@ -34,6 +34,21 @@ impl Engine {
         Engine::among(leaves.chain(logs), pool, device)
     }
 
+    /// The same for data, log and cache devices.
+    pub(super) fn member_log_or_cache(
+        held: &ImportedPool,
+        pool: &str,
+        device: &Path,
+    ) -> Result<String, Refusal> {
+        Engine::member_or_log(held, pool, device).or_else(|refusal| {
+            let caches = held.pool.state().caches;
+            if let Some(cache) = caches.iter().find(|cache| is_number(device, cache.guid)) {
+                return Ok(cache.path.clone());
+            }
+            Engine::among(caches.iter().map(|cache| cache.path.as_str()), pool, device).map_err(|_| refusal)
+        })
+    }
+
     /// The same among these paths.
     pub(super) fn among<'a>(
         paths: impl Iterator<Item = &'a str> + Clone,

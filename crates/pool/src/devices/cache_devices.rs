@@ -6,6 +6,7 @@ use crate::devices::groups::DeviceHandle;
 use crate::devices::l2arc::CacheDevice;
 use crate::devices::l2arc::CacheDeviceStatus;
 use crate::devices::l2arc::FEATURE;
+use crate::devices::offline::Offline;
 use crate::devices::probe::{erase, give_back};
 use crate::devices::state::Devices;
 use std::sync::Arc;
@@ -26,8 +27,11 @@ impl Devices {
 
     /// Begins to use cache devices that import found. A pool that is read only writes to none.
     pub(crate) fn begin_caches(&self, found: Vec<(u64, Option<Arc<dyn Device>>)>) {
-        let start = |(guid, device): (u64, Option<Arc<dyn Device>>)| {
-            CacheDevice::start(&self.core, guid, device.filter(|_| !self.core.health.read_only))
+        let listed = self.listed_caches();
+        let is_offline = |guid| listed.iter().any(|aux| aux.guid == guid && aux.given_up);
+        let start = |(guid, device): (u64, Option<Arc<dyn Device>>)| match is_offline(guid) {
+            true => CacheDevice::offline(guid),
+            false => CacheDevice::start(&self.core, guid, device.filter(|_| !self.core.health.read_only)),
         };
         if found.is_empty() {
             return;
@@ -121,6 +125,72 @@ impl Devices {
         Ok(())
     }
 
+    /// The cache device of this path.
+    pub(crate) fn cache_named(&self, path: &str) -> Option<AuxConfig> {
+        self.listed_caches().into_iter().find(|aux| aux.path == path)
+    }
+
+    /// Takes a cache device out of use: nothing is read from it or written to it, and nobody has it
+    /// open. Its content stays there. Durable when it returns, unless the next import takes it
+    /// into use again.
+    pub(crate) fn offline_cache(&self, aux: &AuxConfig, how: Offline) -> Result<()> {
+        self.core.check_writable()?;
+        let _turn = self.core.sync_turn.lock();
+        let known = self.put_cache(CacheDevice::offline(aux.guid), !how.until_import)?;
+        if let Some(cache) = known {
+            cache.release();
+        }
+        Ok(())
+    }
+
+    /// Takes a cache device into use again, as `open` finds it. True if it was out of use.
+    pub(crate) fn online_cache(
+        &self,
+        aux: &AuxConfig,
+        open: &dyn Fn() -> Result<Arc<dyn Device>>,
+    ) -> Result<bool> {
+        self.core.check_writable()?;
+        let _turn = self.core.sync_turn.lock();
+        let status = self.caches_status().into_iter().find(|cache| cache.guid == aux.guid);
+        if status.is_some_and(|cache| cache.trouble.is_none() && !cache.is_offline) {
+            return Ok(false);
+        }
+        // The one that failed lets go of it.
+        let known = self.aux.caches.read().iter().find(|cache| cache.guid == aux.guid).cloned();
+        known.iter().for_each(|cache| cache.release());
+        let device = open()?;
+        let label = crate::devices::probe::label_of(&*device)?;
+        if label.pool != self.core.identity.guid || label.device_guid != aux.guid {
+            return Err(Error::ForeignDevice { path: aux.path.clone(), pool: self.core.name() });
+        }
+        self.put_cache(CacheDevice::start(&self.core, aux.guid, Some(device)), false)?;
+        Ok(true)
+    }
+
+    /// Puts a cache device into the place of the one of its number, with labels that say whether
+    /// the pool does without it, and returns what was there. If they cannot be written, nothing
+    /// changes. The caller has the turn of commits.
+    fn put_cache(&self, new: Arc<CacheDevice>, given_up: bool) -> Result<Option<Arc<CacheDevice>>> {
+        let swap = |cache: &Arc<CacheDevice>| {
+            let mut caches = self.aux.caches.write();
+            let place = caches.iter_mut().find(|other| other.guid == cache.guid);
+            place.map(|place| std::mem::replace(place, Arc::clone(cache)))
+        };
+        let before = self.aux.listed.read().clone();
+        for aux in self.aux.listed.write().iter_mut().filter(|aux| aux.guid == new.guid) {
+            aux.given_up = given_up;
+        }
+        let known = swap(&new);
+        self.use_caches();
+        self.write_labels_or(&[], || {
+            *self.aux.listed.write() = before;
+            let _ = known.as_ref().and_then(swap);
+            new.release();
+            self.use_caches();
+        })?;
+        Ok(known)
+    }
+
     /// Fault injectors of the cache devices that are here, by path.
     pub(crate) fn cache_injectors(&self) -> Vec<(String, Arc<Injector>)> {
         let caches = self.aux.caches.read().clone();
@@ -139,7 +209,9 @@ impl Devices {
             let written = known.as_ref().and_then(|cache| cache.trouble.lock().clone());
             let failed = here.is_some_and(|here| here.cache.has_failed());
             let gone = here.is_none_or(|here| here.device.presence() != Presence::Whole);
+            let is_offline = known.as_ref().is_some_and(|cache| cache.is_offline);
             let trouble = match (written, failed, gone) {
+                _ if is_offline => None,
                 (Some(trouble), ..) => Some(trouble),
                 (None, true, _) => Some("could not be written".to_owned()),
                 (None, false, true) if self.core.health.read_only => {
@@ -155,6 +227,7 @@ impl Devices {
                 counts: here.map(|here| here.cache.counts()).unwrap_or_default(),
                 sample: here.map(|here| here.meter.sample()),
                 trouble,
+                is_offline,
             }
         };
         self.listed_caches().into_iter().map(status).collect()

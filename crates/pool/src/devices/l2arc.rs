@@ -43,6 +43,8 @@ pub struct CacheDeviceStatus {
     pub sample: Option<Sample>,
     /// Why it is of no use, if it is.
     pub trouble: Option<String>,
+    /// Somebody took it out of use.
+    pub is_offline: bool,
 }
 
 /// A cache device that the labels list, and what it is if it is here.
@@ -50,6 +52,8 @@ pub(crate) struct CacheDevice {
     pub guid: u64,
     pub here: Option<Here>,
     pub trouble: RankedMutex<Option<String>, rank::Trouble>,
+    /// Somebody took it out of use: nobody has it open.
+    pub is_offline: bool,
 }
 
 pub(crate) struct Here {
@@ -86,7 +90,12 @@ impl CacheDevice {
                 size_bytes: u64::from(slots) * u64::from(core.identity.slot_size),
             }
         });
-        Arc::new(CacheDevice { guid, here, trouble: RankedMutex::new(None) })
+        Arc::new(CacheDevice { guid, here, trouble: RankedMutex::new(None), is_offline: false })
+    }
+
+    /// One that somebody took out of use.
+    pub fn offline(guid: u64) -> Arc<CacheDevice> {
+        Arc::new(CacheDevice { guid, here: None, trouble: RankedMutex::new(None), is_offline: true })
     }
 
     /// Lets others have it.
@@ -110,6 +119,7 @@ pub(crate) fn find(found: &FoundPool, aux: &mut [AuxConfig]) -> Vec<(u64, Option
     let listed = aux.iter_mut().filter(|aux| aux.class == AuxClass::Cache);
     let device = |aux: &mut AuxConfig| {
         let here = found.devices.iter().find(|device| device.label.device_guid == aux.guid);
+        let here = here.filter(|_| !aux.given_up);
         if let Some(here) = here {
             aux.path.clone_from(&here.handle.path);
         }

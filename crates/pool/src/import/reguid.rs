@@ -62,7 +62,8 @@ impl Pool {
         let is_away = |log: &LogDeviceStatus| log.sample.is_none() || log.out.is_some();
         let logs = self.zil.log_devices_status().into_iter().find(is_away).map(|log| log.path);
         let spares = self.devices.spares_status().into_iter().find(|spare| spare.trouble.is_some());
-        let caches = self.devices.caches_status().into_iter().find(|cache| cache.trouble.is_some());
+        let mut caches = self.devices.caches_status().into_iter();
+        let caches = caches.find(|cache| cache.trouble.is_some() || cache.is_offline);
         let missing = logs.or(spares.map(|spare| spare.path)).or(caches.map(|cache| cache.path));
         missing.map_or(Ok(()), away)
     }

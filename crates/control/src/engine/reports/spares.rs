@@ -58,7 +58,11 @@ fn line(name: String, guid: u64, size: u64, state: Health, note: Option<String>)
 
 /// A cache device in the section of cache devices.
 pub(in crate::engine) fn cache_report(cache: &CacheDeviceStatus) -> VdevReport {
-    let state = if cache.trouble.is_some() { Health::Unavail } else { Health::Online };
+    let state = match cache.trouble {
+        _ if cache.is_offline => Health::Offline,
+        Some(_) => Health::Unavail,
+        None => Health::Online,
+    };
     VdevReport {
         size: cache.size_bytes,
         allocated: cache.counts.bytes,

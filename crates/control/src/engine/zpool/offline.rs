@@ -16,7 +16,7 @@ impl Verb for PoolOffline {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
         for device in &self.devices {
-            let path = Engine::member_or_log(&held, &self.name, device)?;
+            let path = Engine::member_log_or_cache(&held, &self.name, device)?;
             let how = steadfast_pool::Offline { as_failed: self.as_failed, until_import: self.until_import };
             let done = held.pool.offline_as(&path, how);
             done.map_err(|error| refuse::of_pool(error, &self.name))?;

@@ -3,7 +3,7 @@
 use crate::api::{Outcome, PoolOnline};
 use crate::caller::Caller;
 use crate::check::check_paths;
-use crate::engine::members::{members_or_logs, opener};
+use crate::engine::members::opener;
 use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
@@ -17,7 +17,8 @@ impl Verb for PoolOnline {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        let members = members_or_logs(&held, &self.name, &self.devices)?;
+        let member = |device: &std::path::PathBuf| Engine::member_log_or_cache(&held, &self.name, device);
+        let members = self.devices.iter().map(member).collect::<Result<Vec<_>, _>>()?;
         let mut outcome = Outcome::default();
         for path in members {
             if held.pool.online(&path, &opener(&path)).map_err(refuse::pool)? {
