@@ -1,8 +1,10 @@
-//! An anchor's state beside the devices: its register, and the host's memory of it.
+//! The trusted corner beside the devices: an anchor's register, the host's memory of it, and the
+//! parity device.
 //!
-//! Both lie on a false device each, so that a crash may come before and after each of their writes.
-//! A register is durable when it answers, and never torn (its file has two slots and a hash each:
-//! `steadfast_anchor::file`); a witness is written without a flush, and may be behind.
+//! Each lies on a false device, so that a crash may come before and after each of their writes. A
+//! register is durable when it answers, and never torn (its file has two slots and a hash each:
+//! `steadfast_anchor::file`); a witness is written without a flush, and may be behind. A parity
+//! device is a disk with a cache: its writes may be lost, land in any order, and be torn.
 
 use std::io;
 use std::sync::Arc;
@@ -10,26 +12,54 @@ use std::sync::Arc;
 use steadfast_anchor::{RecordBytes, Register, RegisterError, SwapError, Witness};
 use steadfast_device::Error;
 use steadfast_format::PoolGuid;
-use steadfast_pool::Registers;
+use steadfast_pool::{ParityMedium, Registers};
 
 use crate::disk::Disk;
 use crate::log::Area;
 
-/// Where the register and the witness of the one pool are.
-pub struct AnchorDisks {
-    /// Device of the register.
-    pub register: Arc<Disk>,
-    /// Device of the witness.
-    pub witness: Arc<Disk>,
+/// The trusted corner of the one pool.
+pub struct Corner {
+    /// Devices of the register and of the witness, if the pool has an anchor.
+    pub anchor: Option<[Arc<Disk>; 2]>,
+    /// Bytes for a parity device, if there are any.
+    pub parity: Option<Arc<Disk>>,
 }
 
-impl Registers for AnchorDisks {
+impl Registers for Corner {
+    fn parity(&self, _: &str) -> io::Result<Box<dyn ParityMedium>> {
+        let disk = self.parity.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(ParityBytes(Arc::clone(disk))))
+    }
+
     fn register(&self, _: &str) -> Arc<dyn Register> {
-        Arc::new(Kept(Arc::clone(&self.register)))
+        let [register, _] = self.anchor.as_ref().expect("a pool with an anchor");
+        Arc::new(Kept(Arc::clone(register)))
     }
 
     fn witness(&self, _: PoolGuid) -> Option<Arc<dyn Witness>> {
-        Some(Arc::new(Kept(Arc::clone(&self.witness))))
+        let [_, witness] = self.anchor.as_ref()?;
+        Some(Arc::new(Kept(Arc::clone(witness))))
+    }
+}
+
+/// The bytes of a parity device.
+struct ParityBytes(Arc<Disk>);
+
+impl ParityMedium for ParityBytes {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.image().size_bytes())
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(at, out).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(at, bytes, Area::Parity).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush().map_err(|error| io::Error::other(error.to_string()))
     }
 }
 

@@ -293,6 +293,27 @@ impl Disk {
         if self.appendable { area } else { Area::Object }
     }
 
+    /// Forgets the faults that did not strike yet.
+    pub fn disarm(&self) {
+        self.lock().faults.clear();
+    }
+
+    /// A store loses an object. False if it did not have it.
+    ///
+    /// # Errors
+    /// A fault strikes.
+    pub fn lose(&self, segment: SegmentId) -> Result<bool> {
+        let place = Self::whole(SegmentPlace { segment, slot: 0, slot_size: SLOT_SIZE_MIN });
+        let is_there = self.find_object(place)?.is_some();
+        self.delete_object(place)?;
+        Ok(is_there)
+    }
+
+    /// Objects are found by their names: who asks for one need not know the size of slots.
+    fn whole(place: SegmentPlace) -> SegmentPlace {
+        SegmentPlace { slot_size: SLOT_SIZE_MIN, ..place }
+    }
+
     /// Where the object of a slot lies: a page with its name and length, then its bytes.
     fn object_at(slot: u32, slot_size: u32) -> u64 {
         slot_offset(0, slot_size) + u64::from(slot) * (u64::from(slot_size) + PAGE as u64)
@@ -460,7 +481,7 @@ impl Device for Disk {
 
     fn put_segment(&self, place: SegmentPlace, bytes: &[u8]) -> Result<()> {
         if !self.appendable {
-            return self.put_object(place, bytes);
+            return self.put_object(Self::whole(place), bytes);
         }
         self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes, Area::Segment)
     }
@@ -474,14 +495,14 @@ impl Device for Disk {
 
     fn read_segment(&self, place: SegmentPlace, offset: u32, out: &mut [u8]) -> Result<()> {
         if !self.appendable {
-            return self.read_object(place, offset, out);
+            return self.read_object(Self::whole(place), offset, out);
         }
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
     }
 
     fn discard_segment(&self, place: SegmentPlace) -> Result<()> {
         if !self.appendable {
-            return self.delete_object(place);
+            return self.delete_object(Self::whole(place));
         }
         let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
         let state = &mut *self.lock();

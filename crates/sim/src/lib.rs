@@ -54,6 +54,7 @@ pub mod op;
 pub mod oracle;
 pub mod outcomes;
 pub mod pages;
+pub mod parity_histories;
 pub mod recover;
 pub mod run;
 pub mod second_faults;

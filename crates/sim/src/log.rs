@@ -18,13 +18,15 @@ pub enum Area {
     Register,
     /// A host's memory of it.
     Witness,
+    /// A parity device.
+    Parity,
 }
 
 impl Area {
     /// True if a write to it may land in part.
     #[must_use]
     pub fn is_torn(self) -> bool {
-        matches!(self, Area::Label | Area::Root | Area::Segment)
+        matches!(self, Area::Label | Area::Root | Area::Segment | Area::Parity)
     }
 }
 
@@ -70,6 +72,7 @@ impl EventKind {
                 Area::Object => "object",
                 Area::Register => "register",
                 Area::Witness => "witness",
+                Area::Parity => "parity",
             },
             EventKind::Flush | EventKind::FlushFailed => "flush",
             EventKind::Discard { .. } => "discard",

@@ -9,6 +9,7 @@ use steadfast_device::Operation;
 use steadfast_sim::histories::{self, Theme};
 use steadfast_sim::hosts;
 use steadfast_sim::mirror_faults;
+use steadfast_sim::parity_histories;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::second_faults::{self, SECOND_FAULTS, STALE_GROUPS};
 use steadfast_sim::verbs_devices::VERBS;
@@ -33,6 +34,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
                  --hosts 1 --from SEED makes one world again
   --checkpoints N
                  nothing of that, but histories with a checkpoint, until N states are made, --from a seed on
+  --parity N     nothing of that, but histories of parity devices, passes, losses and recoveries, until N states are judged,
+                 --from a seed on
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -46,6 +49,10 @@ const HISTORIES: u64 = 100;
 /// One in so many states of a history with a checkpoint is opened, and so many may break.
 const CHECKPOINTS_EVERY: u64 = 10;
 const CHECKPOINTS_BROKEN_MAX: u64 = 10;
+/// States of each history of a parity device that are judged, about.
+const PARITY_STATES: usize = 500;
+/// Histories of them that are cut with the verbs.
+const PARITY_HISTORIES: u64 = 20;
 /// States of each history of log devices that are judged with them, about.
 const LOG_STATES: usize = 1_000;
 /// States of a cut beside each second fault.
@@ -130,6 +137,11 @@ fn cut_verbs() -> ExitCode {
             let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
             tell(&format!("history {seed} of {of}"), told);
         }
+    }
+    for seed in 0..PARITY_HISTORIES {
+        let counts = parity_histories::explore(seed, PARITY_STATES, None);
+        let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
+        tell(&format!("history {seed} of a parity device"), told);
     }
     for verb in VERBS.iter().chain(SNAPSHOT_VERBS).chain(STREAM_VERBS).chain(VOLUME_VERBS) {
         let counts = verb.explore(1);
@@ -247,6 +259,34 @@ fn keep_checkpoints(words: &[String]) -> Result<ExitCode, String> {
     Ok(ExitCode::from(u8::from(broken > 0)))
 }
 
+/// Cuts histories of parity devices, and tells what does not hold.
+fn cover(words: &[String]) -> Result<ExitCode, String> {
+    let (most, from) = number_and_seed(words)?;
+    let tell = |counts: &parity_histories::Counts| {
+        format!(
+            "{} states judged, {} opened, {} cut again; {} of stores that had lost objects, {} objects came back, {} recoveries \
+             were interrupted",
+            commas(counts.states),
+            commas(counts.opened),
+            commas(counts.second),
+            commas(counts.lossy),
+            commas(counts.restored),
+            commas(counts.interrupted)
+        )
+    };
+    let progress = |seed, counts: &_| eprintln!("to history {seed}: {}", tell(counts));
+    match parity_histories::run(from, most, PARITY_STATES, None, progress) {
+        Ok(counts) => {
+            println!("{}", tell(&counts));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(what) => {
+            println!("BROKEN: {what}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
 /// Lets hosts share a store, and tells what does not hold.
 fn share(words: &[String]) -> Result<ExitCode, String> {
     let (most, from) = number_and_seed(words)?;
@@ -273,6 +313,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--hosts") {
         return share(&words[1..]).unwrap_or_else(|error| {
+            eprintln!("steadfast-sim: {error}");
+            ExitCode::from(2)
+        });
+    }
+    if words.first().is_some_and(|word| word == "--parity") {
+        return cover(&words[1..]).unwrap_or_else(|error| {
             eprintln!("steadfast-sim: {error}");
             ExitCode::from(2)
         });

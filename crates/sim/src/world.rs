@@ -10,11 +10,11 @@ use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
 use steadfast_format::{GroupClass, KeyFormat, LabelConfig, medium};
 use steadfast_pool::{
     AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, FoundPool, GroupHandles, ImportSpec, Memory,
-    NewKey, Pool, Redundancy, new_user_key, scan,
+    NewKey, Pool, Redundancy, Registers, new_user_key, scan,
 };
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
-use crate::anchor_disks::AnchorDisks;
+use crate::anchor_disks::Corner;
 use crate::cut::Depth;
 use crate::disk::Disk;
 use crate::log::Log;
@@ -54,6 +54,8 @@ pub struct Setting {
     pub sealed: bool,
     /// It has an anchor: a register and a witness, each with crash points of its own.
     pub anchored: bool,
+    /// Bytes for a parity device; none if 0.
+    pub parity_bytes: u64,
     /// It is nearly full, and the cleaner has work in every commit.
     pub full: bool,
     /// It is full: hardly anything is admitted but what gives room back.
@@ -89,6 +91,7 @@ const PLAIN: Setting = Setting {
     objects: false,
     sealed: false,
     anchored: false,
+    parity_bytes: 0,
     full: false,
     brim: false,
     sampled: false,
@@ -303,10 +306,10 @@ impl Setting {
         groups.iter().find(|(devices, _)| devices.contains(&disk)).map_or(0, |(_, spared)| *spared)
     }
 
-    /// Images that a state of it has: devices, and what an anchor needs.
+    /// Images that a state of it has: devices, what an anchor needs, and the parity device.
     #[must_use]
     pub fn images(&self) -> usize {
-        self.disks + self.logs + if self.anchored { 2 } else { 0 }
+        self.disks + self.logs + if self.anchored { 2 } else { 0 } + usize::from(self.parity_bytes > 0)
     }
 }
 
@@ -370,7 +373,11 @@ impl Disks {
     /// The same that were never written.
     #[must_use]
     pub fn blank(setting: &Setting) -> Disks {
-        Disks::new(setting, &vec![Image::blank(DISK_BYTES); setting.images()])
+        let mut images = vec![Image::blank(DISK_BYTES); setting.images()];
+        if setting.parity_bytes > 0 {
+            *images.last_mut().expect("the parity device") = Image::blank(setting.parity_bytes);
+        }
+        Disks::new(setting, &images)
     }
 
     /// The pool on them, which is exported, uses so many slots of a device from now on, however
@@ -407,20 +414,24 @@ impl Disks {
     }
 
     fn wish(&self, path: Option<&str>) -> AnchorWish {
-        if !self.setting.anchored {
-            return AnchorWish::default();
-        }
-        let anchor_disks = |at: usize| Arc::clone(&self.all[self.setting.disks + self.setting.logs + at]);
-        let registers = AnchorDisks { register: anchor_disks(0), witness: anchor_disks(1) };
-        let path = path.map(str::to_owned);
-        AnchorWish { registers: Some(Arc::new(registers)), path, ..AnchorWish::default() }
+        let Some(corner) = self.corner() else { return AnchorWish::default() };
+        let path = path.filter(|_| self.setting.anchored).map(str::to_owned);
+        AnchorWish { registers: Some(Arc::new(corner)), path, ..AnchorWish::default() }
+    }
+
+    /// The trusted corner, if there is anything in it.
+    pub(crate) fn corner(&self) -> Option<Corner> {
+        let Setting { disks, logs, anchored, parity_bytes, .. } = self.setting;
+        let anchor = anchored.then(|| [0, 1].map(|at| Arc::clone(&self.all[disks + logs + at])));
+        let parity = (parity_bytes > 0).then(|| Arc::clone(&self.all[self.all.len() - 1]));
+        (anchor.is_some() || parity.is_some()).then_some(Corner { anchor, parity })
     }
 
     /// The register's record, if there is one.
     #[must_use]
     pub fn record(&self) -> Option<AnchorRecord> {
-        let registers = self.wish(None).registers?;
-        let bytes = registers.register("register").read().ok()?;
+        let corner = self.corner().filter(|corner| corner.anchor.is_some())?;
+        let bytes = corner.register("register").read().ok()?;
         AnchorRecord::decode(&bytes[..]).ok()
     }
 

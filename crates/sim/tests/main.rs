@@ -4,6 +4,7 @@ mod explorer;
 mod histories;
 mod hosts;
 mod log_mirror;
+mod parity;
 #[cfg(debug_assertions)]
 mod spoil;
 mod verbs;
