@@ -582,6 +582,9 @@ impl Pool {
         }
         if !self.core.is_suspended() {
             self.core.health.changed.store(true, Ordering::Release);
+            if state != Some(PoolState::Destroyed) {
+                self.syncer.stores.pack();
+            }
             // A store that is away is found out here, while the pool still waits for it.
             self.core.wait_durable()?;
         }

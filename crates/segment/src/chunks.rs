@@ -97,6 +97,20 @@ impl Source {
     pub(crate) fn chunks(&self) -> u32 {
         self.end.div_ceil(CHUNK)
     }
+
+    /// A range with so many bytes around it: all, if the segment has no more, else half of them
+    /// before it and half behind it.
+    pub(crate) fn around(&self, offset: u32, len: usize, around: usize) -> (u32, usize) {
+        let end = self.end as usize;
+        if end <= around {
+            return (0, end);
+        }
+        let half = u32::try_from(around / 2).unwrap_or(u32::MAX);
+        let first = offset.saturating_sub(half);
+        // A range beyond the end stays one: it is told of where it is read.
+        let behind = (offset as usize).saturating_add(len);
+        (first, end.min(behind.saturating_add(half as usize)).max(behind) - first as usize)
+    }
 }
 
 /// Finds the segment that its stream filled after another one.

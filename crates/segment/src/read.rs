@@ -273,6 +273,12 @@ impl Space {
     /// Brings blocks that will be read next: all chunks that they lack are asked for side by side.
     /// True if each of them can now be read without waiting, as far as is known.
     pub fn bring(&self, blocks: &[(Address, usize)]) -> bool {
+        self.bring_around(blocks, 0)
+    }
+
+    /// The same with what lies around each of them: the whole object, if it has at most so many
+    /// bytes, and else half of these before the block and half behind it.
+    pub fn bring_around(&self, blocks: &[(Address, usize)], around: usize) -> bool {
         if !self.has_objects() {
             return false;
         }
@@ -284,7 +290,10 @@ impl Space {
             is_all &= !parts.is_empty();
             for part in parts.iter().filter(|part| part.open.is_none()) {
                 let plan = self.source_of(part).and_then(|source| {
-                    self.chunks.plan(&self.env, &source, (part.offset, part.bytes), &next)
+                    let (range, wide) =
+                        ((part.offset, part.bytes), source.around(part.offset, part.bytes, around));
+                    let plan = |range| self.chunks.plan(&self.env, &source, range, &next);
+                    plan(wide).or_else(|| (wide != range).then(|| plan(range))?)
                 });
                 is_all &= plan.is_some();
                 plans.extend(plan);

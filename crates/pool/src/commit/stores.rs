@@ -22,21 +22,35 @@
 //!      epoch between that writer's and ours, of which nothing is seen yet. So where somebody has
 //!      claimed between, an import commits before it answers: its root counts more than both.
 //!      `Loaded::go_live`, test: `what_an_import_showed_stays_when_a_rival_wakes`
+//!
+//! ## Tables of a pool that is closed
+//! Leaves of the pool's tables lie in the segments of the commits that wrote them, and an import
+//! would wait for these once more. So the last commit of a close writes those of small tables anew:
+//! they come with its tail.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_env::insist::insisting;
+use steadfast_tree::Change;
 
 use crate::commit::jobs::{self, IDLE_PAUSE};
 use crate::commit::sync::Syncer;
 use crate::core::error::{Error, Result};
+use crate::core::rows::TABLES;
 use crate::core::state::Watch;
 
 /// How long after an import what others left over is deleted: a host that only reads may still look
 /// at it.
 const GRACE: Duration = Duration::from_secs(600);
+/// The first commit behind an import waits so long, unless somebody asks for one: whoever asked for
+/// the import has its answer, and reads first.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Bytes of tables that are packed at most, before they are compressed and sealed: with the tail
+/// they come as one chunk of a store.
+const PACKED_BYTES_MAX: usize = 160 << 10;
 /// When a copy of a root is tried again that a store did not take.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -47,6 +61,10 @@ pub(crate) struct StoreDuties {
     leftovers_at_ns: AtomicU64,
     /// The first commit since the import is behind its answer, and not over yet.
     first_due: AtomicBool,
+    /// When it is to begin.
+    first_at_ns: AtomicU64,
+    /// The next commit is the last one before a close.
+    packs: AtomicBool,
     /// A commit is over since the task last looked.
     due: Mutex<bool>,
     woken: Condvar,
@@ -54,8 +72,22 @@ pub(crate) struct StoreDuties {
 
 impl StoreDuties {
     /// The first commit of an import comes behind its answer.
-    pub(crate) fn first_is_due(&self) {
+    pub(crate) fn first_is_due(&self, now_ns: u64) {
+        let pause = u64::try_from(FIRST_PAUSE.as_nanos()).expect("short");
+        self.first_at_ns.store(now_ns + pause, Ordering::Relaxed);
         self.first_due.store(true, Ordering::Relaxed);
+    }
+
+    /// Time until that commit, if it is not over.
+    pub(crate) fn first_in(&self, now_ns: u64) -> Option<Duration> {
+        let is_due = self.first_due.load(Ordering::Relaxed);
+        let at_ns = self.first_at_ns.load(Ordering::Relaxed);
+        is_due.then(|| Duration::from_nanos(at_ns.saturating_sub(now_ns)))
+    }
+
+    /// The next commit is the last one before a close.
+    pub(crate) fn pack(&self) {
+        self.packs.store(true, Ordering::Relaxed);
     }
 
     /// A commit is over.
@@ -79,6 +111,41 @@ impl StoreDuties {
 }
 
 impl Syncer {
+    /// In the last commit before a close: writes the leaves of the pool's tables anew, if they are
+    /// few and the pool has room. A leaf that cannot be read stays where it is.
+    pub(crate) fn pack_tables(&self) {
+        let room = self.core.txgs.budget.room();
+        let is_due = self.stores.packs.swap(false, Ordering::Relaxed);
+        if !is_due || !self.core.space.is_all_objects() || room.free < room.capacity / 8 {
+            return;
+        }
+        let Ok(Some(items)) = self.items_of_tables() else { return };
+        let changes: Vec<Change<'_>> = items.iter().map(|(key, value)| Change::Insert(key, value)).collect();
+        // Nothing is changed if it fails.
+        let _ = self.core.meta.batch(&changes);
+    }
+
+    /// Items in all leaves that an import reads; `None` if they are many. Nobody changes them
+    /// during a commit.
+    fn items_of_tables(&self) -> Result<Option<BTreeMap<Vec<u8>, Vec<u8>>>> {
+        let (mut items, mut bytes) = (BTreeMap::new(), 0);
+        for kind in TABLES {
+            // A look for a table that is empty reads the leaf where it would be.
+            let before = self.core.meta.floor(&[kind])?;
+            let behind = self.core.meta.range(vec![kind]..).next().transpose()?;
+            items.extend(before.into_iter().chain(behind));
+            self.core.meta.scan(&[kind], &[kind + 1], |key, value| {
+                bytes += key.len() + value.len();
+                items.insert(key.to_vec(), value.to_vec());
+                bytes <= PACKED_BYTES_MAX
+            })?;
+            if bytes > PACKED_BYTES_MAX {
+                return Ok(None);
+            }
+        }
+        Ok(Some(items))
+    }
+
     /// After an import: what earlier hosts left over is looked for when the grace has passed.
     pub(crate) fn leftovers_due(&self) {
         if self.core.space.has_objects() {

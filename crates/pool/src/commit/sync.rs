@@ -181,11 +181,14 @@ impl Syncer {
         // A commit that may not clean gains nothing, and costs what the budget is to keep.
         let cleaning =
             turn.futile_commits < FUTILE_COMMITS_MAX && self.may_clean() && self.core.space.needs_cleaning();
+        let now_ns = self.core.env.clock.monotonic_ns();
+        let first = self.stores.first_in(now_ns);
+        let is_first_due = first.is_some_and(|pause| pause.is_zero());
         let moment = Moment {
-            now_ns: self.core.env.clock.monotonic_ns(),
+            now_ns,
             opened_ns: turn.opened_ns,
             fullness: self.core.txgs.budget.fullness(),
-            requested: self.core.txgs.commits.is_requested(open) || cleaning,
+            requested: self.core.txgs.commits.is_requested(open) || cleaning || is_first_due,
             changed: self.core.has_changes(),
         };
         let is_suspended = self.run(jobs::BEFORE_COMMIT).is_suspended;
@@ -211,7 +214,8 @@ impl Syncer {
             turn.trimmed_ns = moment.now_ns;
             steadfast_device::pages::trim();
         }
-        let patience = rule.patience(&moment);
+        let first = first.filter(|_| !is_suspended);
+        let patience = first.into_iter().fold(rule.patience(&moment), Duration::min);
         Next::Park(open, pause.map_or(patience, |pause| patience.min(pause)))
     }
 
@@ -449,6 +453,7 @@ impl Syncer {
         let mut items = self.table_items(txg);
         items.extend(self.core.checkpoint_item());
         self.note_table(items)?;
+        self.pack_tables();
         self.clean(txg, self.core.env.clock.monotonic_ns() - begun_ns)?;
         self.zil.reserve_log();
         let log = self.zil.log_head(log);

@@ -1,7 +1,30 @@
 //! Between the room `segment` and the items of the meta tree.
 
-use steadfast_format::{Checksums, CommitTail, DatasetId, MetaKey, RelocationRow, SegmentRow, Txg};
+use steadfast_format::{
+    Checksums, CommitTail, DatasetId, MetaKey, RelocationRow, SegmentRow, Txg, meta_keys,
+};
 use steadfast_segment::{SpaceChanges, SpaceTail};
+
+/// Tables of the meta tree that an import reads.
+pub(crate) const TABLES: [u8; 17] = [
+    meta_keys::POOL_PROPERTY,
+    meta_keys::DATASET,
+    meta_keys::DATASET_PROPERTY,
+    meta_keys::SEGMENT,
+    meta_keys::RELOCATION,
+    meta_keys::HELD_LOG,
+    meta_keys::SCAN,
+    meta_keys::SNAPSHOT,
+    meta_keys::CELL,
+    meta_keys::CELL_RUN,
+    meta_keys::DEAD_RANGE,
+    meta_keys::HOLD,
+    meta_keys::BOOKMARK,
+    meta_keys::RECEIVE,
+    meta_keys::RECEIVED_PROPERTY,
+    meta_keys::SHARING,
+    meta_keys::MANIFEST_WRITERS,
+];
 
 /// Changes of the meta tree: key and new value, `None` where the item goes.
 pub(crate) fn items(changes: &SpaceChanges) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> + '_ {

@@ -205,6 +205,8 @@ impl<'a> Rooted<'a> {
             let promised = log.is_some() && config.state != PoolState::Exported;
             notices = pool.zil.do_without(&logs.missing, spec.accept_lost_log, promised)?;
         }
+        // A key opens datasets.
+        pool.bring_roots();
         if let Some(secret) = spec.secret.as_ref().filter(|_| has_key) {
             let root = pool.core.name();
             match pool.datasets.load_key(&root, secret, false) {
@@ -215,7 +217,6 @@ impl<'a> Rooted<'a> {
             }
         }
         let root = Root { uberblock, tag: root.tag };
-        pool.bring_roots();
         pool.open_unlocked()?;
         pool.core.update_limits();
         if !spec.read_only
@@ -376,10 +377,11 @@ impl Loaded<'_> {
         // Last: what has a task of its own must not outlive an import that fails.
         pool.devices.begin_caches(self.caches);
         if is_behind {
-            pool.syncer.stores.first_is_due();
+            pool.syncer.stores.first_is_due(pool.core.env.clock.monotonic_ns());
         }
         let pool = pool.start();
-        if is_behind {
+        if is_behind && !pool.core.env.tasks.is_concurrent() {
+            // The next step makes it.
             pool.core.txgs.commits.request_sync(pool.core.txgs.gate.open_txg());
         }
         if !self.spec.read_only {

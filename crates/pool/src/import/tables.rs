@@ -3,6 +3,7 @@
 use crate::Pool;
 use crate::core::error::Error;
 use crate::core::error::Result;
+use crate::core::rows::TABLES;
 use crate::datasets::table::Entry;
 use crate::datasets::table::ROOT;
 use crate::import::checkpoint::Beside;
@@ -23,6 +24,11 @@ use steadfast_property::Local;
 
 /// Tasks that read roots of datasets at once.
 const READERS: usize = 32;
+/// Bytes around the root of a dataset's tree that come with it, at most: a commit writes the nodes
+/// of a tree one after the other, and an opening reads a leaf or two.
+const AROUND_ROOT: usize = 1 << 20;
+/// The same around all roots together.
+const AROUND_ROOTS: usize = 4 << 20;
 
 /// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to
 /// the root dataset, and those whose encryption root is none.
@@ -55,27 +61,8 @@ fn parents_first(rows: Vec<DatasetRow>) -> Result<Vec<DatasetRow>> {
     }
 }
 
-/// Tables that an import reads, and leaves of each that are brought at first: the rest of a long
-/// one is read ahead of its reader.
-const TABLES: [u8; 17] = [
-    meta_keys::POOL_PROPERTY,
-    meta_keys::DATASET,
-    meta_keys::DATASET_PROPERTY,
-    meta_keys::SEGMENT,
-    meta_keys::RELOCATION,
-    meta_keys::HELD_LOG,
-    meta_keys::SCAN,
-    meta_keys::SNAPSHOT,
-    meta_keys::CELL,
-    meta_keys::CELL_RUN,
-    meta_keys::DEAD_RANGE,
-    meta_keys::HOLD,
-    meta_keys::BOOKMARK,
-    meta_keys::RECEIVE,
-    meta_keys::RECEIVED_PROPERTY,
-    meta_keys::SHARING,
-    meta_keys::MANIFEST_WRITERS,
-];
+/// Leaves of each table that are brought at first: the rest of a long one is read ahead of its
+/// reader.
 const TABLE_LEAVES: usize = 4;
 
 impl Pool {
@@ -194,7 +181,7 @@ impl Pool {
         let asked: Vec<(DatasetId, BlockPointer)> =
             heads.flat_map(|head| head.roots.into_iter().map(move |root| (head.dataset, root))).collect();
         let places: Vec<_> = asked.iter().map(|(_, root)| (root.copies[0], root.psize as usize)).collect();
-        self.core.space.bring(&places);
+        self.core.space.bring_around(&places, (AROUND_ROOTS / asked.len().max(1)).min(AROUND_ROOT));
         let jobs = asked.chunks(asked.len().div_ceil(READERS).max(1)).map(|some| -> Job<'_> {
             Box::new(move || {
                 for (dataset, root) in some {

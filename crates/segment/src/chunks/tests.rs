@@ -277,3 +277,21 @@ fn when_it_has_stopped_readers_read_by_themselves() {
     assert!(world.read(&source, 9 * CHUNK, CHUNK as usize), "in a walk, by the caller's thread");
     world.check();
 }
+
+/// Bytes that are brought around a block are of its segment, and have the block in them.
+#[test]
+fn what_lies_around_a_block_is_of_its_segment() {
+    let world = World::new(Env::real(), 64 << 20);
+    let source = world.source(1, true);
+    let end = source.end as usize;
+    assert_eq!(source.around(8192, 4096, 0), (8192, 4096));
+    assert_eq!(source.around(8192, 4096, end), (0, end), "a small segment comes whole");
+    assert_eq!(source.around(8192, 4096, 1 << 20), (0, 8192 + 4096 + (512 << 10)));
+    assert_eq!(source.around(2 << 20, 4096, 1 << 20), (3 << 19, (1 << 20) + 4096));
+    assert_eq!(
+        source.around(source.end - 4096, 4096, 1 << 20),
+        (source.end - 4096 - (512 << 10), 4096 + (512 << 10))
+    );
+    // Beyond the end it stays what the cache refuses.
+    assert_eq!(source.around(source.end, 4096, 0), (source.end, 4096));
+}
