@@ -270,3 +270,23 @@ fn words_that_the_suite_of_zfs_uses_are_taken_or_refused_as_there() {
     host.shell("zfs get -Ho value mounted tank/a/b tank/c/d").ok().says("yes\nyes\n");
     host.shell("zfs mount tank/a tank/c").fails(2).says("too many arguments");
 }
+
+/// gzip is no feature of ZFS, so a pool without features takes it; the word for Zstandard it
+/// refuses. Its streams go into pools of either kind.
+#[test]
+fn a_pool_without_features_compresses_with_gzip() {
+    let Some(host) = Host::with_images("gzip without features", 2, 64 << 20) else { return };
+    host.shell("zpool create -d -m $PWD/t tank $PWD/d1.img && zfs create -o compression=gzip-6 tank/z").ok();
+    host.shell("zfs create -o compression=zstd tank/x").fails(1).says("does not use the feature zstd yet");
+    host.shell("yes a line of text | head -c 4M > t/z/f; zpool sync; zfs snapshot tank/z@1").ok();
+    let used: u64 = host.shell("zfs get -Hpo value used tank/z").ok().out.trim().parse().expect("bytes");
+    assert!(used < 1 << 20, "{used} bytes of 4 MiB");
+    for options in ["-d", ""] {
+        host.shell(&format!("zpool create {options} -m $PWD/s safe $PWD/d2.img")).ok();
+        for send in ["zfs send", "zfs send -c", "zfs send -p"] {
+            host.shell(&format!("{send} tank/z@1 | zfs receive safe/z && diff -r t/z s/z")).ok();
+            host.shell("zfs destroy -r safe/z").ok();
+        }
+        host.shell("zpool destroy safe").ok();
+    }
+}

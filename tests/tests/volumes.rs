@@ -167,6 +167,18 @@ fn a_volume_is_a_file_of_one_size() {
     assert_eq!(value(&host, "refreservation,volsize", "tank/auto"), format!("{}\n{}", 4 * MIB, 2 * MIB));
     host.shell("zfs snapshot tank/auto@1 && zfs clone -o refreservation=auto tank/auto@1 tank/twin").ok();
     assert_eq!(value(&host, "refreservation", "tank/twin"), (4 * MIB).to_string());
+    // In two copies: all that it may hold is reserved, whether it is said of it or above it.
+    let twice = (8 * MIB + 24 * MIB / 8).to_string();
+    host.shell("zfs create -o copies=2 -V 4M tank/twice && zfs create -o copies=2 tank/above").ok();
+    host.shell("zfs create -V 4M tank/above/vol").ok();
+    for volume in ["tank/twice", "tank/above/vol"] {
+        assert_eq!(value(&host, "refreservation", volume), twice, "{volume}");
+    }
+    host.shell("head -c 4M /dev/urandom | dd of=t/twice bs=1M conv=notrunc,fsync && zpool sync").ok();
+    let full: u64 = value(&host, "referenced", "tank/twice").parse().expect("bytes");
+    assert!((8 * MIB as u64..11 * MIB as u64).contains(&full), "{full} bytes of {twice}");
+    assert_eq!(value(&host, "used", "tank/twice"), twice, "what is reserved covers all of it");
+    host.shell("zfs destroy tank/twice && zfs destroy -r tank/above").ok();
     host.shell("zfs snapshot tank/fs@1 && zfs clone -o refreservation=auto tank/fs@1 tank/x")
         .fails(1)
         .says("PROP-KIND");

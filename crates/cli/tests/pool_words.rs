@@ -156,13 +156,13 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
     assert!(machine.fails(&format!("zpool add tank {mirror}"), 1).contains("VDEV-MISMATCH"));
     machine.ok(&format!("zpool add -n --allow-replication-mismatch tank {mirror}"));
     machine.ok(&format!("zpool add -f tank {mirror}"));
-    let told = machine.ok("zpool remove -n tank mirror-0");
-    assert_eq!(told, "Memory that will be used after removing mirror-0: 0\n");
-    assert_eq!(machine.ok("zpool remove -np tank mirror-0"), "mirror-0 0\n");
-    assert!(machine.ok("zpool status tank").contains("mirror-0"), "-n removes nothing");
-    machine.ok("zpool remove -w tank mirror-0");
+    let told = machine.ok("zpool remove -n tank mirror-1");
+    assert_eq!(told, "Memory that will be used after removing mirror-1: 0\n");
+    assert_eq!(machine.ok("zpool remove -np tank mirror-1"), "mirror-1 0\n");
+    assert!(machine.ok("zpool status tank").contains("mirror-1"), "-n removes nothing");
+    machine.ok("zpool remove -w tank mirror-1");
     assert!(!machine.ok("zpool list -v tank").contains("mirror"));
-    machine.fails("zpool remove -n tank mirror-0", 1);
+    machine.fails("zpool remove -n tank mirror-1", 1);
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub enum LogOut {
 /// |-----|-----|----------|---|
 /// |   0 |   8 | guid     | its guid, not 0 |
 /// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache, 5 parity |
-/// |   9 |   1 | given_up | 1 if the pool does without it for ever; of a log device 2 offline, 3 gone; else 0 |
+/// |   9 |   1 | given_up | 1 if the pool does without it; of a log device 2 offline, 3 gone; else 0 |
 /// |  10 |   2 | path_len | length of the path |
 /// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; of a log device its mirror, 1 to 255; else 0 |
 /// |  14 |   2 | instead  | of a spare in use, the leaf that it stands for; else 0 |
@@ -173,8 +173,8 @@ pub enum LogOut {
 pub struct AuxConfig {
     /// Its purpose.
     pub class: AuxClass,
-    /// It failed or was lost. Nothing on it is needed as of the label's txg, and nothing is written
-    /// to it any more.
+    /// It failed, was lost, or is a cache device that somebody took out of use. Nothing on it is
+    /// needed as of the label's txg, and nothing is written to it any more.
     pub given_up: bool,
     /// Random name of the device.
     pub guid: u64,

@@ -73,6 +73,9 @@ mod tests {
         assert_eq!(volume_reservation(815_349_760, 16 << 10, 1), 830_291_968);
         assert_eq!(volume_reservation(2_037_383_168, 16 << 10, 1), 2_071_461_888);
         assert_eq!(volume_reservation(1, 4096, 1), 4096 + (7 << 18));
+        // Of 1 GiB in two and three copies; nodes have three at most.
+        assert_eq!(volume_reservation(1 << 30, 16 << 10, 2), (2 << 30) + 3 * (72 << 17));
+        assert_eq!(volume_reservation(1 << 30, 16 << 10, 3), (3 << 30) + 3 * (72 << 17));
         assert_eq!(volume_reservation(u64::MAX, 1, 1), u64::MAX);
         assert_eq!(volume_reservation(0, 0, 1), 7 << 18);
     }

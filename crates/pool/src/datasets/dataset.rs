@@ -270,7 +270,11 @@ impl Datasets {
     fn compression_setting(&self, id: DatasetId) -> CompressionSetting {
         let table = self.table.read();
         let value = table.resolve(id, "compression", "/").map(|resolved| resolved.value);
-        compression_of(value.as_deref().unwrap_or("on"))
+        match compression_of(value.as_deref().unwrap_or("on")) {
+            // gzip needs no feature, so it is set in such a pool too.
+            CompressionSetting::Zstd(_) if !self.core.has_feature(ZSTD) => CompressionSetting::Lz4,
+            other => other,
+        }
     }
 
     /// Refuses values that need a feature which the pool does not use: deduplication without a
@@ -285,9 +289,7 @@ impl Datasets {
                     self.core.need_feature(steadfast_refs::ddt::FEATURE)?;
                     self.core.references.expect_rows();
                 }
-                "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {
-                    self.core.need_feature(ZSTD)?;
-                }
+                "compression" if needs_zstd(value) => self.core.need_feature(ZSTD)?,
                 CONTENT_COPIES if value != "1" => self.core.need_feature(COPIES_FEATURE)?,
                 _ => {}
             }
@@ -842,6 +844,11 @@ pub(crate) fn with_fixed(of: Option<&Entry>, mut props: Local) -> Local {
 /// True if a new dataset is not to be encrypted, wherever it is made.
 pub(crate) fn is_clear(props: &Local) -> bool {
     props.get("encryption").is_some_and(|cipher| cipher == "off")
+}
+
+/// True of values of `compression` that ask for Zstandard by its name.
+pub(crate) fn needs_zstd(value: &str) -> bool {
+    value.starts_with("zstd")
 }
 
 /// The engine's setting for a value of the property `compression`.

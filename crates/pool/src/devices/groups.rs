@@ -119,6 +119,10 @@ pub(crate) fn add(
     let width = u32::try_from(handles.devices.len()).expect("checked");
     let column = handles.redundancy.column_bytes(width, geometry);
     let id = groups.last().map_or(0, |group| group.id).max(taken);
+    // As in ZFS a device that stands alone has a number too, though none shows it.
+    let alone = leaves.iter().filter(|leaf| leaf.config().group == 0).count();
+    let place = u8::try_from(groups.len() + alone).ok().filter(|place| *place < u8::MAX);
+    let id = place.map_or(id, |place| id.max(place));
     let kind = match handles.redundancy {
         // A group says what it holds, so a special device is a mirror of one column.
         Redundancy::None if is_special => Some(GroupKind::Mirror),

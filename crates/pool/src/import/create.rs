@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use steadfast_anchor::Anchor;
-use steadfast_blockio::{BlockIo, CompressionSetting};
+use steadfast_blockio::BlockIo;
 use steadfast_crypto::Key;
 use steadfast_dataset::InodeRoom;
 use steadfast_env::Env;
@@ -46,7 +46,7 @@ use crate::core::error::{Error, Result};
 use crate::core::events::Events;
 use crate::core::history::History;
 use crate::core::state::{CommitState, PoolProps, Sealing};
-use crate::datasets::dataset::{CONTENT_COPIES, COPIES, COPIES_FEATURE, NewKey, ZSTD, compression_of};
+use crate::datasets::dataset::{CONTENT_COPIES, COPIES, COPIES_FEATURE, NewKey, ZSTD, needs_zstd};
 use crate::datasets::owners;
 use crate::datasets::table::Table;
 use crate::devices::leaf::Leaf;
@@ -447,7 +447,7 @@ impl Pool {
 fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
     let needed = |name: &str, value: &str| match name {
         "dedup" if Dedup::of(value) != Dedup::Off => Some(ddt::FEATURE),
-        "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => Some(ZSTD),
+        "compression" if needs_zstd(value) => Some(ZSTD),
         CONTENT_COPIES if value != "1" => Some(COPIES_FEATURE),
         name if OwnerProperty::parse(name).is_some() => Some(owners::FEATURE),
         _ => None,
