@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
+use steadfast_device::Buffer;
 use steadfast_format::{BlockKind, BlockPointer, Compression, DatasetId, Txg};
 
 use crate::compress::CompressionSetting;
@@ -144,6 +145,12 @@ pub trait Blocks: Send + Sync {
     /// so, of which [`Blocks::read`] says more.
     fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
         pointers.iter().map(|_| None).collect()
+    }
+
+    /// A block of file content was written at `pointer`, and its reader will find it in no cache
+    /// above this one. A hint: an implementation may keep the content for that reader.
+    fn keep(&self, pointer: &BlockPointer, content: &Arc<Buffer>) {
+        let _ = (pointer, content);
     }
 
     /// Blocks of file content that will be wanted soon, in this order, by whom `stream` names; if

@@ -22,11 +22,16 @@ use steadfast_format::{Address, BlockPointer, DatasetId};
 
 /// The bytes of a block, verified, opened and decompressed. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Block(Arc<Verified<Buffer>>);
+pub struct Block(Verified<Arc<Buffer>>);
 
 impl Block {
     pub(crate) fn new(bytes: Verified<Buffer>) -> Block {
-        Block(Arc::new(bytes))
+        Block(bytes.hold(Arc::new))
+    }
+
+    /// Content that was written just now.
+    pub(crate) fn written(content: &Arc<Buffer>) -> Block {
+        Block(Verified::written(Arc::clone(content)))
     }
 }
 
@@ -194,6 +199,11 @@ impl Cache {
         Lookup::Lead(Lead { cache: self, address, flight })
     }
 
+    /// Takes a block that nobody had to read.
+    pub fn keep(&self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
+        self.shard(pointer.copies[0]).insert(dataset, pointer, block);
+    }
+
     /// True if the block is here or being read.
     pub fn expects(&self, dataset: DatasetId, pointer: &BlockPointer) -> bool {
         let shard = self.shard(pointer.copies[0]);
@@ -261,13 +271,13 @@ mod tests {
     fn memory_is_bounded_and_what_is_used_stays() {
         let cache = Cache::new(SHARDS * (64 << 10));
         let hot = pointer(1, 4096);
-        cache.insert(DatasetId(1), &hot, &block(4096));
+        cache.keep(DatasetId(1), &hot, &block(4096));
         for segment in 2..2000 {
-            cache.insert(DatasetId(1), &pointer(segment, 4096), &block(4096));
+            cache.keep(DatasetId(1), &pointer(segment, 4096), &block(4096));
             assert!(cache.get(DatasetId(1), &hot).is_some(), "segment {segment}");
             assert!(cache.bytes() <= SHARDS * (64 << 10));
         }
-        cache.insert(DatasetId(1), &pointer(5000, 32 << 10), &block(32 << 10));
+        cache.keep(DatasetId(1), &pointer(5000, 32 << 10), &block(32 << 10));
         assert!(cache.get(DatasetId(1), &pointer(5000, 32 << 10)).is_none(), "too large for this cache");
     }
 
@@ -275,7 +285,7 @@ mod tests {
     fn an_entry_is_for_its_dataset_hash_and_size_only() {
         let cache = Cache::new(16 << 20);
         let at = pointer(1, 4096);
-        cache.insert(DatasetId(1), &at, &block(4096));
+        cache.keep(DatasetId(1), &at, &block(4096));
         assert!(cache.get(DatasetId(2), &at).is_none());
         assert!(cache.get(DatasetId(1), &BlockPointer { hash: [9; 32], ..at }).is_none());
         assert!(cache.get(DatasetId(1), &BlockPointer { lsize: 4095, ..at }).is_none());
@@ -287,10 +297,6 @@ mod tests {
     impl Cache {
         fn get(&self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
             self.shard(pointer.copies[0]).find(dataset, pointer)
-        }
-
-        fn insert(&self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
-            self.shard(pointer.copies[0]).insert(dataset, pointer, block);
         }
     }
 
@@ -363,7 +369,7 @@ mod tests {
     fn a_smaller_bound_counts_at_once() {
         let cache = Cache::new(16 << 20);
         for segment in 1..2000 {
-            cache.insert(DatasetId(1), &pointer(segment, 4096), &block(4096));
+            cache.keep(DatasetId(1), &pointer(segment, 4096), &block(4096));
         }
         assert!(cache.bytes() > 4 << 20);
         cache.set_bytes_max(1 << 20);
@@ -375,7 +381,7 @@ mod tests {
     fn removing_and_inserting_again_leaves_no_trace() {
         let cache = Cache::new(16 << 20);
         for _ in 0..10_000 {
-            cache.insert(DatasetId(1), &pointer(1, 100), &block(100));
+            cache.keep(DatasetId(1), &pointer(1, 100), &block(100));
             cache.remove(pointer(1, 100).copies[0]);
         }
         assert_eq!(cache.bytes(), 0);

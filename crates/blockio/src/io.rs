@@ -4,12 +4,13 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use steadfast_device::Buffer;
 use steadfast_env::Env;
 use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, PoolGuid};
 use steadfast_segment::Space;
 
 use crate::ahead::{Ahead, ReadAhead};
-use crate::cache::Cache;
+use crate::cache::{Block, Cache};
 
 use crate::compress::Compressor;
 use crate::error::{BlockFault, ErrorLog};
@@ -159,6 +160,14 @@ impl BlockIo {
     /// Bytes that blocks lie apart at least, and a multiple of which they begin at.
     pub(crate) fn unit(&self) -> u32 {
         self.space.geometry().unit
+    }
+
+    /// Keeps the content of a block that was written at `pointer` for readers of datasets sealed
+    /// under `family`.
+    pub fn keep(&self, family: DatasetId, pointer: &BlockPointer, content: &Arc<Buffer>) {
+        if pointer.kind == BlockKind::Data && content.len() == pointer.lsize as usize {
+            self.cache.keep(family, pointer, &Block::written(content));
+        }
     }
 
     /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed;

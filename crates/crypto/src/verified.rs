@@ -1,5 +1,5 @@
 //! Evidence as a type: a [`Verified`] value can only be made by comparing bytes with the hash their
-//! parent carries.
+//! parent carries, or from bytes that this program wrote itself.
 
 use std::ops::Deref;
 
@@ -45,9 +45,20 @@ impl<T: AsRef<[u8]>> Verified<T> {
 }
 
 impl<T> Verified<T> {
+    /// Content of a block that was written just now, from the very pointer of which a reader would
+    /// get the same bytes: its hash was made from what these became.
+    pub fn written(bytes: T) -> Verified<T> {
+        Verified(bytes)
+    }
+
     /// The value, without its evidence.
     pub fn into_inner(self) -> T {
         self.0
+    }
+
+    /// The same bytes in another holder.
+    pub fn hold<U>(self, holder: impl FnOnce(T) -> U) -> Verified<U> {
+        Verified(holder(self.0))
     }
 
     /// Applies `step` (opening, decompression, decoding): its result is as trustworthy as the

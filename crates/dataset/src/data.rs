@@ -84,34 +84,77 @@ impl Dataset {
         unreachable!("the loop returns")
     }
 
-    /// The bytes from `offset` on up to the end of the file, at most `length`, as they lie in the
-    /// cache of blocks: nothing is copied. `None` if not all of them are content of blocks that the
-    /// last sync stored, or one cannot be read: [`Dataset::read`] has them, or says why not.
+    /// The bytes from `offset` on up to the end of the file, at most `length`, as they lie in
+    /// memory: nothing is copied. `None` if not all of them are runs that were written, or content
+    /// of blocks that the last sync stored, or one cannot be read: [`Dataset::read`] has them, or
+    /// says why not.
     pub fn read_shared(&self, inode: &Inode, offset: u64, length: usize) -> Result<Option<Vec<BlockPart>>> {
-        let end = inode.state.lock().record.size.min(offset.saturating_add(length as u64));
-        let range = offset..end;
-        if range.is_empty() || !self.is_as_stored(inode, range.clone()) {
-            return Ok(None);
+        let (pieces, end) = {
+            let state = inode.state.lock();
+            let end = state.record.size.min(offset.saturating_add(length as u64));
+            let mut pieces = Vec::new();
+            let range = std::iter::once(offset..end).filter(|range| !range.is_empty()).collect();
+            let rest = state.open.share_written(state.record_size(), range, &mut pieces);
+            let frozen = inode.frozen.lock().clone();
+            drop(state);
+            let rest = match (&frozen, rest) {
+                (Some(frozen), Some(rest)) => {
+                    frozen.layer.share_written(frozen.record_size, rest, &mut pieces)
+                }
+                (_, rest) => rest,
+            };
+            let Some(rest) = rest else { return Ok(None) };
+            let cuts = self.freeing.cuts.read();
+            let is_cut = |range: &Range<u64>| {
+                cuts.of(inode.id).is_some_and(|cuts| cuts.within(range.clone()).next().is_some())
+            };
+            if rest.iter().any(is_cut) || (rest.is_empty() && pieces.is_empty()) {
+                return Ok(None);
+            }
+            pieces.extend(rest.into_iter().map(|range| (range, None)));
+            pieces.sort_unstable_by_key(|(range, _)| range.start);
+            (pieces, end)
+        };
+        if pieces.iter().any(|(_, written)| written.is_none()) {
+            self.look_ahead(inode, offset, end - offset);
         }
-        self.look_ahead(inode, offset, end - offset);
-        let parts = self.extents_in(inode.id, &range)?;
+        let mut parts = Vec::with_capacity(pieces.len());
+        for (range, written) in pieces {
+            match written {
+                Some(part) => parts.push(part),
+                None => match self.stored_parts(inode.id, range)? {
+                    Some(stored) => parts.extend(stored),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(parts))
+    }
+
+    /// The bytes of a range in the blocks that the last sync stored. `None` if they are not all
+    /// there.
+    fn stored_parts(&self, inode: InodeId, range: Range<u64>) -> Result<Option<Vec<BlockPart>>> {
+        let parts = self.extents_in(inode, &range)?;
         let mut wanted = Vec::with_capacity(parts.len());
-        let mut done = offset;
+        let mut done = range.start;
         for (at, extent) in &parts {
             let Extent::Block { length, pointer } = extent else { return Ok(None) };
             if *at > done {
                 return Ok(None);
             }
-            let until = end.min(at + u64::from(*length));
+            let until = range.end.min(at + u64::from(*length));
+            if until <= done {
+                return Ok(None);
+            }
             wanted.push((*pointer, index(done - at)..index(until - at)));
             done = until;
         }
-        if done < end {
+        if done < range.end {
             return Ok(None);
         }
         if wanted.len() > 1 {
             let behind: Vec<BlockPointer> = wanted[1..].iter().map(|(pointer, _)| *pointer).collect();
-            self.blocks.read_ahead(inode.id.0, &behind, true);
+            self.blocks.read_ahead(inode.0, &behind, true);
         }
         let read = |(pointer, range): (BlockPointer, Range<usize>)| {
             self.blocks.read(&pointer).ok().map(|bytes| BlockPart::new(bytes, range))

@@ -115,6 +115,9 @@ impl Dataset {
         for (inode, start, chunk, length, _) in &begun {
             let pointer = if is_block(*start, *length) { pointers.next() } else { None };
             let length = u32::try_from(*length).expect("records are small");
+            if let Some(pointer) = pointer.as_ref().filter(|_| inode.keeps_written()) {
+                self.blocks.keep(pointer, chunk);
+            }
             let stored = pointer.map(|pointer| (length, pointer));
             inode.state.lock().open.end_early(*start, chunk, stored);
         }

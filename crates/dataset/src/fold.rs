@@ -204,7 +204,8 @@ impl Dataset {
         self.overlay.folded.fetch_add(1, Ordering::Relaxed);
         let plan = Plan::Whole(self.without_zeros(Content::made(content), None));
         let (old, record_size) = (Some(old), length);
-        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: None, packed: None }))
+        let (shared, packed, keeps_written) = (None, None, false);
+        Ok(Some(Planned { inode, offset, record_size, plan, old, shared, packed, keeps_written }))
     }
 
     /// Walks on through the extents for wasteful ones, if the pool gets full. Once a sync.

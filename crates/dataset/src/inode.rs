@@ -50,6 +50,8 @@ pub struct Inode {
     place: AtomicU32,
     /// Somebody asked for it since the hand of that clock came by.
     used: AtomicBool,
+    /// Content that is written of it stays in the block cache.
+    keeps_written: AtomicBool,
 }
 
 /// Changing state of an inode.
@@ -130,6 +132,7 @@ impl Inode {
             reading: BriefMutex::default(),
             place: AtomicU32::new(0),
             used: AtomicBool::new(false),
+            keeps_written: AtomicBool::new(false),
         })
     }
 
@@ -140,6 +143,18 @@ impl Inode {
     pub(crate) fn set_place(&self, place: usize) {
         self.place
             .store(u32::try_from(place).expect("less than 2^32 objects of 400 bytes"), Ordering::Relaxed);
+    }
+
+    /// Says whether readers of what is written from now on come past no cache above this room: it
+    /// stays in the block cache then.
+    pub fn keep_written(&self, keeps: bool) {
+        if self.keeps_written.load(Ordering::Relaxed) != keeps {
+            self.keeps_written.store(keeps, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn keeps_written(&self) -> bool {
+        self.keeps_written.load(Ordering::Relaxed)
     }
 
     pub(crate) fn use_it(&self) {

@@ -5,6 +5,7 @@ use crate::record::{Early, Growth, Packed, Record, Terms, index, len, pieces};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use steadfast_blockio::{BlockBytes, BlockPart};
 use steadfast_device::Buffer;
 use steadfast_format::extent::Extent;
 use steadfast_format::{BlockPointer, Txg};
@@ -32,6 +33,15 @@ pub(crate) struct Shared {
     pub(crate) length: u32,
     /// The other record's pointer.
     pub(crate) pointer: BlockPointer,
+}
+
+/// A run of bytes that was written, for readers that share it.
+struct Written(Arc<Buffer>);
+
+impl AsRef<[u8]> for Written {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Shared {
@@ -190,6 +200,38 @@ impl Layer {
             self.fill_gap(gap..range.end, base, out, &mut missing);
         }
         missing
+    }
+
+    /// Takes what this layer has of the ranges without a copy: each part with where it lies in the
+    /// file. Gives the ranges of which it knows nothing; `None` if it has something that only a
+    /// copy puts together.
+    pub(crate) fn share_written(
+        &self,
+        record_size: u64,
+        ranges: Vec<Range<u64>>,
+        found: &mut Vec<(Range<u64>, Option<BlockPart>)>,
+    ) -> Option<Vec<Range<u64>>> {
+        if self.is_empty() {
+            return Some(ranges);
+        }
+        let mut rest: Vec<Range<u64>> = Vec::new();
+        for (start, piece) in ranges.into_iter().flat_map(|range| pieces(record_size, range)) {
+            let (from, to) = (index(piece.start - start), index(piece.end - start));
+            let chunks = self.records.get(&start).map(|record| &record.chunks);
+            let chunk = chunks.and_then(|chunks| chunks.range(..=from).next_back());
+            if let Some((&at, bytes)) = chunk.filter(|(at, bytes)| *at + bytes.len() >= to) {
+                let part = BlockPart::new(BlockBytes::new(Written(Arc::clone(bytes))), from - at..to - at);
+                found.push((piece, Some(part)));
+            } else if self.touches(record_size, &piece) {
+                return None;
+            } else {
+                match rest.last_mut() {
+                    Some(last) if last.end == piece.start => last.end = piece.end,
+                    _ => rest.push(piece),
+                }
+            }
+        }
+        Some(rest)
     }
 
     fn fill_gap(&self, gap: Range<u64>, base: u64, out: &mut [u8], missing: &mut Vec<Range<u64>>) {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use steadfast_device::Buffer;
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, InodeId, SegmentId, Stamp, Txg};
@@ -27,6 +28,8 @@ pub(crate) struct Planned {
     pub shared: Option<BlockPointer>,
     /// How what was written of it came compressed.
     pub packed: Option<Arc<Packed>>,
+    /// Content that is written of it stays in the block cache.
+    pub keeps_written: bool,
 }
 
 impl Planned {
@@ -68,6 +71,15 @@ impl Content {
     pub(crate) fn made(bytes: Vec<u8>) -> Content {
         let length = bytes.len();
         Content { bytes: ContentBytes::Made(bytes), length }
+    }
+}
+
+impl Content {
+    /// Its bytes where `write` put them, if that is all of them.
+    pub(crate) fn written(&self) -> Option<&Arc<Buffer>> {
+        let ContentBytes::Frozen(frozen, offset) = &self.bytes else { return None };
+        let chunks = &frozen.layer.records.get(offset)?.chunks;
+        chunks.values().next().filter(|chunk| chunk.len() == self.length)
     }
 }
 
@@ -230,9 +242,10 @@ impl Dataset {
                 },
             },
         };
+        let keeps_written = inode.keeps_written();
         let (inode, record_size) = (inode.id, changes.record_size);
         let packed = record.and_then(Record::packed);
-        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer, packed }))
+        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer, packed, keeps_written }))
     }
 
     fn plan_over(&self, over: NewOverlay) -> Plan {

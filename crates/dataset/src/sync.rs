@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_blockio::BlockWrite;
+use steadfast_device::Buffer;
 use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
@@ -50,8 +51,8 @@ enum NextExtent<'a> {
     Shared(Extent),
     /// This, whose block was stored before: another reference than any the record had.
     Early(Extent),
-    /// A block that is being written, of so many bytes.
-    Block(u32),
+    /// A block that is being written, of so many bytes, and its content if that stays in the cache.
+    Block(u32, Option<&'a Arc<Buffer>>),
     /// The old extent under an overlay that is being written.
     Over(&'a NewOverlay),
 }
@@ -213,7 +214,8 @@ impl Dataset {
                 }
                 Plan::Whole(content) => {
                     blocks.push(block(content, true, planned.packed.as_ref()));
-                    NextExtent::Block(u32::try_from(content.len()).expect("records are small"))
+                    let kept = content.written().filter(|_| planned.keeps_written);
+                    NextExtent::Block(u32::try_from(content.len()).expect("records are small"), kept)
                 }
                 &Plan::Early(length, pointer) => NextExtent::Early(Extent::Block { length, pointer }),
                 Plan::Shared(extent) => NextExtent::Shared(extent.clone()),
@@ -240,11 +242,15 @@ impl Dataset {
             let carries = matches!(next, NextExtent::Is(_) | NextExtent::Over(_));
             // Of what was stored equal content may have found the very block that the record was
             // made to share: one reference more.
-            let refers = !matches!(next, NextExtent::Block(_) | NextExtent::Early(_));
+            let refers = !matches!(next, NextExtent::Block(..) | NextExtent::Early(_));
             let new = match next {
                 NextExtent::Is(extent) => extent,
                 NextExtent::Shared(extent) | NextExtent::Early(extent) => Some(extent),
-                NextExtent::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
+                NextExtent::Block(length, kept) => {
+                    let pointer = pointer();
+                    kept.iter().for_each(|content| self.blocks.keep(&pointer, content));
+                    Some(Extent::Block { length, pointer })
+                }
                 NextExtent::Over(over) => {
                     over.extent(Some(pointer()).filter(|_| !self.has_bug(Bug::OverlayStale)))
                 }

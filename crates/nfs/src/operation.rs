@@ -484,7 +484,7 @@ impl Operation<'_> {
 
     fn write(&self, file: &Held<'_>, offset: u64, data: &[u8], notes: &mut Vec<Note>) -> Result<()> {
         self.fs().check_content(&self.who, file.ino, MAY_WRITE)?;
-        self.changing(|set_ids| self.fs().write(file.ino, offset, data, set_ids))?;
+        self.changing(|set_ids| self.fs().write_for_network(file.ino, offset, data, set_ids))?;
         notes.push(Note::Content(file.ino, offset, data.len() as u64));
         Ok(())
     }

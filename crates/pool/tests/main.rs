@@ -30,6 +30,7 @@ mod hostile;
 mod hostile_items;
 mod hostile_streams;
 mod in_place;
+mod kept;
 mod life;
 mod log;
 mod log_device;

@@ -22,6 +22,8 @@ const DAY_NS: i128 = 24 * 3600 * 1_000_000_000;
 enum Origin {
     /// A program wrote just now.
     Caller,
+    /// A client wrote just now that reads past the kernel.
+    Network,
     /// A cache above us collected it.
     Cache {
         /// Its bytes were counted when they were accepted.
@@ -126,6 +128,18 @@ impl FileSystem {
         self.write_at(ino, offset, data, set_ids.into(), Origin::Caller)
     }
 
+    /// The same for a client that reads past the kernel: the kernel has no page of it, so
+    /// what is stored stays in the block cache for the next reader.
+    pub fn write_for_network<'a>(
+        &self,
+        ino: u64,
+        offset: u64,
+        data: &[u8],
+        set_ids: impl Into<SetIds<'a>>,
+    ) -> Result<bool> {
+        self.write_at(ino, offset, data, set_ids.into(), Origin::Network)
+    }
+
     /// Would so many bytes more of a file be admitted? Waits as a write would, and changes nothing.
     ///
     /// # Errors
@@ -191,6 +205,7 @@ impl FileSystem {
             // Before the content, lest new bytes ever carry old powers.
             self.drop_capability(&inode)?;
         }
+        inode.keep_written(origin == Origin::Network);
         let now = self.now();
         let bytes = data.len() as u64;
         let begin = || match (self.dataset.begin_write(&inode, offset, bytes), origin) {
@@ -202,7 +217,7 @@ impl FileSystem {
         };
         self.dataset.operate(begin, |op| {
             self.dataset.write(op, &inode, offset, data, false, |record| {
-                if origin == Origin::Caller {
+                if matches!(origin, Origin::Caller | Origin::Network) {
                     (record.mtime, record.ctime) = (now, now);
                 }
                 set_ids.apply(record);

@@ -61,7 +61,9 @@ fn a_read_without_a_copy_has_the_same_bytes_in_any_state_of_a_file() {
         let bytes: Vec<u8> = (0..SIZE_MAX).map(|at| (at % 251) as u8).collect();
         let whole = world.fs.mknod(ROOT, 1, b"whole", 0o100_644, 0).expect("new");
         world.fs.write(whole.ino, 0, &bytes, SetIds::Stay).expect("room");
-        assert!(!compare(&world, whole.ino, 0, SIZE_MAX), "it is not stored yet");
+        assert!(compare(&world, whole.ino, 0, SIZE_MAX), "it is where it was written");
+        world.fs.write(whole.ino, 70_000, &bytes[70_000..70_010], SetIds::Stay).expect("room");
+        assert!(compare(&world, whole.ino, 1, SIZE_MAX), "a writer takes a copy, not the reader's bytes");
         world.commit();
         world.commit();
         assert!(compare(&world, whole.ino, 1, SIZE_MAX) && compare(&world, whole.ino, 12_345, 54_321));

@@ -11,6 +11,7 @@ use steadfast_blockio::{
     WriteContext,
 };
 use steadfast_crypto::{BlockKeys, Key};
+use steadfast_device::Buffer;
 use steadfast_env::Clock;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
@@ -352,6 +353,12 @@ impl Blocks for DatasetBlocks {
         let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache: false };
         let blocks = self.blockio.read_packed(pointers, &context).into_iter();
         blocks.map(|block| block.ok().map(BlockBytes::new)).collect()
+    }
+
+    fn keep(&self, pointer: &BlockPointer, content: &Arc<Buffer>) {
+        if self.cached.load(Ordering::Relaxed) {
+            self.blockio.keep(self.family, pointer, content);
+        }
     }
 
     fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
