@@ -3,6 +3,7 @@
 //! ([`FarDevice::rounds`]); times are not looked at.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::common::{ME, ROOT, noise, read_file, write_file};
@@ -199,11 +200,11 @@ fn a_stream_is_sent_from_many_requests_at_once() {
     assert!(rounds <= 16, "{rounds} round trips");
 }
 
-/// Reads the beginning of a file as a program does that takes it in order.
-fn read_some(fs: &FileSystem, bytes: usize) {
+/// Reads a range of a file as a program does that takes it in order.
+fn read_some(fs: &FileSystem, range: Range<usize>) {
     let entry = fs.lookup(ROOT, b"file").expect("there");
     let mut out = vec![0; 128 << 10];
-    for at in (0..bytes).step_by(out.len()) {
+    for at in range.step_by(out.len()) {
         assert_eq!(fs.read(entry.ino, at as u64, &mut out).expect("read"), out.len());
     }
 }
@@ -217,10 +218,9 @@ fn a_budget_of_bytes_stops_reading_ahead_and_one_of_requests_does_not() {
         let world = cold(|fs| _ = write_file(fs, ROOT, b"file", &noise(1, 64 * MIB)));
         let (far, pool, fs, _) = &world;
         pool.hold_background(short);
-        // A window grows when its reader waits.
         far.set_pause(LATENCY / 5);
         let before = (far.reads(), far.read_bytes());
-        read_some(fs, READ);
+        read_some(fs, 0..READ);
         (world, before)
     };
     let ((far, ..), before) = begin(Short { egress: true, requests: false });
@@ -228,14 +228,23 @@ fn a_budget_of_bytes_stops_reading_ahead_and_one_of_requests_does_not() {
     println!("bytes are short: {reads} reads, {} KiB for {} KiB", bytes >> 10, READ >> 10);
     assert!(bytes <= (READ + MIB) as u64, "{bytes} bytes are read for {READ}");
 
-    let ((far, ..), before) = begin(Short { egress: false, requests: true });
-    // More than twice as much comes by itself.
-    for _ in 0..20_000 {
-        if far.read_bytes() - before.1 > 2 * READ as u64 {
-            println!("requests are short: {} reads", far.reads() - before.0);
-            return;
+    // A window grows each time its reader waits, which is once for each window at least.
+    let ((far, _pool, fs, _handle), before) = begin(Short { egress: false, requests: true });
+    let mut ahead = 0;
+    for read in (READ..32 * MIB).step_by(READ) {
+        // What is under way comes in.
+        for _ in 0..100 {
+            ahead = (far.read_bytes() - before.1).saturating_sub(read as u64);
+            if ahead > READ as u64 {
+                println!(
+                    "requests are short: {} reads, {ahead} bytes ahead of {read}",
+                    far.reads() - before.0
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        read_some(&fs, read..read + READ);
     }
-    panic!("nothing is read ahead: {} bytes for {READ}", far.read_bytes() - before.1);
+    panic!("nothing is read ahead: {ahead} bytes");
 }
