@@ -59,10 +59,16 @@ fn a_snapshot_is_taken_read_listed_and_destroyed() {
     host.shell("mkdir t/home/.zfs").fails(1);
     host.shell("rmdir t/home/.zfs").fails(1);
 
+    let links = || host.shell("stat -c %h t/home").ok().out.trim().parse::<u32>().expect("a count");
+    let hidden = links();
     host.shell("zfs set snapdir=visible tank/home").ok();
     assert_eq!(listed(&top), [".zfs", "ann", "letter", "new"]);
+    assert_eq!(links(), hidden + 1, "as many folders as a listing shows");
+    host.shell("chmod 755 t/home").ok();
+    assert_eq!(links(), hidden + 1);
     host.shell("zfs set snapdir=hidden tank/home").ok();
     assert_eq!(listed(&top), ["ann", "letter", "new"]);
+    assert_eq!(links(), hidden);
 
     let list = host.shell("zfs list -H -t snapshot -o name,used,referenced,org:why").ok().out;
     assert_eq!(names(&list), ["tank/home@monday"]);

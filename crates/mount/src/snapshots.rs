@@ -308,6 +308,12 @@ impl SnapshotFolders {
         ino == TOP && offset < ZFS_COOKIE && self.snapshots.is_visible()
     }
 
+    /// A `.zfs` that is listed counts as a folder of the root.
+    fn with_zfs(&self, ino: u64, mut reply: AttrReply) -> AttrReply {
+        reply.attr.nlink += u32::from(self.tells_zfs(ino, 0));
+        reply
+    }
+
     /// Lists the root with `.zfs`, until `add` (number, cookie, kind, name) has no room.
     fn list_top(&self, offset: u64, mut add: impl FnMut(u64, u64, FileKind, &[u8]) -> bool) -> Reply<()> {
         let mut told = false;
@@ -412,7 +418,7 @@ impl Handler for SnapshotFolders {
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
         match self.part(ino)? {
-            Part::Head => self.head.read().getattr(req, ino, fh),
+            Part::Head => Ok(self.with_zfs(ino, self.head.read().getattr(req, ino, fh)?)),
             Part::Snapshot(view, ino) => {
                 let found = view.ask(|fs| fs.getattr(ino))?;
                 Ok(AttrReply { attr: view.attr(&found), ttl: TTL })
@@ -425,7 +431,7 @@ impl Handler for SnapshotFolders {
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
         self.is_head(ino)?;
-        self.head.read().setattr(req, ino, set)
+        Ok(self.with_zfs(ino, self.head.read().setattr(req, ino, set)?))
     }
 
     fn readlink(&self, req: &Request, ino: u64) -> Reply<Vec<u8>> {
