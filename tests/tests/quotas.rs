@@ -171,3 +171,15 @@ fn userspace_of_what_came_raw_is_told_with_its_key() {
         assert_eq!(told(&format!("tank/r{of}")), told(&format!("tank/e{of}")));
     }
 }
+
+/// The content of a snapshot must fit a quota that was set since.
+#[test]
+fn a_rollback_beyond_a_quota_is_refused_and_changes_nothing() {
+    let Some(host) = Host::with_tank("rollback beyond a quota") else { return };
+    host.shell("zfs create tank/q; head -c 8M /dev/urandom > t/q/f; zfs snapshot tank/q@full; rm t/q/f").ok();
+    host.shell("echo now > t/q/now; zpool sync; zfs set refquota=2M tank/q").ok();
+    host.shell("zfs rollback tank/q@full").fails(1);
+    assert_eq!(host.shell("ls t/q; cat t/q/now").ok().out, "now\nnow\n");
+    host.shell("zfs set refquota=none tank/q; zfs rollback tank/q@full").ok();
+    assert_eq!(host.shell("ls t/q").ok().out, "f\n");
+}
