@@ -232,7 +232,7 @@ fn a_budget_of_bytes_stops_reading_ahead_and_one_of_requests_does_not() {
     let ((far, _pool, fs, _handle), before) = begin(Short { egress: false, requests: true });
     let mut ahead = 0;
     for read in (READ..32 * MIB).step_by(READ) {
-        // What is under way comes in.
+        // Reads that are under way come in.
         for _ in 0..100 {
             ahead = (far.read_bytes() - before.1).saturating_sub(read as u64);
             if ahead > READ as u64 {
