@@ -200,8 +200,11 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let sums = SharingRow::decode(value)?;
             let record = Record::new("sharing").with("shared", sums.shared);
             let record = record.with("shared_bytes", sums.shared_bytes).with("saved_bytes", sums.saved_bytes);
-            let known: u64 = sums.classes.iter().map(|class| class.blocks).sum();
-            let references: u64 = sums.classes.iter().map(|class| class.ref_blocks).sum();
+            let (mut known, mut references) = (0u64, 0u64);
+            for class in &sums.classes {
+                known = known.saturating_add(class.blocks);
+                references = references.saturating_add(class.ref_blocks);
+            }
             record.with("known", known).with("references", references)
         }
         MetaKey::Checkpoint => {

@@ -61,8 +61,9 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
         });
         if held && !is_shadow {
             let sum = kept.entry(id).or_default();
-            sum[0] += stored.bytes;
-            sum[1] += stored.logical;
+            // Either may be any number in a pool that somebody made.
+            sum[0] = sum[0].saturating_add(stored.bytes);
+            sum[1] = sum[1].saturating_add(stored.logical);
         }
         // Held and dead is as wrong as neither.
         if (held || is_shadow) == dead {
@@ -142,8 +143,7 @@ pub(crate) fn check_snapshots(
         );
         let stored: u64 = cells
             .filter(|((_, cell), _)| cell.born >= base && cell.born < txg)
-            .map(|(_, sum)| sum.bytes)
-            .sum();
+            .fold(0, |stored, (_, sum)| stored.saturating_add(sum.bytes));
         if seen.whole && stored != seen.bytes {
             let field = "what was let go since a snapshot";
             found(Finding::Count { dataset: row.id, field, stored, found: seen.bytes });

@@ -341,7 +341,8 @@ impl References {
         if state.index.len() > state.index_max {
             state.index = Index::default();
         }
-        let known: u64 = state.sums.classes.values().map(|class| class.blocks).sum();
+        let blocks = state.sums.classes.values().map(|class| class.blocks);
+        let known = blocks.fold(0, u64::saturating_add);
         if known > state.index.len() as u64 {
             state.cursor = Some(vec![meta_keys::REFERENCE]);
         }

@@ -23,5 +23,6 @@ fn rounds_that_were_mended_stay_so() {
 }
 
 /// A record size that is none, figures and reservations that cannot be added up, and a writer that
-/// waited for ever for room beside such a reservation; references to a block in segment 0.
-const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143, 95_975];
+/// waited for ever for room beside such a reservation; references to a block in segment 0; sums in
+/// a deadlist that cannot be added up.
+const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143, 95_975, 7_200_939];
