@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
+use steadfast_anchor::memory::Fault;
 use steadfast_anchor::{AnchorRecord, MemoryRegister, Register, Witness};
+use steadfast_device::Operation;
 use steadfast_device::objects::{MemoryStore, ObjectDevice};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
+use steadfast_format::object_names::LABELS;
 use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
 
 const CAPACITY: u64 = 256 * MIB;
@@ -295,4 +299,52 @@ fn an_anchor_knows_the_last_pass_of_a_sealed_pool() {
     check(&pool, 0..3);
     pool.devices().remove_parity(PATH).expect("removed");
     assert_eq!(told(), 0);
+}
+
+/// A parity device that comes after one whose removal was cut off is not held against the pass of
+/// that one, wherever its coming is cut off.
+#[test]
+fn a_cut_removal_makes_no_later_parity_old() {
+    let world = World::new(5);
+    // Once it cuts, the register does not answer behind a label: the commit behind labels fails.
+    let cuts = Arc::new(AtomicBool::new(false));
+    let device = |writer: u8| {
+        let (cuts, register) = (Arc::clone(&cuts), Arc::clone(&world.corner.1));
+        let store = world.store.handle(move |request| {
+            let is_label = request.operation == Operation::Write && request.name.starts_with(LABELS);
+            if is_label && cuts.load(Ordering::Relaxed) {
+                register.arm(&[Fault::Before; 64]);
+            }
+            None
+        });
+        Arc::new(ObjectDevice::open(Arc::new(store), Some(CAPACITY), [writer; 16]).expect("a store"))
+    };
+    let import = |writer| import_with(&world.env, &device(writer), &world.corner);
+    let mut wish = spec(vec![handle(&device(1))], None);
+    wish.anchor.registers = Some(Arc::clone(&world.corner) as Arc<dyn Registers>);
+    wish.anchor.path = Some("/safe/anchor".to_owned());
+    let pool = Pool::create(&world.env, wish).expect("a pool");
+    let told =
+        || AnchorRecord::decode(&world.corner.1.read().expect("a record")[..]).expect("a record").por_gen;
+    world.add(&pool);
+    fill(&pool, 0..3);
+    until(&pool, "a pass is anchored", || told() > 1);
+    cuts.store(true, Ordering::Relaxed);
+    assert!(pool.devices().remove_parity(PATH).is_err(), "its commit was cut off");
+    drop(pool);
+
+    cuts.store(false, Ordering::Relaxed);
+    world.corner.1.disarm();
+    let pool = import(2);
+    assert!(pool.state().parity.is_none() && told() > 1, "labels know of none, the anchor does");
+    world.corner.put(PATH, 64 * MIB);
+    cuts.store(true, Ordering::Relaxed);
+    assert!(world.try_add(&pool, PATH).is_err(), "its commit was cut off");
+    drop(pool);
+
+    cuts.store(false, Ordering::Relaxed);
+    world.corner.1.disarm();
+    let pool = import(3);
+    assert_eq!(parity(&pool).trouble, None);
+    check(&pool, 0..3);
 }

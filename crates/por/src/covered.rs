@@ -404,10 +404,10 @@ impl Covered {
         DeviceError::Store { device, operation, object, reason: error.to_string() }
     }
 
-    fn read_object(&self, segment: ParitySegment) -> DeviceResult<Vec<u8>> {
-        let mut bytes = vec![0; segment.length as usize];
-        self.inner.read_segment(self.whole(segment.segment), 0, &mut bytes)?;
-        Ok(bytes)
+    /// Fills in the object of a segment; if it fails, with anything.
+    fn read_object(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> DeviceResult<()> {
+        bytes.resize(segment.length as usize, 0);
+        self.inner.read_segment(self.whole(segment.segment), 0, bytes)
     }
 
     /// Takes a segment out of the code. False if the code does not have it, and it may go at once.
@@ -424,7 +424,10 @@ impl Covered {
             let outcome = if parity.is_mirrored(known) {
                 journaled(parity, |parity| parity.remove(known, None))
             } else {
-                let content = self.read_object(known).unwrap_or_default();
+                let mut content = Vec::new();
+                if self.read_object(known, &mut content).is_err() {
+                    content.clear();
+                }
                 journaled(parity, |parity| parity.remove(known, Some(&content)))
             };
             let mut state = cover.state();

@@ -49,6 +49,12 @@ impl Tile {
         }
     }
 
+    /// Adds another one, row by row.
+    pub(crate) fn add(&mut self, other: &Tile) {
+        self.strips.iter_mut().zip(&other.strips).for_each(|(sum, strip)| sum.add(strip));
+        self.tags.iter_mut().zip(&other.tags).for_each(|(sum, tag)| *sum ^= tag);
+    }
+
     /// Its bytes as they are stored.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

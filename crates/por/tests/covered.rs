@@ -1,7 +1,7 @@
 //! A covered store: pools see segments as before, and an adversary gains nothing.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_device::objects::{MemoryStore, Store, StoreFault};
@@ -86,7 +86,7 @@ impl World {
     }
 
     fn repair_within(&self, memory: u64) -> Result<Repair, steadfast_por::parity::Error> {
-        repair(&[Arc::clone(&self.covered)], &Env::seeded(1), memory, &mut |_, _| ())
+        repair(&[Arc::clone(&self.covered)], &Env::seeded(1), memory, &AtomicBool::new(false), &mut |_, _| ())
     }
 
     fn put(&self, id: u64, bytes: usize) -> Vec<u8> {
@@ -426,7 +426,14 @@ fn a_repair_within_little_memory_gives_back_the_same() {
         let mut heard = Vec::new();
         let repair = {
             let mut watch = |done, of| heard.push((done, of));
-            repair(&[Arc::clone(&world.covered)], &Env::seeded(1), memory, &mut watch).unwrap()
+            repair(
+                &[Arc::clone(&world.covered)],
+                &Env::seeded(1),
+                memory,
+                &AtomicBool::new(false),
+                &mut watch,
+            )
+            .unwrap()
         };
         assert_eq!(repair.restored, [2, 3, 6, 7, 9, 14].map(SegmentId), "{memory}");
         assert_eq!((repair.from_journal, repair.from_code.recovered), (90, 4 * 91 + 35), "{memory}");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use steadfast_crypto::Key;
@@ -135,7 +136,10 @@ fn recover(
     read: &(dyn Fn(ParitySegment) -> Vec<u8> + Sync),
 ) -> Result<Outcome, Error> {
     let (env, done) = (Env::seeded(1), BTreeSet::new());
-    let search = &mut Search { env: &env, memory: 1 << 30, done: &done, read, watch: &mut |_, _| () };
+    let read = |segment, bytes: &mut Vec<u8>| *bytes = read(segment);
+    let (memory, stop) = (1 << 30, AtomicBool::new(false));
+    let search =
+        &mut Search { env: &env, memory, done: &done, read: &read, stop: &stop, watch: &mut |_, _| () };
     device.snapshot().recover(search)
 }
 

@@ -21,7 +21,7 @@ use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use steadfast_crypto::{Key, Signer};
@@ -375,6 +375,11 @@ impl Devices {
         check_parity(path, &*medium, force)?;
         if dry_run {
             return Ok(());
+        }
+        // The removal of a former device may have been cut off behind the labels. Its pass would be
+        // asked of this one by an import.
+        if self.core.anchor().is_some_and(|anchor| anchor.parity_generation() > 0) {
+            self.core.commit_changes()?;
         }
         let guid = self.core.identity.guid;
         let key = self.core.sealing.as_ref().map(|sealing| key_of(guid, sealing));
@@ -766,11 +771,21 @@ impl Devices {
     /// within about `memory` bytes. Writers go on meanwhile. `watch` hears how many cells were
     /// looked at, of how many.
     pub fn recover(&self, memory: u64, watch: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Recovered> {
+        self.recover_until(memory, &AtomicBool::new(false), watch)
+    }
+
+    /// Like [`Devices::recover`]; it ends with an error soon after `stop` is true. One at a time.
+    pub fn recover_until(
+        &self,
+        memory: u64,
+        stop: &AtomicBool,
+        watch: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Recovered> {
         self.core.check_writable()?;
         let (parity, _) = self.code()?;
         self.core.check_ours()?;
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
-        let repair = steadfast_por::repair(&stores, &self.core.env, memory, watch);
+        let repair = steadfast_por::repair(&stores, &self.core.env, memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon.
         parity.catch_up.lock().look_ns = 0;
         let repair = repair.map_err(self.parity_error(&parity))?;

@@ -129,7 +129,8 @@ impl<'a> Unlocked<'a> {
         // Caches are empty still.
         let memory = self.found.spec.memory;
         let memory = (memory.node_cache_bytes + memory.block_cache_bytes) as u64;
-        let repair = steadfast_por::repair(&stores, self.found.env, memory, &mut |_, _| ());
+        let repair =
+            steadfast_por::repair(&stores, self.found.env, memory, &Default::default(), &mut |_, _| ());
         let repair =
             repair.map_err(|source| Error::Parity { pool, path: String::new(), source: Box::new(source) })?;
         let lost = repair.from_code.undetermined.len() + repair.from_code.refused.len();

@@ -1,6 +1,7 @@
 //! Repair of stores: what a recovery gives back is put under the names that it had.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -43,15 +44,17 @@ type Stores = BTreeMap<u16, (Arc<Covered>, Arc<Cover>)>;
 /// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
 /// their names, with the bytes that they had. They must be all stores of one code: its tiles span
 /// them. Cells that do not come back are named, and their segments are left as they are. It takes
-/// `memory` bytes at most, as far as one tile and one segment let it. `watch` hears how many cells
+/// `memory` bytes at most, as far as one tile and one segment let it, and ends soon after `stop` is
+/// true: what was put back by then stays. `watch` hears how many cells
 /// were looked at, of how many. Puts go on meanwhile; passes wait [por.16].
 ///
 /// # Errors
-/// The parity is damaged, or a store does not take what came back.
+/// The parity is damaged, a store does not take what came back, or it was stopped.
 pub fn repair(
     stores: &[Arc<Covered>],
     env: &Env,
     memory: u64,
+    stop: &AtomicBool,
     watch: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Repair, Error> {
     let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
@@ -61,7 +64,8 @@ pub fn repair(
     let mut done = BTreeSet::new();
     let outcome = loop {
         let snapshot = first.parity().snapshot();
-        match round(&snapshot, &covers, env, memory, &mut done, &mut repair, watch) {
+        let limits = (memory, stop);
+        match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}
             Ok(false) => break Ok(repair),
             Err(error) => break Err(error),
@@ -86,16 +90,18 @@ fn round(
     snapshot: &Snapshot,
     covers: &Stores,
     env: &Env,
-    memory: u64,
+    (memory, stop): (u64, &AtomicBool),
     done: &mut BTreeSet<ParitySegment>,
     repair: &mut Repair,
     watch: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<bool, Error> {
-    let read = |segment: ParitySegment| {
+    let read = |segment: ParitySegment, bytes: &mut Vec<u8>| {
         let store = covers.get(&segment.store);
-        store.map(|(store, _)| store.read_object(segment).unwrap_or_default()).unwrap_or_default()
+        if store.is_none_or(|(store, _)| store.read_object(segment, bytes).is_err()) {
+            bytes.clear();
+        }
     };
-    let outcome = snapshot.recover(&mut Search { env, memory, done, read: &read, watch })?;
+    let outcome = snapshot.recover(&mut Search { env, memory, done, read: &read, stop, watch })?;
     if done.is_empty() {
         repair.cells = snapshot.cells();
         repair.held = outcome.held;
@@ -113,7 +119,7 @@ fn round(
     let back = outcome.back.into_iter();
     let whole =
         back.filter(|(segment, _)| !lost.contains(&(segment.segment, segment.store, segment.opening)));
-    let mut restored = put_back(snapshot, covers, whole.collect(), env)?;
+    let mut restored = put_back(snapshot, covers, whole.collect(), env, stop)?;
     restored.sort_unstable();
     for segment in &restored {
         let Some((_, cover)) = covers.get(&segment.store) else { continue };
@@ -134,6 +140,7 @@ fn put_back(
     covers: &Stores,
     segments: Vec<(ParitySegment, Vec<Recovered>)>,
     env: &Env,
+    stop: &AtomicBool,
 ) -> Result<Vec<ParitySegment>, Error> {
     let writers = WRITERS.min(segments.len());
     let segments: Vec<_> = segments.into_iter().rev().collect();
@@ -143,7 +150,11 @@ fn put_back(
         while failed.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some((segment, cells)) = next else { return };
-            match put(snapshot, covers, segment, &cells) {
+            let put = |segment, cells| match stop.load(Ordering::Relaxed) {
+                true => Err(Error::Stopped),
+                false => put(snapshot, covers, segment, cells),
+            };
+            match put(segment, &cells) {
                 Ok(false) => {}
                 Ok(true) => restored.lock().unwrap_or_else(PoisonError::into_inner).push(segment),
                 Err(error) => {
@@ -173,7 +184,10 @@ fn put(
         return Ok(false);
     }
     let is_all = cells.len() == usize::from(segment.cells());
-    let mut bytes = if is_all { Vec::new() } else { store.read_object(segment).unwrap_or_default() };
+    let mut bytes = Vec::new();
+    if !is_all && store.read_object(segment, &mut bytes).is_err() {
+        bytes.clear();
+    }
     bytes.resize(usize::from(segment.cells()) * PAYLOAD, 0);
     for cell in cells {
         bytes[usize::from(cell.id().index) * PAYLOAD..][..PAYLOAD].copy_from_slice(cell.payload());
@@ -184,6 +198,10 @@ fn put(
         return Ok(false);
     }
     let place = store.whole(segment.segment);
+    // One that is gone whole needs no delete.
+    if is_all && store.inner.put_segment(place, &bytes).is_ok() {
+        return Ok(true);
+    }
     // A store never replaces an object; all of its bytes are in hand, and in the code.
     let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
     put.map_err(|source| Error::Store { source })?;

@@ -120,18 +120,51 @@ impl Contents {
         cells
     }
 
+    /// Cells by tile that the stored tile includes and a record of the window takes out.
+    pub fn cells_leaving(&self) -> BTreeMap<u32, Vec<WindowCell>> {
+        let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
+        let removed = self.window.iter().enumerate().filter(|(_, entry)| entry.kind == RecordKind::Remove);
+        for (at, entry) in removed {
+            for id in ids(entry.segment) {
+                let place = self.map.place(id);
+                let was_in = self.is_in_tile(entry.segment, place.tile, Some(entry.position));
+                if was_in && self.tiles[place.tile as usize].cut <= entry.position {
+                    let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
+                    cells.entry(place.tile).or_default().push(cell);
+                }
+            }
+        }
+        cells
+    }
+
+    /// True if the stored tile includes the cells of a segment that entered the code and did not
+    /// leave it up to its cut. `left` is the record that takes it out, if there is one.
+    pub fn is_in_tile(&self, segment: ParitySegment, tile: u32, left: Option<u64>) -> bool {
+        // The first record of a segment is the one that adds it, unless that is behind the tail.
+        let added = self.mirror.get(&segment).copied().filter(|first| Some(*first) != left);
+        added.is_none_or(|added| added < self.tiles[tile as usize].cut)
+    }
+
     /// A tile as it is with all records.
     pub fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
-        let stored = self.tiles[tile as usize];
-        let mut sum = match stored.slot {
+        let bytes = self.read_tile(tile)?;
+        self.tile_of(tile, bytes.as_deref(), window)
+    }
+
+    /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
+    pub fn read_tile(&self, tile: u32) -> Result<Option<Vec<u8>>> {
+        let slot = self.tiles[tile as usize].slot;
+        slot.map(|slot| self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)).transpose()
+    }
+
+    /// The tile of stored bytes, with these cells of records added or taken out.
+    pub fn tile_of(&self, tile: u32, bytes: Option<&[u8]>, window: &[WindowCell]) -> Result<Tile> {
+        let mut sum = match bytes {
             None => Tile::empty(),
-            Some(slot) => {
-                let bytes = self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)?;
-                if hash(&bytes) != stored.hash {
-                    return Err(Error::TileDamaged(tile));
-                }
-                Tile::from_bytes(&bytes)
+            Some(bytes) if hash(bytes) != self.tiles[tile as usize].hash => {
+                return Err(Error::TileDamaged(tile));
             }
+            Some(bytes) => Tile::from_bytes(bytes),
         };
         let mut batch = Batch::new(window.len().clamp(1, BATCH));
         let mut buffer = vec![0; PAYLOAD];

@@ -57,6 +57,9 @@ pub enum Error {
     /// Passes wait for a recovery, which reads the tiles.
     #[error("a recovery reads the parity; passes wait until it ends")]
     Recovering,
+    /// Somebody asked for the end of a recovery.
+    #[error("the recovery was stopped")]
+    Stopped,
     /// The pool holds more than the code was made for.
     #[error("the code is made for {planned} cells; the pool would have {cells}")]
     Outgrown {

@@ -1,8 +1,12 @@
 //! A full recovery: every cell is read once, tiles are summed, and what is missing is solved for.
 //!
 //! Segments are read side by side, [`READERS`] at once. As many of them are worked on at a time as
-//! there are processors: tags are checked, and cells are added to the sums of their tiles. Tiles do
-//! not depend on each other, so each is solved by itself on some processor.
+//! there are processors: tags are checked, and cells are added to the sums of their tiles. The
+//! stored tiles are read between them, so that stores have questions all the time. Tiles do not
+//! depend on each other, so each is solved by itself on some processor.
+//!
+//! A cell that only the journal has, because its tile was stored before it came, is in no sum:
+//! it is looked for at its store, and comes from the journal if it is not there.
 //!
 //! ## Memory
 //! The sums of all tiles take 2.6 % of what the code is made for, contents of lost cells up to 2 %.
@@ -13,7 +17,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +27,7 @@ use steadfast_format::parity::ParitySegment;
 
 use super::contents::{Contents, WindowCell};
 use super::device::{cell_id, ids};
-use super::error::Result;
+use super::error::{Error, Result};
 use crate::cell::{CellId, PAYLOAD, Payload};
 use crate::code::{Place, Rows};
 use crate::recover::{Recovered, Recovery, blank};
@@ -53,8 +57,11 @@ pub struct Search<'s> {
     pub memory: u64,
     /// Segments whose cells are counted only, and not given back.
     pub done: &'s BTreeSet<ParitySegment>,
-    /// Reads a segment as its store has it: less, or nothing, if the store has no more.
-    pub read: &'s (dyn Fn(ParitySegment) -> Vec<u8> + Sync),
+    /// Fills in a segment as its store has it: less, or nothing, if the store has no more. The bytes
+    /// that are there are of nothing, and need not be cleared.
+    pub read: &'s (dyn Fn(ParitySegment, &mut Vec<u8>) + Sync),
+    /// True once the recovery is to end.
+    pub stop: &'s AtomicBool,
     /// Hears how many cells were looked at, of how many.
     pub watch: &'s mut (dyn FnMut(u64, u64) + Send),
 }
@@ -119,9 +126,52 @@ impl Share {
 
 /// A tile of the round.
 struct Sum {
-    tile: Tile,
+    /// None until something is added.
+    tile: Option<Tile>,
     batch: Batch,
     missing: Vec<(CellId, Rows)>,
+}
+
+impl Sum {
+    fn new() -> Sum {
+        Sum { tile: None, batch: Batch::new(BATCH), missing: Vec::new() }
+    }
+
+    fn apply(&mut self) {
+        self.tile.get_or_insert_with(Tile::empty).apply(&self.batch);
+        self.batch.clear();
+    }
+
+    fn add(&mut self, stored: Tile) {
+        match &mut self.tile {
+            None => self.tile = Some(stored),
+            Some(tile) => tile.add(&stored),
+        }
+    }
+}
+
+/// Work of a reader.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Work {
+    /// Reads a segment and takes its cells out.
+    Segment(ParitySegment),
+    /// Adds a stored tile to its sum, which has this place in the round.
+    Tile(usize),
+}
+
+/// The work of a round in its order: first as many segments as are read at once, then a tile now
+/// and then.
+fn works(segments: &[ParitySegment], tiles: usize, readers: usize) -> Vec<Work> {
+    let (first, rest) = segments.split_at(readers.min(segments.len()));
+    let mut works: Vec<Work> = first.iter().copied().map(Work::Segment).collect();
+    let between = (rest.len() / tiles.max(1)).max(1);
+    let mut tiles = (0..tiles).map(Work::Tile);
+    for segments in rest.chunks(between) {
+        works.extend(tiles.next());
+        works.extend(segments.iter().copied().map(Work::Segment));
+    }
+    works.extend(tiles);
+    works
 }
 
 /// Cells of a tile, as the last round that looked at it found them.
@@ -234,7 +284,7 @@ impl Snapshot {
     /// # Errors
     /// The parity itself is damaged.
     pub fn recover(&self, search: &mut Search<'_>) -> Result<Outcome> {
-        let window = self.now.window_cells();
+        let leaving = self.now.cells_leaving();
         let segments: Vec<ParitySegment> = self.now.segments.iter().copied().collect();
         let longest = segments.iter().map(|segment| u64::from(segment.length)).max().unwrap_or(0);
         let share = Share::of(search.memory, longest);
@@ -255,15 +305,17 @@ impl Snapshot {
             let round = Round {
                 now: &self.now,
                 segments: &segments,
+                tiles: &rounds[at],
+                leaving: &leaving,
                 place: places(&rounds[at], tiles),
                 is_first: at == 0,
                 counts: Mutex::new(vec![Count::default(); tiles]),
                 kept: &kept,
-                sums: self.loaded(&rounds[at], &window, search.env)?,
+                sums: rounds[at].iter().map(|_| Mutex::new(Sum::new())).collect(),
             };
             round.read(search, share.readers, (self.cells * at as u64, of))?;
             let began = search.env.clock.monotonic_ns();
-            round.solve(&rounds[at], search.env, &mut outcome)?;
+            round.solve(search, &mut outcome)?;
             let solved = search.env.clock.monotonic_ns().saturating_sub(began);
             outcome.solving += Duration::from_nanos(solved);
             let found = round.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -287,27 +339,6 @@ impl Snapshot {
         outcome.unsound.sort_unstable();
         Ok(outcome)
     }
-
-    /// The tiles of a round with all records, before any cell is taken out.
-    fn loaded(
-        &self,
-        tiles: &[usize],
-        window: &BTreeMap<u32, Vec<WindowCell>>,
-        env: &Env,
-    ) -> Result<Vec<Mutex<Sum>>> {
-        let sums: Vec<Mutex<Option<Tile>>> = tiles.iter().map(|_| Mutex::default()).collect();
-        for_each(env, tiles.len(), &|at| {
-            let tile = u32::try_from(tiles[at]).expect("tiles have four bytes");
-            let cells = window.get(&tile).map_or(&[][..], Vec::as_slice);
-            *locked(&sums[at]) = Some(self.now.tile_at_end(tile, cells)?);
-            Ok(())
-        })?;
-        let sums = sums.into_iter().map(|sum| {
-            let tile = sum.into_inner().unwrap_or_else(PoisonError::into_inner).expect("each was loaded");
-            Mutex::new(Sum { tile, batch: Batch::new(BATCH), missing: Vec::new() })
-        });
-        Ok(sums.collect())
-    }
 }
 
 /// For each tile its place among those of the round.
@@ -321,6 +352,10 @@ fn places(round: &[usize], tiles: usize) -> Vec<Option<usize>> {
 struct Round<'r, 'k> {
     now: &'r Contents,
     segments: &'r [ParitySegment],
+    /// The tiles that are summed.
+    tiles: &'r [usize],
+    /// Cells of records that stored tiles include still.
+    leaving: &'r BTreeMap<u32, Vec<WindowCell>>,
     /// Place of each tile among those that are summed.
     place: Vec<Option<usize>>,
     /// Cells of other tiles are looked at, too.
@@ -336,27 +371,49 @@ impl Round<'_, '_> {
         let turns = Turns { free: Mutex::new(search.env.tasks.parallelism().max(1)), freed: Condvar::new() };
         let looked_at = Mutex::new((before, &mut *search.watch));
         let read = search.read;
+        let works = works(self.segments, self.tiles.len(), readers);
         let draw = || {
+            // Pages of a segment are asked of the system once, not for each segment.
+            let mut bytes = Vec::new();
             while locked(&failed).is_none() {
-                let Some(&segment) = self.segments.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                let bytes = read(segment);
-                let turn = turns.take();
-                if let Err(error) = self.take_out(segment, bytes) {
+                let done = match works.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    None => return,
+                    Some(_) if search.stop.load(Ordering::Relaxed) => Err(Error::Stopped),
+                    Some(Work::Tile(at)) => self.load(*at, &turns),
+                    Some(Work::Segment(segment)) => {
+                        read(*segment, &mut bytes);
+                        let turn = turns.take();
+                        let done = self.take_out(*segment, &mut bytes);
+                        drop(turn);
+                        let (count, watch) = &mut *locked(&looked_at);
+                        *count += u64::from(segment.cells());
+                        watch(*count, of);
+                        done
+                    }
+                };
+                if let Err(error) = done {
                     locked(&failed).get_or_insert(error);
                 }
-                drop(turn);
-                let (count, watch) = &mut *locked(&looked_at);
-                *count += u64::from(segment.cells());
-                watch(*count, of);
             }
         };
-        let jobs = readers.min(self.segments.len());
+        let jobs = readers.min(works.len());
         search.env.tasks.run_waiting((0..jobs).map(|_| -> Job<'_> { Box::new(draw) }).collect());
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
+    /// Adds a stored tile to its sum, without what left the code since.
+    fn load(&self, at: usize, turns: &Turns) -> Result<()> {
+        let tile = u32::try_from(self.tiles[at]).expect("tiles have four bytes");
+        let stored = self.now.read_tile(tile)?;
+        let _turn = turns.take();
+        let leaving = self.leaving.get(&tile).map_or(&[][..], Vec::as_slice);
+        let stored = self.now.tile_of(tile, stored.as_deref(), leaving)?;
+        locked(&self.sums[at]).add(stored);
+        Ok(())
+    }
+
     /// Takes the cells of a segment out of the sums, and notes those that are missing.
-    fn take_out(&self, segment: ParitySegment, mut bytes: Vec<u8>) -> Result<()> {
+    fn take_out(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> Result<()> {
         let mut cells: Vec<(u16, Place)> = Vec::with_capacity(segment.cells().into());
         for id in ids(segment) {
             let place = self.now.map.place(id);
@@ -385,21 +442,29 @@ impl Round<'_, '_> {
             let mut count = Count::default();
             let mut found: Vec<(Proven<'_>, Rows)> = Vec::with_capacity(cells.len());
             let mut missing: Vec<(CellId, Rows)> = Vec::new();
+            let is_in = self.now.is_in_tile(segment, cells[0].1.tile, None);
             for &(index, place) in cells {
                 let (id, at) = (cell_id(segment, index), usize::from(index));
                 let prove = |payload| self.now.keys.prove(id, payload, tags[at]);
                 if let Some(cell) = prove(&payloads[at]).filter(|_| at * PAYLOAD < here) {
                     count.held += 1;
-                    found.push((cell, place.rows));
+                    if is_in {
+                        found.push((cell, place.rows));
+                    }
                 } else if let Some(position) = mirrored
                     && let Some(cell) = prove(self.journal_cell(position, segment, index, &spare[at])?)
                 {
                     count.from_journal += 1;
-                    found.push((cell, place.rows));
+                    if is_in {
+                        found.push((cell, place.rows));
+                    }
                     // Later rounds look at some tiles alone.
                     if self.is_first {
                         locked(self.kept).keep(segment, cell.into());
                     }
+                } else if let (Some(position), false) = (mirrored, is_in) {
+                    // No sum has it, and the journal does not have it as it was written.
+                    return Err(Error::JournalDamaged(position));
                 } else {
                     count.missing += 1;
                     missing.push((id, place.rows));
@@ -407,15 +472,14 @@ impl Round<'_, '_> {
             }
             counts.push((tile, count));
             let Some(sum) = self.place[tile] else { continue };
-            let Sum { tile, batch, missing: of_tile } = &mut *locked(&self.sums[sum]);
+            let sum = &mut *locked(&self.sums[sum]);
             for (cell, rows) in found {
-                batch.add(cell, rows);
-                if batch.is_full() {
-                    tile.apply(batch);
-                    batch.clear();
+                sum.batch.add(cell, rows);
+                if sum.batch.is_full() {
+                    sum.apply();
                 }
             }
-            of_tile.extend(missing);
+            sum.missing.extend(missing);
         }
         let all = &mut *locked(&self.counts);
         for (tile, count) in counts {
@@ -440,11 +504,16 @@ impl Round<'_, '_> {
     }
 
     /// Solves the tiles, each by itself.
-    fn solve(&self, tiles: &[usize], env: &Env, outcome: &mut Outcome) -> Result<()> {
+    fn solve(&self, search: &Search<'_>, outcome: &mut Outcome) -> Result<()> {
         let outcome = Mutex::new(outcome);
-        for_each(env, tiles.len(), &|at| {
-            let Sum { tile, batch, missing } = &mut *locked(&self.sums[at]);
-            tile.apply(batch);
+        for_each(search.env, self.tiles.len(), &|at| {
+            if search.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            let sum = &mut *locked(&self.sums[at]);
+            sum.apply();
+            let Sum { tile, batch, missing } = sum;
+            let tile = tile.as_mut().expect("something was added");
             // The same report, whichever segment came first.
             missing.sort_unstable_by_key(|(id, _)| *id);
             let Recovery { recovered, undetermined, refused } = tile.recover(missing, &self.now.keys);
@@ -459,7 +528,7 @@ impl Round<'_, '_> {
             {
                 let outcome = &mut *locked(&outcome);
                 if !is_sound {
-                    outcome.unsound.push(u32::try_from(tiles[at]).expect("tiles have four bytes"));
+                    outcome.unsound.push(u32::try_from(self.tiles[at]).expect("tiles have four bytes"));
                 }
                 outcome.from_code.recovered += recovered.len() as u64;
                 outcome.from_code.undetermined.extend(undetermined);
