@@ -3,15 +3,22 @@
 
 use crate::command::Command;
 use crate::json;
-use crate::options::{Flag, JSON, Parsed, Syntax, valued};
+use crate::options::{Flag, JSON, Parsed, Syntax, flag, valued};
+use crate::progress::Bar;
 use crate::session::{Doing, Failure, Session};
 use crate::steadfast::{audit_agent, audit_file};
 use crate::table::tame;
 use serde_json::json;
+use std::time::{Duration, Instant};
 use steadfast_bucket::prices::{amount, exact};
-use steadfast_control::api::{AuditOutcome, AuditStratum, PoolAudit, PoolRecover, RecoverOutcome};
+use steadfast_control::api::{
+    AuditOutcome, AuditStratum, PoolAudit, PoolRecover, PoolRecovery, RecoverOutcome, RecoveryState,
+};
+use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, parse_size};
 
+/// Bytes of a cell.
+const CELL: u64 = 4096;
 /// Failed cells and objects that a text names.
 const NAMED_MAX: usize = 20;
 
@@ -26,6 +33,7 @@ pub(crate) const COMMAND: Command = Command {
             AGENT,
             LISTEN,
             MEMORY,
+            STOP,
         ],
         operands: "pool|recover pool|verify file|agent store",
         least: 1,
@@ -34,7 +42,8 @@ pub(crate) const COMMAND: Command = Command {
     doc: "Asks the stores of a pool with a parity device for cells drawn at random, and checks each. A store that \
           lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
           not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
-          bytes that they had; it exits with 1 if cells did not come back, and names them. `verify` checks a file of \
+          bytes that they had; it exits with 1 if cells did not come back, and names them. It goes on if the command is \
+          interrupted: the same command waits for it again, and `-s` ends it. `verify` checks a file of \
           records: it exits with 1 if the file cannot be believed, and with 3 if an audit in it was not held. `agent` runs beside \
           a store and answers `audit -a`; it has no keys and is not trusted.",
     run: audit,
@@ -49,6 +58,9 @@ const LISTEN: Flag =
 const MEMORY: Flag =
     valued('m', "size", "with recover: memory that it may take; a quarter of the machine's by default")
         .or("memory");
+const STOP: Flag = flag('s', "with recover: ends the recovery that is under way").or("stop");
+/// The daemon answers after this time, or when the recovery has ended.
+const LOOK: Duration = Duration::from_millis(500);
 const KEY: Flag = valued('k', "key", "with verify: the key that the records must have").or("key");
 
 fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
@@ -56,8 +68,8 @@ fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         [word, name] if word == "recover" => recover(session, parsed, name),
         [word, file] if word == "verify" => audit_file::verify(session, parsed, file),
         [word, store] if word == "agent" => audit_agent::serve(session, parsed, store),
-        [_] if [KEY, LISTEN, MEMORY].iter().any(|flag| parsed.has(flag.letter)) => {
-            Err(Failure::Usage("-k belongs to verify, -l to agent, -m to recover".to_owned()))
+        [_] if [KEY, LISTEN, MEMORY, STOP].iter().any(|flag| parsed.has(flag.letter)) => {
+            Err(Failure::Usage("-k belongs to verify, -l to agent, -m and -s to recover".to_owned()))
         }
         [name] => ask(session, parsed, name),
         [word, _] => {
@@ -276,13 +288,52 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
         },
     };
     let doing = || format!("cannot recover '{}'", tame(name));
-    let outcome = session.ask(PoolRecover { name: name.to_owned(), memory }).doing(doing)?;
+    if parsed.has(STOP.letter) {
+        return stop(session, name);
+    }
+    let begun = session.ask(PoolRecover { name: name.to_owned(), memory }).doing(doing)?;
+    let mut bar = Bar::on_terminal(session, &tame(name));
+    let since = Instant::now();
+    let mut state = begun.clone();
+    while state.running && state.number == begun.number {
+        if let Some(bar) = &mut bar
+            && state.of > 0
+        {
+            bar.draw(session, "recover", (state.of - state.done.min(state.of)) * CELL, since.elapsed());
+        }
+        let patience_ms = u64::try_from(LOOK.as_millis()).expect("short");
+        state = session.ask(PoolRecovery { name: name.to_owned(), stop: false, patience_ms }).doing(doing)?;
+    }
+    if let Some(bar) = bar {
+        bar.end(session);
+    }
+    let outcome = match state {
+        RecoveryState { number, outcome: Some(outcome), .. } if number == begun.number => outcome,
+        RecoveryState { refused: Some(refusal), .. } => return Err(refusal).doing(doing),
+        _ => {
+            let what = "it ended, and another one began; nothing is known of its outcome";
+            return Err(Refusal::new(Code::RecoveryNone, what).with("pool", name)).doing(doing);
+        }
+    };
     if parsed.has(JSON.letter) {
         session.line(recovered_json(name, &outcome));
     } else {
         session.out.push_str(&recovered_text(name, &outcome));
     }
     if outcome.lost.is_empty() { Ok(()) } else { Err(Failure::Status(1)) }
+}
+
+/// Ends the recovery that is under way.
+fn stop(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
+    let doing = || format!("cannot end the recovery of '{}'", tame(name));
+    let patience_ms = u64::try_from(LOOK.as_millis()).expect("short");
+    let ask = |stop| PoolRecovery { name: name.to_owned(), stop, patience_ms };
+    let mut state = session.ask(ask(true)).doing(doing)?;
+    while state.running {
+        state = session.ask(ask(false)).doing(doing)?;
+    }
+    session.line(format!("{}: the recovery has ended; what was put back stays", tame(name)));
+    Ok(())
 }
 
 fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {

@@ -14,7 +14,7 @@ const LISTEN: &str = "127.0.0.1:7531";
 
 /// Serves until the process is ended.
 pub(super) fn serve(session: &mut Session<'_, '_>, parsed: &Parsed, store: &str) -> Result<(), Failure> {
-    if ['n', 'r', 'a', 'k', 'j', 'm'].into_iter().any(|letter| parsed.has(letter)) {
+    if ['n', 'r', 'a', 'k', 'j', 'm', 's'].into_iter().any(|letter| parsed.has(letter)) {
         return Err(Failure::Usage("an agent takes -l only".to_owned()));
     }
     let doing = || format!("cannot answer audits of '{}'", tame(store));

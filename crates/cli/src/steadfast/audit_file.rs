@@ -78,7 +78,7 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// Checks a file of records.
 pub(super) fn verify(session: &mut Session<'_, '_>, parsed: &Parsed, file: &str) -> Result<(), Failure> {
-    if ['n', 'r', 'a', 'l', 'm'].into_iter().any(|letter| parsed.has(letter)) {
+    if ['n', 'r', 'a', 'l', 'm', 's'].into_iter().any(|letter| parsed.has(letter)) {
         return Err(Failure::Usage("-n, -r and -a belong to audits, -l to agent".to_owned()));
     }
     let path = session.world.absolute(file);

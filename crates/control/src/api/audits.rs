@@ -89,7 +89,8 @@ pub struct AuditRecords {
     pub lines: Vec<String>,
 }
 
-/// Read all stores of a pool, and put back what they lost.
+/// Begin to read all stores of a pool, and to put back what they lost. If that is under way, look
+/// at it.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolRecover {
     /// Name.
@@ -97,6 +98,36 @@ pub struct PoolRecover {
     /// Bytes of memory that it may take; `None`: a quarter of the machine's.
     #[serde(default)]
     pub memory: Option<u64>,
+}
+
+/// Look at the recovery of a pool, at once or when it has ended.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolRecovery {
+    /// Name.
+    pub name: String,
+    /// Tell it to end.
+    #[serde(default)]
+    pub stop: bool,
+    /// Wait so long for its end, at most half a second.
+    #[serde(default)]
+    pub patience_ms: u64,
+}
+
+/// The recovery of a pool that is under way, or how the last one ended.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryState {
+    /// Number of the last one that began since the pool was imported.
+    pub number: u64,
+    /// True if it is under way.
+    pub running: bool,
+    /// Cells that were looked at, and of how many; both 0 before the first.
+    pub done: u64,
+    /// All cells.
+    pub of: u64,
+    /// Outcome, if it came to its end.
+    pub outcome: Option<RecoverOutcome>,
+    /// Why it did not.
+    pub refused: Option<crate::refusal::Refusal>,
 }
 
 /// Outcome of a recovery.

@@ -1,7 +1,9 @@
 //! The request as it travels: one variant a verb.
 
 use super::allow::{Allowed, FsAllow, FsAllowed};
-use super::audits::{AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, RecoverOutcome};
+use super::audits::{
+    AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, PoolRecovery, RecoveryState,
+};
 use super::daemon::{DaemonInfo, DaemonMemory, DaemonPing, DaemonReport, DaemonStop, MemoryReport};
 use super::dedup::{PoolDdtPrune, PoolPrefetch, Pruned};
 use super::devices::{
@@ -72,7 +74,8 @@ macro_rules! for_each_verb {
             PoolCheckpoint -> Outcome;
             PoolAudit -> AuditOutcome;
             PoolAuditRecords -> AuditRecords;
-            PoolRecover -> RecoverOutcome;
+            PoolRecover -> RecoveryState;
+            PoolRecovery -> RecoveryState;
             PoolSplit -> Outcome;
             PoolPrefetch -> Outcome;
             PoolDdtPrune -> Pruned;

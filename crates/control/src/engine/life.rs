@@ -142,6 +142,7 @@ impl Engine {
         let (remembered, mut first) = (self.to_remember(), None);
         for (name, held) in &pools {
             sweeps::write_down(held);
+            held.recoveries.end();
             let exported = held.pool.export();
             self.harvest(name, &held.pool);
             match exported {

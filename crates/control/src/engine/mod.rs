@@ -60,6 +60,7 @@ mod nbd_clients;
 mod new_devices;
 mod policy_state;
 mod pool_properties;
+mod recoveries;
 mod refuse;
 mod registry;
 mod reports;

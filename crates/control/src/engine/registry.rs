@@ -5,6 +5,7 @@ use crate::cachefile::{CachedPool, Listed};
 use crate::caller::Caller;
 use crate::engine::devices;
 use crate::engine::front::FormerMount;
+use crate::engine::recoveries::Recoveries;
 use crate::engine::reports::labels;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::sweeps;
@@ -130,7 +131,8 @@ impl Engine {
         let since_ns = self.env.clock.monotonic_ns();
         let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
         let (budgets, listed) = (Mutex::default(), RwLock::new(listed));
-        ImportedPool { pool, devices, since_ns, altroot, listed, mounts, budgets, streams }
+        let recoveries = Recoveries::default();
+        ImportedPool { pool, devices, since_ns, altroot, listed, mounts, budgets, streams, recoveries }
     }
 
     /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so

@@ -8,6 +8,7 @@ use crate::engine::event_ring::EventRing;
 use crate::engine::front::{Front, Mount};
 use crate::engine::nbd_clients::Clients;
 use crate::engine::policy_state::PolicyState;
+use crate::engine::recoveries::Recoveries;
 use crate::engine::shares::Shares;
 use crate::engine::verb::Verbs;
 use crate::ledger::Ledger;
@@ -76,6 +77,8 @@ pub(super) struct ImportedPool {
     pub(super) budgets: Mutex<BTreeMap<&'static str, BudgetLevel>>,
     /// Streams that go out or come in.
     pub(super) streams: AtomicUsize,
+    /// Recovery of what stores lost.
+    pub(super) recoveries: Recoveries,
 }
 
 /// A remembered pool that could not be imported.

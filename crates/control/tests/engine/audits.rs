@@ -2,10 +2,15 @@
 
 use super::costs::{on_a_folder, set, status};
 use super::*;
-use steadfast_control::api::{PoolAudit, PoolAuditRecords, PoolRecover, VdevClass, VdevKind, VdevSpec};
+use std::os::unix::fs::OpenOptionsExt;
+use steadfast_control::api::{
+    PoolAudit, PoolAuditRecords, PoolRecover, PoolRecovery, PoolReguid, RecoverOutcome, RecoveryState,
+    VdevClass, VdevKind, VdevSpec,
+};
 use steadfast_control::audit_record::{SignedRecord, read_all};
 
 const HOUR: u64 = 3600;
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Names of the objects of segments, the largest first.
 fn segments(house: &House) -> Vec<std::path::PathBuf> {
@@ -27,6 +32,35 @@ fn add(house: &House, path: &std::path::Path) -> Result<Outcome, Refusal> {
         vec![VdevSpec { class: VdevClass::Parity, kind: VdevKind::Plain, devices: vec![path.to_owned()] }];
     let add = PoolAdd { name: "tank".into(), vdevs, force: false, dry_run: false, allow_mismatch: false };
     house.host().call(&caller(), add)
+}
+
+/// Recovers, as the command does.
+fn recovered(house: &House) -> RecoverOutcome {
+    let begun = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None }).unwrap();
+    let ended = ended(house);
+    assert_eq!(ended.number, begun.number);
+    ended.outcome.unwrap_or_else(|| panic!("{:?}", ended.refused))
+}
+
+/// The recovery of the pool, once it has ended.
+fn ended(house: &House) -> RecoveryState {
+    let look = || {
+        let look = PoolRecovery { name: "tank".into(), stop: false, patience_ms: 100 };
+        house.host().call(&caller(), look).unwrap()
+    };
+    until("a recovery ends", || !look().running);
+    look()
+}
+
+/// Waits for a minute at most.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..6_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
 }
 
 fn audits(house: &House) -> Vec<String> {
@@ -98,7 +132,7 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     assert!(outcome.record.is_none() && outcome.no_record.is_some(), "{outcome:?}");
     assert!(outcome.covered_bytes > 0 && outcome.covered_bytes == outcome.stored_bytes, "{outcome:?}");
     std::fs::remove_file(house.folder.join("run/audits")).unwrap();
-    let recovered = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None }).unwrap();
+    let recovered = recovered(&house);
     assert!(recovered.lost.is_empty() && recovered.restored.len() == 1, "{recovered:?}");
     assert!(std::fs::read(&lost).unwrap() == bytes, "the same object");
     assert!(status(&house).messages.is_empty());
@@ -178,4 +212,73 @@ fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
     an_hour_later();
     let last = records().pop().unwrap();
     assert!(!last.record.is_held() && parts(&last).starts_with(&["agent".to_owned(), "all".to_owned()]));
+}
+
+/// [recoveries.1] [recoveries.2] [recoveries.3]: the store is held while a recovery reads it.
+#[test]
+fn a_recovery_runs_beside_other_commands() {
+    let (_, house) = covered("recoveries");
+    let recover = || house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None });
+    let look =
+        |stop| house.host().call(&caller(), PoolRecovery { name: "tank".into(), stop, patience_ms: 100 });
+    assert_eq!(look(true).unwrap_err().code, Code::RecoveryNone);
+    assert_eq!(look(false).unwrap(), RecoveryState::default());
+
+    // An object that is a pipe: who reads it waits until somebody writes.
+    let held = segments(&house).remove(0);
+    let bytes = std::fs::read(&held).unwrap();
+    let pipe = || {
+        std::fs::remove_file(&held).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&held).status().unwrap().success());
+    };
+    let let_go = || {
+        // Nobody may ever open it, if the recovery is told to end first.
+        let is_read = || {
+            let pipe = std::fs::File::options().write(true).custom_flags(O_NONBLOCK).open(&held);
+            pipe.is_ok() || !look(false).is_ok_and(|state| state.running)
+        };
+        until("somebody reads the pipe", is_read);
+        let _ = std::fs::remove_file(&held);
+    };
+    pipe();
+    let begun = recover().unwrap();
+    assert!(begun.running && begun.number == 1, "{begun:?}");
+    assert_eq!(recover().unwrap().number, 1, "another command waits for the same one");
+    let note = || {
+        let vdevs = status(&house).vdevs;
+        vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity).and_then(|vdev| vdev.note)
+    };
+    assert!(note().is_some_and(|note| note.contains("a recovery has looked at")), "{:?}", note());
+    // Others get their turn, but for those that change the devices.
+    set(&house, "comment", "beside a recovery").unwrap();
+    let reguid = PoolReguid { name: "tank".into(), guid: None };
+    assert_eq!(house.host().call(&caller(), reguid).unwrap_err().code, Code::RecoveryActive);
+    assert!(look(false).unwrap().running);
+    let_go();
+    let ended_of = ended(&house);
+    let outcome = ended_of.outcome.clone().unwrap_or_else(|| panic!("{ended_of:?}"));
+    assert!(outcome.lost.is_empty() && outcome.restored.len() == 1, "{outcome:?}");
+    assert!(std::fs::read(&held).unwrap() == bytes && note().is_some_and(|note| !note.contains("looked")));
+
+    // One that is told to end ends without an outcome, and the next one begins anew.
+    pipe();
+    assert_eq!(recover().unwrap().number, 2);
+    look(true).unwrap();
+    let_go();
+    let stopped = ended(&house);
+    assert!(stopped.outcome.is_none(), "{stopped:?}");
+    assert!(stopped.refused.is_some_and(|refusal| refusal.what.contains("stopped")));
+    assert_eq!(recovered(&house).restored.len(), 1);
+    assert!(std::fs::read(&held).unwrap() == bytes);
+
+    // An export ends it, and waits for that.
+    pipe();
+    assert!(recover().unwrap().running);
+    std::thread::scope(|scope| {
+        let export = PoolExport { name: "tank".into(), force: false };
+        let exported = scope.spawn(|| house.host().call(&caller(), export));
+        let_go();
+        exported.join().unwrap().unwrap();
+    });
+    assert!(look(false).is_err(), "the pool is exported");
 }

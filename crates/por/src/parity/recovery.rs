@@ -57,8 +57,8 @@ pub struct Search<'s> {
     pub memory: u64,
     /// Segments whose cells are counted only, and not given back.
     pub done: &'s BTreeSet<ParitySegment>,
-    /// Fills in a segment as its store has it: less, or nothing, if the store has no more. The bytes
-    /// that are there are of nothing, and need not be cleared.
+    /// Fills in a segment as its store has it: less, or nothing, if the store has no more. The
+    /// buffer may hold anything before.
     pub read: &'s (dyn Fn(ParitySegment, &mut Vec<u8>) + Sync),
     /// True once the recovery is to end.
     pub stop: &'s AtomicBool,

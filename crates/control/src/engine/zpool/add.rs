@@ -18,6 +18,7 @@ impl Verb for PoolAdd {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         stores::check_clear(&self.vdevs, held.pool.is_sealed(), self.force)?;
         let vdevs = device_list::slotted(&self.vdevs);
         let (paths, handles) = engine.open_new(&vdevs, self.force)?;

@@ -17,6 +17,7 @@ impl Verb for PoolAttach {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         let state = held.pool.state();
         let named = group_named(&state, &self.device).or_else(|| log_named(&state, &self.device));
         let beside = match named {

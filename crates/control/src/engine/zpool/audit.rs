@@ -1,14 +1,20 @@
 //! `steadfast audit`: stores are asked for what they should hold, and what they lost is put back.
 
-use crate::api::{AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, RecoverOutcome};
+use crate::api::{
+    AuditOutcome, AuditRecords, PoolAudit, PoolAuditRecords, PoolRecover, PoolRecovery, RecoveryState,
+};
 use crate::audit_record::hex;
 use crate::caller::Caller;
 use crate::engine::audits::AgentAt;
-use crate::engine::refuse;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
+use crate::engine::{recoveries, refuse};
 use crate::memory::machine_bytes;
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
+use std::time::Duration;
+
+/// Longest wait of one request: `daemon stop` waits for running requests.
+const PATIENCE_MAX: Duration = Duration::from_millis(500);
 
 impl Verb for PoolAudit {
     /// It reads for a while, and changes nothing.
@@ -33,29 +39,24 @@ impl Verb for PoolAuditRecords {
 }
 
 impl Verb for PoolRecover {
-    fn run(self, engine: &Engine, caller: &Caller) -> Result<RecoverOutcome, Refusal> {
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<RecoveryState, Refusal> {
         let held = engine.held_pool(&self.name)?;
-        let begun = engine.now_ns();
         let memory = self.memory.unwrap_or_else(|| machine_bytes() / 4);
-        let mut watch = |done: u64, of: u64| {
-            let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-            engine.step("cells", count(done), count(of));
-        };
-        let recovered = held.pool.devices().recover(memory, &mut watch).map_err(refuse::pool)?;
-        let nanos = engine.now_ns().saturating_sub(begun);
+        let begun = recoveries::begin(&held, &engine.env, memory)?;
         engine.log(&held, caller);
-        let lost = recovered.lost.into_iter().map(|(store, segment, cell)| (store, segment.0, cell));
-        Ok(RecoverOutcome {
-            cells: recovered.cells,
-            held: recovered.held,
-            from_journal: recovered.from_journal,
-            from_code: recovered.from_code,
-            restored: recovered.restored.iter().map(|segment| segment.0).collect(),
-            lost: lost.collect(),
-            unsound: recovered.unsound,
-            rounds: recovered.rounds,
-            nanos,
-            solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
-        })
+        Ok(begun)
+    }
+}
+
+impl Verb for PoolRecovery {
+    const IN_TURN: bool = false;
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<RecoveryState, Refusal> {
+        let held = engine.held_pool(&self.name)?;
+        if self.stop && !held.recoveries.stop() {
+            let what = "no recovery of the pool is under way";
+            return Err(Refusal::new(Code::RecoveryNone, what).with("pool", self.name));
+        }
+        Ok(held.recoveries.look(Duration::from_millis(self.patience_ms).min(PATIENCE_MAX)))
     }
 }

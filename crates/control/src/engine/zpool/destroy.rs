@@ -19,6 +19,7 @@ impl Verb for PoolDestroy {
         }
         refuse_away(name, &held)?;
         let placed = engine.unmount_all(&held, name, self.force)?;
+        held.recoveries.end();
         // An import of the destroyed pool shows it.
         engine.log(&held, caller);
         engine.harvest(name, &held.pool);

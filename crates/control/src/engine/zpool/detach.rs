@@ -16,6 +16,7 @@ impl Verb for PoolDetach {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         let path = Engine::member_or_log(&held, &self.name, &self.device)?;
         held.pool.detach(&path).map_err(|error| refuse::of_pool(error, &self.name))?;
         let state = held.pool.state();

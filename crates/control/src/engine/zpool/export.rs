@@ -29,6 +29,7 @@ impl Verb for PoolExport {
         let placed = engine.unmount_all(&held, name, self.force)?;
         engine.log(&held, caller);
         sweeps::write_down(&held);
+        held.recoveries.end();
         let is_suspended = held.pool.suspended().is_some();
         if let Err(error) = held.pool.export() {
             match held.pool.store_away() {

@@ -11,6 +11,7 @@ use steadfast_format::PoolGuid;
 impl Verb for PoolReguid {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         if let Some(guid) = self.guid {
             let is_taken = |held: &ImportedPool| held.pool.guid().0 == guid;
             let pools = engine.pools.read();

@@ -20,6 +20,7 @@ impl Verb for PoolRemove {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let name = &self.name;
         let held = engine.held_pool(name)?;
+        held.refuse_recovering()?;
         let (groups, others) = groups_to_remove(&held, &self)?;
         let named = |device: &PathBuf| removable_named(&held, name, device);
         let targets: Vec<Removable> = others.iter().map(named).collect::<Result<_, Refusal>>()?;

@@ -17,6 +17,7 @@ impl Verb for PoolReplace {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         let old = Engine::member_or_log(&held, &self.name, &self.old)?;
         let new = self.new.clone().unwrap_or_else(|| PathBuf::from(&old));
         check_no_spare(&held, &self.name, &old, &new)?;

@@ -22,6 +22,7 @@ impl Verb for PoolSplit {
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
+        held.refuse_recovering()?;
         if engine.pools.read().contains_key(&self.new_name) {
             let what = format!("a pool named '{}' is imported already", self.new_name);
             return Err(Refusal::new(Code::PoolExists, what).with("pool", &self.new_name));

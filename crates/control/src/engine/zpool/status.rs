@@ -44,6 +44,19 @@ impl Verb for PoolStatus {
 /// Action if a side of a log mirror failed.
 const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or detach it from its mirror with `zpool detach {pool} {device}`.";
 
+/// The devices, with the progress of a recovery at the parity device.
+fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
+    let mut vdevs = devices_of(measured);
+    if let Some((done, of)) = held.recoveries.progress() {
+        let percent = done.saturating_mul(100).checked_div(of).unwrap_or(0);
+        for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
+            let note = vdev.note.get_or_insert_default();
+            note.push_str(&format!(", a recovery has looked at {percent} % of the cells"));
+        }
+    }
+    vdevs
+}
+
 fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
@@ -154,7 +167,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
         state: health(&measured),
         txg: measured.txg.0,
         messages,
-        vdevs: devices_of(&measured).into_iter().chain(measured.anchor.iter().map(anchor)).collect(),
+        vdevs: devices(held, &measured).into_iter().chain(measured.anchor.iter().map(anchor)).collect(),
         error_count,
         log: LogReport {
             size: measured.log.size_bytes,

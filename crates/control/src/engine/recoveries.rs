@@ -1,0 +1,161 @@
+//! Recoveries of pools: they run beside other verbs, and commands look at them.
+//!
+//! [recoveries.1] A pool has one recovery at a time. A command that asks for another waits for that
+//!     one.
+//! [recoveries.2] While it runs, verbs that change of which devices a pool is made are refused:
+//!     objects are put back on the stores that there were in the beginning.
+//! [recoveries.3] Nothing is put back once a pool is exported or destroyed: its recovery is told to
+//!     end, and waited for.
+//!     test: `a_recovery_runs_beside_other_commands`
+
+use crate::api::{RecoverOutcome, RecoveryState};
+use crate::engine::refuse;
+use crate::engine::state::ImportedPool;
+use crate::refusal::{Code, Refusal};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use steadfast_env::Env;
+
+/// The recovery of a pool that is under way, and the last one that ended.
+#[derive(Default)]
+pub(super) struct Recoveries {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    job: Option<Arc<Job>>,
+    /// Number of the last one that began.
+    number: u64,
+    /// Outcome of the last one that ended.
+    last: Option<Result<RecoverOutcome, Refusal>>,
+}
+
+#[derive(Default)]
+struct Job {
+    stop: AtomicBool,
+    done: AtomicU64,
+    of: AtomicU64,
+}
+
+impl State {
+    fn told(&self) -> RecoveryState {
+        let mut told = RecoveryState { number: self.number, ..RecoveryState::default() };
+        match (&self.job, &self.last) {
+            (Some(job), _) => {
+                told.running = true;
+                told.done = job.done.load(Ordering::Relaxed);
+                told.of = job.of.load(Ordering::Relaxed);
+            }
+            (None, Some(Ok(outcome))) => told.outcome = Some(outcome.clone()),
+            (None, Some(Err(refusal))) => told.refused = Some(refusal.clone()),
+            (None, None) => {}
+        }
+        told
+    }
+}
+
+/// Notes the end of a recovery, however it ends.
+struct End {
+    held: Arc<ImportedPool>,
+    outcome: Result<RecoverOutcome, Refusal>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let state = &mut *self.held.recoveries.state.lock();
+        state.job = None;
+        state.last = Some(self.outcome.clone());
+        self.held.recoveries.ended.notify_all();
+    }
+}
+
+/// Begins a recovery of a pool within so many bytes of memory, unless one is under way
+/// [recoveries.1].
+pub(super) fn begin(held: &Arc<ImportedPool>, env: &Env, memory: u64) -> Result<RecoveryState, Refusal> {
+    // Without a parity device there is nothing to begin.
+    held.pool.devices().audit_signer().map_err(refuse::pool)?;
+    let state = &mut *held.recoveries.state.lock();
+    if state.job.is_some() {
+        return Ok(state.told());
+    }
+    let job = Arc::new(Job::default());
+    state.job = Some(Arc::clone(&job));
+    state.number += 1;
+    let (held, clock) = (Arc::clone(held), Arc::clone(&env.clock));
+    let work = move || {
+        let bug = Refusal::new(Code::Internal, "the recovery ended by a bug; see the daemon's log");
+        let mut end = End { held, outcome: Err(bug) };
+        let begun = clock.monotonic_ns();
+        let mut watch = |done: u64, of: u64| {
+            job.done.store(done, Ordering::Relaxed);
+            job.of.store(of, Ordering::Relaxed);
+        };
+        let recovered = end.held.pool.devices().recover_until(memory, &job.stop, &mut watch);
+        let nanos = clock.monotonic_ns().saturating_sub(begun);
+        end.outcome = recovered.map_err(refuse::pool).map(|recovered| RecoverOutcome {
+            cells: recovered.cells,
+            held: recovered.held,
+            from_journal: recovered.from_journal,
+            from_code: recovered.from_code,
+            restored: recovered.restored.iter().map(|segment| segment.0).collect(),
+            lost: recovered.lost.into_iter().map(|(store, segment, cell)| (store, segment.0, cell)).collect(),
+            unsound: recovered.unsound,
+            rounds: recovered.rounds,
+            nanos,
+            solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
+        });
+    };
+    drop(env.tasks.spawn("recovery", Box::new(work)));
+    Ok(state.told())
+}
+
+impl Recoveries {
+    /// The recovery under way, or how the last one ended, at once or when it has ended.
+    pub(super) fn look(&self, patience: Duration) -> RecoveryState {
+        let until = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while state.job.is_some() && !self.ended.wait_until(&mut state, until).timed_out() {}
+        state.told()
+    }
+
+    /// Tells the one under way to end. False if there is none.
+    pub(super) fn stop(&self) -> bool {
+        let state = self.state.lock();
+        let Some(job) = &state.job else { return false };
+        job.stop.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the one under way [recoveries.3].
+    pub(super) fn end(&self) {
+        self.stop();
+        let mut state = self.state.lock();
+        while state.job.is_some() {
+            self.ended.wait(&mut state);
+        }
+    }
+
+    /// Cells that were looked at, and of how many, of the one under way.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        let state = self.state.lock();
+        let job = state.job.as_ref()?;
+        Some((job.done.load(Ordering::Relaxed), job.of.load(Ordering::Relaxed)))
+    }
+}
+
+impl ImportedPool {
+    /// Refuses a change of the pool's devices while a recovery reads them [recoveries.2].
+    pub(super) fn refuse_recovering(&self) -> Result<(), Refusal> {
+        match self.recoveries.progress() {
+            None => Ok(()),
+            Some(_) => {
+                let what = "what a store lost is being recovered";
+                Err(Refusal::new(Code::RecoveryActive, what).with("pool", self.pool.name()))
+            }
+        }
+    }
+}
