@@ -18,6 +18,10 @@
 //!   meanwhile, or because somebody went on from the root that it was about to open.
 //! - The offline check finds nothing, once every host is gone.
 
+mod overtaken;
+
+pub use overtaken::{explore_overtaken, run_overtaken};
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,10 +31,12 @@ use steadfast_anchor::{MemoryRegister, RecordBytes, Register, Witness};
 use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
 use steadfast_device::{Device, Operation};
 use steadfast_env::Env;
-use steadfast_format::object_names::{PRUNED, ROOTS};
+use steadfast_format::object_names::{EPOCHS, PRUNED, ROOTS};
 use steadfast_format::{AnchorRecord, PoolGuid};
 use steadfast_inspect::{Leaf, Request as Check, Severity, check};
-use steadfast_pool::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, ImportSpec, Pool, Registers, scan};
+use steadfast_pool::{
+    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, GroupHandles, ImportSpec, Pool, Registers, scan,
+};
 use steadfast_posix::{Caller, FileSystem};
 
 use crate::draw::Draw;
@@ -51,6 +57,8 @@ const REQUESTS: usize = 120;
 pub enum Planted {
     /// Nobody is told by name that roots were deleted: the store loses what says so.
     PrunedUntold,
+    /// A host that looks for claims of others finds none: the store loses those made since its own.
+    ClaimUnseen,
 }
 
 /// Requests with which an import looks for labels and roots.
@@ -169,6 +177,39 @@ impl World {
     fn of(store: MemoryStore, register: Option<Arc<MemoryRegister>>) -> World {
         let is_calm = AtomicBool::new(false);
         World { store, register, is_calm, planted: None, roots_kept: None, model: Mutex::default() }
+    }
+
+    /// A world as its seed draws it, and what else is to be drawn.
+    fn begin(seed: u64, planted: Option<Planted>) -> (World, Draw) {
+        let mut draw = Draw(seed);
+        let is_anchored = draw.percent(50) && planted.is_none();
+        let (store, record) = base(is_anchored);
+        let register = record.as_ref().map(|record| {
+            let register = Arc::new(MemoryRegister::new(REGISTER));
+            register.put(Some(record.clone()));
+            register
+        });
+        let mut world = World::of(store.copy(), register);
+        world.planted = planted;
+        if draw.percent(25) {
+            world.store.settle();
+        } else if draw.percent(50) || planted.is_some() {
+            // A list that is late by more roots than are kept finds none.
+            world.roots_kept = Some((2, draw.below(3)));
+        }
+        (world, draw)
+    }
+
+    /// Counts of a world that ended.
+    fn end(&self, seed: u64) -> Result<Counts, Finding> {
+        let found = self.model().broken.take();
+        let found = found.or_else(|| offline(self).map(|what| format!("the offline check finds: {what}")));
+        let model = self.model();
+        if let Some(what) = found {
+            let story = model.story.join("\n    ");
+            return Err(Finding { seed, what: format!("{what}\n    {story}") });
+        }
+        Ok(Counts { worlds: 1, ..model.counts })
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
@@ -567,32 +608,13 @@ fn judge(world: &World, host: u8, fs: &FileSystem, is_excused: &dyn Fn() -> bool
 /// # Errors
 /// A claim that does not hold, with what the hosts did.
 pub fn explore(seed: u64, planted: Option<Planted>) -> Result<Counts, Finding> {
-    let mut draw = Draw(seed);
-    let is_anchored = draw.percent(50) && planted.is_none();
-    let (store, record) = base(is_anchored);
-    let register = record.as_ref().map(|record| {
-        let register = Arc::new(MemoryRegister::new(REGISTER));
-        register.put(Some(record.clone()));
-        register
-    });
-    let mut world = World::of(store.copy(), register);
-    world.planted = planted;
-    if draw.percent(25) {
-        world.store.settle();
-    } else if draw.percent(50) || planted.is_some() {
-        // A list that is late by more roots than are kept finds none.
-        world.roots_kept = Some((2, draw.below(3)));
-    }
+    let (world, mut draw) = World::begin(seed, planted);
     let world = Arc::new(world);
     let hosts = 1 + draw.below(3);
     {
         let mut model = world.model();
         (model.draw, model.next_writer) = (Some(draw), 1);
     }
-    let broken = |world: &World, what: String| {
-        let story = world.model().story.join("\n    ");
-        Err(Finding { seed, what: format!("{what}\n    {story}") })
-    };
     for _ in 0..hosts {
         live(&world, 0);
     }
@@ -603,16 +625,7 @@ pub fn explore(seed: u64, planted: Option<Planted>) -> Result<Counts, Finding> {
     }
     live(&world, 0);
     live(&world, 0);
-    let found = world.model().broken.take();
-    if let Some(what) = found {
-        return broken(&world, what);
-    }
-    if let Some(what) = offline(&world) {
-        return broken(&world, format!("the offline check finds: {what}"));
-    }
-    let mut counts = world.model().counts;
-    counts.worlds = 1;
-    Ok(counts)
+    world.end(seed)
 }
 
 /// The worst that the offline check finds.
@@ -641,10 +654,19 @@ pub fn run(
     planted: Option<Planted>,
     progress: impl Fn(&Counts),
 ) -> (Counts, Option<Finding>) {
+    run_with(from, states, progress, |seed| explore(seed, planted))
+}
+
+fn run_with(
+    from: u64,
+    states: u64,
+    progress: impl Fn(&Counts),
+    explore: impl Fn(u64) -> Result<Counts, Finding>,
+) -> (Counts, Option<Finding>) {
     let mut counts = Counts::default();
     let mut told = 0;
     for seed in from.. {
-        match explore(seed, planted) {
+        match explore(seed) {
             Ok(more) => counts.add(more),
             Err(finding) => return (counts, Some(finding)),
         }

@@ -32,6 +32,7 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
                  --from SEED makes one of them again
   --hosts N      nothing of that, but hosts that share one store of whole objects, until N states are judged, --from a seed on:
                  --hosts 1 --from SEED makes one world again
+  --overtaken N  the same of hosts that take the pool from each other with import -f, and go on living
   --checkpoints N
                  nothing of that, but histories with a checkpoint, until N states are made, --from a seed on
   --parity N     nothing of that, but histories of parity devices, passes, losses and recoveries, until N states are judged,
@@ -288,7 +289,7 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
 }
 
 /// Lets hosts share a store, and tells what does not hold.
-fn share(words: &[String]) -> Result<ExitCode, String> {
+fn share(words: &[String], is_overtaken: bool) -> Result<ExitCode, String> {
     let (most, from) = number_and_seed(words)?;
     let tell = |counts: &hosts::Counts| {
         format!(
@@ -301,7 +302,11 @@ fn share(words: &[String]) -> Result<ExitCode, String> {
             commas(counts.faults)
         )
     };
-    let (counts, finding) = hosts::run(from, most, None, |counts| eprintln!("{}", tell(counts)));
+    let progress = |counts: &hosts::Counts| eprintln!("{}", tell(counts));
+    let (counts, finding) = match is_overtaken {
+        true => hosts::run_overtaken(from, most, None, progress),
+        false => hosts::run(from, most, None, progress),
+    };
     println!("{}", tell(&counts));
     if let Some(finding) = &finding {
         println!("\nseed {}: {}", finding.seed, finding.what);
@@ -311,8 +316,8 @@ fn share(words: &[String]) -> Result<ExitCode, String> {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == "--hosts") {
-        return share(&words[1..]).unwrap_or_else(|error| {
+    if let Some(word @ ("--hosts" | "--overtaken")) = words.first().map(String::as_str) {
+        return share(&words[1..], word == "--overtaken").unwrap_or_else(|error| {
             eprintln!("steadfast-sim: {error}");
             ExitCode::from(2)
         });

@@ -1,6 +1,6 @@
 //! Hosts that share one store of whole objects: a bounded part of `steadfast-sim --hosts 1000000`.
 
-use steadfast_sim::hosts::{Planted, run};
+use steadfast_sim::hosts::{Planted, run, run_overtaken};
 
 #[test]
 fn hosts_on_one_store_lose_nothing_that_they_were_told() {
@@ -15,4 +15,19 @@ fn a_stale_root_that_nobody_is_warned_of_is_found() {
     let (counts, finding) = run(0, 20_000, Some(Planted::PrunedUntold), |_| ());
     let what = finding.map(|finding| finding.what).unwrap_or_default();
     assert!(what.contains("durable is"), "{counts:?}: {what}");
+}
+
+/// A bounded part of `steadfast-sim --overtaken 1000000`.
+#[test]
+fn a_host_whose_pool_is_taken_with_f_stops_and_the_other_has_all() {
+    let (counts, finding) = run_overtaken(0, 2_000, None, |_| ());
+    assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
+    assert!(counts.slept > 300 && counts.fenced > 300 && counts.faults > 20, "{counts:?}");
+}
+
+#[test]
+fn a_host_that_sees_no_claim_of_another_is_found() {
+    let (counts, finding) = run_overtaken(0, 2_000, Some(Planted::ClaimUnseen), |_| ());
+    let what = finding.map(|finding| finding.what).unwrap_or_default();
+    assert!(what.contains("durable is") || what.contains("had lost the pool"), "{counts:?}: {what}");
 }
