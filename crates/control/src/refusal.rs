@@ -173,7 +173,7 @@ codes! {
         "If the device is back, `zpool export {pool}` and `zpool import {pool}` take it into use. If it is lost or old, `zpool remove {pool} {device}` and `zpool add {pool} parity NEW` begin anew.";
     AuditFailed "AUDIT-FAILED" "A store did not have what was written to it, or would not give it, when it was asked for a sample."
         "`steadfast audit recover {pool}` reads everything and puts back what is lost; then `steadfast audit {pool}` asks again.";
-    RecoveryActive "RECOVERY-ACTIVE" "What comes back is put on the stores that the pool had when the recovery began, so its devices stay as they are until it ends."
+    RecoveryActive "RECOVERY-ACTIVE" "A recovery puts lost content back on the stores that the pool had when it began, so the pool's devices stay as they are until it ends."
         "Wait for it: `steadfast audit recover {pool}`; or end it: `steadfast audit recover -s {pool}`.";
     RecoveryNone "RECOVERY-NONE" "There is nothing to end. What was put back stays."
         "`zpool status {pool}` shows the last audit; `steadfast audit recover {pool}` begins a recovery.";

@@ -45,8 +45,8 @@ impl<T: AsRef<[u8]>> Verified<T> {
 }
 
 impl<T> Verified<T> {
-    /// Content of a block that was written just now, from the very pointer of which a reader would
-    /// get the same bytes: its hash was made from what these became.
+    /// Content of a block that was written just now. A reader of its pointer would get the same
+    /// bytes, as the pointer's hash was made from them.
     pub fn written(bytes: T) -> Verified<T> {
         Verified(bytes)
     }
