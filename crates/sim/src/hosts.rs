@@ -225,6 +225,22 @@ impl World {
         }
     }
 
+    /// An import by `host`, with `-f`.
+    fn import_spec(&self, host: String) -> ImportSpec {
+        ImportSpec {
+            new_name: None,
+            force: true,
+            destroyed: false,
+            read_only: false,
+            accept_lost_log: false,
+            to_checkpoint: false,
+            secret: None,
+            anchor: self.wish(),
+            host,
+            memory: MEMORY,
+        }
+    }
+
     fn device(
         &self,
         writer: u8,
@@ -415,18 +431,7 @@ fn live(world: &Arc<World>, depth: usize) {
     let imported = match pools.pop() {
         None => Err("no label is found".to_owned()),
         Some(found) => {
-            let spec = ImportSpec {
-                new_name: None,
-                force: true,
-                destroyed: false,
-                read_only: false,
-                accept_lost_log: false,
-                to_checkpoint: false,
-                secret: None,
-                anchor: world.wish(),
-                host: "sim".into(),
-                memory: MEMORY,
-            };
+            let spec = world.import_spec("sim".into());
             Pool::import(&Env::simulated(u64::from(host)), found, &spec).map_err(|error| error.to_string())
         }
     };

@@ -125,18 +125,7 @@ impl Case {
         *lock(&plan) = Plan { imports: inside.0, fails: inside.1 };
         let later = world.model().next_writer;
         let (mut pools, _) = scan(vec![device]);
-        let spec = ImportSpec {
-            new_name: None,
-            force: true,
-            destroyed: false,
-            read_only: false,
-            accept_lost_log: false,
-            to_checkpoint: false,
-            secret: None,
-            anchor: world.wish(),
-            host: format!("host {host}"),
-            memory: MEMORY,
-        };
+        let spec = world.import_spec(format!("host {host}"));
         world.tell(host, "imports with -f");
         let imported = pools.pop().ok_or_else(|| "no label is found".to_owned()).and_then(|found| {
             let pool = Pool::import(&Env::simulated(u64::from(host)), found, &spec);
