@@ -37,6 +37,7 @@ mod redundancy;
 mod refusals;
 mod secrets;
 mod sharing;
+mod shown;
 mod snapshots;
 mod source_lines;
 mod special;
