@@ -45,7 +45,12 @@ pub struct Image {
     size_bytes: u64,
     leaves: Vec<Option<Arc<Leaf>>>,
     print: u128,
+    /// Nobody asks for its fingerprint.
+    plain: bool,
 }
+
+/// Of a page in an image without fingerprints; no hash is that, as far as anybody knows.
+const UNKNOWN: u128 = 0;
 
 /// The word that a page adds to a fingerprint.
 fn word(number: u32, id: u128) -> u128 {
@@ -59,7 +64,15 @@ impl Image {
     pub fn blank(size_bytes: u64) -> Image {
         let leaves = size_bytes.div_ceil((LEAF * PAGE) as u64);
         let leaves = vec![None; usize::try_from(leaves).expect("devices are small")];
-        Image { size_bytes, leaves, print: 0 }
+        Image { size_bytes, leaves, print: 0, plain: false }
+    }
+
+    /// The same without fingerprints from now on: pages are hashed for them, and a write costs less
+    /// without.
+    #[must_use]
+    pub fn plain(mut self) -> Image {
+        self.plain = true;
+        self
     }
 
     /// Bytes of the device.
@@ -108,10 +121,26 @@ impl Image {
     /// Writes.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         for (number, inside, outside) in pieces(at, bytes.len()) {
+            if self.plain {
+                self.page_mut(number)[inside].copy_from_slice(&bytes[outside]);
+                continue;
+            }
             let mut page = self.page(number).bytes;
             page[inside].copy_from_slice(&bytes[outside]);
             self.set(number, &Arc::new(Page::of(page)));
         }
+    }
+
+    /// Bytes of a page of a plain image, which no other image has.
+    fn page_mut(&mut self, number: u32) -> &mut [u8; PAGE] {
+        let number = number as usize;
+        let leaf = self.leaves[number / LEAF].get_or_insert_with(|| Arc::new([const { None }; LEAF]));
+        let page = &mut Arc::make_mut(leaf)[number % LEAF];
+        let page = page.get_or_insert_with(|| Arc::new(Page { id: UNKNOWN, bytes: [0; PAGE] }));
+        if Arc::get_mut(page).is_none() {
+            *page = Arc::new(Page { id: UNKNOWN, bytes: page.bytes });
+        }
+        &mut Arc::get_mut(page).expect("it was made just now").bytes
     }
 
     /// Makes whole pages of a range blank.
@@ -210,6 +239,26 @@ mod tests {
         let mut read = [0; 12];
         copy.read(4999, &mut read);
         assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn a_plain_image_has_the_same_bytes_and_changes_no_other() {
+        let mut one = Image::blank(64 << 20);
+        one.write(5000, &[2; 10_000]);
+        let print = one.print();
+        let mut plain = one.clone().plain();
+        plain.write(7000, &[3; 9_000]);
+        let copy = plain.clone();
+        plain.write(7000, &[4; 2]);
+        plain.discard(12_288, 4096);
+        let read = |image: &Image, at| {
+            let mut read = [0; 2];
+            image.read(at, &mut read);
+            read
+        };
+        assert_eq!(one.print(), print);
+        assert_eq!([read(&one, 7000), read(&copy, 7000), read(&plain, 7000)], [[2, 2], [3, 3], [4, 4]]);
+        assert_eq!([read(&one, 12_290), read(&copy, 12_290), read(&plain, 12_290)], [[2, 2], [3, 3], [0, 0]]);
     }
 
     #[test]

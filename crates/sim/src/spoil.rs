@@ -23,7 +23,7 @@ use steadfast_pool::{Error, Pool, SendSpec};
 
 use crate::draw::Draw;
 use crate::pages::Image;
-use crate::spoil_use::{furnish, promise, receive, use_pool};
+use crate::spoil_use::{Way, furnish, promise, receive, use_pool};
 use crate::world::{self, Disks, SETTINGS, Setting};
 
 /// Pools that are spoiled, by their names in [`SETTINGS`].
@@ -132,7 +132,11 @@ fn keep_places() {
 ///
 /// # Panics
 /// If a pool that nobody spoiled cannot be made.
-pub fn run(from: u64, mutations: u64, mut tell: impl FnMut(&Report)) -> Report {
+pub fn run(from: u64, mutations: u64, tell: impl FnMut(&Report)) -> Report {
+    run_in(&[Way::Part], from, mutations, tell)
+}
+
+fn run_in(ways: &[Way], from: u64, mutations: u64, mut tell: impl FnMut(&Report)) -> Report {
     keep_places();
     static SUBJECTS: OnceLock<Vec<Subject>> = OnceLock::new();
     let subjects = SUBJECTS.get_or_init(|| SPOILED.iter().map(|name| subject(name)).collect());
@@ -143,7 +147,7 @@ pub fn run(from: u64, mutations: u64, mut tell: impl FnMut(&Report)) -> Report {
     while report.mutations < mutations && report.findings.len() < FINDINGS_MAX {
         let known = report.findings.len();
         let at = usize::try_from(seed % subjects.len() as u64).expect("few");
-        watched(&subjects[at], seed, &mut report);
+        ways.iter().for_each(|way| watched(&subjects[at], seed, *way, &mut report));
         seed += 1;
         report.seconds = (env.clock.monotonic_ns() - begun) as f64 / 1e9;
         if report.rounds.is_multiple_of(1_000) || report.findings.len() > known {
@@ -153,13 +157,13 @@ pub fn run(from: u64, mutations: u64, mut tell: impl FnMut(&Report)) -> Report {
     report
 }
 
-/// One round again.
+/// One round again: as a run has it, and one whose pool is used as a whole.
 ///
 /// # Panics
 /// If a pool that nobody spoiled cannot be made.
 #[must_use]
 pub fn again(seed: u64) -> Report {
-    run(seed, 1, |_| ())
+    run_in(&[Way::Part, Way::Whole], seed, 1, |_| ())
 }
 
 fn subject(name: &str) -> Subject {
@@ -225,14 +229,14 @@ fn spoiled_log(log: &Logged, draw: &mut Draw, changes: &mut Vec<String>) -> Vec<
 }
 
 /// A round in a thread of its own, so that one that hangs is told.
-fn watched(subject: &Subject, seed: u64, report: &mut Report) {
+fn watched(subject: &Subject, seed: u64, way: Way, report: &mut Report) {
     let (sender, receiver) = channel();
     let subject = subject.clone();
     // Also of a round without an end it is told what was changed.
     let changes = Arc::new(Mutex::new(Vec::new()));
     let made = Arc::clone(&changes);
     let work = move || {
-        let _ = sender.send(round(&subject, seed, &made));
+        let _ = sender.send(round(&subject, seed, way, &made));
     };
     let worker = std::thread::Builder::new().name(ROUND.into()).spawn(work).expect("a thread");
     let result = match receiver.recv_timeout(PATIENCE) {
@@ -277,19 +281,19 @@ fn calmly<R>(work: impl FnOnce() -> R) -> Result<R, String> {
 }
 
 /// Spoils a pool and uses it.
-fn round(subject: &Subject, seed: u64, made: &Mutex<Vec<String>>) -> Result<Outcome, String> {
-    let changes = &mut Vec::new();
-    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn round(subject: &Subject, seed: u64, way: Way, made: &Mutex<Vec<String>>) -> Result<Outcome, String> {
+    let (changes, touched) = (&mut Vec::new(), &mut Vec::new());
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ if way == Way::Part { 0x5eed } else { 0 });
     let mut outcome = Outcome::default();
     let log = subject.log.as_ref().filter(|_| draw.percent(20));
     let disks = match log {
-        Some(log) => Disks::new(subject.setting, &spoiled_log(log, &mut draw, changes)),
-        None => Disks::new(subject.setting, &subject.images),
+        Some(log) => Disks::unheard(subject.setting, &spoiled_log(log, &mut draw, changes)),
+        None => Disks::unheard(subject.setting, &subject.images),
     };
     let stream = draw.percent(20).then(|| spoiled_stream(subject, &mut draw, changes));
     if stream.is_none() && log.is_none() {
         // The pool that is being spoiled may not survive it: it still believes what it had read.
-        let planted = calmly(|| plant(&disks, &mut draw, changes));
+        let planted = calmly(|| plant(&disks, way, &mut draw, changes, touched));
         outcome.unplanted = !matches!(planted, Ok(Ok(())));
     }
     outcome.mutations = changes.len() as u64;
@@ -309,9 +313,11 @@ fn round(subject: &Subject, seed: u64, made: &Mutex<Vec<String>>) -> Result<Outc
     };
     let used = calmly(|| {
         let taken = stream.map(|stream| receive(&pool, "tank/new", &stream).is_ok());
-        use_pool(&pool, &mut draw);
+        use_pool(&pool, way, touched, &mut draw);
         let suspended = pool.suspended();
-        let _ = pool.export();
+        if way.wants(&mut draw, 50) {
+            let _ = pool.export();
+        }
         drop(pool);
         (taken, suspended)
     });
@@ -323,15 +329,30 @@ fn round(subject: &Subject, seed: u64, made: &Mutex<Vec<String>>) -> Result<Outc
             return Err(format!("suspended: {reason}"));
         }
     }
-    outcome.found_offline = calmly(|| found_offline(&disks))?;
+    if way.wants(&mut draw, 40) {
+        outcome.found_offline = calmly(|| found_offline(&disks))?;
+    }
     Ok(outcome)
 }
 
-/// Changes some items, and commits them.
-fn plant(disks: &Disks, draw: &mut Draw, changes: &mut Vec<String>) -> Result<(), Error> {
+/// Changes some items, and commits them. Says which, and in which file systems.
+fn plant(
+    disks: &Disks,
+    way: Way,
+    draw: &mut Draw,
+    changes: &mut Vec<String>,
+    touched: &mut Vec<String>,
+) -> Result<(), Error> {
     let pool = world::import(&world::env(2, None), disks)?;
-    for _ in 0..=draw.below(3) {
-        let tree = pick_tree(&pool, draw);
+    let wanted = 1 + draw.below(3);
+    // Not each that is drawn fits its item.
+    let tries = if way == Way::Part { 4 * wanted } else { wanted };
+    for _ in 0..tries {
+        if changes.len() == wanted {
+            break;
+        }
+        let (tree, name) = pick_tree(&pool, draw);
+        touched.push(name);
         let items = pool.forged_items(tree)?;
         if let Some(change) = change(&pool, tree, &items, draw)? {
             changes.push(format!("{tree:?}: {change}"));
@@ -343,17 +364,20 @@ fn plant(disks: &Disks, draw: &mut Draw, changes: &mut Vec<String>) -> Result<()
     Ok(())
 }
 
-fn pick_tree(pool: &Pool, draw: &mut Draw) -> ForgedTree {
-    let ids: Vec<DatasetId> = {
+/// A tree, and the file system that it is of, or that is used after a change of the pool's own.
+fn pick_tree(pool: &Pool, draw: &mut Draw) -> (ForgedTree, String) {
+    let ids: Vec<(DatasetId, String)> = {
         let datasets = pool.datasets();
-        datasets.names().iter().filter_map(|name| Some(datasets.dataset_info(name).ok()?.id)).collect()
+        let id = |name: String| Some((datasets.dataset_info(&name).ok()?.id, name));
+        datasets.names().into_iter().filter_map(id).collect()
     };
-    let id = *draw.pick(&ids);
-    match draw.below(20) {
+    let (id, name) = draw.pick(&ids).clone();
+    let tree = match draw.below(20) {
         0..9 => ForgedTree::Meta,
         9..15 => ForgedTree::Names(id),
         _ => ForgedTree::Extents(id),
-    }
+    };
+    (tree, name)
 }
 
 /// Kind of an item: items of a kind have one structure.

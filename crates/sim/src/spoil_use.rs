@@ -191,22 +191,46 @@ fn alter(fs: &FileSystem, draw: &mut Draw) -> Answer {
     Ok(())
 }
 
-/// Uses all of a pool.
-pub fn use_pool(pool: &Pool, draw: &mut Draw) {
+/// How much of a pool is used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// All of it.
+    Whole,
+    /// File systems that were changed and one more, and a drawn part of the verbs: most of the time
+    /// of a whole use goes into commits that have nothing to do with the change.
+    Part,
+}
+
+impl Way {
+    /// True if a part is used now.
+    pub fn wants(self, draw: &mut Draw, percent: usize) -> bool {
+        self == Way::Whole || draw.percent(percent)
+    }
+}
+
+/// Uses a pool; of its file systems those that were changed at least.
+pub fn use_pool(pool: &Pool, way: Way, changed: &[String], draw: &mut Draw) {
     let datasets = pool.datasets();
     let _ = pool.history();
     let _ = pool.state();
     for name in ["tank/vault", "tank/raw"] {
         let _ = datasets.load_key(name, &world::SECRET, false);
     }
-    let names = datasets.names();
+    let mut names = datasets.names();
+    if way == Way::Part {
+        let one_more = (!names.is_empty()).then(|| draw.pick(&names).clone());
+        names.retain(|name| changed.contains(name) || one_more.as_ref() == Some(name));
+    }
+    let writes = way.wants(draw, 50);
     for name in names.iter().take(12) {
         let _ = datasets.dataset_info(name);
         let _ = datasets.snapshot_infos(name, None);
         let _ = datasets.owner_uses(name);
         let Ok((fs, handle)) = world::files(pool, name) else { continue };
         look(&fs);
-        let _ = change_some(&fs, draw);
+        if writes {
+            let _ = change_some(&fs, draw);
+        }
         let snapshots = handle.snapshots();
         for (name, _) in snapshots.list().into_iter().take(4) {
             let Some(opened) = snapshots.open(&name) else { continue };
@@ -216,7 +240,40 @@ pub fn use_pool(pool: &Pool, draw: &mut Draw) {
         }
         fs.forget_all();
     }
-    let _ = pool.sync();
+    if writes {
+        let _ = pool.sync();
+    }
+    if way.wants(draw, 25) {
+        send_and_receive(pool);
+    }
+    if way.wants(draw, 50) {
+        for (base, target) in [("tank/fs@a", "tank/fs@b"), ("tank/fs@a", "tank/clone")] {
+            let _ = datasets.diff(base, target);
+        }
+        let _ = datasets.reclaimable(&["tank/fs@a".to_owned()]);
+    }
+    if way.wants(draw, 25) {
+        let _ = pool.devices().scrub(ScrubCommand::Start);
+        steps(pool);
+    }
+    if way.wants(draw, 20) {
+        let _ = pool.prune_known(None, Some(50));
+    }
+    if way.wants(draw, 25) {
+        if draw.percent(50) {
+            let _ = datasets.promote("tank/clone");
+        }
+        let _ = datasets.rename_dataset("tank/raw", "tank/clone/raw");
+        let _ = datasets.set_property("tank/fs", "quota", Some("2147483648"));
+        let _ = datasets.destroy_snapshots(&["tank/fs@a".to_owned()], false);
+        let _ = datasets.rollback("tank/fs@z");
+    }
+    if way.wants(draw, 25) {
+        destroy_all(pool);
+    }
+}
+
+fn send_and_receive(pool: &Pool) {
     let _ = snapshot(pool, "tank/fs@z");
     for base in [None, Some("tank/fs@b".to_owned())] {
         let spec = SendSpec { snapshot: "tank/fs@z".into(), base, ..SendSpec::default() };
@@ -225,20 +282,10 @@ pub fn use_pool(pool: &Pool, draw: &mut Draw) {
             let _ = receive(pool, "tank/copy", &stream.0);
         }
     }
-    for (base, target) in [("tank/fs@a", "tank/fs@b"), ("tank/fs@a", "tank/clone")] {
-        let _ = datasets.diff(base, target);
-    }
-    let _ = datasets.reclaimable(&["tank/fs@a".to_owned()]);
-    let _ = pool.devices().scrub(ScrubCommand::Start);
-    steps(pool);
-    let _ = pool.prune_known(None, Some(50));
-    if draw.percent(50) {
-        let _ = datasets.promote("tank/clone");
-    }
-    let _ = datasets.rename_dataset("tank/raw", "tank/clone/raw");
-    let _ = datasets.set_property("tank/fs", "quota", Some("2147483648"));
-    let _ = datasets.destroy_snapshots(&["tank/fs@a".to_owned()], false);
-    let _ = datasets.rollback("tank/fs@z");
+}
+
+fn destroy_all(pool: &Pool) {
+    let datasets = pool.datasets();
     for name in [
         "tank/clone/raw",
         "tank/raw",

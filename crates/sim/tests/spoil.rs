@@ -4,7 +4,7 @@
 use steadfast_sim::spoil::{again, run};
 
 /// Changes of one run: some hundred pools.
-const CHANGES: u64 = 120;
+const CHANGES: u64 = 400;
 
 #[test]
 fn a_spoiled_pool_neither_panics_nor_hangs() {
