@@ -19,8 +19,9 @@ pub enum Intent {
     Unknown,
 }
 
-/// A caller may not have fallen asleep yet when its request is served.
-const LOOKS: u32 = 50;
+/// A caller may not have fallen asleep yet when its request is served: on a busy machine it may
+/// wait for a processor first.
+const LOOKS: u32 = 5_000;
 const PAUSE: Duration = Duration::from_micros(20);
 /// As many vectors as the kernel takes.
 const VECTORS_MAX: u64 = 1024;
@@ -39,6 +40,21 @@ pub fn intent_of(thread: u32) -> Intent {
         }
     }
     Intent::Unknown
+}
+
+/// A thread is in a call that writes, or runs, so that nobody knows. False for one that has ended
+/// or cannot be seen.
+#[must_use]
+pub fn may_be_writing(thread: u32) -> bool {
+    let several = |line: &str| {
+        let number = line.split_ascii_whitespace().next().and_then(|word| word.parse::<libc::c_long>().ok());
+        matches!(number, Some(libc::SYS_io_uring_enter | libc::SYS_io_submit))
+    };
+    std::fs::read_to_string(format!("/proc/{thread}/syscall")).is_ok_and(|line| {
+        line.starts_with("running")
+            || several(&line)
+            || matches!(intent_in(&line, |_, _| None), Intent::Write(_))
+    })
 }
 
 /// The purpose of a call in the form of `/proc/PID/syscall`: its number and six arguments in

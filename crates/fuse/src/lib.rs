@@ -59,7 +59,7 @@ mod write_out;
 
 pub mod wire;
 
-pub use caller::{Intent, intent_of};
+pub use caller::{Intent, intent_of, may_be_writing};
 pub use error::Error;
 pub use handler::{Handler, Reply};
 pub use idle_poll::IdlePolling;

@@ -21,8 +21,8 @@
 //! [collected.1] In the ample state the bound is at most a quarter of the room. The state changes
 //!      while there is still room for four times the smallest bound.
 //! [collected.2] In the tight state the bytes of every `write(2)` that was answered with success
-//!      are in `promised` until they come or until all pages were handed over. An admission counts
-//!      them.
+//!      are in `promised` until they come or until all pages were handed over after the thread had
+//!      left that call. An admission counts them.
 //! [collected.3] A promised write is admitted even if others (another mount, a network client) used
 //!      up the room meanwhile: into the pool's reserve, past a quota.
 //! [collected.4] Nothing is held back for longer than [`INTERVAL`] and the time that writing takes.
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_format::Owner;
-use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold};
+use steadfast_fuse::{Errno, HeldPages, LogEvent, LogSink, Notifier, Reply, dirty_threshold, may_be_writing};
 use steadfast_posix::WriteRoom;
 
 use crate::snapshots::SnapshotFolders;
@@ -58,7 +58,7 @@ const TIGHT_BELOW: u64 = 4 * BOUND_MIN;
 const AMPLE_FROM: u64 = TIGHT_BELOW + 2 * BOUND_MIN;
 /// Requests that may wait for pages to be handed over. Others must serve these pages.
 const WAITING_MAX: u32 = 8;
-/// From an answer to a program until its pages have changed.
+/// From an answer to a program until its pages have changed, where its thread cannot be seen.
 const UNDER_WAY: Duration = Duration::from_millis(1);
 /// Time for pages to come where nobody can wait for them.
 const TIME_FOR_PAGES: Duration = Duration::from_millis(200);
@@ -121,11 +121,29 @@ struct Promised {
     by_inode: HashMap<u64, u64>,
     /// Those that are being handed over.
     leaving: HashMap<u64, u64>,
+    /// The last promise of each thread: inode and bytes. Its pages may not have changed yet.
+    last: HashMap<u32, (u64, u64)>,
 }
 
 impl Promised {
     fn total(&self) -> u64 {
         self.by_inode.values().chain(self.leaving.values()).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Everything is to be handed over, except what a thread may still be writing into pages. True
+    /// if there is something. [collected.2]
+    fn depart(&mut self, may_be_writing: impl Fn(u32) -> bool) -> bool {
+        for (ino, bytes) in self.by_inode.drain() {
+            *self.leaving.entry(ino).or_default() += bytes;
+        }
+        self.last.retain(|thread, _| may_be_writing(*thread));
+        for (ino, bytes) in self.last.values() {
+            let Some(leaving) = self.leaving.get_mut(ino) else { continue };
+            let stays = (*bytes).min(*leaving);
+            *leaving -= stays;
+            *self.by_inode.entry(*ino).or_default() += stays;
+        }
+        !self.leaving.is_empty()
     }
 
     /// Takes away what came, the oldest first. True if something of the inode was promised.
@@ -244,9 +262,10 @@ impl Collected {
     }
 
     /// Promises a write, if `ask` admits it together with all that was promised. `files`: number
-    /// and generation of those that the kernel may hold pages of.
+    /// and generation of those that the kernel may hold pages of. `thread`: the writer.
     pub(crate) fn promise(
         &self,
+        thread: u32,
         ino: u64,
         bytes: u64,
         ask: impl Fn(u64) -> Reply<()>,
@@ -254,6 +273,8 @@ impl Collected {
     ) -> Reply<()> {
         let add = || {
             let mut promised = self.promised.lock();
+            // A thread that asks again has written what it asked for before.
+            promised.last.insert(thread, (ino, bytes));
             let sum = promised.by_inode.entry(ino).or_default();
             *sum = sum.saturating_add(bytes);
             promised.total()
@@ -263,15 +284,20 @@ impl Collected {
             Ok(()) => return Ok(()),
             Err(errno) => errno,
         };
-        self.promised.lock().take(ino, bytes);
+        self.withdraw(thread, ino, bytes);
         // A page that is changed ten times was promised ten times, and comes once.
         if total == bytes || !matches!(refused, Errno::ENOSPC | Errno::EDQUOT) || !self.hand_over(&files()) {
             return Err(refused);
         }
         let total = add();
-        ask(total).inspect_err(|_| {
-            self.promised.lock().take(ino, bytes);
-        })
+        ask(total).inspect_err(|_| self.withdraw(thread, ino, bytes))
+    }
+
+    /// A promise was refused.
+    fn withdraw(&self, thread: u32, ino: u64, bytes: u64) {
+        let mut promised = self.promised.lock();
+        promised.take(ino, bytes);
+        promised.last.remove(&thread);
     }
 
     /// Bytes of a file came. True if they were promised.
@@ -289,14 +315,7 @@ impl Collected {
             return false;
         }
         let gate = self.gate.lock();
-        let is_promising = {
-            let mut promised = self.promised.lock();
-            let now = std::mem::take(&mut promised.by_inode);
-            for (ino, bytes) in now {
-                *promised.leaving.entry(ino).or_default() += bytes;
-            }
-            !promised.leaving.is_empty()
-        };
+        let is_promising = self.promised.lock().depart(may_be_writing);
         if is_promising {
             std::thread::sleep(UNDER_WAY);
         }
@@ -476,7 +495,7 @@ mod tests {
     fn what_is_promised_counts_until_it_comes() {
         let collected = Collected::default();
         let ask = |total: u64| if total <= 100 { Ok(()) } else { Err(Errno::ENOSPC) };
-        let promise = |ino, bytes| collected.promise(ino, bytes, ask, Vec::new);
+        let promise = |ino, bytes| collected.promise(0, ino, bytes, ask, Vec::new);
         promise(5, 60).unwrap();
         promise(6, 40).unwrap();
         assert_eq!(promise(5, 1), Err(Errno::ENOSPC));
@@ -486,6 +505,21 @@ mod tests {
         assert!(collected.came(5, 50) && collected.came(6, 4096));
         assert_eq!(collected.promised.lock().total(), 10);
         promise(7, 90).unwrap();
+    }
+
+    #[test]
+    fn what_a_thread_may_still_be_writing_stays_promised() {
+        let mut promised = Promised::default();
+        promised.by_inode.extend([(5, 100), (6, 40)]);
+        promised.last.extend([(1, (5, 30)), (2, (5, 20)), (3, (6, 40)), (4, (7, 10))]);
+        assert!(promised.depart(|thread| thread != 2));
+        assert_eq!((promised.by_inode[&5], promised.leaving[&5]), (30, 70));
+        assert_eq!((promised.by_inode[&6], promised.leaving[&6]), (40, 0));
+        promised.leaving.clear();
+        assert_eq!(promised.total(), 70, "handing over what left settles nothing of it");
+        assert!(promised.depart(|_| false));
+        promised.leaving.clear();
+        assert_eq!((promised.total(), promised.last.len()), (0, 0));
     }
 
     #[test]

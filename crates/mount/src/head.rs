@@ -225,7 +225,7 @@ impl HeadHandler {
             Intent::Read | Intent::Unknown => return Ok(()),
         };
         let ask = |bytes| changing(req, || self.fs.may_write(ino, bytes));
-        self.collected.promise(ino, bytes, ask, || self.may_be_dirty())
+        self.collected.promise(req.pid, ino, bytes, ask, || self.may_be_dirty())
     }
 
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
