@@ -3,7 +3,7 @@
 
 use steadfast_sim::spoil::{again, run};
 
-/// Changes of one run: some hundred pools.
+/// Changes of one run: some two hundred pools.
 const CHANGES: u64 = 400;
 
 #[test]
