@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use steadfast_nfs::client::{Claim, Client, attributes};
 use steadfast_nfs::xdr::{Reader, Writer};
-use steadfast_tests::Host;
+use steadfast_tests::{Host, is_root};
 
 const ROOT: Claim = Claim { uid: 0, gid: 0, groups: Vec::new() };
 
@@ -149,8 +149,6 @@ fn handles_survive_a_restart_an_export_and_an_import_and_the_verifier_does_not()
     assert!(matches!(status, 70 | 10_008), "{status}");
 }
 
-/// Content, sizes, moved folders and removed files: each side sees the other's changes as soon as
-/// they are answered, also where the kernel or a program holds what it knew before.
 #[test]
 fn clients_read_snapshots_below_their_folder() {
     let Some(host) = Host::with_tank("nfs snapshots") else { return };
@@ -192,6 +190,66 @@ fn clients_read_snapshots_below_their_folder() {
     host.shell("zfs unmount tank; zpool export tank").ok();
 }
 
+#[test]
+fn clients_change_snapshots_in_their_folder_if_that_is_allowed() {
+    let Some(host) = Host::with_tank("nfs changes snapshots") else { return };
+    host.shell("zfs set sharenfs=insecure tank; echo now > t/note; zfs snapshot tank@held").ok();
+    host.shell("zfs hold keep tank@held; ls t/.zfs/snapshot; test ! -e t/.zfs/snapshot/mine").ok();
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    let find = |client: &mut Client, at: &[u8], name: &str| {
+        client.lookup(at, name).expect("answered").map(|found| found.handle)
+    };
+    let zfs = find(&mut client, &top, ".zfs").expect("there");
+    let folder = find(&mut client, &zfs, "snapshot").expect("there");
+    let take = |client: &mut Client, name: &str| {
+        let put = |out: &mut Writer| {
+            out.opaque(&folder).opaque(name.as_bytes()).bool(true).u32(0o755);
+            out.bool(false).bool(false).bool(false).u32(0).u32(0);
+        };
+        call(client, 9, put).0
+    };
+    let destroy = |client: &mut Client, name: &str| {
+        call(client, 13, |out| _ = out.opaque(&folder).opaque(name.as_bytes())).0
+    };
+    let rename = |client: &mut Client, name: &str, to: &str| {
+        let put = |out: &mut Writer| {
+            for name in [name, to] {
+                out.opaque(&folder).opaque(name.as_bytes());
+            }
+        };
+        call(client, 14, put).0
+    };
+    // Root of a client is nobody.
+    assert_eq!((take(&mut client, "mine"), destroy(&mut client, "held")), (1, 1), "not permitted");
+    host.shell("zfs set sharenfs=insecure,no_root_squash tank").ok();
+    assert_eq!(take(&mut client, "mine"), 0);
+    // The local mount knew that there is no such name.
+    host.shell("cat t/.zfs/snapshot/mine/note; zfs list -Ho name -t snapshot tank").ok().says("tank@mine\n");
+    assert_eq!(take(&mut client, "mine"), 17, "it is there");
+    assert_eq!(take(&mut client, "no/name"), 22);
+    assert_eq!(rename(&mut client, "mine", "yours"), 0);
+    host.shell("cat t/.zfs/snapshot/yours/note; zfs list tank@yours; test ! -e t/.zfs/snapshot/mine").ok();
+    assert_eq!(destroy(&mut client, "held"), 13, "something holds it");
+    assert_eq!(destroy(&mut client, "yours"), 0);
+    host.shell("zfs list tank@yours").fails(1);
+    host.shell("zfs history -l tank 2>/dev/null || zpool history tank").ok().says("zfs destroy tank@yours");
+    if is_root() {
+        // Another user, by delegation.
+        let mine = Claim { uid: 4711, gid: 4711, groups: Vec::new() };
+        let list = host.shell("zfs share").ok().out;
+        let address = list.split_whitespace().next().expect("an address").parse().expect("an address");
+        let mut guest = Client::connect(address, mine).expect("connects");
+        assert_eq!(take(&mut guest, "theirs"), 1);
+        host.shell("zfs allow 4711 snapshot tank").ok();
+        assert_eq!(take(&mut guest, "theirs"), 0);
+        assert_eq!(destroy(&mut guest, "theirs"), 1);
+    }
+    host.shell("zfs release keep tank@held; zfs unmount tank; zpool export tank").ok();
+}
+
+/// Content, sizes, moved folders and removed files: each side sees the other's changes as soon as
+/// they are answered, also where the kernel or a program holds what it knew before.
 #[test]
 fn each_side_sees_the_others_changes_at_once() {
     let Some(host) = Host::with_tank("nfs beside programs") else { return };

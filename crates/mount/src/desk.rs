@@ -9,7 +9,7 @@ pub struct Person {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Thread; 0 if it is not known here.
+    /// Thread; 0 if it is not known here, or the user is one of a network client.
     pub pid: u32,
 }
 
@@ -29,18 +29,18 @@ pub trait SnapshotDesk: Send + Sync {
     /// Takes a snapshot.
     ///
     /// # Errors
-    /// `EPERM`, `EEXIST`, and others.
+    /// `EPERM`, `EEXIST`, `EAGAIN` if other commands take too long, and others.
     fn take(&self, person: Person, name: &str) -> Result<(), Errno>;
 
     /// Destroys a snapshot.
     ///
     /// # Errors
-    /// `EPERM`; `EBUSY` for one with holds or clones; and others.
+    /// `EPERM`; `EBUSY` for one with holds or clones; `EAGAIN` as above; and others.
     fn destroy(&self, person: Person, name: &str) -> Result<(), Errno>;
 
     /// Gives a snapshot another name.
     ///
     /// # Errors
-    /// `EPERM`, `EEXIST`, and others.
+    /// `EPERM`, `EEXIST`, `EAGAIN` as above, and others.
     fn rename(&self, person: Person, name: &str, to: &str) -> Result<(), Errno>;
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use steadfast_format::InodeId;
 use steadfast_fuse::{Notifier, NotifyError};
-use steadfast_nfs::{Note, View, Volume};
-use steadfast_posix::FileSystem;
+use steadfast_nfs::{Note, SnapshotChange, View, Volume};
+use steadfast_posix::{Errno, FileSystem, Identity};
 
+use crate::desk::Person;
 use crate::snapshot_door::SnapshotDoor;
 use crate::snapshots::SnapshotFolders;
 
@@ -114,5 +115,17 @@ impl Volume for NetworkDoor {
         if is_told {
             self.notifier.drain(NOTED_MAX).ok();
         }
+    }
+
+    fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {
+        let desk = self.folders.desk.get().ok_or(Errno::EROFS)?;
+        // A client has no thread here.
+        let person = Person { uid: who.uid, gid: who.gid, pid: 0 };
+        let done = match change {
+            SnapshotChange::Take(name) => desk.take(person, name),
+            SnapshotChange::Destroy(name) => desk.destroy(person, name),
+            SnapshotChange::Rename(name, to) => desk.rename(person, name, to),
+        };
+        done.map_err(|errno| Errno(errno.0))
     }
 }

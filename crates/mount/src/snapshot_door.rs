@@ -77,6 +77,10 @@ impl Snapshots for SnapshotDoor {
         self.since
     }
 
+    fn changed(&self) -> Time {
+        Time::from_ns(self.snapshots.changed_ns().into())
+    }
+
     fn list(&self) -> Vec<(String, u64)> {
         self.snapshots.list().into_iter().map(|(name, number)| (name, number.0)).collect()
     }

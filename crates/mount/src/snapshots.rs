@@ -192,7 +192,13 @@ impl SnapshotFolders {
         if !req.may_wait {
             return Err(Errno::EAGAIN);
         }
-        change(self.desk.get().ok_or(Errno::EROFS)?.as_ref(), Person::from(req))
+        change(self.desk.get().ok_or(Errno::EROFS)?.as_ref(), Person::from(req)).map_err(
+            |errno| match errno {
+                // Here it would mean that another thread is to try.
+                Errno::EAGAIN => Errno::EBUSY,
+                errno => errno,
+            },
+        )
     }
 
     fn folder_attr(&self, ino: u64) -> Attr {

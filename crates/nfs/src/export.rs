@@ -6,7 +6,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use steadfast_posix::{FileSystem, Time};
+use steadfast_posix::{Errno, FileSystem, Identity, Time};
 use steadfast_property::ShareOptions;
 
 /// A change that a request made, for caches above the file system.
@@ -55,6 +55,10 @@ pub trait Snapshots {
     /// Time of the folders that lead to them.
     fn since(&self) -> Time;
 
+    /// When one of them last came, went or got another name. Clients keep their listing until this
+    /// changes.
+    fn changed(&self) -> Time;
+
     /// Names and numbers. A number means the same snapshot for ever.
     fn list(&self) -> Vec<(String, u64)>;
 
@@ -63,6 +67,17 @@ pub trait Snapshots {
 
     /// Runs a read on a snapshot, unless it is not there; nothing of it is freed meanwhile.
     fn enter(&self, number: u64, read: &mut dyn FnMut(&Arc<FileSystem>));
+}
+
+/// A change of a snapshot that a client asks for, by its name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SnapshotChange {
+    /// It is to be taken.
+    Take(String),
+    /// It is to be destroyed.
+    Destroy(String),
+    /// It is to be called by the second name.
+    Rename(String, String),
 }
 
 /// A mounted file system, as the front reaches it.
@@ -74,6 +89,14 @@ pub trait Volume: Send + Sync {
     /// Tells caches above the file system what changed, and waits until they know, for a limited
     /// time. No request of this volume runs in the calling thread.
     fn note(&self, notes: &[Note]);
+
+    /// Changes a snapshot, if this user may, and waits for a limited time only. No request of this
+    /// volume runs in the calling thread: others may wait for the end of those that do.
+    ///
+    /// # Errors
+    /// `EPERM`; `EEXIST`; `ENOENT`; `EBUSY` for one that something holds; `EAGAIN` if others take
+    /// too long; and more.
+    fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno>;
 }
 
 /// A file system that is shared.

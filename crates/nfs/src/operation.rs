@@ -1,6 +1,6 @@
 //! The procedures of NFS 3, as calls of `posix`.
 
-use crate::export::{Export, Note, View};
+use crate::export::{Export, Note, SnapshotChange, View};
 use crate::handle::{FileId, LIVE, SIZE_MAX, Signed};
 use crate::nfs3::{
     Call, Handle, HowToCreate, NewAttributes, SetTime, Stable, Status, TRANSFER_MAX, access, device_number,
@@ -44,6 +44,8 @@ pub(crate) enum Outcome {
         /// The reply.
         reply: Vec<u8>,
     },
+    /// A snapshot is to be changed. That is done outside of the volume, and answered behind it.
+    Snapshot(SnapshotChange),
 }
 
 impl From<Vec<u8>> for Outcome {
@@ -176,6 +178,11 @@ impl Operation<'_> {
     pub(crate) fn run(&self, call: &Call<'_>, notes: &mut Vec<Note>) -> Result<Outcome> {
         let file = self.export.key.open(call.handle()).ok_or(Status::BADHANDLE)?;
         let is_live = file.snapshot == LIVE;
+        if !self.read_only
+            && let Some(change) = Folder::of(file).and_then(|folder| folder.change(self.export, call))
+        {
+            return change.map(Outcome::Snapshot);
+        }
         // [nfs_snapshot.1]
         if call.is_change() && (self.read_only || !is_live) {
             return Err(Status::ROFS);

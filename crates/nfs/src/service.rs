@@ -1,6 +1,6 @@
 //! From a record to a reply: which program, which caller, which export.
 
-use crate::export::{Export, Exports, Note, View};
+use crate::export::{Export, Exports, Note, SnapshotChange, View};
 use crate::finder::{self, Ports};
 use crate::handle::{FileId, LIVE, export_of};
 use crate::lock_service::{LockService, LockSettings};
@@ -351,6 +351,11 @@ impl Service {
         };
         let counted = call.counted();
         match outcome {
+            Outcome::Snapshot(change) => {
+                let reply = change_snapshot(export, &person, &change, xid, procedure);
+                requests.add(Origin::Nfs, counted, &span.split());
+                answer(reply.into());
+            }
             Outcome::Done(reply) => {
                 requests.add(Origin::Nfs, counted, &span.split());
                 answer(reply);
@@ -399,6 +404,32 @@ struct Request<'a> {
     xid: u32,
     procedure: u32,
     record: &'a [u8],
+}
+
+/// Changes a snapshot and answers, with no part of the volume in hand meanwhile.
+fn change_snapshot(
+    export: &Export,
+    person: &Person,
+    change: &SnapshotChange,
+    xid: u32,
+    procedure: u32,
+) -> Vec<u8> {
+    use steadfast_posix::Errno;
+    let who = person.identity();
+    let made = export.volume.change_snapshot(&who, change).map_err(|errno| match errno {
+        // Something holds it. No number says that, and a client would ask again for ever.
+        Errno::EBUSY => Status::ACCES,
+        errno => errno.into(),
+    });
+    // Where the volume went meanwhile, the client asks again, and hears that it was done.
+    let mut reply = Err(made.err().unwrap_or(Status::JUKEBOX));
+    if made.is_ok() {
+        export.volume.enter(&mut |view| {
+            let operation = Operation { view, export, who, read_only: false, xid, snapshot: LIVE };
+            reply = Ok(operation.changed(change));
+        });
+    }
+    reply.unwrap_or_else(|status| failed(xid, procedure, status))
 }
 
 /// Keeps the reply to a call, however it ends.

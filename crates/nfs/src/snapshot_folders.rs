@@ -4,17 +4,21 @@
 //! attributes, so that numbers of inodes stay unique. A Linux client mounts it by itself when
 //! somebody goes there. The two folders belong to the live file system.
 //!
+//! A name that comes, goes or changes in `.zfs/snapshot` is a snapshot that does. The volume
+//! decides who may, and the request waits for it with no part of the volume in its hands.
+//!
 //! ## Invariants
-//! [nfs_snapshot.1] Nothing outside of the live file system is changed. `Operation::run`
+//! [nfs_snapshot.1] Nothing within a snapshot is changed. `Operation::run`
 //! [nfs_snapshot.2] `.zfs` at the top of the live file system is always the folder: no name like it
 //!      is made, moved or removed there. `Operation::check_names`
 
-use crate::export::View;
-use crate::handle::{FOLDERS, FileId, LIVE};
-use crate::nfs3::{Call, Status, access, write_attributes};
+use crate::export::{Export, SnapshotChange, View};
+use crate::handle::{FOLDERS, FileId, LIVE, Signed};
+use crate::nfs3::{Call, Status, access, write_attributes, write_wcc};
 use crate::operation::{Listing, Operation, Result, TOP};
 use crate::rpc;
-use steadfast_posix::{Attr, S_IFDIR};
+use std::sync::Arc;
+use steadfast_posix::{Attr, FileSystem, S_IFDIR};
 
 /// The folder that leads to snapshots.
 pub(crate) const ZFS: &[u8] = b".zfs";
@@ -56,15 +60,20 @@ impl Folder {
 
     pub(crate) fn attr(self, view: &View<'_>) -> Attr {
         let since = view.snapshots.since();
+        // Everybody may try in the folder of snapshots, where the volume decides.
+        let (changed, rights) = match self {
+            Folder::Zfs => (since, 0o555),
+            Folder::Snapshots => (view.snapshots.changed(), 0o777),
+        };
         Attr {
             ino: self.number(),
             size: 0,
             blocks: 0,
             atime: since,
-            mtime: since,
-            ctime: since,
+            mtime: changed,
+            ctime: changed,
             btime: since,
-            mode: S_IFDIR | 0o555,
+            mode: S_IFDIR | rights,
             nlink: 2,
             uid: 0,
             gid: 0,
@@ -99,6 +108,26 @@ impl Folder {
         }
     }
 
+    /// The change of a snapshot that a call asks for. `None` if it is another call, or goes beyond
+    /// the folder.
+    pub(crate) fn change(self, export: &Export, call: &Call<'_>) -> Option<Result<SnapshotChange>> {
+        let text = |name: &[u8]| std::str::from_utf8(name).map(str::to_owned).map_err(|_| Status::INVAL);
+        if self != Folder::Snapshots {
+            return None;
+        }
+        match call {
+            Call::Mkdir { name, .. } => Some(text(name).map(SnapshotChange::Take)),
+            Call::Rmdir { name, .. } => Some(text(name).map(SnapshotChange::Destroy)),
+            Call::Rename { name, to, new_name, .. } => {
+                let target = export.key.open(to).and_then(Folder::of);
+                let names = || text(name).and_then(|name| text(new_name).map(|to| (name, to)));
+                let change = || names().map(|(name, to)| SnapshotChange::Rename(name, to));
+                (target == Some(Folder::Snapshots)).then(change)
+            }
+            _ => None,
+        }
+    }
+
     /// Names from a cookie on: number, cookie, name. Cookies of snapshots are their numbers, so a
     /// listing goes on correctly if others come or go meanwhile.
     fn names(self, view: &View<'_>, cookie: u64) -> Vec<(u64, u64, Vec<u8>)> {
@@ -130,7 +159,11 @@ impl Operation<'_> {
             Call::Lookup { name, .. } => return self.lookup_in_folder(folder, name),
             Call::Access { rights, .. } => {
                 self.post(&mut out, Some(&attr));
-                out.u32(rights & (access::READ | access::LOOKUP));
+                let changes = match folder {
+                    Folder::Snapshots if !self.read_only => access::MODIFY | access::EXTEND | access::DELETE,
+                    _ => 0,
+                };
+                out.u32(rights & (access::READ | access::LOOKUP | changes));
             }
             Call::Readdir { cookie, count, .. } => {
                 let mut listing = Listing::begin(self, Some(&attr), *count as usize, &mut out);
@@ -164,6 +197,37 @@ impl Operation<'_> {
             _ => return Err(Status::INVAL),
         }
         Ok(rpc::record(out))
+    }
+
+    /// The reply to a change of a snapshot that was made.
+    pub(crate) fn changed(&self, change: &SnapshotChange) -> Vec<u8> {
+        let folder = Folder::Snapshots.attr(self.view);
+        let mut out = rpc::reply(self.xid);
+        out.u32(Status::OK.0);
+        if let SnapshotChange::Take(name) = change {
+            let number = self.view.snapshots.number(name);
+            let top = number.and_then(|number| self.view.on(number, |fs| self.top_of_snapshot(fs, number)));
+            match top {
+                Some(Ok((handle, attr, within))) => {
+                    out.bool(true).opaque(&handle).bool(true);
+                    write_attributes(&mut out, within, &attr);
+                }
+                // It was destroyed since.
+                _ => _ = out.bool(false).bool(false),
+            }
+        }
+        // Others may have changed snapshots meanwhile: no attributes from before.
+        let ends = if matches!(change, SnapshotChange::Rename(..)) { 2 } else { 1 };
+        (0..ends).for_each(|_| write_wcc(&mut out, self.fsid(), None, Some(&folder)));
+        rpc::record(out)
+    }
+
+    /// The handle of a snapshot's top, its attributes and the number of its file system.
+    fn top_of_snapshot(&self, fs: &Arc<FileSystem>, number: u64) -> Result<(Signed, Attr, u64)> {
+        let top = fs.lookup(TOP, b".")?;
+        fs.forget(top.ino, 1);
+        let within = Operation { snapshot: number, ..*self };
+        Ok((within.sign(top.ino, top.generation), top.attr, within.fsid()))
     }
 
     fn lookup_in_folder(&self, folder: Folder, name: &[u8]) -> Result<Vec<u8>> {

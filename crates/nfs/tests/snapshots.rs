@@ -84,9 +84,9 @@ fn nothing_is_changed_in_a_snapshot_and_no_name_hides_the_folder() {
     let old = walk(&mut client, &monday, &["note"]);
     for dir in [&monday, &folder] {
         assert_eq!(client.create(dir, "new", 0o600), Err(ROFS));
-        assert_eq!(client.mkdir(dir, "new", 0o700), Err(ROFS));
         assert_eq!(client.remove(dir, "note"), ROFS);
     }
+    assert_eq!(client.mkdir(&monday, "new", 0o700), Err(ROFS));
     assert_eq!(client.write(&old, 0, 2, b"x").status, ROFS);
     let link = |client: &mut Client, file: &[u8], dir: &[u8], name: &str| {
         let answer = client.nfs(15, |out| _ = out.opaque(file).opaque(dir).opaque(name.as_bytes()));
@@ -187,4 +187,61 @@ fn rights_are_those_of_the_snapshot_and_a_path_into_it_can_be_mounted() {
         (answer.status, answer.results[answer.results.len() - 4..].to_vec())
     };
     assert_eq!(access(&mut root, &monday), (0, vec![0, 0, 0, 0x3]), "READ and LOOKUP, no change");
+}
+
+#[test]
+fn a_folder_of_snapshots_takes_renames_and_destroys_them_for_users_who_may() {
+    let portal = portal();
+    let (mut client, top) = portal.root();
+    let folder = walk(&mut client, &top, &[".zfs", "snapshot"]);
+    let zfs = walk(&mut client, &top, &[".zfs"]);
+    let access = |client: &mut Client, dir: &[u8]| {
+        let answer = client.nfs(4, |out| _ = out.opaque(dir).u32(0x3f)).expect("answered");
+        answer.results[answer.results.len() - 4..].to_vec()
+    };
+    let rmdir = |client: &mut Client, dir: &[u8], name: &str| {
+        client.nfs(13, |out| _ = out.opaque(dir).opaque(name.as_bytes())).expect("answered").status
+    };
+    let rename = |client: &mut Client, from: (&[u8], &str), to: (&[u8], &str)| {
+        let ends = [from, to];
+        let answer = client.nfs(14, |out| {
+            for (dir, name) in ends {
+                out.opaque(dir).opaque(name.as_bytes());
+            }
+        });
+        answer.expect("answered").status
+    };
+    assert_eq!(access(&mut client, &folder), [0, 0, 0, 0x1f], "all but to run it");
+    assert_eq!(access(&mut client, &zfs), [0, 0, 0, 0x3]);
+    let before = client.getattr(&folder).expect("there").mtime;
+    let made = client.mkdir(&folder, "new", 0o700).expect("taken");
+    assert_eq!(made.handle, walk(&mut client, &folder, &["new"]), "the top of the snapshot");
+    assert_ne!(made.attributes.fsid, client.getattr(&folder).expect("there").fsid);
+    assert_ne!(client.getattr(&folder).expect("there").mtime, before, "or a client keeps its listing");
+    let note = walk(&mut client, &made.handle, &["note"]);
+    assert_eq!(client.read(&note, 0, 9), Ok((b"now".to_vec(), true)));
+    assert_eq!(rename(&mut client, (&folder, "new"), (&folder, "old")), 0);
+    assert_eq!(client.find(&folder, "new"), Err(NOENT));
+    assert_eq!(client.getattr(&made.handle).expect("the same").ino, 1);
+    // Not out of the folder, and not into it.
+    assert_eq!(rename(&mut client, (&folder, "old"), (&top, "old")), ROFS);
+    assert_eq!(rename(&mut client, (&folder, "old"), (&zfs, "old")), ROFS);
+    assert_eq!(rename(&mut client, (&top, "note"), (&folder, "note")), ROFS);
+    assert_eq!(client.mkdir(&zfs, "new", 0o700), Err(ROFS));
+    // A name of a snapshot is text.
+    let odd = client.nfs(13, |out| _ = out.opaque(&folder).opaque(&[0xff, 0xfe])).expect("answered");
+    assert_eq!(odd.status, 22);
+    assert_eq!(rmdir(&mut client, &folder, "held"), ACCES);
+    assert_eq!(rmdir(&mut client, &folder, "new"), NOENT);
+    let mut other = portal.client(1_000, 1_000, &[]);
+    assert_eq!(other.mkdir(&folder, "theirs", 0o700), Err(PERM));
+    assert_eq!(rmdir(&mut other, &folder, "old"), PERM);
+    assert_eq!(rmdir(&mut client, &folder, "old"), 0);
+    assert_eq!(client.getattr(&made.handle), Err(STALE));
+    // Nobody changes them through a share that is for reading.
+    portal.share("insecure,no_root_squash,ro");
+    assert_eq!(client.mkdir(&folder, "new", 0o700), Err(ROFS));
+    assert_eq!(rmdir(&mut client, &folder, "monday"), ROFS);
+    assert_eq!(access(&mut client, &folder), [0, 0, 0, 0x3]);
+    assert!(portal.world.fs.dataset().all_lookups().is_empty(), "no reference is left");
 }

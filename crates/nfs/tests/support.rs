@@ -15,8 +15,10 @@ use steadfast_env::Env;
 use steadfast_nfs::client::{Answered, Attributes, Claim, Client, Found, attributes};
 use steadfast_nfs::handle::{ExportId, HandleKey};
 use steadfast_nfs::xdr::{Reader, Writer};
-use steadfast_nfs::{Door, Export, Exports, LockSettings, Note, Server, Service, Snapshots, View, Volume};
-use steadfast_posix::{FileSystem, Time};
+use steadfast_nfs::{
+    Door, Export, Exports, LockSettings, Note, Server, Service, SnapshotChange, Snapshots, View, Volume,
+};
+use steadfast_posix::{Errno, FileSystem, Identity, Time};
 use steadfast_property::ShareOptions;
 
 pub use posix::{Draw, World};
@@ -50,6 +52,32 @@ impl Volume for Mounted {
     fn note(&self, notes: &[Note]) {
         self.notes.lock().extend_from_slice(notes);
     }
+
+    /// Root may all. The name `held` is one that something holds.
+    fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {
+        let fs = self.fs.lock().clone().ok_or(Errno::EIO)?;
+        let mut snapshots = self.snapshots.lock();
+        let number = |name: &str| snapshots.iter().find(|(_, (found, _))| found == name).map(|(at, _)| *at);
+        if who.uid != 0 {
+            return Err(Errno::EPERM);
+        }
+        match change {
+            SnapshotChange::Take(name) => {
+                let next = snapshots.keys().next_back().map_or(1, |last| last + 1);
+                snapshots.insert(next, (name.clone(), fs));
+            }
+            SnapshotChange::Destroy(name) if name == "held" => return Err(Errno::EBUSY),
+            SnapshotChange::Destroy(name) => {
+                let number = number(name).ok_or(Errno::ENOENT)?;
+                snapshots.remove(&number);
+            }
+            SnapshotChange::Rename(name, to) => {
+                let number = number(name).ok_or(Errno::ENOENT)?;
+                snapshots.get_mut(&number).ok_or(Errno::ENOENT)?.0.clone_from(to);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Snapshots for Mounted {
@@ -59,6 +87,10 @@ impl Snapshots for Mounted {
 
     fn since(&self) -> Time {
         Time { seconds: 1_234, nanos: 5 }
+    }
+
+    fn changed(&self) -> Time {
+        Time { seconds: 5_000 + self.snapshots.lock().keys().sum::<u64>() as i64, nanos: 0 }
     }
 
     fn list(&self) -> Vec<(String, u64)> {

@@ -28,6 +28,8 @@ numbers! {
     EIO = 5;
     /// The caller may not.
     EACCES = 13;
+    /// Something holds it. No function here gives this one, but a front's other parts do.
+    EBUSY = 16;
     /// The name is taken.
     EEXIST = 17;
     /// Not a directory.

@@ -113,7 +113,7 @@ fn carried_out(
     fs: &str,
     change: impl FnOnce() -> Result<(), Refusal>,
 ) -> Result<(), Errno> {
-    let _turn = engine.verbs.try_lock_for(PATIENCE).ok_or(Errno::EBUSY)?;
+    let _turn = engine.verbs.try_lock_for(PATIENCE).ok_or(Errno::EAGAIN)?;
     change().map_err(|refusal| errno(&refusal))?;
     held.note_snapshots([fs]);
     engine.log(held, caller);

@@ -96,7 +96,9 @@ impl Arm {
 
     /// `steadfast` with a daemon of its own: counters and caches are then this arm's alone.
     pub(crate) fn ours(&self, words: &str) -> String {
-        format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.runtime().display().to_string()))
+        // If it shares something, at any free port: another daemon may have the usual one.
+        let run = quoted(&self.runtime().display().to_string());
+        format!("STEADFAST_NFS=127.0.0.1:0 STEADFAST_RUNTIME_DIR={run} $SF {words}")
     }
 
     /// Bytes that everything in it takes up, once all is durable and what was deleted is free.
