@@ -303,6 +303,8 @@ fn run(seed: u64, sealed: bool, time: Duration) {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(pool.state().suspended, None);
+    let names = pool.datasets().names();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     host.check_with(secret);
     drop((a, b));
     // Clones before what they are clones of: a few rounds.
@@ -339,4 +341,75 @@ fn verbs_side_by_side_with_writers_leave_nothing_wrong_and_nothing_behind() {
         }
     }
     println!("{:?}", TALLY.lock().expect("whole"));
+}
+
+/// Each of four threads makes `tank/one` in its own way, at the same moment. Returns how many did.
+fn race(pool: &Pool) -> usize {
+    let datasets = pool.datasets();
+    let start = std::sync::Barrier::new(4);
+    let makers: [&(dyn Fn() -> Result<(), Error> + Sync); 4] = [
+        &|| datasets.create_dataset("tank/one", Default::default(), None).map(drop),
+        &|| datasets.create_dataset("tank/one", Default::default(), None).map(drop),
+        &|| datasets.clone_snapshot("tank/a@s", "tank/one", Default::default()).map(drop),
+        &|| datasets.rename_dataset("tank/other", "tank/one"),
+    ];
+    let start = &start;
+    std::thread::scope(|scope| {
+        let threads = makers.map(|make| {
+            scope.spawn(move || {
+                start.wait();
+                match make() {
+                    Ok(()) => 1,
+                    Err(Error::DatasetExists { name }) => {
+                        assert_eq!(name, "tank/one");
+                        0
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            })
+        });
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
+}
+
+#[test]
+fn of_those_who_make_the_same_name_at_once_one_does() {
+    let env = Env::real();
+    let devices = vec![Arc::new(MemoryDevice::new("a", 64 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let host = Host { env, devices, pool };
+    let datasets = host.pool.datasets();
+    datasets.create_dataset("tank/a", Default::default(), None).expect("made");
+    datasets.take_snapshots(&["tank/a@s".to_owned()], &Default::default()).expect("taken");
+    for _ in 0..60 {
+        datasets.create_dataset("tank/other", Default::default(), None).expect("made");
+        assert_eq!(race(&host.pool), 1);
+        let names = datasets.names();
+        assert_eq!(names.iter().filter(|name| *name == "tank/one").count(), 1, "{names:?}");
+        datasets.destroy_dataset("tank/one").expect("destroyed");
+        refused(datasets.destroy_dataset("tank/other"), "destroy what was not renamed");
+    }
+    // And no more than the limit allows.
+    datasets.set_property("tank", "filesystem_limit", Some("3")).expect("set");
+    for _ in 0..20 {
+        let start = &std::sync::Barrier::new(4);
+        let made = std::thread::scope(|scope| {
+            let threads = ["w", "x", "y", "z"].map(|name| {
+                scope.spawn(move || {
+                    start.wait();
+                    match datasets.create_dataset(&format!("tank/{name}"), Default::default(), None) {
+                        Ok(_) => 1,
+                        Err(Error::FilesystemLimit { limit: 3, .. }) => 0,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>()
+        });
+        assert_eq!(made, 2, "beside tank/a");
+        for name in ["w", "x", "y", "z"] {
+            refused(datasets.destroy_dataset(&format!("tank/{name}")), "destroy");
+        }
+    }
+    host.check();
 }

@@ -260,3 +260,31 @@ fn figures_that_cannot_be_added_up_are_counted_on_from() {
     pool.datasets().owner_uses(FS).expect("counted");
     pool.export().expect("exported");
 }
+
+/// A pool of before the names were looked at under the lock under which they come.
+#[test]
+fn a_second_dataset_of_one_name_is_imported_with_another() {
+    let spoiled = Spoiled::new();
+    let datasets = spoiled.pool.datasets();
+    let second = datasets.create_dataset("tank/second", Default::default(), None).expect("made");
+    let taken = format!("tank/second.{second}");
+    datasets.create_dataset(&taken, Default::default(), None).expect("made");
+    let env = spoiled.env.clone();
+    spoiled.change_row(|row| row.name = "second".to_owned());
+    let (pool, devices) = spoiled.found();
+    let expected = ["tank", "tank/second", &taken];
+    let others: Vec<String> =
+        pool.datasets().names().into_iter().filter(|name| !expected.contains(&name.as_str())).collect();
+    // The older one keeps its name; `second.ID` is somebody else's.
+    let [renamed] = others.as_slice() else { panic!("{others:?}") };
+    assert_eq!(*renamed, format!("tank/second.{}", second.0 + 1));
+    let told = pool.history().expect("read").into_iter().any(|entry| entry.text.contains(renamed));
+    assert!(told, "the history says which name it has");
+    pool.datasets().rename_dataset(renamed, FS).expect("renamed");
+    let (fs, handle) = mount(&pool, "tank/second");
+    assert!(fs.lookup(ROOT, b"folder").is_ok());
+    drop((fs, handle, pool));
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    assert_eq!(pool.datasets().names().len(), 4);
+    assert!(pool.datasets().names().iter().any(|name| name == FS));
+}

@@ -159,7 +159,7 @@ impl Datasets {
         self.core.check_writable()?;
         self.core.need_feature(FEATURE)?;
         let (parent, last) = self.place_for(name)?;
-        self.check_filesystem_limits(parent, None)?;
+        self.table.read().check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_props(&props)?;
@@ -191,6 +191,8 @@ impl Datasets {
         (parent, last): (DatasetId, &str),
         props: Local,
     ) -> Result<DatasetId> {
+        table.check_place(parent, last)?;
+        table.check_filesystem_limits(parent, None)?;
         let (of, txg) = table.find_snapshot(snapshot)?;
         let locked = || Error::KeyNotLoaded { name: table.key_name(of) };
         let origin = table.get(of).expect("just found");

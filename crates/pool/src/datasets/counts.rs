@@ -9,25 +9,26 @@ use steadfast_format::DatasetId;
 use crate::core::error::{Error, Result};
 use crate::datasets::table::Table;
 
-impl Datasets {
+impl Table {
     /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit
     /// would be passed.
-    pub(crate) fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
-        let table = self.table.read();
-        let more = 1 + moved.map_or(0, |id| table.descendants(id).len() as u64);
-        let here = moved.map(|id| table.ancestry(id)).unwrap_or_default();
-        for above in table.ancestry(parent) {
-            let value = table.get(above).and_then(|entry| entry.props.get("filesystem_limit")?.parse().ok());
+    pub fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
+        let more = 1 + moved.map_or(0, |id| self.descendants(id).len() as u64);
+        let here = moved.map(|id| self.ancestry(id)).unwrap_or_default();
+        for above in self.ancestry(parent) {
+            let value = self.get(above).and_then(|entry| entry.props.get("filesystem_limit")?.parse().ok());
             let Some(limit) = value.filter(|limit: &u64| *limit > 0 && !here.contains(&above)) else {
                 continue;
             };
-            if table.descendants(above).len() as u64 + more > limit {
-                return Err(Error::FilesystemLimit { name: table.full_name(above), limit });
+            if self.descendants(above).len() as u64 + more > limit {
+                return Err(Error::FilesystemLimit { name: self.full_name(above), limit });
             }
         }
         Ok(())
     }
+}
 
+impl Datasets {
     /// Refuses so many snapshots more of datasets where a limit would be passed, at them or above
     /// them. Datasets in `already` count them now.
     pub(crate) fn check_snapshot_limits(

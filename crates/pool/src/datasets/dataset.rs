@@ -21,7 +21,7 @@ use crate::datasets::partial::hidden_name;
 use crate::datasets::received_props::ReceivedProps;
 use crate::datasets::receiving::Receiving;
 use crate::datasets::snapshots::SnapshotsOf;
-use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
+use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
 use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
 use steadfast_refs::blocks::{Copies, DatasetBlocks, Dedup};
 use steadfast_refs::deadlist::Deadlist;
@@ -254,7 +254,10 @@ impl Datasets {
 
     /// Settings that count for a dataset.
     pub(crate) fn settings_of(&self, id: DatasetId) -> Settings {
-        let table = self.table.read();
+        self.settings_in(&self.table.read(), id)
+    }
+
+    fn settings_in(&self, table: &Table, id: DatasetId) -> Settings {
         let value = |name: &str| table.resolve(id, name, "/").map(|resolved| resolved.value);
         // A value that is none, as only a forged one can be, does not count.
         let is_size = |bytes: &u32| bytes.is_power_of_two() && (512..=16 << 20).contains(bytes);
@@ -268,7 +271,10 @@ impl Datasets {
 
     /// Compression that counts for a dataset's content.
     fn compression_setting(&self, id: DatasetId) -> CompressionSetting {
-        let table = self.table.read();
+        self.compression_in(&self.table.read(), id)
+    }
+
+    fn compression_in(&self, table: &Table, id: DatasetId) -> CompressionSetting {
         let value = table.resolve(id, "compression", "/").map(|resolved| resolved.value);
         match compression_of(value.as_deref().unwrap_or("on")) {
             // gzip needs no feature, so it is set in such a pool too.
@@ -615,20 +621,20 @@ impl Datasets {
         entry.received = received;
         entry.receive_dirty = receiving.is_some();
         entry.receiving = receiving;
-        {
-            let mut table = self.table.write();
-            // [destroy.2] Its parent, which gives it the owner of its segments, may have been
-            //      destroyed since it was found.
-            if id != ROOT && table.get(parent).is_none_or(|entry| entry.row.destroying) {
-                return Err(Error::NoParent { parent: table.full_name(parent) });
-            }
-            table.insert(entry);
-        }
-
-        let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
-        let compression = if raw { CompressionSetting::Off } else { compression };
+        // One hold of the table: a dataset that is in it can be destroyed.
         let mut table = self.table.write();
-        let entry = table.get_mut(id).expect("just inserted");
+        match name {
+            _ if id == ROOT => {}
+            None => table.check_stays(parent)?,
+            Some(name) => {
+                table.check_place(parent, name)?;
+                table.check_filesystem_limits(parent, None)?;
+            }
+        }
+        table.insert(entry);
+        let (settings, compression) = (self.settings_in(&table, id), self.compression_in(&table, id));
+        let compression = if raw { CompressionSetting::Off } else { compression };
+        let entry = table.get(id).expect("just inserted");
         let blocks = self.blocks_of(
             &entry.row,
             keys.map(|keys| keys.blocks),
@@ -638,14 +644,16 @@ impl Datasets {
         );
         let parts = self.parts(&entry.row, &blocks, settings);
         // A raw dataset stores its sealed blocks in files, even if it is a volume.
-        let head = Arc::new(match volume.filter(|_| !raw) {
-            None => Dataset::create(parts)?,
-            Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
-        });
+        let made = match volume.filter(|_| !raw) {
+            None => Dataset::create(parts),
+            Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes),
+        };
+        let head = Arc::new(made.inspect_err(|_| drop(table.remove(id)))?);
         head.allow_overlays(self.core.has_feature("overlays"));
         self.open_account(id, &head);
         let caching = Arc::clone(&blocks);
-        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks, fault: None });
+        table.get_mut(id).expect("just inserted").open =
+            Some(OpenDataset { head: Arc::clone(&head), blocks, fault: None });
         drop(table);
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
@@ -687,7 +695,7 @@ impl Datasets {
             // It looks as if what is made below it were sealed too.
             self.check_not_raw(parent, &self.core.dataset_name(parent))?;
         }
-        self.check_filesystem_limits(parent, None)?;
+        self.table.read().check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_props(&props)?;

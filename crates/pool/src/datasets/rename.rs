@@ -14,15 +14,6 @@ impl Datasets {
     /// returns.
     pub fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
         self.core.check_writable()?;
-        if let Some((parent, _)) = to.rsplit_once('/') {
-            let found = {
-                let table = self.table.read();
-                table.find(parent).and_then(|parent| Ok((parent, table.find(name)?)))
-            };
-            if let Ok((parent, id)) = found {
-                self.check_filesystem_limits(parent, Some(id))?;
-            }
-        }
         let id = {
             let mut table = self.table.write();
             let id = table.find(name)?;
@@ -35,6 +26,7 @@ impl Datasets {
             let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
             let parent = table.find(parent_name).map_err(missing)?;
             table.check_parent(parent)?;
+            table.check_filesystem_limits(parent, Some(id))?;
             if table.is_within(parent, id) {
                 return Err(Error::InsideItself { name: name.to_owned(), to: to.to_owned() });
             }

@@ -4,7 +4,8 @@
 //! [table.1] Every entry but the root has a parent in the table.
 //!      assert: `insert`
 //! [table.2] Names are unique among the children of one parent.
-//!      checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
+//!      `check_place` under the lock under which a dataset comes there; import gives a second one
+//!      another name
 //! [table.3] A dataset id is never used again: `next_id` only grows, and is stored in every commit
 //!      tail.
 //! [table.5] A clone's origin is older than the clone's own snapshots; so origins form no circle.
@@ -311,6 +312,48 @@ impl Table {
 
     pub fn children(&self, parent: DatasetId) -> Vec<DatasetId> {
         self.iter().filter(|(id, e)| *id != ROOT && e.row.parent == parent).map(|(id, _)| id).collect()
+    }
+
+    /// Refuses a parent that is gone or goes. To be asked under the lock under which its child
+    /// comes. [destroy.2]
+    pub fn check_stays(&self, parent: DatasetId) -> Result<()> {
+        match self.get(parent) {
+            Some(entry) if !entry.row.destroying => Ok(()),
+            _ => Err(Error::NoParent { parent: self.full_name(parent) }),
+        }
+    }
+
+    /// Refuses a place for a dataset. To be asked under the lock under which it comes there: since
+    /// the place was looked for, its parent may have gone or somebody else have taken the name.
+    /// [table.2]
+    pub fn check_place(&self, parent: DatasetId, name: &str) -> Result<()> {
+        self.check_stays(parent)?;
+        self.check_parent(parent)?;
+        match self.child(parent, name) {
+            Some(other) => Err(Error::DatasetExists { name: self.full_name(other) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a dataset another name if an older one of its parent has it: such a pool was written
+    /// before [`Table::check_place`] was asked. Returns which, and the full names they had.
+    /// [table.2]
+    pub fn tell_apart(&mut self) -> Vec<(DatasetId, String)> {
+        let mut names: BTreeSet<(DatasetId, String)> = BTreeSet::new();
+        let place = |entry: &Entry| (entry.row.parent, entry.row.name.clone());
+        let all: Vec<_> = self.iter().map(|(id, entry)| (id, place(entry))).collect();
+        let second: Vec<_> = all.into_iter().filter(|(_, place)| !names.insert(place.clone())).collect();
+        let mut renamed = Vec::new();
+        for (id, (parent, name)) in second {
+            let full = self.full_name(id);
+            let others = (id.0..).map(|number| (parent, format!("{name}.{number}")));
+            let free = others.into_iter().find(|place| !names.contains(place)).expect("numbers do not end");
+            let entry = self.entries.get_mut(&id).expect("just found");
+            (entry.row.name, entry.row_dirty) = (free.1.clone(), true);
+            names.insert(free);
+            renamed.push((id, full));
+        }
+        renamed
     }
 
     /// All below `id`, parents before children.

@@ -128,6 +128,11 @@ impl Pool {
         for row in parents_first(rows)? {
             self.datasets.table.write().insert(Entry::new(row.bounded(), Local::new()));
         }
+        let renamed = self.datasets.table.write().tell_apart();
+        for (id, had) in renamed {
+            let has = self.core.dataset_name(id);
+            self.core.note_in_history(&format!("two datasets had the name {had}: the younger is {has} now"));
+        }
         self.datasets.load_snapshots(pool, newest)?;
         self.core.load_references(pool)?;
         self.datasets.load_writers(pool)?;

@@ -554,7 +554,7 @@ impl Streams {
         }
         // A replaced dataset makes room for the new one.
         if replaced.is_none() {
-            self.datasets.check_filesystem_limits(parent, None)?;
+            self.datasets.table.read().check_filesystem_limits(parent, None)?;
         }
         self.datasets.check_snapshot_limits(&self.datasets.table.read(), &[(parent, 1)], &[])?;
         // Limits that the replaced dataset has already are kept already.
@@ -637,7 +637,7 @@ impl Streams {
             true => note_root(&mut props),
             false => self.datasets.check_not_raw(parent, parent_name)?,
         }
-        self.datasets.check_filesystem_limits(parent, None)?;
+        self.datasets.table.read().check_filesystem_limits(parent, None)?;
         self.datasets.check_snapshot_limits(&self.datasets.table.read(), &[(parent, 1)], &[])?;
         self.datasets.check_new_limits(parent, name, &props)?;
         self.datasets.check_owner_quotas(props.keys().map(String::as_str))?;
@@ -696,6 +696,7 @@ impl Streams {
         (props, received): (Local, ReceivedProps),
     ) -> Result<(DatasetId, Arc<()>)> {
         let missing = || Error::NoSuchDataset { name: name.to_owned() };
+        table.check_stays(parent)?;
         let of = receiving.target;
         let (txg, _) = receiving.base.ok_or_else(missing)?;
         let entry = table.get(of).ok_or_else(missing)?;
