@@ -202,8 +202,9 @@ fn caches_and_crowds_of_a_portal_are_measured_and_cleaned_up() {
     let host = Host::new();
     let work = host.at("work");
     fs::create_dir(&work).unwrap();
-    let run = |experiment: &str, words: &[&str]| {
-        let line = format!("lab run {experiment} --tiny --rtt 1ms --dir {{}}/work --out {{}}/{experiment}");
+    let run = |experiment: &str, options: &str, words: &[&str]| {
+        let places = format!("--dir {{}}/work --out {{}}/{experiment}");
+        let line = format!("lab run {experiment} --tiny --rtt 1ms {options} {places}");
         if !is_root() {
             host.run(&line).fails(1).says("needs root");
             return None;
@@ -221,12 +222,17 @@ fn caches_and_crowds_of_a_portal_are_measured_and_cleaned_up() {
         rows.iter().find(|found| found["key"] == row).unwrap()["values"][arm][0].as_f64().unwrap()
     };
     let words = ["| knee at a round trip of 1 ms, MB |", "tar: knee at a round trip of 1 ms at most 5 MB"];
-    let Some(report) = run("iris-cache", &words) else { return };
+    let Some(report) = run("iris-cache", "", &words) else { return };
     let found = of(&report, "hits_1_5242880", "tar");
     assert!(found > 0.0 && found < 100.0, "{found} % of the nodes were found");
     let words = ["| sequential read, cold, MB/s |", "3 clients", "bare loop"];
-    let Some(report) = run("iris-scale", &words) else { return };
+    let Some(report) = run("iris-scale", "--rounds 2", &words) else { return };
     assert!(of(&report, "write", "3") > 0.0 && of(&report, "random_read", "1") > 0.0);
+    let rows = report["rows"].as_array().unwrap();
+    for (row, arm) in [("read", "bare"), ("read", "3"), ("read_cpu_all", "bare"), ("write_cpu_daemon", "3")] {
+        let found = rows.iter().find(|found| found["key"] == row).unwrap();
+        assert_eq!(found["values"][arm].as_array().unwrap().len(), 2, "{row} of {arm} in each round");
+    }
 }
 
 /// Why loop devices cannot be used here; none if they can.

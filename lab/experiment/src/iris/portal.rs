@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use steadfast_lab_network::{Conditions, Link};
+use steadfast_lab_network::{Conditions, Counts, Link};
 
 use super::client::{Client, Handle, failed};
 use super::split::{NodeUse, Totals};
@@ -54,6 +54,19 @@ impl<'a> Portal<'a> {
     /// The address at which it listens for clients.
     pub fn server(&self) -> SocketAddr {
         self.server
+    }
+
+    /// Requests and bytes that its link has carried so far.
+    pub fn passed(&self) -> Counts {
+        self.arm.link.counts()
+    }
+
+    /// Process id of its daemon, which lives as long as the portal.
+    pub fn daemon(&mut self) -> Result<u32, Error> {
+        let line = self.arm.ours("daemon pid");
+        let answer = self.shell.ask(&line)?;
+        let found = answer.split_ascii_whitespace().find_map(|word| word.parse().ok());
+        found.ok_or(Error::Answer { line, answer, expected: "a process id" })
     }
 
     /// A client, and the handle of the top.

@@ -22,7 +22,7 @@ use steadfast_lab_report::number;
 pub(crate) use request::FrontsRequest;
 
 use super::client::{Client, Handle, Stable, TRANSFER, failed};
-use super::crowd::at_once;
+use super::crowd::{at_once, processor_seconds};
 use super::portal::listening;
 use crate::comparison::{self, ComparisonReport, Heading};
 use crate::context::Context;
@@ -241,16 +241,7 @@ fn begin(
 impl Front {
     /// Seconds of processor time that its processes have used.
     fn processor_seconds(&self) -> Result<f64, Error> {
-        let second = rustix::param::clock_ticks_per_second().max(1) as f64;
-        let mut ticks = 0;
-        for process in &self.processes {
-            let path = PathBuf::from(format!("/proc/{process}/stat"));
-            let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-            // Behind the name, which may have blanks: fields 14 and 15 of proc(5).
-            let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
-            ticks += fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
-        }
-        Ok(ticks as f64 / second)
+        processor_seconds(&self.processes)
     }
 }
 

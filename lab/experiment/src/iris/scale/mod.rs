@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use steadfast_lab_network::Link;
+use steadfast_lab_network::{Counts, Link};
 use steadfast_lab_report::figures::goals::{Bound, bound, summary};
 use steadfast_lab_report::figures::{ArmInfo, Axis, Chart, Goal, Row, Series};
 use steadfast_lab_report::number;
@@ -15,7 +15,7 @@ use steadfast_lab_report::number;
 pub(crate) use request::ScaleRequest;
 
 use super::client::{Client, Stable, failed};
-use super::crowd::at_once;
+use super::crowd::{at_once, processor_seconds};
 use super::portal::Portal;
 use crate::bucket::Cleared;
 use crate::bucket::bare::Bare;
@@ -89,7 +89,7 @@ pub fn run(
         setup.conditions(
             format!("Steadfast {} on {}, {}", context.version, remote.label, request.way()),
             request.repeat(),
-            1,
+            request.rounds(),
         ),
         format!(
             "{} of all clients together, {} random transfers",
@@ -99,30 +99,41 @@ pub fn run(
         arms,
     );
     let cleared = Cleared(&remote);
-    let mut progress = Progress::new((sizes.clients.len() * Load::ALL.len() + 2) as f64);
-    let done = measure_bare(&remote, request, &sizes, &mut report).and_then(|()| {
+    let steps = request.rounds() as usize * (sizes.clients.len() * Load::ALL.len() + 1) + 1;
+    let mut progress = Progress::new(steps as f64);
+    let done = (|| {
         progress.begin("making the portal");
         let mut portal = Portal::make(&setup, context, &remote, request.conditions(), &[], &mut shell)?;
-        progress.advance(2.0, "");
-        for count in &sizes.clients {
-            for load in Load::ALL {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Error::Stopped);
-                }
-                progress.begin(&format!("{}: {}", clients(*count), load.label()));
-                if load == Load::Read {
-                    portal.cold()?;
-                }
+        let daemon = Some(portal.daemon()?);
+        progress.advance(1.0, "");
+        for round in 0..request.rounds() {
+            progress.begin("bare loop");
+            measure_bare(&remote, request, &sizes, &mut report)?;
+            progress.advance(1.0, "");
+            for count in &sizes.clients {
                 let export = portal.place().display().to_string();
-                let crowd = Crowd { server: portal.server(), export, count: *count, sizes: &sizes };
-                let rate = crowd.work(load)?;
-                let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
-                report.add(&row, &count.to_string(), rate);
-                progress.advance(1.0, "");
+                let crowd = Crowd { server: portal.server(), export, count: *count, round, sizes: &sizes };
+                for load in Load::ALL {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(Error::Stopped);
+                    }
+                    progress.begin(&format!("{}: {}", clients(*count), load.label()));
+                    if load == Load::Read {
+                        portal.cold()?;
+                    }
+                    let (before, passed) = (used(daemon)?, portal.passed());
+                    let (bytes, seconds) = crowd.work(load)?;
+                    let (used, passed) = (used(daemon)?.since(before), portal.passed().since(&passed));
+                    let cost = Cost { bytes, seconds, used, passed };
+                    cost.tell(load, &count.to_string(), &mut report);
+                    progress.advance(1.0, "");
+                }
+                crowd.clear()?;
+                portal.settle()?;
             }
         }
         Ok(())
-    });
+    })();
     progress.end();
     drop(cleared);
     report.conditions.seconds = setup.seconds();
@@ -153,11 +164,75 @@ fn measure_bare(
         Link::start(remote.socket, request.conditions()).map_err(Error::io("open a link before", place))?;
     let bare = Bare::new(remote, &link.address().to_string(), &format!("{}/bare", remote.prefix))?;
     for load in [Load::Write, Load::Read] {
+        let (before, passed) = (used(None)?, link.counts());
         let rate = if load == Load::Write { bare.write(sizes.bytes)? } else { bare.read(sizes.bytes)? };
-        let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
-        report.add(&row, "bare", rate);
+        let seconds = sizes.bytes as f64 / 1e6 / rate;
+        let (used, passed) = (used(None)?.since(before), link.counts().since(&passed));
+        Cost { bytes: sizes.bytes, seconds, used, passed }.tell(load, "bare", report);
     }
     bare.clear()
+}
+
+/// Seconds of processor time: of this process, which has the clients, the link and the store, and
+/// of the daemon.
+#[derive(Clone, Copy)]
+struct Used {
+    here: f64,
+    daemon: Option<f64>,
+}
+
+fn used(daemon: Option<u32>) -> Result<Used, Error> {
+    let here = processor_seconds(&[std::process::id()])?;
+    let daemon = daemon.map(|daemon| processor_seconds(&[daemon])).transpose()?;
+    Ok(Used { here, daemon })
+}
+
+impl Used {
+    fn since(self, before: Used) -> Used {
+        let daemon = self.daemon.zip(before.daemon).map(|(now, before)| now - before);
+        Used { here: self.here - before.here, daemon }
+    }
+}
+
+/// A load that was done.
+struct Cost {
+    bytes: u64,
+    seconds: f64,
+    used: Used,
+    passed: Counts,
+}
+
+impl Cost {
+    fn tell(&self, load: Load, arm: &str, report: &mut ComparisonReport) {
+        let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
+        report.add(&row, arm, self.bytes as f64 / 1e6 / self.seconds);
+        if !matches!(load, Load::Write | Load::Read) {
+            return;
+        }
+        let parts = [
+            ("all", "of everything", Some(self.used.here + self.used.daemon.unwrap_or(0.0))),
+            ("daemon", "of the daemon", self.used.daemon),
+        ];
+        for (key, label, seconds) in parts {
+            let Some(seconds) = seconds else { continue };
+            let row = Row::new(
+                &format!("{}_cpu_{key}", load.key()),
+                &format!("{}: processor time {label}", load.label()),
+                "s for 1 GB",
+                false,
+                "Everything: clients, link and store, which are this process, and the daemon.",
+            );
+            report.add(&row, arm, seconds / (self.bytes as f64 / 1e9));
+        }
+        let row = Row::new(
+            &format!("{}_requests", load.key()),
+            &format!("{}: requests of the store", load.label()),
+            "for 1 GB",
+            false,
+            "As the link counts them.",
+        );
+        report.add(&row, arm, self.passed.requests.iter().sum::<u64>() as f64 / (self.bytes as f64 / 1e9));
+    }
 }
 
 /// Clients at once, each a thread of this process with a connection and a file of its own.
@@ -166,28 +241,41 @@ struct Crowd<'a> {
     /// Path of the export.
     export: String,
     count: u32,
+    round: u32,
     sizes: &'a Sizes,
 }
 
 impl Crowd<'_> {
-    /// MB/s of all clients together, from the moment at which all are connected until the last has
-    /// ended.
-    fn work(&self, load: Load) -> Result<f64, Error> {
+    /// Bytes of all clients together, and seconds from the moment at which all are connected until
+    /// the last has ended.
+    fn work(&self, load: Load) -> Result<(u64, f64), Error> {
         let done = at_once(
             self.count,
             |number| self.connect(number),
             |number, (client, file)| self.transfer(load, number, client, file),
         );
-        let (bytes, seconds) = done.map_err(failed(load.label()))?;
-        Ok(bytes as f64 / 1e6 / seconds)
+        done.map_err(failed(load.label()))
     }
 
     fn connect(&self, number: u32) -> std::io::Result<(Client, Vec<u8>)> {
         let mut client = Client::connect(self.server)?;
         let top = client.mount(&self.export)?;
         // There already, but for the first load.
-        let file = client.create(&top, &format!("of{}-{number}", self.count))?;
+        let file = client.create(&top, &self.name(number))?;
         Ok((client, file))
+    }
+
+    fn name(&self, number: u32) -> String {
+        format!("of{}-{number}-{}", self.count, self.round)
+    }
+
+    /// Removes the files: each round begins alike.
+    fn clear(&self) -> Result<(), Error> {
+        let removed = Client::connect(self.server).and_then(|mut client| {
+            let top = client.mount(&self.export)?;
+            (0..self.count).try_for_each(|number| client.remove(&top, &self.name(number)))
+        });
+        removed.map_err(failed("remove the files of"))
     }
 
     fn transfer(&self, load: Load, number: u32, client: &mut Client, file: &[u8]) -> std::io::Result<u64> {
@@ -223,13 +311,16 @@ impl Crowd<'_> {
     }
 }
 
-/// How far the rate falls from its best among `clients` up to `most`, in percent.
-fn fall(row: &Row, clients: &[u32], most: u32) -> Option<f64> {
-    let rates = clients.iter().filter(|count| (10..=most).contains(*count));
-    let rates: Vec<f64> = rates.filter_map(|count| row.median(&count.to_string())).collect();
-    let best = rates.iter().copied().fold(0.0, f64::max);
-    let last = rates.last().filter(|_| rates.len() > 1)?;
-    (best > 0.0).then(|| 100.0 * (1.0 - last / best))
+/// How far the rate falls from its best among `clients` up to `most`, in percent, in each round.
+fn falls(row: &Row, clients: &[u32], most: u32) -> Vec<f64> {
+    let among = clients.iter().filter(|count| (10..=most).contains(*count));
+    let rates: Vec<&Vec<f64>> = among.filter_map(|count| row.values.get(&count.to_string())).collect();
+    let Some(last) = rates.last().filter(|_| rates.len() > 1) else { return Vec::new() };
+    let fall = |(round, last): (usize, &f64)| {
+        let best = rates.iter().filter_map(|rates| rates.get(round)).copied().fold(0.0, f64::max);
+        (best > 0.0).then(|| 100.0 * (1.0 - last / best))
+    };
+    last.iter().enumerate().filter_map(fall).collect()
 }
 
 /// Rows and the picture that follow from the rates.
@@ -254,7 +345,6 @@ fn tell(report: &mut ComparisonReport, clients: &[u32]) {
     });
     for row in rows {
         for most in [100, 1_000].into_iter().filter(|most| clients.contains(most)) {
-            let Some(percent) = fall(&row, clients, most) else { continue };
             let told = Row::new(
                 &format!("{}_fall", row.key),
                 &format!("{}: slower than the best from 10 clients on", row.label),
@@ -262,7 +352,9 @@ fn tell(report: &mut ComparisonReport, clients: &[u32]) {
                 false,
                 "How far the rate is below the best of fewer clients.",
             );
-            report.add(&told, &most.to_string(), percent);
+            for percent in falls(&row, clients, most) {
+                report.add(&told, &most.to_string(), percent);
+            }
         }
     }
 }
@@ -296,7 +388,8 @@ fn notes_of_every_run() -> Vec<String> {
          machines and another network."
             .to_owned(),
         "Each client is a thread of the lab's process with a connection and a file of its own, and one call at a time. \
-         Clients, portal, link and store share the processors of this machine, which bound most rates."
+         Clients, portal, link and store share the processors of this machine, which bound most rates: no rate can be \
+         above their number over the processor time of everything."
             .to_owned(),
         "All clients move the same number of bytes together, however many they are. A write ends with COMMIT of each. \
          The sequential read is cold, the random read follows it and finds much in memory."
@@ -314,11 +407,13 @@ mod tests {
     fn a_rate_that_falls_is_judged_from_ten_clients_on() {
         let mut row = Row::new("write", "write", "MB/s", true, "");
         for (count, rate) in [("1", 300.0), ("10", 100.0), ("50", 90.0), ("100", 80.0)] {
-            row.values.insert(count.to_owned(), vec![rate]);
+            row.values.insert(count.to_owned(), vec![rate, 2.0 * rate]);
         }
+        row.values.insert("50".to_owned(), vec![90.0, 320.0]);
         let clients = [1, 10, 50, 100];
-        assert!((fall(&row, &clients, 100).unwrap() - 20.0).abs() < 1e-9);
-        assert_eq!(fall(&row, &[1, 10], 100), None);
+        let rounded = |falls: Vec<f64>| falls.iter().map(|fall| fall.round()).collect::<Vec<_>>();
+        assert_eq!(rounded(falls(&row, &clients, 100)), [20.0, 50.0], "each round has its own best");
+        assert!(falls(&row, &[1, 10], 100).is_empty());
         let mut report = crate::comparison::tests::report("none", false, &[]);
         report.rows = vec![row];
         tell(&mut report, &clients);

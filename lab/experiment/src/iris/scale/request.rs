@@ -22,6 +22,9 @@ pub struct ScaleRequest {
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
     clients: Option<Vec<u32>>,
+    /// Rounds; the median is reported [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
     /// Round trip to the store, like 50ms or 1s [default: 20ms]
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     rtt: Option<RoundTrip>,
@@ -53,6 +56,11 @@ impl ScaleRequest {
         Conditions { round_trip: self.rtt.map_or(ROUND_TRIP, |given| given.0), rate: self.rate }
     }
 
+    /// How often everything is measured.
+    pub(in crate::iris) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(1)
+    }
+
     /// The conditions in words.
     pub(in crate::iris) fn way(&self) -> String {
         let rate = self.rate.map_or_else(|| "no limit".to_owned(), |rate| number::bytes(rate) + "/s");
@@ -76,6 +84,7 @@ impl ScaleRequest {
         RepeatLine::new("iris-scale")
             .form(self.form)
             .list("--clients", clients.as_deref())
+            .value("--rounds", self.rounds)
             .value("--rtt", self.rtt)
             .size("--rate", self.rate)
             .finish()
@@ -89,7 +98,8 @@ mod tests {
 
     #[test]
     fn options_are_read_and_repeated() {
-        repeats("iris-scale", &["", "--quick --clients 1,10 --rtt 20ms --rate 100M"], ScaleRequest::repeat);
+        let lines = ["", "--quick --clients 1,10 --rounds 3 --rtt 20ms --rate 100M"];
+        repeats("iris-scale", &lines, ScaleRequest::repeat);
         assert_eq!(read::<ScaleRequest>("").sizes().clients, [1, 10, 20, 50, 100, 200, 1_000]);
         refused::<ScaleRequest>("--clients 0", "'0' for '--clients");
     }
