@@ -70,6 +70,9 @@ struct State {
     waiting: Vec<SegmentId>,
     /// The segment that [`Covered::adopt`] is reading, until it is deleted meanwhile.
     adopting: Option<SegmentId>,
+    /// Segments that came in by [`Covered::adopt`], each with the position behind its record,
+    /// until that is durable. Those that are put are flushed before a root names them.
+    adopted: HashMap<SegmentId, u64>,
     /// Why the last segment that stayed uncovered did.
     left_out: Option<String>,
 }
@@ -238,9 +241,38 @@ impl Covered {
         self.covering().is_some_and(|cover| cover.parity().named(segment, cover.store).next().is_some())
     }
 
+    /// True if the code has this segment, and keeps it if the power fails now. One that is being
+    /// put counts: no root names it before its record is durable.
+    #[must_use]
+    pub fn is_settled(&self, segment: SegmentId) -> bool {
+        let Some(cover) = self.covering() else { return false };
+        let parity = cover.parity();
+        if parity.named(segment, cover.store).next().is_none() {
+            return false;
+        }
+        let adopted = cover.state().adopted.get(&segment).copied();
+        adopted.is_none_or(|position| parity.is_durable_to(position))
+    }
+
+    /// Makes durable what [`Covered::adopt`] brought in.
+    ///
+    /// # Errors
+    /// The parity device fails; then nothing more comes in.
+    pub fn settle(&self) -> Result<(), Error> {
+        let Some(cover) = self.covering() else { return Ok(()) };
+        let parity = &mut *cover.parity_mut();
+        if cover.state().adopted.is_empty() {
+            return Ok(());
+        }
+        parity.flush()?;
+        cover.state().adopted.clear();
+        Ok(())
+    }
+
     /// Reads a segment of `length` bytes from the store and brings it into the code, unless it is
-    /// there or is deleted meanwhile. Nothing here proves that the bytes are those that were
-    /// written: a scrub does.
+    /// there or is deleted meanwhile. It is durable after the next flush of the store, or after
+    /// [`Covered::settle`]. Nothing here proves that the bytes are those that were written: a
+    /// scrub does.
     ///
     /// # Errors
     /// It cannot be read, or the code does not take it.
@@ -259,7 +291,11 @@ impl Covered {
         read.map_err(|source| Error::Store { source })?;
         let added = journaled(parity, |parity| parity.add(segment, cover.store, &bytes));
         match added {
-            Ok(_) | Err(Error::Exists(_)) => Ok(()),
+            Ok(_) => {
+                cover.state().adopted.insert(segment, parity.standing().position);
+                Ok(())
+            }
+            Err(Error::Exists(_)) => Ok(()),
             Err(error) => {
                 cover.state().left_out = Some(error.to_string());
                 Err(error)
@@ -548,10 +584,12 @@ impl Device for Covered {
     /// Journal first: a segment that a commit needs is covered. A journal that fails covers nothing
     /// more, and holds nothing up.
     fn flush(&self) -> DeviceResult<()> {
-        if let Some(cover) = self.covering()
-            && let Err(error) = cover.parity_mut().flush()
-        {
-            cover.state().left_out = Some(error.to_string());
+        if let Some(cover) = self.covering() {
+            let parity = &mut *cover.parity_mut();
+            match parity.flush() {
+                Ok(()) => cover.state().adopted.clear(),
+                Err(error) => cover.state().left_out = Some(error.to_string()),
+            }
         }
         self.inner.flush()
     }

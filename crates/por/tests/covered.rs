@@ -313,6 +313,34 @@ fn what_is_uncovered_comes_in_later() {
     assert!(world.object(1) == before && world.object(20) == content(20, 200 * PAYLOAD));
 }
 
+/// A segment that came in later is told as covered once its record is durable; one that is put is
+/// durable before its root is.
+#[test]
+fn what_came_in_later_is_settled_by_a_flush() {
+    let mut world = World::new(18);
+    world.covered.uncover();
+    (1..=3).for_each(|id| _ = world.put(id, 2 * PAYLOAD));
+    world.covered.cover(3, Arc::clone(&world.parity));
+    let is_settled = |world: &World, id| world.covered.is_settled(SegmentId(id));
+    for id in [1, 2] {
+        assert!(!is_settled(&world, id));
+        world.covered.adopt(SegmentId(id), 2 * PAYLOAD).unwrap();
+        assert!(world.covered.is_covered(SegmentId(id)) && !is_settled(&world, id), "segment {id}");
+        match id {
+            1 => world.covered.settle().unwrap(),
+            _ => world.covered.flush().unwrap(),
+        }
+        assert!(is_settled(&world, id), "segment {id}");
+    }
+    world.put(4, PAYLOAD);
+    assert!(is_settled(&world, 4));
+    // The next opening makes durable the records that a killed daemon left.
+    world.covered.adopt(SegmentId(3), 2 * PAYLOAD).unwrap();
+    assert!(!is_settled(&world, 3));
+    world.reopen();
+    assert!((1..=4).all(|id| is_settled(&world, id)));
+}
+
 /// A pass that goes on beside puts and deletes: they belong to the next one.
 #[test]
 fn a_pass_by_steps_lets_others_between() {

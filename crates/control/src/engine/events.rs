@@ -1,5 +1,9 @@
 //! Events: those that the engine posts, and those that its pools noticed. They are kept in memory
 //! for `zpool events`; `event_relay` tells others.
+//!
+//! [events.1] An event that a pool noticed before a list was asked for is in the list, and events
+//!     of one pool are in the order in which they happened, whichever threads take them over.
+//!     test: `a_list_has_each_event_that_happened_before`
 
 use crate::engine::state::Engine;
 use std::collections::BTreeMap;
@@ -19,7 +23,10 @@ impl Engine {
     }
 
     /// Takes over the events of a pool: before the pool is exported, and when events are listed.
+    /// When it returns, all events until its call are in the ring [events.1].
     pub(super) fn harvest(&self, name: &str, pool: &Pool) {
+        // Before they are taken, so that another thread that finds none waits until they are here.
+        let mut ring = self.events.lock();
         let found = pool.take_events();
         if found.is_empty() {
             return;
@@ -27,7 +34,6 @@ impl Engine {
         let device = |id| {
             pool.leaves().into_iter().find(|leaf| Some(leaf.config.id) == id).map(|leaf| leaf.config.path)
         };
-        let mut ring = self.events.lock();
         for Event { time_ns, kind } in found {
             let mut fields = BTreeMap::from([("pool_guid".to_owned(), pool.guid().0.to_string())]);
             let mut kind_of_class = "ereport";

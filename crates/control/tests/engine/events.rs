@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Turns of a test that waits for two threads to meet.
+const TURNS: usize = 200;
+
 fn lines(house: &House) -> String {
     std::fs::read_to_string(house.folder.join("run/events.log")).unwrap_or_default()
 }
@@ -71,4 +74,39 @@ fn a_pool_that_cannot_be_imported_at_the_start_is_an_event() {
     assert_eq!(classes(&house).last().unwrap(), "ereport.fs.steadfast.zpool");
     house.host().relay_events();
     assert!(lines(&house).contains("\"code\":\""), "{}", lines(&house));
+}
+
+/// [events.1]: other threads take events over meanwhile.
+#[test]
+fn a_list_has_each_event_that_happened_before() {
+    let house = House::new("events-taken");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let house = &house;
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    house.host().relay_events();
+                }
+            });
+        }
+        let scrub = |command| house.host().call(&caller(), PoolScrub { name: "tank".into(), command });
+        let mut last = 0;
+        let mut missed = Vec::new();
+        for turn in 0..TURNS {
+            // One that is over needs no stop.
+            let _ = scrub(ScrubCommand::Stop);
+            let begun = scrub(ScrubCommand::Start);
+            let events = PoolEvents { name: None, after: last };
+            let events = house.host().call(&caller(), events).unwrap_or_default();
+            let starts = events.iter().filter(|event| event.class.ends_with("scrub_start")).count();
+            if begun.is_err() || starts != 1 {
+                missed.push((turn, begun, events.clone()));
+            }
+            last = events.last().map_or(last, |event| event.eid);
+        }
+        is_over.store(true, Ordering::SeqCst);
+        assert!(missed.is_empty(), "{missed:?}");
+    });
 }

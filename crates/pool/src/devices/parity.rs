@@ -12,6 +12,8 @@
 //! [parity_device.3] A parity device that is missing or fails keeps nobody from reading or writing:
 //!     segments that are written meanwhile are uncovered until they are caught up with.
 //!     test: the same
+//! [parity_device.4] Status tells an object as covered once a power cut leaves it so.
+//!     `Covered::is_settled`, test: `all_is_covered_once_it_is_durable`
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
@@ -97,7 +99,7 @@ pub struct ParityStatus {
     pub trouble: Option<String>,
     /// Figures of the code, if it is in use.
     pub figures: Option<Figures>,
-    /// Objects that the code does not cover (yet).
+    /// Objects that the code does not cover (yet), or would not if the power failed now.
     pub uncovered: u64,
     /// Why the last one of them does not.
     pub left_out: Option<String>,
@@ -538,6 +540,11 @@ impl Devices {
             // It is full, or failed: so it is for the others.
             parity.catch_up.lock().queue.clear();
         }
+        // A pool that is idle commits nothing: the records of those that came in wait for no flush.
+        if parity.catch_up.lock().queue.is_empty() {
+            // A device that fails takes no more, and status tells of it.
+            stores.iter().for_each(|(_, store)| _ = store.settle());
+        }
         true
     }
 
@@ -829,7 +836,7 @@ impl Devices {
         let (mut uncovered, mut held_back, mut left_out) = (0, 0, None);
         for (id, store) in self.stores() {
             let objects = self.core.space.objects_on(id);
-            uncovered += objects.iter().filter(|(segment, _)| !store.is_covered(*segment)).count() as u64;
+            uncovered += objects.iter().filter(|(segment, _)| !store.is_settled(*segment)).count() as u64;
             held_back += store.held_back().len() as u64;
             left_out = left_out.or_else(|| store.left_out());
         }

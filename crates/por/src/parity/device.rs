@@ -120,6 +120,8 @@ pub struct ParityDevice {
     /// Position behind the last record, and its check.
     pub(super) end: u64,
     pub(super) last_check: [u8; 32],
+    /// Position behind the last record that is durable for certain.
+    durable: u64,
     cells: u64,
     has_failed: bool,
     /// Each recovery that reads has a copy: then no pass runs.
@@ -227,6 +229,7 @@ impl ParityDevice {
             root: [0; 32],
             end: header.journal_tail,
             last_check: header.journal_prev,
+            durable: 0,
             cells: 0,
             has_failed: false,
             pin: Arc::new(()),
@@ -235,6 +238,8 @@ impl ParityDevice {
         device.read_manifest()?;
         device.read_tiles()?;
         device.read_journal()?;
+        // Records of a daemon that was killed may not be durable yet.
+        device.flush()?;
         device.root = device.stored_root();
         device.opening = device.fresh_opening(random);
         Ok(device)
@@ -495,7 +500,17 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails; then nothing more is accepted.
     pub fn flush(&mut self) -> Result<()> {
-        self.guarded(|device| flush(&*device.now.medium))
+        self.guarded(|device| {
+            flush(&*device.now.medium)?;
+            device.durable = device.end;
+            Ok(())
+        })
+    }
+
+    /// True if the journal is durable up to this position, as [`Standing::position`] told it.
+    #[must_use]
+    pub fn is_durable_to(&self, position: u64) -> bool {
+        position <= self.durable
     }
 
     /// Runs what changes the medium; if it fails, nothing more is accepted.
