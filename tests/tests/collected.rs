@@ -192,3 +192,36 @@ fn a_rollback_shows_sizes_and_times_of_the_snapshot() {
     .ok()
     .says("hello\nagain\nhello\nagain\n");
 }
+
+/// A file that is written in the clock tick in which it was made has no time that the kernel would
+/// have to tell when it is closed.
+#[test]
+fn new_files_with_content_cost_few_requests_for_their_times() {
+    let Some(host) = new_host("collected-times", 128 << 20, "") else { return };
+    const MAKE: &str = r"
+import os, sys
+for number in range(40):
+    fd = os.open(f't/{sys.argv[1]}.{number}', os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(fd, b'x' * 1000)
+    os.close(fd)
+";
+    fs::write(host.at("make.py"), MAKE).expect("a file");
+    let count = |operation: &str| -> u64 {
+        let told = host.shell("zpool iostat --requests -Hp tank").ok().out;
+        let rows = told.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let of = rows.filter(|row| row.starts_with(&["tank", "local", operation]));
+        of.map(|row| row[4].parse::<u64>().expect("a count")).sum()
+    };
+    // On a busy machine a tick may pass within any of them.
+    let few = (0..30).any(|round| {
+        let before = [count("create"), count("setattr")];
+        host.shell(&format!("python3 make.py {round}")).ok();
+        assert_eq!(count("create") - before[0], 40);
+        count("setattr") - before[1] < 20
+    });
+    assert!(few, "each file has a request for its time");
+    // The times are those of the files, also after the kernel forgot them.
+    let told = host.shell("stat -c '%n %y %z' t/*").ok().out;
+    host.shell("zpool export tank; zpool import -d $PWD tank; stat -c '%n %y %z' t/*").ok().says(&told);
+    host.run("pool export tank").ok();
+}

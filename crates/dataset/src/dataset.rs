@@ -253,6 +253,12 @@ impl Dataset {
         Time::from_ns(self.env.clock.wall_ns())
     }
 
+    /// Wall time as of the system's last clock tick.
+    #[must_use]
+    pub fn tick(&self) -> Time {
+        Time::from_ns(self.env.clock.tick_ns())
+    }
+
     /// Settings that count for what is written from now on.
     pub fn set_settings(&self, settings: Settings) {
         assert!(settings.recordsize.is_power_of_two() && (512..=16 << 20).contains(&settings.recordsize));

@@ -14,6 +14,11 @@ pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 pub trait Clock: Send + Sync {
     /// Nanoseconds since 1970-01-01 UTC; what files are stamped with.
     fn wall_ns(&self) -> i128;
+    /// Wall time as of the system's last clock tick, with which the kernel stamps files
+    /// (`CLOCK_REALTIME_COARSE`).
+    fn tick_ns(&self) -> i128 {
+        self.wall_ns()
+    }
     /// Nanoseconds of a clock that never goes back; what is measured with.
     fn monotonic_ns(&self) -> u64;
     /// Lets time pass.
@@ -165,6 +170,11 @@ impl Clock for RealClock {
             Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
             Err(before) => -i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX),
         }
+    }
+
+    fn tick_ns(&self) -> i128 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
     }
 
     fn monotonic_ns(&self) -> u64 {

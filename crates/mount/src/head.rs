@@ -256,6 +256,7 @@ impl Handler for HeadHandler {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
         self.collected.init(negotiated.collects_writes());
+        self.fs.set_new_at_tick(negotiated.collects_writes());
         self.expires_names.store(negotiated.minor >= EXPIRE_MINOR, Ordering::Relaxed);
     }
 

@@ -235,6 +235,7 @@ impl MountedFs {
         let mut changed = if shown.is_empty() { HashMap::new() } else { contents(&fs, &lookups) };
         changed.retain(|file, content| shown.get(file) != Some(content));
         let collected = Arc::clone(&head.collected);
+        fs.set_new_at_tick(collected.is_on());
         head.fs = fs;
         *self.handle.lock() = Some(handle);
         drop(head);

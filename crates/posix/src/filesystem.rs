@@ -123,6 +123,8 @@ pub struct FileSystem {
     pub(crate) user_attributes: AtomicBool,
     pub(crate) utf8_only: AtomicBool,
     pub(crate) dir_atime: AtomicBool,
+    /// New files have the time of the clock tick.
+    pub(crate) new_at_tick: AtomicBool,
     /// Where the fronts count their requests.
     requests: RwLock<Arc<Requests>>,
 }
@@ -158,6 +160,7 @@ impl FileSystem {
             user_attributes: AtomicBool::new(true),
             utf8_only: AtomicBool::new(false),
             dir_atime: AtomicBool::new(true),
+            new_at_tick: AtomicBool::new(false),
             requests: RwLock::default(),
         }
     }
@@ -187,6 +190,13 @@ impl FileSystem {
     /// Says whether directories have access times, as files have; so until this is called.
     pub fn set_dir_atime(&self, on: bool) {
         self.dir_atime.store(on, Ordering::Relaxed);
+    }
+
+    /// Says whether new files have the time of the system's last clock tick. A kernel that
+    /// collects writes stamps them so, and has no other time to tell us of a file that is written
+    /// in the tick in which it was made.
+    pub fn set_new_at_tick(&self, on: bool) {
+        self.new_at_tick.store(on, Ordering::Relaxed);
     }
 
     /// True if this is a volume: its root is a file of a fixed size.

@@ -104,7 +104,10 @@ impl FileSystem {
     }
 
     fn new_record(&self, caller: Caller, parent: &Inode, mode: u32, rdev: u32) -> InodeRecord {
-        let now = self.now();
+        let now = match self.new_at_tick.load(Ordering::Relaxed) {
+            true => self.dataset.tick(),
+            false => self.now(),
+        };
         let above = parent.record();
         let set_gid = above.mode & S_ISGID != 0;
         let directory = mode & S_IFMT == S_IFDIR;

@@ -216,6 +216,30 @@ fn reading_changes_the_access_time_as_the_mount_says() {
     assert!(read(Atime::Strict) > first, "files are no directories");
 }
 
+/// The kernel has nothing to tell of a file that it writes in the tick in which it was made: the
+/// times of its own clock are those that the file has.
+#[test]
+fn where_the_kernel_keeps_times_a_new_file_has_that_of_its_clocks_tick() {
+    let env = Env::real();
+    let clock = std::sync::Arc::clone(&env.clock);
+    let tick = || Time::from_ns(clock.tick_ns());
+    let world = World::new(env, Settings::default());
+    world.fs.set_new_at_tick(true);
+    let mut within = 0;
+    for number in 0..1_000 {
+        let before = tick();
+        let file = world.file(&format!("f{number}"));
+        let after = tick();
+        let made = world.fs.getattr(file).expect("there");
+        assert!(before <= made.mtime && made.mtime <= after, "{before:?} {made:?} {after:?}");
+        assert_eq!((made.mtime, made.atime, made.btime), (made.ctime, made.ctime, made.ctime));
+        within += u32::from(before == after);
+        world.fs.write_collected(file, 0, b"content", false, false).expect("written");
+        assert_eq!(world.fs.getattr(file).expect("there").mtime, made.mtime);
+    }
+    assert!(within > 0, "no file was made within a tick");
+}
+
 #[test]
 fn an_access_time_alone_asks_for_no_commit_and_goes_with_the_next() {
     let mut world = world(4096);
