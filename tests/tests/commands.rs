@@ -129,6 +129,20 @@ fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
 }
 
 #[test]
+fn empty_folders_of_places_that_nobody_chose_go_with_the_mount() {
+    let Some(host) = Host::with_tank("left-folders") else { return };
+    host.shell("zfs create -p tank/a/b; zfs create tank/c; zfs create -o mountpoint=$PWD/t/own tank/d").ok();
+    host.shell("zfs rename tank/a tank/e; test ! -e t/a; ls -d t/e/b").ok().says("t/e/b\n");
+    host.shell("zfs set mountpoint=$PWD/t/new tank/e; test ! -e t/e; ls -d t/new/b").ok().says("t/new/b\n");
+    host.shell("zfs inherit mountpoint tank/e; ls -d t/e/b").ok().says("t/e/b\n");
+    // A folder that somebody set stays, and one that is not empty.
+    host.shell("zfs set mountpoint=none tank/d; ls -d t/own t/new").ok();
+    host.shell("zfs umount tank/c; touch t/c/file; zfs mount -O tank/c; zfs rename tank/c tank/f; ls t/c")
+        .ok()
+        .says("file\n");
+}
+
+#[test]
 fn a_file_system_moves_while_its_neighbours_are_used() {
     let Some(host) = Host::with_tank("rename") else { return };
     host.shell("zfs create tank/a; zfs create tank/a/b; zfs create tank/young; echo kept > t/a/b/file").ok();

@@ -283,6 +283,23 @@ impl Engine {
         Ok(left)
     }
 
+    /// Folders of former mounts that have them from the name of the dataset or from one above, and
+    /// inside a file system of the pool: nobody chose them. Outermost first.
+    pub(super) fn given_places(
+        &self,
+        held: &ImportedPool,
+        left: &[FormerMount],
+    ) -> Result<Vec<PathBuf>, Refusal> {
+        let mut places = Vec::new();
+        for former in left.iter().filter(|former| former.at.is_none() && held.is_inside_ours(&former.was)) {
+            if !self.is_set_here(held, &former.name)? {
+                places.push(former.was.clone());
+            }
+        }
+        places.sort();
+        Ok(places)
+    }
+
     /// Mounts former mounts again, at their path and with their options.
     pub(super) fn mount_placed(&self, held: &Arc<ImportedPool>, placed: Vec<FormerMount>) -> Vec<Refusal> {
         placed.into_iter().filter_map(|placed| self.mount_again(held, placed).err()).collect()

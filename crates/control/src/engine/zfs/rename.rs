@@ -3,6 +3,7 @@
 use crate::api::{FsRename, FsSnapshotRename, Outcome};
 use crate::caller::Caller;
 use crate::check::name_refusal;
+use crate::engine::mountpoints::unmake;
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool, touched};
 use crate::engine::verb::Verb;
@@ -54,6 +55,7 @@ impl Verb for FsRename {
             true => Vec::new(),
             false => engine.leave(&held, &[name.to_owned()], self.force)?,
         };
+        let places = engine.given_places(&held, &mounted)?;
         let moved = with_parents(&held, &missing, || held.pool.datasets().rename_dataset(name, to));
         let renamed = |old: &str| match old.strip_prefix(name) {
             Some(tail) if moved.is_ok() => format!("{to}{tail}"),
@@ -79,6 +81,8 @@ impl Verb for FsRename {
             }
         }
         moved.map_err(refuse::pool)?;
+        // As in ZFS: empty folders of the old names go.
+        places.iter().rev().for_each(|place| unmake(std::slice::from_ref(place)));
         engine.log(&held, caller);
         Ok(Outcome { touched: remounted, warnings })
     }

@@ -107,6 +107,7 @@ impl Engine {
             }
             left = self.leave(&held, &[name.to_owned()], false)?;
         }
+        let places = self.given_places(&held, &left)?;
         let stored = edits.iter().filter(|(property, _)| property != volumes::SIZE);
         let mut changes: Vec<(&str, Option<&str>)> =
             stored.map(|(property, value)| (property.as_str(), value.as_deref())).collect();
@@ -153,6 +154,8 @@ impl Engine {
                 |other: &String| follows.contains(other) || left.iter().any(|placed| placed.name == *other);
             let names: Vec<String> = held.pool.datasets().names().into_iter().filter(stays).collect();
             warnings = self.mount_these(&held, names.into_iter(), left);
+            // As in ZFS: empty folders where they were mounted go.
+            places.iter().rev().for_each(|place| mountpoints::unmake(std::slice::from_ref(place)));
         } else if touches(&OPTIONS) && !no_mount {
             warnings = self.remount(&held, name);
         }
