@@ -71,6 +71,11 @@ impl Lists {
         self.starts.len() - 1
     }
 
+    /// Inputs of all outputs, one list after the other.
+    pub fn items(&self) -> &[u32] {
+        &self.items
+    }
+
     /// Inputs of one output.
     pub fn of(&self, output: usize) -> &[u32] {
         &self.items[self.starts[output] as usize..self.starts[output + 1] as usize]
