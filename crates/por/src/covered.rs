@@ -442,7 +442,12 @@ impl Covered {
 
     /// Fills in the object of a segment; if it fails, with anything.
     fn read_object(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> DeviceResult<()> {
-        bytes.resize(segment.length as usize, 0);
+        let length = segment.length as usize;
+        if bytes.capacity() < length {
+            // Zeros of the system, which nobody has to write; with room for the last cell.
+            *bytes = vec![0; usize::from(segment.cells()) * PAYLOAD];
+        }
+        bytes.resize(length, 0);
         self.inner.read_segment(self.whole(segment.segment), 0, bytes)
     }
 

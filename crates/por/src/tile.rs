@@ -49,10 +49,15 @@ impl Tile {
         }
     }
 
-    /// Adds another one, row by row.
-    pub(crate) fn add(&mut self, other: &Tile) {
-        self.strips.iter_mut().zip(&other.strips).for_each(|(sum, strip)| sum.add(strip));
-        self.tags.iter_mut().zip(&other.tags).for_each(|(sum, tag)| *sum ^= tag);
+    /// Adds another one, row by row, of which these are the stored bytes.
+    pub(crate) fn add_bytes(&mut self, other: &[u8]) {
+        assert_eq!(other.len(), Self::SIZE, "bytes of a tile");
+        let (strips, tags) = other.split_at(ROWS * PAYLOAD);
+        for (sum, strip) in self.strips.iter_mut().zip(strips.as_chunks::<STRIP>().0) {
+            sum.0.iter_mut().zip(strip).for_each(|(sum, byte)| *sum ^= byte);
+        }
+        let tags = tags.as_chunks().0.iter().map(|tag| u128::from_le_bytes(*tag));
+        self.tags.iter_mut().zip(tags).for_each(|(sum, tag)| *sum ^= tag);
     }
 
     /// Its bytes as they are stored.
@@ -115,6 +120,12 @@ impl Batch {
             tags: Vec::with_capacity(capacity),
             rows: Vec::with_capacity(capacity),
         }
+    }
+
+    /// Cells for which it has room.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Cells in it.

@@ -145,27 +145,35 @@ impl Contents {
         added.is_none_or(|added| added < self.tiles[tile as usize].cut)
     }
 
-    /// A tile as it is with all records.
-    pub fn tile_at_end(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
-        let bytes = self.read_tile(tile)?;
-        self.tile_of(tile, bytes.as_deref(), window)
-    }
-
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
     pub fn read_tile(&self, tile: u32) -> Result<Option<Vec<u8>>> {
         let slot = self.tiles[tile as usize].slot;
         slot.map(|slot| self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)).transpose()
     }
 
-    /// The tile of stored bytes, with these cells of records added or taken out.
-    pub fn tile_of(&self, tile: u32, bytes: Option<&[u8]>, window: &[WindowCell]) -> Result<Tile> {
-        let mut sum = match bytes {
+    /// Refuses bytes of a stored tile that are not those of its head.
+    pub fn check_tile(&self, tile: u32, bytes: &[u8]) -> Result<()> {
+        match hash(bytes) == self.tiles[tile as usize].hash {
+            true => Ok(()),
+            false => Err(Error::TileDamaged(tile)),
+        }
+    }
+
+    /// A tile with these cells of records added or taken out.
+    pub fn tile_with(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
+        let mut sum = match self.read_tile(tile)? {
             None => Tile::empty(),
-            Some(bytes) if hash(bytes) != self.tiles[tile as usize].hash => {
-                return Err(Error::TileDamaged(tile));
+            Some(bytes) => {
+                self.check_tile(tile, &bytes)?;
+                Tile::from_bytes(&bytes)
             }
-            Some(bytes) => Tile::from_bytes(bytes),
         };
+        self.apply_window(&mut sum, window)?;
+        Ok(sum)
+    }
+
+    /// Adds these cells of records to a sum, or takes them out.
+    pub fn apply_window(&self, sum: &mut Tile, window: &[WindowCell]) -> Result<()> {
         let mut batch = Batch::new(window.len().clamp(1, BATCH));
         let mut buffer = vec![0; PAYLOAD];
         let buffer: &mut Payload = buffer.as_mut_slice().try_into().expect("bytes of a cell");
@@ -179,7 +187,7 @@ impl Contents {
             }
             sum.apply(&batch);
         }
-        Ok(sum)
+        Ok(())
     }
 
     /// A cell of a record.

@@ -100,7 +100,7 @@ impl ParityDevice {
         let mut written = Vec::with_capacity(group.len());
         for tile in group.into_iter().rev() {
             let cells = passing.cells.get(&tile).map_or(&[][..], Vec::as_slice);
-            let bytes = self.now.tile_at_end(tile, cells)?.to_bytes();
+            let bytes = self.now.tile_with(tile, cells)?.to_bytes();
             let slot = self.free.pop().expect("as many spare slots as tiles of a group");
             write(&*self.now.medium, self.now.geometry.slot(slot) + BLOCK, &bytes)?;
             written.push((tile, slot, hash(&bytes)));

@@ -2,8 +2,10 @@
 //!
 //! Segments are read side by side, [`READERS`] at once. As many of them are worked on at a time as
 //! there are processors: tags are checked, and cells are added to the sums of their tiles. The
-//! stored tiles are read between them, so that stores have questions all the time. Tiles do not
-//! depend on each other, so each is solved by itself on some processor.
+//! stored tiles are read between them, so that stores have questions all the time. Those that are
+//! asked for together come together: of a store of few segments a part is read at once
+//! ([`READERS_LEAST`]), so that there is work while the others come. Tiles do not depend on each
+//! other, so each is solved by itself on some processor.
 //!
 //! A cell that only the journal has, because its tile was stored before it came, is in no sum:
 //! it is looked for at its store, and comes from the journal if it is not there.
@@ -36,10 +38,17 @@ use crate::tile::{Batch, Tile};
 
 /// Segments that are read at once at most.
 const READERS: u64 = 32;
-/// Cells that are added to a tile at once.
-const BATCH: usize = 512;
+/// Segments that are read at once at least, if there are so many.
+const READERS_LEAST: u64 = 8;
+/// Cells that are added to a tile at once: the most for which memory holds all tiles. Each time,
+/// all rows of the tile pass through the caches: for 512 cells that is nearly as much as their
+/// nine sums.
+const BATCHES: [usize; 3] = [2048, 1024, 512];
+
 /// Bytes of memory for a tile: its sums, and the cells that wait to be added.
-const TILE: u64 = (Tile::SIZE + BATCH * (PAYLOAD + 64)) as u64;
+fn tile_bytes(batch: usize) -> u64 {
+    (Tile::SIZE + batch * (PAYLOAD + 64)) as u64
+}
 
 /// The code at one moment, for a recovery that reads beside writers.
 pub struct Snapshot {
@@ -110,31 +119,43 @@ pub struct Outcome {
 /// How memory is divided.
 struct Share {
     readers: usize,
+    /// Tiles of a round.
     tiles: usize,
+    /// Cells that are added to each at once.
+    batch: usize,
     /// Bytes of lost cells.
     back: u64,
 }
 
 impl Share {
-    fn of(memory: u64, longest: u64) -> Share {
-        let readers = (memory / 4 / longest.max(1)).clamp(1, READERS);
-        let tiles = (memory / 2 / TILE).max(1);
+    /// For so many segments, of which the longest has so many bytes, and so many tiles.
+    fn of(memory: u64, (segments, longest): (u64, u64), tiles: u64) -> Share {
+        let wanted = (segments / 4).clamp(READERS_LEAST, READERS);
+        let readers = (memory / 4 / longest.max(1)).clamp(1, wanted);
+        let fit = |batch: usize| memory / 2 / tile_bytes(batch);
+        let least = BATCHES[BATCHES.len() - 1];
+        let batch = BATCHES.into_iter().find(|&batch| fit(batch) >= tiles).unwrap_or(least);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        Share { readers: count(readers), tiles: count(tiles), back: memory / 4 }
+        Share { readers: count(readers), tiles: count(fit(batch).max(1)), batch, back: memory / 4 }
     }
 }
 
 /// A tile of the round.
 struct Sum {
-    /// None until something is added.
+    /// `None` until something is added.
     tile: Option<Tile>,
     batch: Batch,
     missing: Vec<(CellId, Rows)>,
 }
 
 impl Sum {
-    fn new() -> Sum {
-        Sum { tile: None, batch: Batch::new(BATCH), missing: Vec::new() }
+    fn new(batch: usize) -> Sum {
+        Sum { tile: None, batch: Batch::new(batch), missing: Vec::new() }
+    }
+
+    /// True if nothing was added, and nothing is missing.
+    fn is_blank(&self) -> bool {
+        self.tile.is_none() && self.batch.is_empty() && self.missing.is_empty()
     }
 
     fn apply(&mut self) {
@@ -142,10 +163,11 @@ impl Sum {
         self.batch.clear();
     }
 
-    fn add(&mut self, stored: Tile) {
+    /// Adds the bytes of a stored tile.
+    fn add(&mut self, stored: &[u8]) {
         match &mut self.tile {
-            None => self.tile = Some(stored),
-            Some(tile) => tile.add(&stored),
+            None => self.tile = Some(Tile::from_bytes(stored)),
+            Some(tile) => tile.add_bytes(stored),
         }
     }
 }
@@ -287,8 +309,11 @@ impl Snapshot {
         let leaving = self.now.cells_leaving();
         let segments: Vec<ParitySegment> = self.now.segments.iter().copied().collect();
         let longest = segments.iter().map(|segment| u64::from(segment.length)).max().unwrap_or(0);
-        let share = Share::of(search.memory, longest);
         let tiles = self.now.tiles.len();
+        let share = Share::of(search.memory, (segments.len() as u64, longest), tiles as u64);
+        // A tile gets about as many cells as any other.
+        let expected = usize::try_from(self.cells).unwrap_or(usize::MAX) / tiles.max(1);
+        let batch = share.batch.min(expected.saturating_mul(2) + 1);
         let kept = Mutex::new(Kept {
             back: BTreeMap::new(),
             cells: 0,
@@ -311,7 +336,7 @@ impl Snapshot {
                 is_first: at == 0,
                 counts: Mutex::new(vec![Count::default(); tiles]),
                 kept: &kept,
-                sums: rounds[at].iter().map(|_| Mutex::new(Sum::new())).collect(),
+                sums: rounds[at].iter().map(|_| Mutex::new(Sum::new(batch))).collect(),
             };
             round.read(search, share.readers, (self.cells * at as u64, of))?;
             let began = search.env.clock.monotonic_ns();
@@ -405,10 +430,14 @@ impl Round<'_, '_> {
     fn load(&self, at: usize, turns: &Turns) -> Result<()> {
         let tile = u32::try_from(self.tiles[at]).expect("tiles have four bytes");
         let stored = self.now.read_tile(tile)?;
-        let _turn = turns.take();
         let leaving = self.leaving.get(&tile).map_or(&[][..], Vec::as_slice);
-        let stored = self.now.tile_of(tile, stored.as_deref(), leaving)?;
-        locked(&self.sums[at]).add(stored);
+        let _turn = turns.take();
+        stored.iter().try_for_each(|bytes| self.now.check_tile(tile, bytes))?;
+        let sum = &mut *locked(&self.sums[at]);
+        stored.iter().for_each(|bytes| sum.add(bytes));
+        if !leaving.is_empty() {
+            self.now.apply_window(sum.tile.get_or_insert_with(Tile::empty), leaving)?;
+        }
         Ok(())
     }
 
@@ -511,13 +540,16 @@ impl Round<'_, '_> {
                 return Err(Error::Stopped);
             }
             let sum = &mut *locked(&self.sums[at]);
+            if sum.is_blank() {
+                return Ok(());
+            }
             sum.apply();
             let Sum { tile, batch, missing } = sum;
             let tile = tile.as_mut().expect("something was added");
             // The same report, whichever segment came first.
             missing.sort_unstable_by_key(|(id, _)| *id);
             let Recovery { recovered, undetermined, refused } = tile.recover(missing, &self.now.keys);
-            for cells in recovered.chunks(BATCH) {
+            for cells in recovered.chunks(batch.capacity()) {
                 batch.clear();
                 for cell in cells.iter().filter_map(|cell| cell.prove(&self.now.keys)) {
                     batch.add(cell, self.now.map.place(cell.id()).rows);
@@ -543,5 +575,29 @@ impl Round<'_, '_> {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_divided_so_that_one_round_is_enough_if_it_can_be() {
+        const MIB: u64 = 1 << 20;
+        let share = |memory: u64, segments: u64, tiles: u64| {
+            let share = Share::of(memory * MIB, (segments, 8 * MIB), tiles);
+            (share.readers, share.tiles, share.batch)
+        };
+        // Few segments are not all read at once.
+        assert_eq!(share(4096, 31, 10), (8, 126, 2048));
+        assert_eq!(share(4096, 64, 10).0, 16);
+        assert_eq!(share(4096, 100_000, 10).0, 32);
+        // Tiles come first: batches are as large as they leave room for.
+        for (tiles, batch) in [(126, 2048), (127, 1024), (169, 1024), (170, 512), (203, 512), (10_000, 512)] {
+            assert_eq!(share(4096, 64, tiles).2, batch, "{tiles} tiles");
+        }
+        // The least that works.
+        assert_eq!(share(1, 64, 10), (1, 1, 512));
     }
 }
