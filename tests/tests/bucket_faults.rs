@@ -36,6 +36,7 @@ fn a_store_that_was_stopped_loses_nothing_and_all_goes_on_by_itself() {
             let seen = host.shell("zpool status tank").ok();
             if seen.out.contains("STORE-AWAY") { Ok(seen) } else { Err(seen.out) }
         });
+        assert!(!seen.out.contains("Attach the missing device"), "nobody attaches a store: {}", seen.out);
         seen.says("is away since 20").says("UNAVAIL").says("the store does not answer").says("DEGRADED");
         // Life goes on in memory, and no way out loses changes.
         host.shell("cat t/one; cmp noise t/two; echo three > t/three; cat t/three")

@@ -24,6 +24,7 @@ use steadfast_format::medium::{
 };
 use steadfast_format::{SegmentId, Txg, Uberblock};
 
+use crate::objects::LaterOwner;
 use crate::{Character, Device, Error, Kind, Objects, Operation, Result, SegmentPlace};
 
 const PAGE: usize = 4096;
@@ -442,6 +443,11 @@ impl Objects for MemoryDevice {
 
     fn newest_epoch(&self) -> Result<u64> {
         Ok(self.lock().claimed.last().copied().unwrap_or(0))
+    }
+
+    /// It keeps no marks of others.
+    fn later_owner(&self, _epoch: u64) -> Result<Option<LaterOwner>> {
+        Ok(None)
     }
 }
 

@@ -21,6 +21,7 @@ use steadfast_env::waiting::{Way, asking};
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{DeviceId, SegmentId, Txg};
 
+use crate::objects::LaterOwner;
 use crate::{
     Character, Device, DeviceWait, Error, Objects, PartRead, Presence, Result, SegmentPlace, SharedDevice,
 };
@@ -292,6 +293,10 @@ impl Objects for Metered {
 
     fn newest_epoch(&self) -> Result<u64> {
         self.stores()?.newest_epoch()
+    }
+
+    fn later_owner(&self, epoch: u64) -> Result<Option<LaterOwner>> {
+        self.stores()?.later_owner(epoch)
     }
 }
 

@@ -47,6 +47,7 @@ use steadfast_segment::{Accounting, DeviceCounts};
 pub use crate::checkpoint::CheckpointStatus;
 pub use crate::core::error::{Error, Result, lost_metadata};
 pub use crate::core::events::{Event, EventKind};
+pub use crate::core::overtaker::Overtaker;
 pub use crate::core::state::Short;
 pub use crate::core::sweep::Sweep;
 pub use crate::datasets::bookmarks::BookmarkInfo;
@@ -731,6 +732,12 @@ impl Pool {
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
         self.core.health.is_overtaken.load(Ordering::Acquire)
+    }
+
+    /// The host that did so, once it was found on the store.
+    #[must_use]
+    pub fn overtaker(&self) -> Option<Overtaker> {
+        self.core.health.overtaker.get().cloned()
     }
 
     /// From now on a commit waits for a host without room, which suspends the pool meanwhile, and

@@ -1,17 +1,18 @@
 //! Round trips of an import and of a commit, of a pool that is all on a store of objects.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{ME, MIB, ROOT, anchored_in, handle, import_spec, key, mount, noise, spec, write_file};
 use crate::far_store::FarStore;
 use steadfast_anchor::MemoryRegister;
 use steadfast_device::Operation;
-use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, Store, StoreFault};
 use steadfast_env::Env;
 use steadfast_format::{Column, MetaKey, Placement, SegmentId, SegmentRow, meta_keys};
 use steadfast_pool::forge::ForgedTree;
-use steadfast_pool::{AnchorWish, ImportSpec, Pool, ScrubCommand, scan};
+use steadfast_pool::{AnchorWish, ImportSpec, Memory, Pool, ScrubCommand, scan};
 
 /// Latency of a request: those that are made together meet.
 const LATENCY: Duration = Duration::from_millis(50);
@@ -142,6 +143,61 @@ fn an_import_of_tables_in_many_segments_takes_few_round_trips() {
     println!("import of 144 file systems: {trips} round trips, {} requests", requests.len());
     assert!(trips <= 7, "{trips} round trips, {requests:?}");
     drop(pool);
+}
+
+/// A close writes small tables anew. A leaf that cannot be read at that moment stays where it is:
+/// the pool is closed all the same, and has everything when the store gives it again.
+#[test]
+fn a_leaf_that_cannot_be_read_at_a_close_stays_where_it_is() {
+    let name = |round, number| format!("tank/a-file-system-with-a-long-name-{round:02}-{number:02}");
+    let world = World::new(false);
+    {
+        let pool = world.create(256 * MIB);
+        for round in 0..12 {
+            for number in 0..12 {
+                pool.datasets().create_dataset(&name(round, number), Default::default(), None).expect("made");
+            }
+            pool.sync().expect("committed");
+        }
+        // No export, which would pack them.
+    }
+    let objects: Vec<String> =
+        world.store.names().into_iter().filter(|name| name.starts_with("seg/")).collect();
+    let mut refused = 0;
+    for object in &objects {
+        let store = world.store.copy();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let reads = Arc::new(AtomicU64::new(0));
+        let hook = {
+            let (object, is_lost, reads) = (object.clone(), Arc::clone(&is_lost), Arc::clone(&reads));
+            move |request: &Request| {
+                let hit = request.operation == Operation::Read && request.name == object;
+                (hit && is_lost.load(Ordering::Relaxed)).then(|| {
+                    reads.fetch_add(1, Ordering::Relaxed);
+                    StoreFault::Fails
+                })
+            }
+        };
+        let open = |store: MemoryStore| {
+            let device = ObjectDevice::open(Arc::new(store), None, [2; 16]).expect("a store");
+            let (mut pools, _) = scan(vec![handle(&Arc::new(device))]);
+            let spec = ImportSpec { force: true, ..import_spec(None) };
+            Pool::import(&world.env, pools.remove(0), &spec).expect("imported")
+        };
+        let pool = open(store.handle(hook));
+        pool.sync().expect("committed");
+        // Leaves are forgotten, and so are the bytes that they came with.
+        pool.set_memory(Memory { node_cache_bytes: 0, block_cache_bytes: 0, ..Memory::default() });
+        is_lost.store(true, Ordering::Relaxed);
+        pool.export().unwrap_or_else(|error| panic!("without {object}: {error}"));
+        refused += u64::from(reads.load(Ordering::Relaxed) > 0);
+        drop(pool);
+        let pool = open(store.handle(|_| None));
+        let names = (0..12).flat_map(|round| (0..12).map(move |number| name(round, number)));
+        names.for_each(|name| drop(pool.datasets().dataset_info(&name).expect("it is there")));
+        pool.export().expect("exported");
+    }
+    assert!(refused > 0, "leaves were asked for");
 }
 
 /// As many segments as a full TiB has in slots of 8 MiB: their rows are in the table, and nobody

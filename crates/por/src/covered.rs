@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use steadfast_crypto::hash;
+use steadfast_device::objects::LaterOwner;
 use steadfast_device::{
     Character, Device, Error as DeviceError, Objects, Operation, PartRead, Presence, Result as DeviceResult,
     SegmentPlace, SharedDevice,
@@ -662,5 +663,9 @@ impl Objects for Covered {
 
     fn newest_epoch(&self) -> DeviceResult<u64> {
         self.inner_objects().newest_epoch()
+    }
+
+    fn later_owner(&self, epoch: u64) -> DeviceResult<Option<LaterOwner>> {
+        self.inner_objects().later_owner(epoch)
     }
 }

@@ -15,6 +15,7 @@
 //!      segments is older.
 //!      `Space::claim_epoch`
 
+use steadfast_device::objects::LaterOwner;
 use steadfast_device::{Objects, SharedDevice};
 use steadfast_format::{DeviceId, SegmentId, Txg};
 
@@ -111,6 +112,14 @@ impl Space {
     pub fn is_overtaken(&self) -> Result<bool, Error> {
         let next = self.epoch() + 1;
         Ok(self.ask_stores(&[], |store| store.is_claimed(next))?.into_iter().any(|claimed| claimed))
+    }
+
+    /// Marks of the host that claimed the newest epoch behind ours, once it has left a label. A
+    /// hint.
+    pub fn later_owner(&self) -> Result<Option<LaterOwner>, Error> {
+        let epoch = self.epoch();
+        let found = self.ask_stores(&[], |store| store.later_owner(epoch))?;
+        Ok(found.into_iter().flatten().max_by_key(|owner| owner.epoch))
     }
 
     /// True if the owner of an epoch may have deleted roots on a device of whole objects.

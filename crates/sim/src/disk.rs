@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use steadfast_device::objects::LaterOwner;
 use steadfast_device::{Character, Device, Error, Kind, Objects, Operation, Result, SegmentPlace};
 use steadfast_format::medium::{
     CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, SLOT_SIZE_MIN, UBERBLOCK_SIZE, label_offset,
@@ -469,6 +470,11 @@ impl Objects for Disk {
     fn newest_epoch(&self) -> Result<u64> {
         let claims = (0..RING_SLOTS).map(|at| self.claim_in(self.claim_at(at)));
         claims.collect::<Result<Vec<_>>>().map(|claims| claims.into_iter().max().unwrap_or(0))
+    }
+
+    /// It keeps no marks of others.
+    fn later_owner(&self, _epoch: u64) -> Result<Option<LaterOwner>> {
+        Ok(None)
     }
 }
 

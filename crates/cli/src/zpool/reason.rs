@@ -87,7 +87,14 @@ pub(super) fn reason(pool: &PoolReport) -> Option<&'static Reason> {
     if any(&pool.vdevs, &is_state(Health::Faulted)) {
         return Some(&FAULTED);
     }
-    if any(&pool.vdevs, &is_state(Health::Unavail)) {
+    // A store that is away is no device that somebody attaches: its message has the remedy.
+    let is_away = |vdev: &VdevReport| {
+        let tells = |message: &Refusal| {
+            message.code == Code::StoreAway && message.fields.get("device") == Some(&vdev.name)
+        };
+        pool.messages.iter().any(tells)
+    };
+    if any(&pool.vdevs, &|vdev| vdev.state == Health::Unavail && !is_away(vdev)) {
         return Some(&MISSING);
     }
     if any(&pool.vdevs, &erred) {
@@ -195,6 +202,13 @@ mod tests {
             msgid(&damaged).expect("a problem").0,
             "One or more devices is currently being resilvered"
         );
+        let away = "s3://bucket/tank";
+        let message = |name: &str| Refusal::new(Code::StoreAway, "is away").with("device", name);
+        let mut alone = pool(vec![device(away, Unavail)]);
+        alone.messages.push(message(away));
+        assert_eq!(msgid(&alone), None, "nobody attaches a store");
+        alone.messages[0] = message("s3://another");
+        assert_eq!(msgid(&alone).expect("a problem").1, Some("ZFS-8000-2Q"));
         let lost = PoolReport { state: Unavail, ..pool(Vec::new()) };
         assert_eq!(msgid(&lost).expect("a problem").1, Some("ZFS-8000-3C"));
         let spare = VdevReport { class: VdevClass::Spare, ..device("/s", Unavail) };

@@ -76,6 +76,21 @@ pub trait Objects: Send + Sync {
 
     /// The greatest epoch that the store lists as claimed; 0 if none. A hint [objects.1].
     fn newest_epoch(&self) -> Result<u64>;
+
+    /// Marks of the owner of the newest epoch behind this one, once it has left a label. A hint
+    /// [objects.1]: for messages, and no reason to stop.
+    fn later_owner(&self, epoch: u64) -> Result<Option<LaterOwner>>;
+}
+
+/// Marks of the owner of a later epoch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LaterOwner {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its newest label.
+    pub label: Vec<u8>,
+    /// Its oldest root that is listed.
+    pub root: Option<Vec<u8>>,
 }
 
 /// A root with its number.
@@ -325,6 +340,19 @@ impl Objects for ObjectDevice {
 
     fn newest_epoch(&self) -> Result<u64> {
         Ok(numbers(EPOCHS, &self.store.list(EPOCHS)?).pop().unwrap_or(0))
+    }
+
+    fn later_owner(&self, epoch: u64) -> Result<Option<LaterOwner>> {
+        let listed = self.store.list(POOL)?;
+        let label = of_epochs(LABELS, &listed).pop().filter(|label| label.epoch > epoch);
+        let Some(label) = label else { return Ok(None) };
+        let root = of_epochs(ROOTS, &listed).into_iter().find(|root| root.epoch == label.epoch);
+        let mut names = vec![object_names::of_epoch(LABELS, label)];
+        names.extend(root.map(|root| object_names::of_epoch(ROOTS, root)));
+        let mut answers = self.store.read_each(&names).into_iter();
+        let label_bytes = answers.next().expect("one answer for each name")?;
+        let root = answers.next().transpose()?;
+        Ok(Some(LaterOwner { epoch: label.epoch, label: label_bytes, root }))
     }
 }
 

@@ -98,6 +98,8 @@ impl Syncer {
             drop(watch);
             let next = stepped.unwrap_or_else(|error| {
                 self.core.suspend(&error);
+                // It looks for a host that took over.
+                self.stores.wake();
                 Some(NOW)
             });
             pause = pause.into_iter().chain(next).min();

@@ -29,7 +29,7 @@
 //! they come with its tail.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -39,6 +39,7 @@ use steadfast_tree::Change;
 use crate::commit::jobs::{self, IDLE_PAUSE};
 use crate::commit::sync::Syncer;
 use crate::core::error::{Error, Result};
+use crate::core::overtaker::Overtaker;
 use crate::core::rows::TABLES;
 use crate::core::state::Watch;
 
@@ -53,6 +54,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const PACKED_BYTES_MAX: usize = 160 << 10;
 /// When a copy of a root is tried again that a store did not take.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often the name of a host that took the pool over is looked for.
+const OWNER_TRIES_MAX: u32 = 30;
 
 /// Work on stores that is still to do.
 #[derive(Default)]
@@ -65,6 +68,8 @@ pub(crate) struct StoreDuties {
     first_at_ns: AtomicU64,
     /// The next commit is the last one before a close.
     packs: AtomicBool,
+    /// How often the host that took the pool over was looked for.
+    owner_tries: AtomicU32,
     /// A commit is over since the task last looked.
     due: Mutex<bool>,
     woken: Condvar,
@@ -169,6 +174,8 @@ impl Syncer {
         let _watch = Watch(&self.core, "stores");
         while !self.core.is_stopping() {
             let pause = insisting(|| self.run(&[jobs::STORES]).pause);
+            // A hint, for which no store is waited for.
+            let pause = pause.into_iter().chain(self.look_for_overtaker()).min();
             let mut due = self.stores.due.lock();
             match pause {
                 _ if *due || self.core.is_stopping() => {}
@@ -177,6 +184,22 @@ impl Syncer {
             }
             *due = false;
         }
+    }
+
+    /// Looks for the host that took the pool over: it leaves its name with its first commit. When
+    /// to look again.
+    fn look_for_overtaker(&self) -> Option<Duration> {
+        let health = &self.core.health;
+        if !health.is_overtaken.load(Ordering::Acquire) || health.overtaker.get().is_some() {
+            return None;
+        }
+        let owner = self.core.space.later_owner().ok().flatten();
+        if let Some(overtaker) = owner.and_then(|owner| Overtaker::of(&owner)) {
+            let _ = health.overtaker.set(overtaker);
+            return None;
+        }
+        let tries = self.stores.owner_tries.fetch_add(1, Ordering::Relaxed);
+        (tries < OWNER_TRIES_MAX).then_some(RETRY)
     }
 
     /// One step: the copy of the root, then one request of deletes, or the search for leftovers.

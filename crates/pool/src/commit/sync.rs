@@ -223,7 +223,10 @@ impl Syncer {
     fn commit_or_suspend(&self) {
         let began_ns = self.core.env.clock.monotonic_ns();
         if let Err(error) = self.commit() {
+            self.core.note_overtaken(&error);
             self.core.suspend_because(&self.stores.reason(&error));
+            // It looks for the host that took over.
+            self.stores.wake();
         }
         let nanos = self.core.env.clock.monotonic_ns().saturating_sub(began_ns);
         if u128::from(nanos) >= events::STALL.as_nanos() {

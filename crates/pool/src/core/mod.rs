@@ -5,6 +5,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod history;
+pub(crate) mod overtaker;
 pub(crate) mod ranked;
 pub(crate) mod references;
 pub(crate) mod rows;

@@ -1,5 +1,6 @@
 //! The parts of an imported pool, shared by its operations and its sync task.
 
+use crate::core::overtaker::Overtaker;
 use crate::core::ranked::{RankedMutex, RankedRwLock, rank};
 use crate::core::view::DatasetView;
 use std::collections::BTreeSet;
@@ -87,6 +88,8 @@ pub(crate) struct Health {
     pub suspended: RankedMutex<Option<String>, rank::Suspended>,
     /// Another host has imported the pool from its store.
     pub is_overtaken: AtomicBool,
+    /// That host, once it was found.
+    pub overtaker: OnceLock<Overtaker>,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
     pub changed: AtomicBool,
 }
@@ -233,7 +236,17 @@ impl Core {
 
     /// Stops all writing until the pool is opened again.
     pub fn suspend(&self, error: &Error) {
+        self.note_overtaken(error);
         self.suspend_because(&error.to_string());
+    }
+
+    /// Remembers that another host has the pool, if an error says so. A register tells it of pools
+    /// on other devices as well: there nobody shares the devices, and the anchor is what matters.
+    pub fn note_overtaken(&self, error: &Error) {
+        let is_fenced = matches!(error, Error::Anchor(steadfast_anchor::Error::Fenced { .. }));
+        if matches!(error, Error::Overtaken { .. }) || (is_fenced && self.space.has_objects()) {
+            self.health.is_overtaken.store(true, Ordering::Release);
+        }
     }
 
     /// The same, for what is no error of a call.
@@ -354,10 +367,7 @@ impl Core {
     pub(crate) fn check_ours(&self) -> Result<()> {
         match self.anchor() {
             Some(anchor) => Ok(anchor.check()?),
-            None if self.space.is_overtaken()? => {
-                self.health.is_overtaken.store(true, Ordering::Release);
-                Err(Error::Overtaken { pool: self.name() })
-            }
+            None if self.space.is_overtaken()? => Err(Error::Overtaken { pool: self.name() }),
             None => Ok(()),
         }
     }

@@ -241,6 +241,7 @@ impl Plan {
                 stopping: AtomicBool::new(false),
                 suspended: RankedMutex::new(None),
                 is_overtaken: AtomicBool::new(false),
+                overtaker: OnceLock::new(),
                 changed: AtomicBool::new(false),
             },
             requests: Arc::default(),

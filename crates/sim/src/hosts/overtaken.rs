@@ -8,8 +8,8 @@
 //! ## Claims
 //! - The new owner finds each change that anybody was told to be durable.
 //! - A host that lost the pool is told no change to be durable that it began since.
-//! - It stops, and for this reason: [`Pool::is_overtaken`] (`POOL-OVERTAKEN`) without a register,
-//!   and with one its anchor is fenced (`ANCHOR-FENCED`). It stays so.
+//! - It stops, and for this reason: [`Pool::is_overtaken`] (`POOL-OVERTAKEN`), and with a register
+//!   its anchor is fenced besides. It stays so.
 //! - It never reads bytes that nobody wrote.
 //! - The owner is never stopped, unless a request of its own failed.
 //! - The import fails only for a fault of its own requests, or because another host imported inside
@@ -173,10 +173,8 @@ impl Case {
             return;
         }
         let state = living.pool.state();
-        let tells = match state.anchor {
-            Some(anchor) => anchor.fenced.is_some(),
-            None => living.pool.is_overtaken(),
-        };
+        let is_fenced = state.anchor.is_none_or(|anchor| anchor.fenced.is_some());
+        let tells = living.pool.is_overtaken() && is_fenced;
         if !tells {
             world.break_off(format!(
                 "host {} lost the pool and does not say so: {error}; {:?}",

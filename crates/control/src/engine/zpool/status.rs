@@ -17,7 +17,8 @@ use crate::refusal::{Code, Refusal};
 use crate::rights::without_paths;
 use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{
-    LeafStatus, LogDeviceStatus, Obstacle, Outage, ParityStatus, PoolStatus as Measured, Presence, ScanKind,
+    LeafStatus, LogDeviceStatus, Obstacle, Outage, Overtaker, ParityStatus, PoolStatus as Measured, Presence,
+    ScanKind,
 };
 
 impl Verb for PoolStatus {
@@ -65,10 +66,13 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     let budgets = engine.budgets(held, &measured);
     let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
     if let Some(reason) = &measured.suspended {
-        let what = format!("the pool is suspended: {reason}");
+        let mut what = format!("the pool is suspended: {reason}");
+        if let Some(overtaker) = held.pool.overtaker() {
+            what.push_str(&has_it(&overtaker));
+        }
         let code = match fenced {
+            _ if held.pool.is_overtaken() => Code::PoolOvertaken,
             true => Code::AnchorFenced,
-            false if held.pool.is_overtaken() => Code::PoolOvertaken,
             false if held.pool.waits_for() == Some(Obstacle::HostFull) => Code::HostFull,
             false => Code::PoolSuspended,
         };
@@ -204,6 +208,13 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
             ..scan_report(row)
         }),
     }
+}
+
+/// The host that took a pool over, behind the reason why it is suspended.
+fn has_it(overtaker: &Overtaker) -> String {
+    let Overtaker { host, epoch, committed_ns } = overtaker;
+    let since = committed_ns.map(|at| format!(", since {} at the latest", moment(at))).unwrap_or_default();
+    format!("; host '{host}' has it (epoch {epoch}){since}")
 }
 
 /// The message about a store that is away.
