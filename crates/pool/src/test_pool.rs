@@ -20,9 +20,14 @@ pub(crate) fn handle(device: &Arc<MemoryDevice>) -> DeviceHandle {
 
 /// A pool of this device.
 pub(crate) fn tank_on(env: &Env, device: &Arc<MemoryDevice>) -> Pool {
+    tank_of(env, handle(device))
+}
+
+/// A pool of a device of any kind.
+pub(crate) fn tank_of(env: &Env, device: DeviceHandle) -> Pool {
     let spec = CreateSpec {
         name: "tank".into(),
-        groups: GroupHandles::alone(vec![handle(device)]),
+        groups: GroupHandles::alone(vec![device]),
         ashift: 12,
         force: false,
         pool_props: Local::new(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::common::{MIB, ROOT, anchored_in, handle, import_spec, mount, noise, read_file, spec, write_file};
 use steadfast_anchor::MemoryRegister;
@@ -418,6 +419,31 @@ fn attack_22_a_host_that_was_overtaken_stops_and_deletes_nothing() {
         assert!(refused.contains("another"), "{refused}");
         drop(slow);
         assert_eq!(world.files(3), ["one", "two"]);
+    }
+}
+
+/// The request for the commit that was refused stays. The sync task makes no turn for it: turns
+/// are counted while none of the waits for the next one is long.
+#[test]
+fn attack_22_a_host_that_was_overtaken_comes_to_rest() {
+    for is_anchored in [true, false] {
+        let world = World::new(is_anchored);
+        world.create().export().expect("exported");
+        let (mut pools, _) = scan(world.device(2, |_| None));
+        let spec = ImportSpec { anchor: world.wish(), force: true, ..import_spec(None) };
+        let slow = Pool::import(&Env::real(), pools.remove(0), &spec).expect("imported");
+        slow.sync().expect("its first commit");
+        drop(world.import(3).expect("the other host takes over"));
+        // It may learn of it behind a commit.
+        let overtaken = (0..60).any(|_| slow.sync().is_err());
+        assert!(overtaken && slow.is_overtaken() && slow.state().suspended.is_some());
+        let seen = slow.turns();
+        (0..200).for_each(|_| slow.wait_turn(slow.turns(), Duration::from_millis(1)));
+        let turns = slow.turns() - seen;
+        assert!(turns < 20, "anchor {is_anchored}: {turns} turns");
+        slow.export().expect("it is let go");
+        drop(slow);
+        assert_eq!(world.files(4), ["one"]);
     }
 }
 

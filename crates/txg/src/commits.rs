@@ -189,10 +189,11 @@ impl Commits {
         }
     }
 
-    /// The sync loop sleeps here until a request for `open`, a nudge, or `patience` has passed.
-    pub fn park(&self, open: Txg, patience: Duration) {
+    /// The sync loop sleeps here until a request for `open`, a nudge, or `patience` has passed. A
+    /// loop that cannot commit gives `None`: requests stay, and would end each sleep at once.
+    pub fn park(&self, open: Option<Txg>, patience: Duration) {
         let mut state = self.state.lock();
-        if state.requested < open && !state.nudged {
+        if open.is_none_or(|open| state.requested < open) && !state.nudged {
             self.work.wait_for(&mut state, patience);
         }
         state.nudged = false;
@@ -246,10 +247,11 @@ impl Commits {
         self.progress.notify_all();
     }
 
-    /// Commits go on: the fault is over, and nothing was lost by it.
+    /// Commits go on: the fault is over, and nothing was lost by it. A loop that is about to sleep
+    /// because it could not commit looks again.
     pub fn resume(&self) {
         let mut state = self.state.lock();
-        (state.suspended, state.stalled) = (None, None);
+        (state.suspended, state.stalled, state.nudged) = (None, None, true);
         self.progress.notify_all();
         self.work.notify_all();
     }

@@ -335,10 +335,43 @@ fn a_suspended_pool_holds_operations_until_they_are_let_go_or_their_caller_dies(
     assert!(task.join());
 }
 
+/// Longer than anybody waits for a test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A pool that is suspended keeps the request of each caller that was refused.
+#[test]
+fn a_loop_that_cannot_commit_sleeps_although_a_commit_is_requested() {
+    let env = Env::real();
+    let commits = Arc::new(Commits::new(Txg(1)));
+    commits.suspend("another host has the pool");
+    commits.request_sync(Txg(2));
+    let (sleeper, is_over) = (Arc::clone(&commits), Arc::new(AtomicBool::new(false)));
+    let ends = Arc::clone(&is_over);
+    let body = move || {
+        while !ends.load(Ordering::SeqCst) {
+            sleeper.tell();
+            sleeper.park(None, LONG);
+        }
+    };
+    let task = env.tasks.spawn("sync", Box::new(body));
+    commits.wait_turn(0, LONG);
+    // A turn that is told of ends each of these waits at once.
+    (0..100).for_each(|_| commits.wait_turn(commits.turns(), Duration::from_millis(1)));
+    assert_eq!(commits.turns(), 1, "nobody woke it");
+    commits.resume();
+    commits.wait_turn(1, LONG);
+    commits.nudge();
+    commits.wait_turn(2, LONG);
+    assert_eq!(commits.turns(), 3, "each waker made one turn");
+    is_over.store(true, Ordering::SeqCst);
+    commits.nudge();
+    assert!(task.join());
+    // Where it can commit, the request that is still there ends the sleep.
+    commits.park(Some(Txg(2)), LONG);
+}
+
 #[test]
 fn who_waits_for_a_turn_hears_of_it_before_and_after() {
-    /// Longer than anybody waits for a test.
-    const LONG: Duration = Duration::from_secs(3600);
     let env = Env::real();
     let commits = Arc::new(Commits::new(Txg(1)));
     let seen = commits.turns();

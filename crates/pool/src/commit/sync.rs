@@ -120,8 +120,8 @@ impl Turn {
 pub(crate) enum Next {
     /// Looks again.
     Again,
-    /// Sleeps, at most so long.
-    Park(Txg, Duration),
+    /// Sleeps, at most so long, and not once this txg is requested. `None`: nothing is committed.
+    Park(Option<Txg>, Duration),
     /// Ends.
     Stop,
 }
@@ -216,7 +216,8 @@ impl Syncer {
         }
         let first = first.filter(|_| !is_suspended);
         let patience = first.into_iter().fold(rule.patience(&moment), Duration::min);
-        Next::Park(open, pause.map_or(patience, |pause| patience.min(pause)))
+        let awaited = (!is_suspended).then_some(open);
+        Next::Park(awaited, pause.map_or(patience, |pause| patience.min(pause)))
     }
 
     /// Commits; if that fails, suspends the pool. One that takes long is noted.

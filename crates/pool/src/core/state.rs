@@ -221,17 +221,26 @@ impl Core {
                     core.events.note(EventKind::Suspended { reason: outage.reason.clone() });
                     core.txgs.commits.suspend(&outage.reason);
                 }
-                Change::Forgotten(_) => core.txgs.commits.resume(),
+                Change::Forgotten(_) => core.go_on(),
                 Change::GoesOn(outage) => {
                     let nanos = core.now_ns().saturating_sub(outage.since_ns);
                     core.events.note(EventKind::Resumed { outage: outage.clone(), nanos });
-                    core.txgs.commits.resume();
+                    core.go_on();
                 }
             }
         });
         let weak = Arc::downgrade(&self.space);
         let is_spared = move |device| weak.upgrade().is_some_and(|space| space.can_spare(device));
         self.events.wait.begin(on_change, Box::new(is_spared));
+    }
+
+    /// The devices answer again. A suspension for good that began meanwhile stays: waits for a
+    /// commit would have no end.
+    fn go_on(&self) {
+        self.txgs.commits.resume();
+        if let Some(reason) = self.health.suspended.lock().as_deref() {
+            self.txgs.commits.suspend(reason);
+        }
     }
 
     /// Stops all writing until the pool is opened again.
@@ -426,5 +435,41 @@ impl Drop for Watch<'_> {
                 "internal error in a background task ({name}); see the daemon's log"
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceHandle;
+    use crate::test_pool::tank_of;
+    use std::time::Duration;
+    use steadfast_device::objects::{MemoryStore, ObjectDevice, Request, StoreFault};
+
+    /// A store is away, and the pool is suspended for another reason meanwhile. Nobody commits when
+    /// the store is back, so nobody may wait for it.
+    #[test]
+    fn a_store_that_is_back_ends_no_suspension_for_good() {
+        let away = Arc::new(AtomicBool::new(false));
+        let hook = {
+            let away = Arc::clone(&away);
+            move |_: &Request| away.load(Ordering::SeqCst).then_some(StoreFault::Away)
+        };
+        let store = Arc::new(MemoryStore::new("bucket").handle(hook));
+        let device = Arc::new(ObjectDevice::open(store, Some(256 << 20), [1; 16]).expect("a store"));
+        let pool = tank_of(&Env::real(), DeviceHandle { path: "bucket".into(), device });
+        pool.wait_for_devices();
+        away.store(true, Ordering::SeqCst);
+        let refused = pool.core.commit_changes().expect_err("the store is away");
+        assert!(matches!(refused, Error::StoreAway { .. }), "{refused}");
+        pool.core.suspend_because("a device failed");
+        away.store(false, Ordering::SeqCst);
+        // A request that was refused a moment before may be told behind the first call.
+        let is_back = (0..60).any(|_| pool.core.events.wait.retry(Duration::from_secs(1)));
+        assert!(is_back && pool.store_away().is_none());
+        let suspended = pool.core.txgs.commits.check().expect_err("it stays suspended");
+        assert_eq!(&*suspended.reason, "a device failed");
+        let refused = pool.sync().expect_err("it does not wait");
+        assert!(matches!(refused, Error::Suspended { .. }), "{refused}");
     }
 }
