@@ -34,9 +34,11 @@
 //!
 //! ## Memory
 //! Chunks that are kept and those under way together take [`Chunks::set_bytes_max`] at most: a
-//! quarter of what the pool may use for content. Walks have half of that under way at most. Content
-//! goes when all of it was read: the cache of opened blocks has it. The rest goes in the order in
-//! which it came; metadata that was read since gets a second chance.
+//! quarter of what the pool may use for content. Walks have half of that under way at most, all of
+//! them together; one has [`WINDOW_MAX`] at most. A bound for all that is no larger than that of
+//! one would have a hundred readers fall back to requests of a chunk each.
+//! Content goes when all of it was read: the cache of opened blocks has it. The rest goes in the
+//! order in which it came; metadata that was read since gets a second chance.
 //!
 //! ## Invariants
 //! [chunks.1] `bytes` is the sum of all chunks kept and under way, and at most `bytes_max` when
@@ -69,6 +71,8 @@ const TRANSFER: u32 = 1 << 20;
 /// Bytes of one transfer ahead of a reader that takes much, at most: few requests, and each long
 /// enough that its round trip does not count.
 const TRANSFER_MAX: u32 = 4 << 20;
+/// Bytes ahead of one reader, at most.
+const WINDOW_MAX: u64 = 32 << 20;
 /// Transfers ahead of readers that are under way at once, at most: each has a thread.
 const FLIGHTS_MAX: usize = 32;
 /// A chunk is worth a request of its own if one part in so many of it is wanted: below that, egress
@@ -334,7 +338,7 @@ impl State {
 
     /// Bytes that may be under way ahead of readers.
     fn ahead_bound(&self) -> usize {
-        (FLIGHTS_MAX * TRANSFER as usize).min(self.bytes_max / 2)
+        self.bytes_max / 2
     }
 
     /// Queues what a walk wants ahead of its reader.
@@ -489,7 +493,7 @@ impl Chunks {
         let misses = (first..behind).any(|chunk| !state.slots.contains_key(&(segment, chunk)));
         let counter = if misses { &self.shared.misses } else { &self.shared.hits };
         counter.fetch_add(1, Ordering::Relaxed);
-        let window_max = (FLIGHTS_MAX as u64 * u64::from(TRANSFER)).min(state.bytes_max as u64 / 2);
+        let window_max = WINDOW_MAX.min(state.bytes_max as u64 / 2);
         let (walk, is_walking) = state.walks.note(source, offset..end, waits, window_max);
         if misses && !is_walking && !source.is_metadata {
             return None;

@@ -1,15 +1,16 @@
 //! Walks: readers that go through segments in the order in which these were written, and how far
 //! to read ahead of each ([`crate::chunks`] has the theory).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
 use steadfast_format::SegmentId;
 
 use crate::chunks::{CHUNK, Next, Source};
 
-/// Walks that are told apart.
-const WALKS_MAX: usize = 64;
+/// Walks that are told apart: those of as many readers at once, each of whom would otherwise ask
+/// for small parts again as soon as there are more.
+const WALKS_MAX: usize = 1024;
 /// Window of a walk through content that had to wait once, and its growth each time it waits again:
 /// 32 MiB are under way after four round trips. From 256 KiB on, and twice as much each time, they
 /// were after eight, which is as long as 256 MB take at 640 MB/s and 50 ms.
@@ -65,6 +66,10 @@ pub(crate) struct Advance {
 #[derive(Default)]
 pub(crate) struct Walks {
     known: Vec<Walk>,
+    /// Those that are in a segment, or asked for it.
+    in_segment: HashMap<SegmentId, Vec<usize>>,
+    /// All by when they were last seen.
+    by_age: BTreeMap<u64, usize>,
     now: u64,
 }
 
@@ -80,9 +85,13 @@ impl Walks {
         self.now += 1;
         let segment = source.place.segment;
         let slack = CHUNK.saturating_add((range.end - range.start).saturating_mul(8));
-        let is_near = |walk: &Walk| walk.segment == segment && walk.next.abs_diff(range.start) <= slack;
-        let is_coming = |walk: &Walk| walk.coming.iter().any(|coming| coming.place.segment == segment);
-        let known = self.known.iter().position(is_near).or_else(|| self.known.iter().position(is_coming));
+        let is_near = |at: &&usize| {
+            let walk = &self.known[**at];
+            walk.segment == segment && walk.next.abs_diff(range.start) <= slack
+        };
+        let is_coming = |at: &&usize| self.known[**at].segment != segment;
+        let here = self.in_segment.get(&segment).map_or(&[][..], Vec::as_slice);
+        let known = here.iter().find(is_near).or_else(|| here.iter().find(is_coming)).copied();
         let Some(at) = known else { return (self.begin(source, &range), false) };
         let walk = &mut self.known[at];
         if walk.segment == segment {
@@ -91,6 +100,7 @@ impl Walks {
             while walk.segment != segment
                 && let Some(source) = walk.coming.pop_front()
             {
+                leave(&mut self.in_segment, walk.segment, at);
                 (walk.segment, walk.end) = (source.place.segment, source.end);
             }
             (walk.next, walk.waited) = (range.end, 0);
@@ -105,6 +115,8 @@ impl Walks {
                 if source.is_metadata { (CHUNK, 2) } else { (CONTENT_FIRST, CONTENT_GROWTH) };
             walk.window = (growth * walk.window).max(u64::from(least)).min(window_max);
         }
+        self.by_age.remove(&walk.seen);
+        self.by_age.insert(self.now, at);
         walk.seen = self.now;
         (at, true)
     }
@@ -121,23 +133,31 @@ impl Walks {
             ahead: range.end.div_ceil(CHUNK),
             seen: self.now,
         };
-        if self.known.len() < WALKS_MAX {
+        let at = if self.known.len() < WALKS_MAX {
             self.known.push(walk);
-            return self.known.len() - 1;
-        }
-        let oldest = (0..WALKS_MAX).min_by_key(|&at| self.known[at].seen).expect("some are known");
-        self.known[oldest] = walk;
-        oldest
+            self.known.len() - 1
+        } else {
+            let (_, oldest) = self.by_age.pop_first().expect("some are known");
+            let gone = std::mem::replace(&mut self.known[oldest], walk);
+            let coming = gone.coming.iter().map(|source| source.place.segment);
+            for segment in coming.chain([gone.segment]) {
+                leave(&mut self.in_segment, segment, oldest);
+            }
+            oldest
+        };
+        self.by_age.insert(self.now, at);
+        self.in_segment.entry(source.place.segment).or_default().push(at);
+        at
     }
 
     /// The next chunks to be asked for, if the window of a walk has room for them.
     pub(crate) fn advance(
         &mut self,
-        walk: usize,
+        at: usize,
         (least, most): (u32, u32),
         next: &Next<'_>,
     ) -> Option<Advance> {
-        let walk = &mut self.known[walk];
+        let walk = &mut self.known[at];
         let share = u32::try_from(walk.window / TRANSFERS_LEAST / u64::from(CHUNK)).unwrap_or(most);
         let most = share.clamp(least, most);
         let room = walk.window.saturating_sub(walk.ahead_bytes());
@@ -151,6 +171,7 @@ impl Walks {
                 break;
             }
             let source = next(walk.tail.place.segment)?;
+            self.in_segment.entry(source.place.segment).or_default().push(at);
             walk.coming.push_back(source.clone());
             (walk.tail, walk.ahead) = (source, 0);
         }
@@ -169,6 +190,34 @@ impl Walks {
         let walk = &mut self.known[walk];
         if walk.tail.place.segment == segment {
             walk.ahead = chunk;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Walks {
+    /// Each walk is found by each of its segments, and by its age, and nothing else is.
+    pub(crate) fn check(&self) {
+        let mut expected: Vec<(SegmentId, usize)> = Vec::new();
+        for (at, walk) in self.known.iter().enumerate() {
+            expected.push((walk.segment, at));
+            expected.extend(walk.coming.iter().map(|source| (source.place.segment, at)));
+            assert_eq!(self.by_age.get(&walk.seen), Some(&at));
+        }
+        let listed = self.in_segment.iter().flat_map(|(id, walks)| walks.iter().map(|at| (*id, *at)));
+        let mut listed: Vec<_> = listed.collect();
+        (listed.sort_unstable(), expected.sort_unstable());
+        assert_eq!(listed, expected);
+        assert_eq!(self.by_age.len(), self.known.len());
+    }
+}
+
+/// A walk is in a segment no more.
+fn leave(in_segment: &mut HashMap<SegmentId, Vec<usize>>, segment: SegmentId, walk: usize) {
+    if let Some(walks) = in_segment.get_mut(&segment) {
+        walks.retain(|at| *at != walk);
+        if walks.is_empty() {
+            in_segment.remove(&segment);
         }
     }
 }

@@ -263,6 +263,40 @@ fn a_stream_is_read_ahead_over_the_ends_of_its_segments_and_goes_when_it_was_rea
     world.check();
 }
 
+/// A thousand readers are told apart, wherever they are and whatever they asked for; one more takes
+/// the place of the one that was seen the longest time ago.
+#[test]
+fn many_readers_keep_their_walks() {
+    let world = World::new(Env::simulated(1), 16 << 20);
+    let mut walks = Walks::default();
+    let range = |at: u32| at * CHUNK..(at + 1) * CHUNK;
+    let far = 1 << 24;
+    let next = |segment: SegmentId| (segment.0 % 8 < 7).then(|| world.source(segment.0 + 1, false));
+    // Each has eight segments, of which it asks for some.
+    for at in 0..4 {
+        for reader in 1..1025 {
+            let source = world.source(reader * 8, false);
+            let (walk, is_known) = walks.note(&source, range(at), true, far);
+            assert_eq!(is_known, at > 0, "{reader}");
+            while walks.advance(walk, (4, 16), &next).is_some() {}
+        }
+        walks.check();
+    }
+    // They go on in the next segments, or in the ones behind these.
+    for reader in 1..1025 {
+        let (walk, is_known) =
+            walks.note(&world.source(reader * 8 + 1 + reader % 2, false), range(0), false, far);
+        assert!(is_known, "{reader}");
+        while walks.advance(walk, (4, 16), &next).is_some() {}
+    }
+    walks.check();
+    assert!(!walks.note(&world.source(1, false), range(0), true, far).1);
+    walks.check();
+    assert!(walks.note(&world.source(2 * 8 + 1, false), range(1), true, far).1, "seen after the first");
+    assert!(!walks.note(&world.source(8 + 2, false), range(1), true, far).1, "its place was taken");
+    walks.check();
+}
+
 #[test]
 fn when_it_has_stopped_readers_read_by_themselves() {
     let world = World::new(Env::real(), 16 << 20);
