@@ -133,6 +133,9 @@ impl Meta {
         if id >= view.tail.next_dataset {
             return Some("its id was not given out yet");
         }
+        if id.0 == 1 && row.destroying {
+            return Some("the root dataset is being destroyed");
+        }
         if (row.parent.0 == 0) != (id.0 == 1) {
             return Some("its parent does not exist");
         }

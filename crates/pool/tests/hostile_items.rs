@@ -261,6 +261,20 @@ fn figures_that_cannot_be_added_up_are_counted_on_from() {
     pool.export().expect("exported");
 }
 
+#[test]
+fn a_pool_whose_root_file_system_is_being_destroyed_is_refused() {
+    let Spoiled { env, devices, pool, .. } = Spoiled::new();
+    let key = MetaKey::Dataset(DatasetId(1)).encode();
+    let items = pool.forged_items(ForgedTree::Meta).expect("read");
+    let row = items.into_iter().find(|(known, _)| *known == key).expect("it is there").1;
+    let row = DatasetRow { destroying: true, ..DatasetRow::decode(&row).expect("a row") };
+    pool.forge(ForgedTree::Meta, &key, Some(&row.encode())).expect("forged");
+    pool.sync().expect("committed");
+    drop(pool);
+    let refused = import(&env, handles(&devices), None).err().expect("refused");
+    assert!(matches!(refused, Error::BadDataset { dataset: DatasetId(1), .. }), "{refused}");
+}
+
 /// A pool of before the names were looked at under the lock under which they come.
 #[test]
 fn a_second_dataset_of_one_name_is_imported_with_another() {

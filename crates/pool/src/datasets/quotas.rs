@@ -569,7 +569,8 @@ impl Tree {
         self.shift(id, |node| node.held = node.referenced);
         let more = used(self, &id) - before[0].1;
         let over = |(id, before): &(DatasetId, u64)| {
-            let node = &self.nodes[id];
+            // A parent that a spoilt table says is being destroyed has no node.
+            let Some(node) = self.nodes.get(id) else { return false };
             let room = if node.parent.is_none() { pool_bytes } else { u64::MAX };
             node.used() > *before && node.used() > room.min(bound(node.limits.quota))
         };

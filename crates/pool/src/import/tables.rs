@@ -108,7 +108,8 @@ impl Pool {
             let row = DatasetRow::decode(&value);
             let row = row.map_err(|source| self.core.corrupt(pool, "a dataset row", source))?;
             let next = self.datasets.table.read().next_id();
-            if row.id != id || id.0 >= next.0 || (row.parent.0 == 0) != (id == ROOT) {
+            let is_root = id == ROOT;
+            if row.id != id || id.0 >= next.0 || (row.parent.0 == 0) != is_root || is_root && row.destroying {
                 let reason = "its row contradicts the others".to_owned();
                 return Err(Error::BadDataset { dataset: id, reason });
             }
