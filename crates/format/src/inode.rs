@@ -205,7 +205,9 @@ impl InodeRecord {
                 return Err(from.refuse(field, time.nanos));
             }
         }
-        if record.record_shift != 0 && !Self::RECORD_SHIFTS.contains(&record.record_shift) {
+        // A size that is final is one: records of a byte would be as many as the file has bytes.
+        let may_be_none = record.flags & Self::FLAG_RECORD_FINAL == 0;
+        if !(record.record_shift == 0 && may_be_none || Self::RECORD_SHIFTS.contains(&record.record_shift)) {
             return Err(from.refuse("record_shift", record.record_shift));
         }
         if record.flags & !Self::FLAGS_ALL != 0 {
@@ -274,12 +276,16 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_refused() {
         let bytes = sample().encode();
-        for (at, value) in [(52, 25), (52, 3), (53, 32), (54, 1), (91, 0xff), (104, 1), (127, 1), (23, 0x80)]
+        for (at, value) in
+            [(52, 25), (52, 3), (52, 0), (53, 32), (54, 1), (91, 0xff), (104, 1), (127, 1), (23, 0x80)]
         {
             let mut bad = bytes;
             bad[at] = value;
             assert!(InodeRecord::decode(&bad).is_err(), "byte {at}");
         }
+        let mut without_content = bytes;
+        (without_content[52], without_content[53]) = (0, 2);
+        assert!(InodeRecord::decode(&without_content).is_ok());
         for (at, value, why) in [
             (15, 0x40, "a parent of 2^62"),
             (31, 0x41, "more bytes than there are"),
