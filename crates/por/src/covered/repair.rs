@@ -198,9 +198,17 @@ fn put(
         return Ok(false);
     }
     let place = store.whole(segment.segment);
-    // One that is gone whole needs no delete.
-    if is_all && store.inner.put_segment(place, &bytes).is_ok() {
-        return Ok(true);
+    if is_all {
+        // Its put may have been under way when it was looked for. A right object is neither
+        // deleted nor told as restored; a store takes the same object twice without a word.
+        let mut there = Vec::new();
+        if store.read_object(segment, &mut there).is_ok() && snapshot.is_content(segment, &there)? {
+            return Ok(false);
+        }
+        // One that is gone whole needs no delete.
+        if store.inner.put_segment(place, &bytes).is_ok() {
+            return Ok(true);
+        }
     }
     // A store never replaces an object; all of its bytes are in hand, and in the code.
     let put = store.inner.discard_segment(place).and_then(|()| store.inner.put_segment(place, &bytes));
