@@ -206,7 +206,8 @@ impl Walks {
         }
         let listed = self.in_segment.iter().flat_map(|(id, walks)| walks.iter().map(|at| (*id, *at)));
         let mut listed: Vec<_> = listed.collect();
-        (listed.sort_unstable(), expected.sort_unstable());
+        listed.sort_unstable();
+        expected.sort_unstable();
         assert_eq!(listed, expected);
         assert_eq!(self.by_age.len(), self.known.len());
     }
