@@ -42,6 +42,14 @@ pub struct MountSettings {
     pub switches: Vec<String>,
 }
 
+impl MountSettings {
+    /// These settings with those of `other` that [`Mounted::remount`] gives to a mount in use.
+    pub(super) fn remounted_as(&self, other: &MountSettings) -> MountSettings {
+        let (acl, xattr, utf8_only, allow_other) = (self.acl, self.xattr, self.utf8_only, self.allow_other);
+        MountSettings { acl, xattr, utf8_only, allow_other, switches: self.switches.clone(), ..other.clone() }
+    }
+}
+
 /// Gives the used and available space of a file system.
 pub type UsageOf = Arc<dyn Fn() -> Usage + Send + Sync>;
 
@@ -144,6 +152,8 @@ pub(super) struct FormerMount {
 pub(super) struct Mount {
     pub served: Arc<dyn Mounted>,
     pub at: PathBuf,
+    /// The settings that it has.
+    pub settings: MountSettings,
     /// Mount options that differ from its properties.
     pub options: Vec<String>,
     /// Folders we made for it, outermost first; we remove them again.

@@ -2,7 +2,7 @@
 
 use crate::api::FsMount;
 use crate::engine::desk::Desk;
-use crate::engine::front::{FormerMount, Mount, Mounted, UsageOf};
+use crate::engine::front::{FormerMount, Mount, MountSettings, Mounted, UsageOf};
 use crate::engine::mountpoints;
 use crate::engine::mountpoints::{Shape, unmake};
 use crate::engine::refuse;
@@ -113,7 +113,7 @@ impl Engine {
                 let served: Arc<dyn Mounted> = Arc::from(served);
                 served.set_desk(Arc::new(Desk::new(&self.me, Arc::clone(&called))));
                 let (displaced, share) = (false, None);
-                let mount = Mount { served, at, options, made, name: called, displaced, share };
+                let mount = Mount { served, at, settings, options, made, name: called, displaced, share };
                 held.mounts.lock().insert(name.to_owned(), mount);
                 if let Err(refusal) = self.share(held, name) {
                     eprintln!("steadfast: '{name}' is mounted and not shared: {}", refusal.what);
@@ -154,7 +154,7 @@ impl Engine {
         match mounts.get_mut(name) {
             Some(mount) if request.at.as_ref().is_none_or(|at| *at == mount.at) => {
                 mount.served.remount(&settings).map_err(|refusal| refusal.with("fs", name))?;
-                mount.options = options;
+                (mount.options, mount.settings) = (options, mount.settings.remounted_as(&settings));
                 Ok(())
             }
             _ => {
@@ -162,6 +162,55 @@ impl Engine {
                 let what = format!("'{name}' is not mounted{place}, so its mount options cannot be changed");
                 Err(Refusal::new(Code::FsNotMounted, what).with("fs", name))
             }
+        }
+    }
+
+    /// Gives all that is mounted at and below a name the options that its properties say now, while
+    /// it is in use. An option that only a new mount has waits for one if the mount is busy.
+    pub(super) fn remount_below(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        let mut warnings = Vec::new();
+        for placed in self.placed_below(held, name) {
+            match self.remount_in_use(held, &placed) {
+                Ok(true) => {}
+                Ok(false) => return self.mount_anew(held, name),
+                Err(refusal) => warnings.push(until_next_mount(refusal)),
+            }
+        }
+        warnings
+    }
+
+    /// False if it needs a new mount.
+    fn remount_in_use(&self, held: &Arc<ImportedPool>, placed: &FormerMount) -> Result<bool, Refusal> {
+        let name = placed.name.as_str();
+        let wanted = self.settings(held, name, &placed.options)?;
+        let found =
+            held.mounts.lock().get(name).map(|mount| (Arc::clone(&mount.served), mount.settings.clone()));
+        let Some((served, had)) = found else { return Ok(true) };
+        // Its source is its name at the time of the mount.
+        let had = MountSettings { source: wanted.source.clone(), ..had };
+        if had == wanted {
+            return Ok(true);
+        }
+        if had.remounted_as(&wanted) != wanted {
+            return Ok(false);
+        }
+        match served.remount(&wanted) {
+            Ok(()) => {}
+            // Only root may.
+            Err(refusal) if refusal.code == Code::FuseMount => return Ok(false),
+            Err(refusal) => return Err(refusal.with("fs", name)),
+        }
+        if let Some(mount) = held.mounts.lock().get_mut(name) {
+            mount.settings = wanted;
+        }
+        Ok(true)
+    }
+
+    /// Mounts everything at and below a name anew, unless something of it is busy.
+    fn mount_anew(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        match self.leave(held, &[name.to_owned()], false) {
+            Ok(left) => self.mount_placed(held, left),
+            Err(refusal) => vec![until_next_mount(refusal)],
         }
     }
 
@@ -343,6 +392,12 @@ impl Engine {
         let options = held.options_of(&name);
         Some(FormerMount { name, was, at, options })
     }
+}
+
+/// A property is set, and its mount does not have it yet.
+fn until_next_mount(mut refusal: Refusal) -> Refusal {
+    refusal.what = format!("the new value takes effect at the next mount: {}", refusal.what);
+    refusal
 }
 
 /// Space for `df`: bytes of the file system, and bytes available to it.

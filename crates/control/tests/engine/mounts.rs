@@ -127,6 +127,13 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     // An option that said what the property said is none.
     house.set("tank/a", "readonly", "on").unwrap();
     assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (3, 1));
+    // A busy mount gets at once the options that the kernel can change, others at its next mount.
+    *house.stage.busy.lock().unwrap() = house.stage.mounts.lock().unwrap().keys().cloned().collect();
+    assert!(house.set("tank/a", "setuid", "off").unwrap().warnings.is_empty());
+    assert_eq!(count(|it| !it.setuid), 3);
+    let warnings = house.set("tank/a", "acltype", "off").unwrap().warnings;
+    assert_eq!(warnings.iter().map(|told| told.code).collect::<Vec<_>>(), [Code::FsBusy]);
+    assert_eq!(count(|it| !it.acl), 0);
 }
 
 #[test]

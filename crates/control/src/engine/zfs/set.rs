@@ -11,7 +11,6 @@ use crate::engine::zfs::volumes;
 use crate::engine::{mountpoints, refuse};
 use crate::refusal::{Code, Refusal};
 use std::path::PathBuf;
-use std::sync::Arc;
 use steadfast_property::{Change, Scope, check_dataset_name, check_snapshot_name};
 
 /// Properties that decide where and whether a file system is mounted.
@@ -157,7 +156,7 @@ impl Engine {
             // As in ZFS: empty folders where they were mounted go.
             places.iter().rev().for_each(|place| mountpoints::unmake(std::slice::from_ref(place)));
         } else if touches(&OPTIONS) && !no_mount {
-            warnings = self.remount(&held, name);
+            warnings = self.remount_below(&held, name);
         }
         if touches(&["sharenfs"]) {
             warnings.extend(self.share_below(&held, name));
@@ -202,17 +201,5 @@ impl Engine {
             self.post("property_change", &held.pool, &held.pool.name(), &fields);
         }
         Ok(Outcome { touched, warnings: Vec::new() })
-    }
-
-    /// Remounts everything at and below a name, so that new options take effect. A busy mount keeps
-    /// its options until its next mount.
-    fn remount(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
-        match self.leave(held, &[name.to_owned()], false) {
-            Ok(left) => self.mount_placed(held, left),
-            Err(mut refusal) => {
-                refusal.what = format!("the new value takes effect at the next mount: {}", refusal.what);
-                vec![refusal]
-            }
-        }
     }
 }
