@@ -475,4 +475,10 @@ impl Negotiated {
     pub fn collects_writes(&self) -> bool {
         self.flags & crate::wire::init::flag::WRITEBACK_CACHE != 0
     }
+
+    /// True if programs can map a file that they opened past the page cache.
+    #[must_use]
+    pub fn maps_direct(&self) -> bool {
+        self.flags & crate::wire::init::flag::DIRECT_IO_ALLOW_MMAP != 0
+    }
 }

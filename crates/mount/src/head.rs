@@ -1,8 +1,8 @@
 //! Requests to the live file system of a mount, translated into `posix` calls: `write(2)` is
 //! `HeadHandler::write`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast_env::insist::{Client, serving};
@@ -11,8 +11,8 @@ use steadfast_env::waiting::Span;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    Intent, IoctlArgs, Later, Negotiated, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply,
-    Request, SetAttr, SetTime, SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs, intent_of,
+    Intent, IoctlArgs, Later, Negotiated, Notifier, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs,
+    Reply, Request, SetAttr, SetTime, SetXattrArgs, StatFs, ValueSink, Whence, WriteArgs, intent_of,
 };
 use steadfast_posix::{AclKind, Caller, Fallocate, FileSystem, Patience, SetIds};
 
@@ -25,7 +25,9 @@ use crate::mapped::Mapped;
 const O_TRUNC: u32 = 0o1000;
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
+const O_NOATIME: u32 = 0o1_000_000;
 /// Bit of a handle: the kernel collects what is written through it.
 const COLLECTS: u64 = 1;
 /// The same for a handle through which nothing can be read.
@@ -49,6 +51,10 @@ pub(crate) struct HeadHandler {
     umask_is_ours: bool,
     /// Agreed with the kernel: direct writes of one file run in parallel.
     direct_writes: AtomicBool,
+    /// The kernel maps files that are opened past its page cache (Linux 6.6).
+    maps_direct: AtomicBool,
+    /// Tells the kernel to forget, once it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
     /// Writes in the kernel's page cache. Where it collects them it sets their times too.
     pub(crate) collected: Arc<Collected>,
     /// The kernel can look names up again and leave mounts on them alone.
@@ -56,6 +62,11 @@ pub(crate) struct HeadHandler {
     mapped: Mapped,
     waiters: Arc<FsyncWaiters>,
     pub(crate) requests: Arc<Requests>,
+}
+
+/// True if a file is opened for reads that count for its access time.
+fn reads(args: &OpenArgs) -> bool {
+    args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0
 }
 
 /// True if the request changes something: with `sync=always` it waits for devices.
@@ -133,12 +144,14 @@ fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T
 impl HeadHandler {
     pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
         let requests = fs.requests();
-        let [direct_writes, expires_names] = [const { AtomicBool::new(false) }; 2];
+        let [direct_writes, maps_direct, expires_names] = [const { AtomicBool::new(false) }; 3];
         HeadHandler {
             fs,
             volume,
             umask_is_ours,
             direct_writes,
+            maps_direct,
+            notifier: OnceLock::new(),
             collected: Arc::default(),
             expires_names,
             mapped: Mapped::default(),
@@ -180,6 +193,9 @@ impl HeadHandler {
 
     /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of
     /// delayed writes.
+    ///
+    /// With `relatime=off` each read has to come here, since the kernel's pages move no access time
+    /// ([0242](../../../docs/decisions/0242-reads-that-count.md)).
     fn opened(&self, ino: u64, args: &OpenArgs) -> Opened {
         let access = args.flags & O_ACCMODE;
         let collects = access != O_RDONLY && self.collected.is_on();
@@ -187,17 +203,19 @@ impl HeadHandler {
         if collects {
             self.collected.note_opened(&self.fs.write_room(), || self.mapped.files());
         }
-        let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
+        let parallel = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
+        let counts = reads(args) && self.fs.sees_each_read();
         Opened {
             fh: match (collects, access) {
                 (false, _) => 0,
                 (true, O_RDWR) => COLLECTS,
                 (true, _) => COLLECTS | WRITES_ONLY,
             },
-            keep_cache: !self.volume,
+            keep_cache: !self.volume && !counts,
             no_flush: true,
-            direct_io: direct,
-            parallel_direct_writes: direct,
+            // Times of what the kernel collects are its own, so there a read may go uncounted.
+            direct_io: parallel || counts && !collects && self.maps_direct.load(Ordering::Relaxed),
+            parallel_direct_writes: parallel,
             ..Opened::default()
         }
     }
@@ -228,6 +246,21 @@ impl HeadHandler {
         self.collected.promise(req.pid, ino, bytes, ask, || self.may_be_dirty())
     }
 
+    /// The next listing shall come here too, if each counts.
+    fn forget_listing(&self, ino: u64) {
+        if self.fs.sees_each_listing() {
+            self.forget_pages(ino);
+        }
+    }
+
+    /// The kernel forgets what it keeps of an inode, soon after it has the answer.
+    fn forget_pages(&self, ino: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            // If the queue is full, one access goes uncounted.
+            notifier.inval_inode(ino, 0, 0).ok();
+        }
+    }
+
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
         if args.flags & O_TRUNC != 0 && !self.volume {
             let is_member = |gid| is_member(req, gid);
@@ -255,6 +288,7 @@ impl HeadHandler {
 impl Handler for HeadHandler {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
+        self.maps_direct.store(negotiated.maps_direct(), Ordering::Relaxed);
         self.collected.init(negotiated.collects_writes());
         self.fs.set_new_at_tick(negotiated.collects_writes());
         self.expires_names.store(negotiated.minor >= EXPIRE_MINOR, Ordering::Relaxed);
@@ -342,7 +376,11 @@ impl Handler for HeadHandler {
     }
 
     fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {
-        self.fs.readlink(ino).map_err(errno)
+        let target = self.fs.readlink(ino).map_err(errno)?;
+        if self.fs.sees_each_read() {
+            self.forget_pages(ino);
+        }
+        Ok(target)
     }
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
@@ -375,6 +413,9 @@ impl Handler for HeadHandler {
 
     fn open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
         self.truncate_at_open(req, ino, args)?;
+        if reads(args) && args.flags & O_TRUNC == 0 && self.fs.opened_for_reading(ino).map_err(errno)? {
+            req.forget_attr(ino);
+        }
         Ok(self.opened(ino, args))
     }
 
@@ -406,7 +447,10 @@ impl Handler for HeadHandler {
     }
 
     fn read(&self, _req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
-        self.fs.read(args.ino, args.offset, out).map_err(errno)
+        match args.flags & O_NOATIME {
+            0 => self.fs.read(args.ino, args.offset, out).map_err(errno),
+            _ => self.fs.read_unnoticed(args.ino, args.offset, out).map_err(errno),
+        }
     }
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
@@ -507,7 +551,9 @@ impl Handler for HeadHandler {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
             out.add(found.ino, found.cookie, kind, &found.name)
         };
-        self.fs.readdir(ino, offset, take).map_err(errno)
+        self.fs.readdir(ino, offset, take).map_err(errno)?;
+        self.forget_listing(ino);
+        Ok(())
     }
 
     fn readdirplus(
@@ -527,7 +573,9 @@ impl Handler for HeadHandler {
                 Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, &found.name),
             }
         };
-        self.fs.readdir_plus(ino, offset, take).map_err(errno)
+        self.fs.readdir_plus(ino, offset, take).map_err(errno)?;
+        self.forget_listing(ino);
+        Ok(())
     }
 
     fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {

@@ -153,6 +153,7 @@ impl MountedFs {
             [spec.acl, spec.xattr],
         ));
         let session = Session::mount(&spec.mountpoint, &options, Arc::clone(&handler) as Arc<dyn Handler>)?;
+        handler.head.read().notifier.set(session.notifier()).ok();
         let handle = Mutex::new(Some(handle));
         let door = NetworkDoor::new(Arc::clone(&handler), session.notifier(), spec.read_only);
         let (door, shown) = (Arc::new(door), Mutex::new(shown));

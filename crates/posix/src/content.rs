@@ -1,7 +1,7 @@
 //! Content: read(2), write(2) (ZFS: `zfs_read`, `zfs_write`), fallocate, lseek, copy_file_range.
 
 use std::sync::Arc;
-use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Time, Unshared};
+use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Unshared};
 use steadfast_txg::{AdmitKind, Patience, Refusal};
 
 use crate::attributes::{SetIds, drop_set_ids};
@@ -70,6 +70,34 @@ impl FileSystem {
         Ok(count)
     }
 
+    /// As [`FileSystem::read`]; the access time stays (`O_NOATIME`).
+    pub fn read_unnoticed(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let (inode, _) = self.to_read(ino, offset)?;
+        Ok(self.dataset.read(&inode, offset, out)?)
+    }
+
+    /// A file is opened for reading, and a cache that this file system does not see may answer the
+    /// reads. True if the access time moved: [`Atime::Relative`] counts the open as the first read.
+    pub fn opened_for_reading(&self, ino: u64) -> Result<bool> {
+        if self.options.read().atime != Atime::Relative {
+            return Ok(false);
+        }
+        let inode = self.inode(ino)?;
+        Ok(self.accessed(&inode, &inode.record()))
+    }
+
+    /// True if each read counts ([`Atime::Strict`]), so no cache may answer it.
+    #[must_use]
+    pub fn sees_each_read(&self) -> bool {
+        self.options.read().atime == Atime::Strict
+    }
+
+    /// True if each listing of a directory counts.
+    #[must_use]
+    pub fn sees_each_listing(&self) -> bool {
+        self.sees_each_read() && self.has_dir_atime()
+    }
+
     /// The same bytes as they lie in the cache, at most `length`, if they do so without gaps:
     /// [`steadfast_dataset::Dataset::read_shared`]. `None`: [`FileSystem::read`] has them.
     pub fn read_shared(&self, ino: u64, offset: u64, length: usize) -> Result<Option<Vec<BlockPart>>> {
@@ -96,25 +124,24 @@ impl FileSystem {
         Ok((inode, record))
     }
 
-    pub(crate) fn accessed(&self, inode: &Arc<Inode>, record: &InodeRecord) {
+    /// The inode is read. True if its access time moved.
+    pub(crate) fn accessed(&self, inode: &Arc<Inode>, record: &InodeRecord) -> bool {
         if is_directory(record) && !self.has_dir_atime() {
-            return;
+            return false;
         }
         let atime = self.options.read().atime;
-        let now = || self.now();
-        let old = |now: Time| {
-            record.atime.as_ns() <= record.mtime.as_ns()
-                || record.atime.as_ns() <= record.ctime.as_ns()
-                || now.as_ns() - record.atime.as_ns() >= DAY_NS
-        };
-        let due = match atime {
-            Atime::Off => None,
-            Atime::Strict => Some(now()),
-            Atime::Relative => Some(now()).filter(|now| old(*now)),
-        };
-        if let Some(now) = due {
+        if atime == Atime::Off {
+            return false;
+        }
+        let now = self.now();
+        let is_old = record.atime.as_ns() <= record.mtime.as_ns()
+            || record.atime.as_ns() <= record.ctime.as_ns()
+            || now.as_ns() - record.atime.as_ns() >= DAY_NS;
+        let moves = is_old || atime == Atime::Strict;
+        if moves {
             self.dataset.touch(inode, |record| record.atime = now);
         }
+        moves
     }
 
     /// Writes `data` at `offset`, all or nothing. True if set-id bits or capabilities were dropped.

@@ -204,6 +204,20 @@ fn reading_changes_the_access_time_as_the_mount_says() {
     assert_eq!(read(Atime::Relative), first, "newer than the last change, and of today");
     assert!(read(Atime::Strict) > first);
 
+    let open = |rule| {
+        world.fs.set_atime(rule);
+        let moved = world.fs.opened_for_reading(file).expect("opens");
+        (moved, world.fs.getattr(file).expect("there").atime)
+    };
+    let before = world.fs.getattr(file).expect("there").atime;
+    assert_eq!(open(Atime::Relative), (false, before), "newer than the last change");
+    world.fs.write(file, 0, b"y", false).expect("writes");
+    world.fs.read_unnoticed(file, 0, &mut [0]).expect("reads");
+    assert_eq!(open(Atime::Strict), (false, before), "there only reads count, each of them");
+    assert_eq!(open(Atime::Off), (false, before));
+    let (moved, at) = open(Atime::Relative);
+    assert!(moved && at > before, "changed since");
+
     let list = |dirs| {
         world.fs.setattr(1, &set).expect("sets");
         world.fs.set_dir_atime(dirs);

@@ -319,6 +319,56 @@ fn access_times_follow_the_properties() {
     whole(&host);
 }
 
+/// Pages that the kernel keeps answer reads without asking, and it moves no access time itself.
+#[test]
+fn reads_that_the_kernel_answers_move_access_times() {
+    let Some(host) = tank("cached-atime", 128) else { return };
+    let python = r#"
+import mmap, os, time
+def at(name): return os.stat(name, follow_symlinks=False).st_atime_ns
+def moved(name, read):
+    old = at(name); time.sleep(0.02); read()
+    return at(name) != old
+def cat(name, flags=os.O_RDONLY, same=True):
+    f = os.open(name, flags); data = os.read(f, 1 << 20); os.close(f)
+    assert data == BYTES or not same, len(data)
+os.chdir('t'); BYTES = os.urandom(64 << 10)
+for name in ('a', 'b'):
+    open(name, 'wb').write(BYTES)
+os.mkdir('d'); open('d/f', 'w').close(); os.symlink('a', 'l')
+
+# Whole pages that were written are in the kernel. The first read behind a change counts.
+assert not moved('a', lambda: cat('a', os.O_NOATIME)), 'O_NOATIME'
+assert moved('a', lambda: cat('a')), 'first read'
+assert not moved('a', lambda: cat('a')), 'once is enough'
+assert not moved('b', lambda: os.close(os.open('b', os.O_WRONLY))), 'nothing can be read'
+open('a', 'r+b').write(BYTES)
+assert moved('a', lambda: cat('a', os.O_RDWR)), 'changed again'
+
+def zfs(words): assert os.system('zfs ' + words) == 0, words
+zfs('set relatime=off tank')                                    # although the mount is in use
+for turn in range(3):
+    assert moved('a', lambda: cat('a')), turn
+    assert moved('d', lambda: os.listdir('d')), turn
+    assert moved('l', lambda: os.readlink('l')), turn
+    assert not moved('a', lambda: cat('a', os.O_NOATIME)), turn
+with open('a', 'r+b', buffering=0) as f:
+    for turn in range(3):
+        assert moved('a', lambda: os.pread(f.fileno(), 10, 5)), turn
+    os.pwrite(f.fileno(), b'direct', 0)
+    with mmap.mmap(f.fileno(), 0) as pages:
+        assert pages[:6] == b'direct'
+        pages[:6] = b'mapped'; pages.flush()
+        assert os.pread(f.fileno(), 6, 0) == b'mapped'
+zfs('set atime=off tank')
+assert not moved('a', lambda: cat('a', os.O_RDONLY, False))
+zfs('inherit -r relatime tank'); zfs('inherit atime tank')
+"#;
+    std::fs::write(host.at("reads.py"), python).expect("written");
+    host.shell("python3 reads.py").ok();
+    whole(&host);
+}
+
 /// A folder whose files stop answering when its server is stopped: what a hanging disk is to a
 /// daemon.
 struct Hanging {
