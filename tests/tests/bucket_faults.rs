@@ -51,7 +51,7 @@ fn a_store_that_was_stopped_loses_nothing_and_all_goes_on_by_itself() {
         drop(back);
         synced.join().expect("no panic");
     });
-    // The outage ends with the transfer that waits for it, which may be another than the one of fsync.
+    // The outage ends with the transfer that waits for it, perhaps another one than that of fsync.
     host.until("zpool status tank", |seen| !seen.contains("STORE-AWAY") && seen.contains("ONLINE"));
     host.shell("zpool events")
         .ok()

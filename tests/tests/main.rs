@@ -28,6 +28,7 @@ mod memory;
 mod misfortune;
 mod moving;
 mod nfs;
+mod nfs_load;
 mod packaging;
 mod pjdfstest;
 mod properties;

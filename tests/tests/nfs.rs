@@ -6,10 +6,10 @@ use steadfast_nfs::client::{Claim, Client, attributes};
 use steadfast_nfs::xdr::{Reader, Writer};
 use steadfast_tests::{Host, is_root};
 
-const ROOT: Claim = Claim { uid: 0, gid: 0, groups: Vec::new() };
+pub(crate) const ROOT: Claim = Claim { uid: 0, gid: 0, groups: Vec::new() };
 
 /// Connects to the server that shares `path`, and gives the handle of its top.
-fn mount(host: &Host, path: &str) -> (Client, Vec<u8>) {
+pub(crate) fn mount(host: &Host, path: &str) -> (Client, Vec<u8>) {
     let list = host.shell("zfs share").ok().out;
     let line = list.lines().find(|line| line.split_whitespace().nth(1) == Some(path)).expect(&list);
     let address = line.split_whitespace().next().expect("an address");
@@ -19,12 +19,12 @@ fn mount(host: &Host, path: &str) -> (Client, Vec<u8>) {
 }
 
 /// Status of a call, and its results.
-fn call(client: &mut Client, procedure: u32, write: impl FnOnce(&mut Writer)) -> (u32, Vec<u8>) {
+pub(crate) fn call(client: &mut Client, procedure: u32, write: impl FnOnce(&mut Writer)) -> (u32, Vec<u8>) {
     let answer = client.nfs(procedure, write).expect("answered");
     (answer.status, answer.results)
 }
 
-fn create(client: &mut Client, dir: &[u8], name: &str) -> Vec<u8> {
+pub(crate) fn create(client: &mut Client, dir: &[u8], name: &str) -> Vec<u8> {
     let (status, results) = call(client, 8, |out| {
         out.opaque(dir).opaque(name.as_bytes()).u32(1).bool(true).u32(0o644);
         out.bool(false).bool(false).bool(false).u32(0).u32(0);
@@ -43,7 +43,7 @@ fn write(client: &mut Client, file: &[u8], data: &[u8], stable: u32) -> [u8; 8] 
     results[results.len() - 8..].try_into().expect("a verifier")
 }
 
-fn read(client: &mut Client, file: &[u8]) -> Result<Vec<u8>, u32> {
+pub(crate) fn read(client: &mut Client, file: &[u8]) -> Result<Vec<u8>, u32> {
     let (status, results) = call(client, 6, |out| _ = out.opaque(file).u64(0).u32(1 << 20));
     if status != 0 {
         return Err(status);

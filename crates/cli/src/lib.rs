@@ -25,6 +25,7 @@ mod examples;
 mod fuzz;
 pub mod json;
 pub mod key;
+mod key_phrases;
 #[cfg(test)]
 mod left_out;
 pub mod manual;

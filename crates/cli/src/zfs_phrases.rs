@@ -9,7 +9,8 @@ use steadfast_control::{Code, Refusal};
 /// is the command: `zfs` says of a pool that is absent what it says of a dataset.
 #[must_use]
 pub fn first_line(doing: &str, refusal: &Refusal, typed: &str) -> Option<String> {
-    if let Some(line) = crate::zpool_phrases::first_line(doing, refusal) {
+    let of_others = [crate::zpool_phrases::first_line, crate::key_phrases::first_line];
+    if let Some(line) = of_others.iter().find_map(|first_line| first_line(doing, refusal)) {
         return Some(line);
     }
     let field = |name: &str| refusal.fields.get(name).map(String::as_str).filter(|value| !value.is_empty());
