@@ -206,7 +206,10 @@ fn shadows_of(meta: &Meta, id: DatasetId) -> (u64, u64) {
     let first = CellId { left: Txg(0), born: Txg(0) };
     let last = CellId { left: Txg(u64::MAX), born: Txg(u64::MAX) };
     let cells = meta.cells.range((id, first)..=(id, last)).filter(|((_, cell), _)| cell.born < base);
-    cells.fold((0, 0), |(bytes, logical), (_, sum)| (bytes + sum.bytes, logical + sum.logical))
+    // Sums of a spoiled pool may be beyond what can be added up: the total is wrong then, and told.
+    cells.fold((0, 0), |(bytes, logical): (u64, u64), (_, sum)| {
+        (bytes.saturating_add(sum.bytes), logical.saturating_add(sum.logical))
+    })
 }
 
 /// Blocks named by a clone's shadows must be kept by a relative. After the heads and cells of all.

@@ -24,5 +24,6 @@ fn rounds_that_were_mended_stay_so() {
 
 /// A record size that is none, figures and reservations that cannot be added up, and a writer that
 /// waited for ever for room beside such a reservation; references to a block in segment 0; sums in
-/// a deadlist that cannot be added up.
-const SEEDS: &[u64] = &[50_021, 50_736, 51_497, 52_143, 95_975, 7_200_939, 300_035_368, 310_066_339];
+/// a deadlist that cannot be added up, by the pool and by the offline check.
+const SEEDS: &[u64] =
+    &[50_021, 50_736, 51_497, 52_143, 95_975, 7_200_939, 300_035_368, 310_066_339, 321_015_969];

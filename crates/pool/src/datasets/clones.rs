@@ -345,7 +345,8 @@ impl Datasets {
         let shared =
             [of_origin(Some(&origin.snapshots[&txg].row), left[0]), of_origin(table.origin_row(of), older)];
         let own = |entry: &Entry| entry.row.used - entry.row.lineage.shared.min(entry.row.used);
-        let after = entry.row.used.saturating_sub(shared[1].bytes) + kept[0].bytes + kept[2].bytes;
+        let stays = kept[0].bytes.saturating_add(kept[2].bytes);
+        let after = entry.row.used.saturating_sub(shared[1].bytes).saturating_add(stays);
         let more = after.saturating_sub(own(entry));
         self.quotas.check_moved(of, clone, more, name, |id| table.full_name(id))?;
         Ok(Promotion { clone, of, txg, trunk, kept, shared })
@@ -389,8 +390,9 @@ impl Datasets {
         let lineage = &mut origin.row.lineage;
         lineage.origin = number;
         (lineage.shared, lineage.shared_logical) = (shared[0].bytes, shared[0].logical);
-        lineage.kept = lineage.kept.saturating_sub(kept[0].bytes + kept[1].bytes);
-        lineage.kept_logical = lineage.kept_logical.saturating_sub(kept[0].logical + kept[1].logical);
+        lineage.kept = lineage.kept.saturating_sub(kept[0].bytes.saturating_add(kept[1].bytes));
+        lineage.kept_logical =
+            lineage.kept_logical.saturating_sub(kept[0].logical.saturating_add(kept[1].logical));
         (origin.base, origin.row_dirty) = (txg, true);
 
         let entry = table.get_mut(clone).expect("looked at just now");
@@ -406,8 +408,10 @@ impl Datasets {
         let lineage = &mut entry.row.lineage;
         lineage.origin = above.0;
         (lineage.shared, lineage.shared_logical) = (shared[1].bytes, shared[1].logical);
-        lineage.kept += kept[0].bytes + kept[2].bytes;
-        lineage.kept_logical += kept[0].logical + kept[2].logical;
+        for kept in [kept[0], kept[2]] {
+            lineage.kept = lineage.kept.saturating_add(kept.bytes);
+            lineage.kept_logical = lineage.kept_logical.saturating_add(kept.logical);
+        }
         (entry.base, entry.row_dirty) = (above.1, true);
         for id in [of, clone] {
             table.note_snapshots(id);

@@ -94,10 +94,10 @@ impl Streams {
         let missing = || Error::NoOrigin { name: table.full_name(hidden) };
         let (txg, _) = row.base.ok_or_else(missing)?;
         let origin = table.get(row.target).and_then(|of| of.snapshots.get(&txg)).ok_or_else(missing)?;
-        let (mut bytes, mut logical) = (0, 0);
+        let (mut bytes, mut logical) = (0_u64, 0_u64);
         for (_, sum) in self.datasets.cells_of(hidden)? {
-            bytes += sum.bytes;
-            logical += sum.logical;
+            bytes = bytes.saturating_add(sum.bytes);
+            logical = logical.saturating_add(sum.logical);
         }
         let lineage = Lineage {
             family: entry.row.lineage.family,
@@ -127,8 +127,8 @@ impl Streams {
                 lineage.shared = lineage.shared.saturating_sub(sum.bytes);
                 lineage.shared_logical = lineage.shared_logical.saturating_sub(sum.logical);
             } else if entry.deadlist.holds(cell) {
-                lineage.kept += sum.bytes;
-                lineage.kept_logical += sum.logical;
+                lineage.kept = lineage.kept.saturating_add(sum.bytes);
+                lineage.kept_logical = lineage.kept_logical.saturating_add(sum.logical);
             }
         }
         Ok(())
