@@ -109,6 +109,7 @@ impl Feature {
         ("uneven_devices", Need::Read, "segments with parity may have fewer columns than their group"),
         ("checkpoint", Need::Write, "the pool may be taken back to an earlier root, which is kept whole"),
         ("parity", Need::Read, "a device may hold the code from which lost objects come back"),
+        ("parity_rekey", Need::Read, "the code of the parity device was made anew, or is, under another map"),
         ("content_copies", Need::Read, "blocks of content may have two or three copies"),
     ];
 
@@ -126,6 +127,7 @@ impl Feature {
         "log_mirrors",
         "checkpoint",
         "parity",
+        "parity_rekey",
     ];
 
     /// The feature of that name, if this code knows it.

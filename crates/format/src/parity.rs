@@ -3,12 +3,16 @@
 //! Each structure has a check, BLAKE3 of what follows it: a torn write is noticed. The device is
 //! trusted, so the check has no key.
 
+use std::collections::BTreeSet;
+
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{DecodeError, PoolGuid, SegmentId};
 
 /// Where the bytes begin that a check covers, in each structure here.
 const CHECKED_FROM: usize = 40;
 const VERSION: u32 = 1;
+/// Version of a header and of a manifest that tell of a code under another map.
+const REKEYED: u32 = 2;
 
 /// The check in the bytes of a structure of this module, for the one that names it.
 ///
@@ -26,22 +30,33 @@ fn seal(mut bytes: Vec<u8>, hash: impl Fn(&[u8]) -> [u8; 32]) -> Vec<u8> {
     bytes
 }
 
-/// Reads magic, check and version.
+/// Reads magic, check and version 1.
 fn begin<'b>(
     layout: &'static Layout,
     magic: &[u8; 8],
     bytes: &'b [u8],
 ) -> Result<(Decoder<'b>, [u8; 32]), DecodeError> {
+    let (from, check, _) = begin_of(layout, magic, bytes, VERSION)?;
+    Ok((from, check))
+}
+
+/// Reads magic, check and a version up to `known`.
+fn begin_of<'b>(
+    layout: &'static Layout,
+    magic: &[u8; 8],
+    bytes: &'b [u8],
+    known: u32,
+) -> Result<(Decoder<'b>, [u8; 32], u32), DecodeError> {
     let mut from = Decoder::new(layout, bytes)?;
     if from.bytes("magic", 8) != magic {
         return Err(DecodeError::Magic { structure: layout.name });
     }
     let check = from.array("check");
     let found = from.u32("version");
-    if found != VERSION {
-        return Err(DecodeError::Version { structure: layout.name, found, known: VERSION });
+    if !(VERSION..=known).contains(&found) {
+        return Err(DecodeError::Version { structure: layout.name, found, known });
     }
-    Ok((from, check))
+    Ok((from, check, found))
 }
 
 /// Header of a parity device: what it is for, and where its parts stand.
@@ -50,14 +65,14 @@ fn begin<'b>(
 /// |-----|-----|----------------|--------------------------------------------------------------|
 /// |   0 |   8 | magic          | `SFparity`                                                   |
 /// |   8 |  32 | check          | BLAKE3 of all that follows                                   |
-/// |  40 |   4 | version        | 1                                                            |
+/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero                    |
 /// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own   |
 /// |  48 |   8 | pool           | the pool                                                     |
 /// |  56 |   8 | sequence       | from 1; the copy with the greater one counts                 |
 /// |  64 |   8 | cells          | cells that the code is made for                              |
 /// |  72 |   4 | loss_ppm       | cells in a million that may be lost, 1 to 500,000            |
 /// |  76 |   4 | tiles          | tiles                                                        |
-/// |  80 |   8 | map            | generation of the map, from 1                                |
+/// |  80 |   8 | map            | generation of the map, not 0                                 |
 /// |  88 |  32 | root_key       | key of map, tags and masks                                   |
 /// | 120 |   8 | journal_size   | bytes of the journal's ring, a multiple of 4,096             |
 /// | 128 |   8 | journal_tail   | position of the first record that not all tiles include      |
@@ -65,7 +80,9 @@ fn begin<'b>(
 /// | 144 |  32 | manifest_check | its check                                                    |
 /// | 176 |   4 | manifest_area  | 1 or 2                                                       |
 /// | 180 |  32 | journal_prev   | check of the record before journal_tail; random at first     |
-/// | 212 |  44 | reserved       | zero                                                         |
+/// | 212 |   8 | next_map       | map of the code that is being made in the other area; 0: none |
+/// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them   |
+/// | 224 |  32 | reserved       | zero                                                         |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityHeader {
     /// Pool.
@@ -94,6 +111,10 @@ pub struct ParityHeader {
     pub manifest_area: u32,
     /// Check of the record before the tail.
     pub journal_prev: [u8; 32],
+    /// Map of the code that is being made in the other area of slots.
+    pub next_map: Option<u64>,
+    /// Area of the slots of the code, 0 or 1.
+    pub slot_area: u32,
 }
 
 const DERIVED: u32 = 1;
@@ -121,7 +142,9 @@ impl ParityHeader {
             ("manifest_check", 144, 32),
             ("manifest_area", 176, 4),
             ("journal_prev", 180, 32),
-            ("reserved", 212, 44),
+            ("next_map", 212, 8),
+            ("slot_area", 220, 4),
+            ("reserved", 224, 32),
         ],
         &[],
     );
@@ -135,15 +158,18 @@ impl ParityHeader {
         assert!((1..=500_000).contains(&self.loss_ppm) && (1..=2).contains(&self.manifest_area));
         assert!(self.journal_size != 0 && self.journal_size.is_multiple_of(4096));
         assert!(self.root_key != Some([0; 32]), "a key is not zero");
+        assert!(self.next_map != Some(0) && self.next_map != Some(self.map) && self.slot_area <= 1);
+        let version = if (self.next_map, self.slot_area) == (None, 0) { VERSION } else { REKEYED };
         let flags = if self.root_key.is_none() { DERIVED } else { 0 };
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION).u32("flags", flags);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", version).u32("flags", flags);
         out.u64("pool", self.pool.0).u64("sequence", self.sequence).u64("cells", self.cells);
         out.u32("loss_ppm", self.loss_ppm).u32("tiles", self.tiles).u64("map", self.map);
         out.bytes("root_key", &self.root_key.unwrap_or([0; 32]));
         out.u64("journal_size", self.journal_size).u64("journal_tail", self.journal_tail);
         out.u64("manifest_len", self.manifest_len).bytes("manifest_check", &self.manifest_check);
         out.u32("manifest_area", self.manifest_area).bytes("journal_prev", &self.journal_prev);
+        out.u64("next_map", self.next_map.unwrap_or(0)).u32("slot_area", self.slot_area);
         seal(out.reserved().finish(), hash)
     }
 
@@ -152,7 +178,7 @@ impl ParityHeader {
     /// # Errors
     /// The bytes are no header, or not one that this version writes.
     pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityHeader, DecodeError> {
-        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, REKEYED)?;
         let flags = from.u32("flags");
         if flags & !DERIVED != 0 {
             return Err(from.refuse("flags", flags));
@@ -163,7 +189,9 @@ impl ParityHeader {
         let (journal_size, journal_tail) = (from.u64("journal_size"), from.u64("journal_tail"));
         let (manifest_len, manifest_check) = (from.u64("manifest_len"), from.array("manifest_check"));
         let (manifest_area, journal_prev) = (from.u32("manifest_area"), from.array("journal_prev"));
+        let (next_map, slot_area) = (from.u64("next_map"), from.u32("slot_area"));
         from.reserved()?;
+        let is_plain = (next_map, slot_area) == (0, 0);
         let loss_ok = (1..=500_000).contains(&loss_ppm);
         for (field, value, is_right) in [
             ("pool", pool.0, pool.0 != 0),
@@ -174,6 +202,9 @@ impl ParityHeader {
             ("root_key", 0, (root_key == [0; 32]) == (flags & DERIVED != 0)),
             ("journal_size", journal_size, journal_size != 0 && journal_size.is_multiple_of(4096)),
             ("manifest_area", u64::from(manifest_area), (1..=2).contains(&manifest_area)),
+            ("next_map", next_map, next_map != map),
+            ("slot_area", u64::from(slot_area), slot_area <= 1),
+            ("version", u64::from(version), is_plain == (version == VERSION)),
             ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
         ] {
             if !is_right {
@@ -195,6 +226,8 @@ impl ParityHeader {
             manifest_check,
             manifest_area,
             journal_prev,
+            next_map: (next_map != 0).then_some(next_map),
+            slot_area,
         })
     }
 }
@@ -427,11 +460,11 @@ impl ParityRecord {
 /// |-----|-----|----------|----------------------------------------------------------------------------|
 /// |   0 |   8 | magic    | `SFpmanif`                                                                 |
 /// |   8 |  32 | check    | BLAKE3 of all that follows, rows included                                  |
-/// |  40 |   4 | version  | 1                                                                          |
+/// |  40 |   4 | version  | 1; 2 if a row has a flag                                                   |
 /// |  44 |   4 | count    | number of rows                                                             |
 /// |  48 |   8 | pool     | the pool                                                                   |
 /// |  56 |   8 | cut      | position of the journal up to which it includes all                        |
-/// |  64 |     | row ...  | segment (8), store (2), zero (2), opening (4), length (4), zero (4); ascending |
+/// |  64 |     | row ...  | segment (8), store (2), zero (2), opening (4), length (4), flags (4); ascending |
 /// |     |     | unit ... | units of the tag area (4 each), for one row after the other                |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityManifest {
@@ -444,6 +477,8 @@ pub struct ParityManifest {
     /// Units of the tag area that hold their tags: [`ParitySegment::units`] for each, in their
     /// order. None is named twice.
     pub units: Vec<u32>,
+    /// Segments of these that the code that is being made leaves out.
+    pub left_out: BTreeSet<ParitySegment>,
 }
 
 impl ParityManifest {
@@ -463,6 +498,8 @@ impl ParityManifest {
     );
     /// Bytes of a row.
     pub const ROW_SIZE: usize = 24;
+    /// Flag of a row: the code that is being made leaves the segment out.
+    const LEFT_OUT: u32 = 1;
     /// Bytes of the number of a unit.
     pub const UNIT_SIZE: usize = 4;
 
@@ -483,14 +520,18 @@ impl ParityManifest {
             rows.extend_from_slice(&row.segment.0.to_le_bytes());
             rows.extend_from_slice(&u32::from(row.store).to_le_bytes());
             rows.extend_from_slice(&row.opening.to_le_bytes());
-            rows.extend_from_slice(&u64::from(row.length).to_le_bytes());
+            rows.extend_from_slice(&row.length.to_le_bytes());
+            let flags = if self.left_out.contains(row) { Self::LEFT_OUT } else { 0 };
+            rows.extend_from_slice(&flags.to_le_bytes());
         }
+        assert!(self.left_out.iter().all(|segment| self.segments.binary_search(segment).is_ok()));
+        let version = if self.left_out.is_empty() { VERSION } else { REKEYED };
         let units: usize = self.segments.iter().map(|row| usize::from(row.units())).sum();
         assert!(units == self.units.len(), "{units} units of the rows, {} here", self.units.len());
         let units: Vec<u8> = self.units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
         let count = u32::try_from(self.segments.len()).expect("fewer than 2^32 segments");
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", VERSION);
+        out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", version);
         out.u32("count", count).u64("pool", self.pool.0).u64("cut", self.cut);
         seal(out.tail("row", &rows).tail("unit", &units).finish(), hash)
     }
@@ -500,7 +541,7 @@ impl ParityManifest {
     /// # Errors
     /// The bytes are no manifest.
     pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityManifest, DecodeError> {
-        let (mut from, check) = begin(&Self::LAYOUT, Self::MAGIC, bytes)?;
+        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, REKEYED)?;
         let (count, pool, cut) = (from.u32("count"), PoolGuid(from.u64("pool")), from.u64("cut"));
         if pool.0 == 0 {
             return Err(from.refuse("pool", 0u64));
@@ -508,21 +549,30 @@ impl ParityManifest {
         let rows = from.tail("row", (count as usize).saturating_mul(Self::ROW_SIZE))?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let mut segments: Vec<ParitySegment> = Vec::with_capacity(rows.len() / Self::ROW_SIZE);
+        let mut left_out = BTreeSet::new();
         for row in rows.chunks_exact(Self::ROW_SIZE) {
-            let (segment, middle, length) = (number(&row[..8]), number(&row[8..16]), number(&row[16..]));
-            let (store, opening) = (middle & 0xffff_ffff, middle >> 32);
-            let row = match (u16::try_from(store), u32::try_from(opening), u32::try_from(length)) {
-                (Ok(store), Ok(opening), Ok(length))
-                    if segment != 0 && opening != 0 && (1..=ParitySegment::LENGTH_MAX).contains(&length) =>
-                {
-                    ParitySegment { segment: SegmentId(segment), store, opening, length }
-                }
-                _ => return Err(from.refuse("row", segment)),
+            let (segment, middle, last) = (number(&row[..8]), number(&row[8..16]), number(&row[16..]));
+            let low = |number: u64| u32::try_from(number & 0xffff_ffff).expect("four bytes");
+            let (store, opening) = (low(middle), low(middle >> 32));
+            let (length, flags) = (low(last), low(last >> 32));
+            let is_right = segment != 0
+                && opening != 0
+                && (1..=ParitySegment::LENGTH_MAX).contains(&length)
+                && flags & !Self::LEFT_OUT == 0;
+            let Some(store) = u16::try_from(store).ok().filter(|_| is_right) else {
+                return Err(from.refuse("row", segment));
             };
+            let row = ParitySegment { segment: SegmentId(segment), store, opening, length };
             if segments.last().is_some_and(|last| *last >= row) {
                 return Err(from.refuse("row", segment));
             }
             segments.push(row);
+            if flags == Self::LEFT_OUT {
+                left_out.insert(row);
+            }
+        }
+        if left_out.is_empty() != (version == VERSION) {
+            return Err(from.refuse("version", version));
         }
         let count: usize = segments.iter().map(|row| usize::from(row.units())).sum();
         let units = from.tail("unit", count * Self::UNIT_SIZE)?.as_chunks().0;
@@ -536,7 +586,7 @@ impl ParityManifest {
             return Err(from.refuse("check", 0u64));
         }
         from.finish()?;
-        Ok(ParityManifest { pool, cut, segments, units })
+        Ok(ParityManifest { pool, cut, segments, units, left_out })
     }
 }
 
@@ -578,8 +628,16 @@ mod tests {
             manifest_check: [8; 32],
             manifest_area: 2,
             journal_prev: [9; 32],
+            next_map: None,
+            slot_area: 0,
         };
-        for header in [ParityHeader { root_key: None, ..header.clone() }, header] {
+        for header in [
+            ParityHeader { root_key: None, ..header.clone() },
+            ParityHeader { next_map: Some(4), ..header.clone() },
+            ParityHeader { slot_area: 1, ..header.clone() },
+            ParityHeader { next_map: Some(4), slot_area: 1, ..header.clone() },
+            header,
+        ] {
             let bytes = header.encode(sum);
             assert_eq!(ParityHeader::decode(&bytes, sum), Ok(header));
             each_byte_counts(&bytes, |bytes| ParityHeader::decode(bytes, sum).is_ok());
@@ -593,8 +651,12 @@ mod tests {
             each_byte_counts(&record.encode(sum), |bytes| ParityRecord::decode(bytes, sum).is_ok());
         }
         let segments = vec![segment, ParitySegment { store: 3, ..segment }];
-        for (segments, units) in [(Vec::new(), Vec::new()), (segments, vec![9, 4])] {
-            let manifest = ParityManifest { pool: PoolGuid(1), cut: 4096, segments, units };
+        for (segments, units, left_out) in [
+            (Vec::new(), Vec::new(), BTreeSet::new()),
+            (segments.clone(), vec![9, 4], BTreeSet::new()),
+            (segments, vec![9, 4], BTreeSet::from([segment])),
+        ] {
+            let manifest = ParityManifest { pool: PoolGuid(1), cut: 4096, segments, units, left_out };
             let bytes = manifest.encode(sum);
             assert_eq!(bytes.len(), ParityManifest::size(manifest.segments.len(), manifest.units.len()));
             assert_eq!(ParityManifest::decode(&bytes, sum), Ok(manifest));

@@ -7,6 +7,7 @@
 
 #[allow(dead_code, reason = "each test uses its part")]
 use crate::support;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use steadfast_format::anchor;
@@ -839,9 +840,14 @@ fn parity_devices() {
         manifest_check: [0x44; 32],
         manifest_area: 2,
         journal_prev: [0x77; 32],
+        next_map: None,
+        slot_area: 0,
     };
     let derived = ParityHeader { root_key: None, ..header.clone() };
-    for (name, header) in [("parity_header", header), ("parity_header_derived", derived)] {
+    let rekeyed = ParityHeader { next_map: Some(0x0708), slot_area: 1, ..header.clone() };
+    for (name, header) in
+        [("parity_header", header), ("parity_header_derived", derived), ("parity_header_rekeyed", rekeyed)]
+    {
         let bytes = header.encode(check);
         golden(name, "Parity header", &bytes, |page| {
             page.fixed(&ParityHeader::LAYOUT, &bytes, "");
@@ -867,14 +873,22 @@ fn parity_devices() {
         page.fixed(&ParityRecord::LAYOUT, &bytes, "");
     });
     assert_eq!(ParityRecord::decode(&bytes, check), Ok(record));
-    let manifest =
-        ParityManifest { pool: PoolGuid(0x0102), cut: 8192, segments: vec![segment], units: vec![7, 5] };
-    let bytes = manifest.encode(check);
-    golden("parity_manifest", "Parity manifest", &bytes, |page| {
-        page.fixed(&ParityManifest::LAYOUT, &bytes, "");
-        page.line(&bytes[64..88], "row").line(&bytes[88..], "unit");
-    });
-    assert_eq!(ParityManifest::decode(&bytes, check), Ok(manifest));
+    let manifest = ParityManifest {
+        pool: PoolGuid(0x0102),
+        cut: 8192,
+        segments: vec![segment],
+        units: vec![7, 5],
+        left_out: BTreeSet::new(),
+    };
+    let rekeyed = ParityManifest { left_out: BTreeSet::from([segment]), ..manifest.clone() };
+    for (name, manifest) in [("parity_manifest", manifest), ("parity_manifest_rekeyed", rekeyed)] {
+        let bytes = manifest.encode(check);
+        golden(name, "Parity manifest", &bytes, |page| {
+            page.fixed(&ParityManifest::LAYOUT, &bytes, "");
+            page.line(&bytes[64..88], "row").line(&bytes[88..], "unit");
+        });
+        assert_eq!(ParityManifest::decode(&bytes, check), Ok(manifest));
+    }
     let standing = ParityStanding {
         generation: 9,
         root: [0x88; 32],

@@ -72,7 +72,7 @@ pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
-    Agent, AskAgent, Asked, AuditReport, Coverage, NoSum, ParityStatus, Recovered, StratumReport,
+    Agent, AskAgent, Asked, AuditReport, Coverage, NoSum, ParityStatus, Recovered, Rekeyed, StratumReport,
     check_parity,
 };
 pub use crate::devices::probe::{

@@ -10,7 +10,7 @@ use crate::common::{MIB, ROOT, handle, import, key, mount, noise, read_file, spe
 use steadfast_anchor::memory::Fault;
 use steadfast_anchor::{AnchorRecord, MemoryRegister, Register, Witness};
 use steadfast_device::Operation;
-use steadfast_device::objects::{MemoryStore, ObjectDevice};
+use steadfast_device::objects::{MemoryStore, ObjectDevice, Store};
 use steadfast_env::Env;
 use steadfast_format::PoolGuid;
 use steadfast_format::object_names::LABELS;
@@ -228,6 +228,10 @@ impl ParityMedium for Watched {
         self.1.store(false, Ordering::SeqCst);
         Ok(())
     }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        ParityMedium::grow(&self.0, bytes)
+    }
 }
 
 /// Status does not say that all is covered before a power cut would leave it so. A pool in which
@@ -394,4 +398,104 @@ fn a_cut_removal_makes_no_later_parity_old() {
     let pool = import(3);
     assert_eq!(parity(&pool).trouble, None);
     check(&pool, 0..3);
+}
+
+/// A recovery gives back what it can; behind it the code is made anew without what is lost, and
+/// what is left is held and covered. An export while it is made loses nothing.
+#[test]
+fn a_code_is_made_anew_behind_a_recovery() {
+    let world = World::new(6);
+    world.corner.put(PATH, 32 * MIB);
+    let pool = world.create();
+    world.add(&pool);
+    let before = world.segments();
+    // Content alone, of which each object that is committed later does without.
+    fill(&pool, 0..8);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    let content: Vec<String> = world.segments().into_iter().filter(|name| !before.contains(name)).collect();
+    let figures = || parity(&pool).figures.expect("a code");
+    assert_eq!(figures().tiles, 1);
+    fill(&pool, 8..12);
+    until(&pool, "a pass ends", || figures().journal_used < figures().journal_size / 8);
+    // Objects of more than a tile's rows.
+    let mut lost = 0;
+    for name in &content {
+        // Some were of metadata, and have gone since.
+        if let Ok(object) = world.store.read(name, None)
+            && lost < 2300 * 4096
+        {
+            lost += object.len();
+            assert!(world.store.remove(name));
+        }
+    }
+    assert!(lost > 2048 * 4096, "{lost}");
+    let recover = |pool: &Pool| pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
+    let recovered = recover(&pool);
+    assert!(!recovered.lost.is_empty() && pool.devices().is_rekey_due(&recovered));
+    assert!(!pool.devices().audit(400).expect("an audit").is_held());
+
+    // It is told to end before it reads, by an export, and the next owner goes on.
+    let rekey = |pool: &Pool, recovered, stop: bool| {
+        pool.devices().rekey(recovered, 1 << 30, &AtomicBool::new(stop), &mut |_, _| ())
+    };
+    assert!(matches!(rekey(&pool, &recovered, true), Err(Error::Rekey { .. })));
+    let rekeyed = rekey(&pool, &recovered, false).expect("a re-key");
+    assert!(!rekeyed.left_out.is_empty() && rekeyed.rounds == 1);
+    assert!(!pool.devices().is_rekey_due(&recover(&pool)));
+    pool.sync().expect("committed");
+    let report = pool.devices().audit(400).expect("an audit");
+    assert!(report.is_held(), "{report:?}");
+    let left_out = rekeyed.left_out.len() as u64;
+    assert!(report.coverage.uncovered >= left_out && report.coverage.covered < report.coverage.stored);
+    assert_eq!(parity(&pool).uncovered, report.coverage.uncovered);
+    check(&pool, 8..12);
+    let is_used = || pool.features().iter().any(|feature| feature.name == "parity_rekey");
+    assert!(is_used());
+    pool.devices().remove_parity(PATH).expect("removed");
+    assert!(!is_used());
+}
+
+/// A parity device of before a re-key is old, whatever its code: it is told, and not used. So is
+/// one of before the beginning of a re-key that was cut off.
+#[test]
+fn a_parity_of_before_a_re_key_is_told() {
+    let world = World::new(7);
+    let pool = world.create();
+    world.add(&pool);
+    fill(&pool, 0..4);
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    pool.export().expect("exported");
+    drop(pool);
+    let mut writer = 1;
+    for is_cut in [true, false] {
+        let old = world.corner.bytes(PATH);
+        writer += 1;
+        let pool = world.import(writer);
+        let stop = AtomicBool::new(false);
+        let mut watch = |_, _| stop.store(is_cut, Ordering::Relaxed);
+        let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
+        let rekeyed = pool.devices().rekey(&recovered, 1, &stop, &mut watch);
+        assert_eq!(rekeyed.is_err(), is_cut, "{rekeyed:?}");
+        assert_eq!(parity(&pool).figures.expect("a code").made_anew.is_some(), is_cut);
+        pool.export().expect("exported");
+        drop(pool);
+        let now = world.corner.bytes(PATH);
+        world.corner.put_back(PATH, &old);
+        writer += 1;
+        let pool = world.import(writer);
+        let trouble = parity(&pool).trouble.expect("it is old");
+        assert!(trouble.starts_with("it was put back to an older state"), "{trouble}");
+        let refused = pool.devices().rekey(&recovered, 1, &AtomicBool::new(false), &mut |_, _| ());
+        assert!(matches!(refused, Err(Error::ParityUnusable { .. })));
+        pool.export().expect("exported");
+        drop(pool);
+        world.corner.put_back(PATH, &now);
+    }
+    let pool = world.import(9);
+    assert_eq!(parity(&pool).trouble, None);
+    for name in world.segments().iter().step_by(3) {
+        assert!(world.store.remove(name));
+    }
+    assert!(pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery").lost.is_empty());
+    check(&pool, 0..4);
 }

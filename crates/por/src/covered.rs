@@ -12,6 +12,7 @@
 //!
 //! Labels, roots and epochs pass through: the anchor holds the root.
 
+mod rekey;
 mod repair;
 
 use std::collections::{BTreeSet, HashMap};
@@ -34,6 +35,7 @@ use crate::cell::{PAYLOAD, Payload, Tag};
 use crate::parity::{Error, ParityDevice};
 use crate::tag::TagKeys;
 
+pub use rekey::{Rekey, rekey};
 pub use repair::{Repair, repair};
 
 /// Slot that objects are read and written with: stores of objects use the id alone.

@@ -16,21 +16,21 @@ use steadfast_por::{Audit, Covered, PAYLOAD, Part, Payload, Repair, SharedParity
 
 use crate::store::is_long;
 
-const POOL: PoolGuid = PoolGuid(5);
+pub(crate) const POOL: PoolGuid = PoolGuid(5);
 
-struct World {
+pub(crate) struct World {
     /// The adversary's hand on the store.
-    store: Arc<MemoryStore>,
-    covered: Arc<Covered>,
-    parity: SharedParity,
-    random: Arc<dyn Random>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) covered: Arc<Covered>,
+    pub(crate) parity: SharedParity,
+    pub(crate) random: Arc<dyn Random>,
     /// The parity device's own bytes.
-    file: File,
+    pub(crate) file: File,
 }
 
 impl World {
     /// Opens the parity device again, as another daemon would.
-    fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         self.covered.uncover();
         let file = self.file.try_clone().unwrap();
         let parity = ParityDevice::open(Box::new(file), POOL, None, &*self.random).unwrap();
@@ -38,16 +38,16 @@ impl World {
         self.covered.cover(3, Arc::clone(&self.parity));
     }
 
-    fn new(seed: u64) -> World {
+    pub(crate) fn new(seed: u64) -> World {
         World::on(seed, Arc::new(MemoryStore::new("bucket")), None)
     }
 
-    fn on(seed: u64, store: Arc<MemoryStore>, handle: Option<MemoryStore>) -> World {
+    pub(crate) fn on(seed: u64, store: Arc<MemoryStore>, handle: Option<MemoryStore>) -> World {
         World::of((2500, 100_000), seed, store, handle)
     }
 
     /// A code for so many cells and so many of a million that may be lost.
-    fn of(
+    pub(crate) fn of(
         (cells, loss_ppm): (u64, u32),
         seed: u64,
         store: Arc<MemoryStore>,
@@ -69,59 +69,59 @@ impl World {
         World { store, covered, parity, random, file }
     }
 
-    fn pass(&self) -> Pass {
+    pub(crate) fn pass(&self) -> Pass {
         self.parity.write().unwrap().pass().unwrap()
     }
 
-    fn audit(&self, samples: u32) -> Audit {
+    pub(crate) fn audit(&self, samples: u32) -> Audit {
         self.covered.audit(Part::All, samples, &*self.random).unwrap().expect("a code")
     }
 
-    fn is_held(&self, samples: u32) -> bool {
+    pub(crate) fn is_held(&self, samples: u32) -> bool {
         self.audit(samples).judgement.is_held()
     }
 
-    fn repair(&self) -> Repair {
+    pub(crate) fn repair(&self) -> Repair {
         self.repair_within(1 << 30).unwrap()
     }
 
-    fn repair_within(&self, memory: u64) -> Result<Repair, steadfast_por::parity::Error> {
+    pub(crate) fn repair_within(&self, memory: u64) -> Result<Repair, steadfast_por::parity::Error> {
         repair(&[Arc::clone(&self.covered)], &Env::seeded(1), memory, &AtomicBool::new(false), &mut |_, _| ())
     }
 
-    fn put(&self, id: u64, bytes: usize) -> Vec<u8> {
+    pub(crate) fn put(&self, id: u64, bytes: usize) -> Vec<u8> {
         let content = content(id, bytes);
         self.covered.put_segment(place(id), &content).unwrap();
         content
     }
 
-    fn read(&self, id: u64, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read(&self, id: u64, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
         let mut out = vec![0xee; bytes];
         self.covered.read_segment(place(id), u32::try_from(offset).unwrap(), &mut out).map(|()| out)
     }
 
-    fn object(&self, id: u64) -> Vec<u8> {
+    pub(crate) fn object(&self, id: u64) -> Vec<u8> {
         self.store.read(&object_names::segment(SegmentId(id)), None).unwrap()
     }
 
     /// Changes an object, as only its store can.
-    fn tamper(&self, id: u64, change: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn tamper(&self, id: u64, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = self.object(id);
         change(&mut bytes);
         self.drop_object(id);
         assert!(self.store.create(&object_names::segment(SegmentId(id)), &bytes).unwrap());
     }
 
-    fn drop_object(&self, id: u64) {
+    pub(crate) fn drop_object(&self, id: u64) {
         assert!(self.store.remove(&object_names::segment(SegmentId(id))));
     }
 }
 
-fn place(id: u64) -> SegmentPlace {
+pub(crate) fn place(id: u64) -> SegmentPlace {
     SegmentPlace { segment: SegmentId(id), slot: 9, slot_size: 1 << 20 }
 }
 
-fn content(id: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn content(id: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     Env::seeded(id).random.fill(&mut content);
     content
@@ -495,10 +495,10 @@ fn a_repair_beyond_the_bound_within_little_memory_names_the_same_cells() {
     assert!(outcomes[0] == outcomes[1]);
 }
 
-type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+pub(crate) type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// A store at whose first read of a segment something else happens, once that is set.
-fn interrupted(seed: u64) -> (World, Hook) {
+pub(crate) fn interrupted(seed: u64) -> (World, Hook) {
     let (store, hook) = (Arc::new(MemoryStore::new("bucket")), Hook::default());
     let hooked = Arc::clone(&hook);
     let handle = store.handle(move |request| {

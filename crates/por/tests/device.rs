@@ -14,27 +14,29 @@ use steadfast_por::{CellId, PAYLOAD, Payload};
 
 use crate::store::{Dice, is_long};
 
-const BLOCK: usize = 4096;
-const POOL: PoolGuid = PoolGuid(77);
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const POOL: PoolGuid = PoolGuid(77);
 /// Two tiles.
-const SMALL: Creation<'static> =
+pub(crate) const SMALL: Creation<'static> =
     Creation { pool: POOL, cells: 3200, loss_ppm: 500_000, journal_bytes: 200 * BLOCK as u64, key: None };
 
-type Blocks = BTreeMap<u64, Arc<[u8; BLOCK]>>;
+pub(crate) type Blocks = BTreeMap<u64, Arc<[u8; BLOCK]>>;
 
 /// A medium whose unflushed blocks a crash may keep, lose or tear, each by itself.
 #[derive(Clone, Default)]
-struct False(Arc<Mutex<State>>);
+pub(crate) struct False(pub(crate) Arc<Mutex<State>>);
 
 #[derive(Clone, Default)]
-struct State {
-    now: Blocks,
+pub(crate) struct State {
+    pub(crate) now: Blocks,
     durable: Blocks,
     pending: Vec<(u64, Arc<[u8; BLOCK]>)>,
     size: u64,
+    /// So far it grows.
+    pub(crate) size_max: u64,
     /// Writes and flushes until the power goes.
-    left: Option<usize>,
-    done: usize,
+    pub(crate) left: Option<usize>,
+    pub(crate) done: usize,
 }
 
 impl State {
@@ -95,18 +97,30 @@ impl Medium for False {
         state.pending.clear();
         Ok(())
     }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        if bytes > state.size_max {
+            return Err(io::Error::other("no room"));
+        }
+        state.size = bytes.max(state.size);
+        Ok(())
+    }
 }
 
 impl False {
-    fn new(size: u64) -> False {
+    pub(crate) fn new(size: u64) -> False {
         let medium = False::default();
-        medium.0.lock().unwrap().size = size;
+        {
+            let state = &mut *medium.0.lock().unwrap();
+            (state.size, state.size_max) = (size, 2 * size);
+        }
         medium
     }
 
     /// The medium after a crash. `fate` tells of each unflushed block, by its number, how many of
     /// its first bytes are there.
-    fn crashed(&self, mut fate: impl FnMut(u64) -> usize) -> False {
+    pub(crate) fn crashed(&self, mut fate: impl FnMut(u64) -> usize) -> False {
         let state = self.0.lock().unwrap();
         let mut after = state.durable.clone();
         for (number, block) in &state.pending {
@@ -115,12 +129,13 @@ impl False {
             torn[..kept].copy_from_slice(&block[..kept]);
             after.insert(*number, Arc::new(torn));
         }
-        let after = State { now: after.clone(), durable: after, size: state.size, ..State::default() };
+        let (size, size_max) = (state.size, state.size_max);
+        let after = State { now: after.clone(), durable: after, size, size_max, ..State::default() };
         False(Arc::new(Mutex::new(after)))
     }
 }
 
-fn open(medium: &False, seed: u64) -> Result<ParityDevice, Error> {
+pub(crate) fn open(medium: &False, seed: u64) -> Result<ParityDevice, Error> {
     ParityDevice::open(Box::new(medium.clone()), POOL, None, &*Env::seeded(seed).random)
 }
 
@@ -145,7 +160,7 @@ fn recover(
 
 /// All that a store was ever given.
 #[derive(Default)]
-struct Given(BTreeMap<ParitySegment, Vec<u8>>);
+pub(crate) struct Given(pub(crate) BTreeMap<ParitySegment, Vec<u8>>);
 
 fn content(id: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
@@ -154,7 +169,12 @@ fn content(id: u64, bytes: usize) -> Vec<u8> {
 }
 
 impl Given {
-    fn add(&mut self, device: &mut ParityDevice, id: u64, bytes: usize) -> Result<ParitySegment, Error> {
+    pub(crate) fn add(
+        &mut self,
+        device: &mut ParityDevice,
+        id: u64,
+        bytes: usize,
+    ) -> Result<ParitySegment, Error> {
         let content = content(id, bytes);
         let segment = device.add(SegmentId(id), 1, &content)?;
         self.0.insert(segment, content);
@@ -162,7 +182,7 @@ impl Given {
     }
 
     /// Recovers with these cells gone, and checks that each came back as it was.
-    fn recovered(&self, device: &ParityDevice, gone: impl Fn(CellId) -> bool + Sync) -> Outcome {
+    pub(crate) fn recovered(&self, device: &ParityDevice, gone: impl Fn(CellId) -> bool + Sync) -> Outcome {
         let by_name: BTreeMap<(u64, u32), _> =
             self.0.iter().map(|(segment, given)| ((segment.segment.0, segment.opening), given)).collect();
         let cell = |id: CellId, out: &mut Payload| {
@@ -195,7 +215,7 @@ impl Given {
 
     /// The code is whole: with a quarter of all cells gone each comes back, and nothing else is in
     /// the tiles.
-    fn check(&self, device: &ParityDevice) {
+    pub(crate) fn check(&self, device: &ParityDevice) {
         let outcome = self.recovered(device, |id| (id.segment.0 + u64::from(id.index)) % 4 == 1);
         assert!(outcome.from_code.is_complete(), "{:?}", outcome.from_code.undetermined);
         assert!(outcome.unsound.is_empty(), "tiles {:?}", outcome.unsound);

@@ -3,6 +3,7 @@
 mod covered;
 mod device;
 mod recovery;
+mod rekey;
 mod samples;
 mod statistics;
 mod store;

@@ -61,6 +61,13 @@ impl ParityMedium for ParityBytes {
     fn flush(&self) -> io::Result<()> {
         self.0.flush().map_err(|error| io::Error::other(error.to_string()))
     }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        match bytes <= self.size()? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
 }
 
 /// A record at the beginning of a device.

@@ -265,14 +265,15 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
     let (most, from) = number_and_seed(words)?;
     let tell = |counts: &parity_histories::Counts| {
         format!(
-            "{} states judged, {} opened, {} cut again; {} of stores that had lost objects, {} objects came back, {} recoveries \
-             were interrupted",
+            "{} states judged, {} opened, {} cut again; {} of stores that had lost objects, {} objects came back, {} recoveries and \
+             re-keys were interrupted, {} codes made anew",
             commas(counts.states),
             commas(counts.opened),
             commas(counts.second),
             commas(counts.lossy),
             commas(counts.restored),
-            commas(counts.interrupted)
+            commas(counts.interrupted),
+            commas(counts.rekeyed)
         )
     };
     let progress = |seed, counts: &_| eprintln!("to history {seed}: {}", tell(counts));

@@ -11,16 +11,18 @@
 //! [parity_histories.2] Files are those of the model after some step: not more than had begun, and
 //!     no fewer than had returned. If the store lost objects before, they are after a recovery.
 //! [parity_histories.3] All comes into the code, and the code is the sum of what it covers:
-//!     objects that are lost then come back, each of them.
+//!     objects that are lost then come back, each of them. So they do behind a re-key that goes on.
 //! [parity_histories.4] Afterwards the pool is written, closed, checked offline, and opened again.
 //! [parity_histories.5] A state of a cut inside all of this holds to the same.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use steadfast_device::{Objects, Operation};
-use steadfast_pool::{ParityStatus, Pool, Recovered, Registers};
+use steadfast_pool::{ParityMedium, ParityStatus, Pool, Recovered, Registers, Rekeyed};
 use steadfast_posix::{Caller, Errno, FileSystem};
 
 use crate::base::Failure;
@@ -40,8 +42,10 @@ const LATER: &str = "later";
 const PATH: &str = "parity";
 /// Settings of pools, by their places: one store; one with an anchor, encrypted, with a log device.
 const OF_SETTINGS: [usize; 2] = [8, 27];
-/// Bytes of parity devices: a code of one tile, and one of three.
+/// Bytes of parity devices when they come: a code of one tile, and one of three.
 const PARITY_BYTES: [u64; 2] = [32 << 20, 64 << 20];
+/// Bytes of the disks that they are a part of: with room for a second code.
+const DISK_BYTES: [u64; 2] = [60 << 20, 120 << 20];
 /// Steps that are not cut, and those that are.
 const STEPS: usize = 7;
 const CUT_STEPS: usize = 3;
@@ -79,8 +83,10 @@ pub struct Counts {
     pub lossy: u64,
     /// Objects that came back.
     pub restored: u64,
-    /// Recoveries that a fault ended.
+    /// Recoveries and re-keys that a fault ended.
     pub interrupted: u64,
+    /// Codes that were made anew.
+    pub rekeyed: u64,
 }
 
 impl Counts {
@@ -92,6 +98,7 @@ impl Counts {
         self.lossy += other.lossy;
         self.restored += other.restored;
         self.interrupted += other.interrupted;
+        self.rekeyed += other.rekeyed;
     }
 }
 
@@ -110,6 +117,10 @@ enum Step {
     Lose(usize),
     /// All comes back, with so much memory.
     Recover(u64),
+    /// The code is made anew behind a recovery, with so much memory.
+    Rekey(u64),
+    /// The same, and a request to the store fails.
+    CutRekey(usize),
     /// A recovery in which a request to a device fails.
     Interrupted(usize, Operation, usize),
     /// The pool is closed and opened.
@@ -127,6 +138,7 @@ struct Life {
     /// The store has lost objects that did not come back yet.
     lossy: bool,
     interrupted: u64,
+    rekeyed: u64,
 }
 
 fn content(version: u64) -> Vec<u8> {
@@ -222,9 +234,37 @@ fn lose(disks: &Disks, draw: &mut Draw, count: usize) -> Result<usize, Failure> 
     Ok(lost)
 }
 
+/// The part of a disk that a parity device takes when it comes; the rest is for it to grow.
+struct Part(Box<dyn ParityMedium>);
+
+impl ParityMedium for Part {
+    fn size(&self) -> io::Result<u64> {
+        let whole = self.0.size()?;
+        let at = DISK_BYTES.iter().position(|bytes| *bytes == whole).expect("one of these");
+        Ok(PARITY_BYTES[at])
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(at, out)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(at, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.0.grow(bytes)
+    }
+}
+
 fn add(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     let corner = machine.disks.corner().expect("bytes for a parity device");
     let medium = corner.parity(PATH).map_err(|error| error.to_string())?;
+    let medium = Box::new(Part(medium));
     // A former one may lie there.
     pool.devices().add_parity(PATH, medium, true, false).map_err(said)
 }
@@ -242,6 +282,7 @@ impl Life {
             draw,
             lossy: false,
             interrupted: 0,
+            rekeyed: 0,
         })
     }
 
@@ -268,7 +309,11 @@ impl Life {
             7..11 if !has_parity => Step::Add,
             7..12 => Step::Wait(1 + draw.below(60)),
             12..17 if has_parity => Step::Lose(1 + draw.below(LOST_MAX)),
-            17 if has_parity => Step::Recover(*draw.pick(&MEMORY)),
+            17 if has_parity => match draw.below(4) {
+                0 => Step::Recover(*draw.pick(&MEMORY)),
+                1 => Step::CutRekey(draw.below(REQUESTS)),
+                _ => Step::Rekey(*draw.pick(&MEMORY)),
+            },
             18 => Step::Reopen,
             _ => Step::Wait(1 + draw.below(200)),
         }
@@ -304,6 +349,23 @@ impl Life {
                 recovered(self.pool(), memory)?;
                 self.lossy = false;
             }
+            Step::Rekey(memory) => {
+                let back = recovered(self.pool(), memory)?;
+                self.rekey(&back, memory).map_err(said)?;
+                self.rekeyed += 1;
+            }
+            Step::CutRekey(skip) => {
+                let back = recovered(self.pool(), MEMORY[0])?;
+                let disk = &self.machine.disks.all[0];
+                let (operation, skip) = (Operation::Read, skip as u64);
+                disk.arm(Fault { operation, skip, times: 1, effect: Effect::Fail });
+                let outcome = self.rekey(&back, MEMORY[1]);
+                disk.disarm();
+                match outcome {
+                    Ok(_) => self.rekeyed += 1,
+                    Err(_) => self.interrupted += 1,
+                }
+            }
             Step::Interrupted(disk, operation, skip) => {
                 let disks = &self.machine.disks.all;
                 let disk = &disks[disk.min(disks.len() - 1)];
@@ -330,6 +392,10 @@ impl Life {
             Some(trouble) => Err(format!("the parity device is not in use: {trouble}")),
             None => Ok(()),
         }
+    }
+
+    fn rekey(&self, back: &Recovered, memory: u64) -> Result<Rekeyed, steadfast_pool::Error> {
+        self.pool().devices().rekey(back, memory, &AtomicBool::new(false), &mut |_, _| ())
     }
 
     fn compare(&self) -> Result<(), Failure> {
@@ -381,6 +447,15 @@ fn live(setting: &Setting, images: &[Image], lossy: bool) -> Result<Lived, Failu
         // One whose put never came before the crash is in the code, and comes too, as left over.
         let back = recovered(&pool, MEMORY[0]).map_err(|what| format!("second recovery: {what}"))?;
         restored += back.restored.len() as u64;
+        // One that was cut goes on, and gives back what is lost behind it.
+        if pool.devices().is_rekey_due(&back) {
+            let stop = AtomicBool::new(false);
+            let rekeyed = pool.devices().rekey(&back, MEMORY[0], &stop, &mut |_, _| ());
+            rekeyed.map_err(|error| format!("a re-key goes on: {error}"))?;
+            lose(disks, &mut draw, LOST_MAX)?;
+            let back = recovered(&pool, MEMORY[0]).map_err(|what| format!("behind a re-key: {what}"))?;
+            restored += back.restored.len() as u64;
+        }
         if !pool.devices().audit(10).map_err(said)?.is_held() {
             return Err("an audit after a recovery fails".to_owned());
         }
@@ -419,7 +494,7 @@ struct Known {
 /// The first claim that does not hold.
 pub fn explore(seed: u64, most: usize, planted: Option<Planted>) -> Result<Counts, Failure> {
     let at = |count: usize, divisor: u64| usize::try_from(seed / divisor % count as u64).expect("small");
-    let parity_bytes = PARITY_BYTES[at(PARITY_BYTES.len(), 1)];
+    let parity_bytes = DISK_BYTES[at(DISK_BYTES.len(), 1)];
     let setting = Setting { parity_bytes, ..SETTINGS[OF_SETTINGS[at(OF_SETTINGS.len(), 2)]] };
     let told = |what: String| format!("history {seed} ({}, {} bytes): {what}", setting.name, parity_bytes);
     let mut life = Life::begin(&setting, seed).map_err(told)?;
@@ -460,7 +535,7 @@ pub fn explore(seed: u64, most: usize, planted: Option<Planted>) -> Result<Count
     }
     life.compare().map_err(|what| told(format!("{before:?}, {steps:?}: {what}")))?;
     let events = life.machine.disks.log.take();
-    let mut counts = Counts { interrupted: life.interrupted, ..Counts::default() };
+    let mut counts = Counts { interrupted: life.interrupted, rekeyed: life.rekeyed, ..Counts::default() };
     drop(life);
     let mut known = Known::default();
     let depth = Depth { all_below: 3, drawn: 6, tears: true, states_max: Some(most), ..Depth::SECOND };

@@ -6,7 +6,7 @@ use steadfast_sim::parity_histories::{Planted, run};
 fn a_code_survives_cuts_of_its_verbs() {
     let counts = run(0, 80, 12, None, |_, _| ());
     let counts = counts.unwrap_or_else(|what| panic!("{what}"));
-    assert!(counts.lossy > 5 && counts.restored > 20, "{counts:?}");
+    assert!(counts.lossy > 5 && counts.restored > 20 && counts.rekeyed > 0, "{counts:?}");
 }
 
 #[test]

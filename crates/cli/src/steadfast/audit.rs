@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use steadfast_bucket::prices::{amount, exact};
 use steadfast_control::api::{
     AuditOutcome, AuditStratum, PoolAudit, PoolRecover, PoolRecovery, RecoverOutcome, RecoveryState,
+    RekeyOutcome,
 };
 use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, parse_size};
@@ -35,7 +36,7 @@ pub(crate) const COMMAND: Command = Command {
             MEMORY,
             STOP,
         ],
-        operands: "pool|recover pool|verify file|agent store",
+        operands: "pool|recover pool|rekey pool|verify file|agent store",
         least: 1,
         most: 2,
     },
@@ -43,7 +44,10 @@ pub(crate) const COMMAND: Command = Command {
           lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
           not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
           bytes that they had; it exits with 1 if cells did not come back, and names them. It goes on if the command is \
-          interrupted: the same command waits for it again, and `-s` ends it. `verify` checks a file of \
+          interrupted: the same command waits for it again, and `-s` ends it. Where cells did not come back, the code is \
+          made anew behind it, under another map, and leaves their objects out: what came back and what did not \
+          shows a store which cells stand together. `rekey` recovers and makes the code anew in any case, as after \
+          a leak of the parity device. `verify` checks a file of \
           records: it exits with 1 if the file cannot be believed, and with 3 if an audit in it was not held. `agent` runs beside \
           a store and answers `audit -a`; it has no keys and is not trusted.",
     run: audit,
@@ -55,26 +59,31 @@ const AGENT: Flag =
     valued('a', "host:port", "asks an agent beside the store for one sum of all samples").or("agent");
 const LISTEN: Flag =
     valued('l', "host:port", "with agent: where it listens; 127.0.0.1:7531 by default").or("listen");
-const MEMORY: Flag =
-    valued('m', "size", "with recover: memory that it may take; a quarter of the machine's by default")
-        .or("memory");
-const STOP: Flag = flag('s', "with recover: ends the recovery that is under way").or("stop");
+const MEMORY: Flag = valued(
+    'm',
+    "size",
+    "with recover and rekey: memory that it may take; a quarter of the machine's by default",
+)
+.or("memory");
+const STOP: Flag = flag('s', "with recover and rekey: ends what is under way").or("stop");
 /// The daemon answers after this time, or when the recovery has ended.
 const LOOK: Duration = Duration::from_millis(500);
 const KEY: Flag = valued('k', "key", "with verify: the key that the records must have").or("key");
 
 fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     match &parsed.operands[..] {
-        [word, name] if word == "recover" => recover(session, parsed, name),
+        [word, name] if word == "recover" => recover(session, parsed, name, false),
+        [word, name] if word == "rekey" => recover(session, parsed, name, true),
         [word, file] if word == "verify" => audit_file::verify(session, parsed, file),
         [word, store] if word == "agent" => audit_agent::serve(session, parsed, store),
-        [_] if [KEY, LISTEN, MEMORY, STOP].iter().any(|flag| parsed.has(flag.letter)) => {
-            Err(Failure::Usage("-k belongs to verify, -l to agent, -m and -s to recover".to_owned()))
-        }
+        [_] if [KEY, LISTEN, MEMORY, STOP].iter().any(|flag| parsed.has(flag.letter)) => Err(Failure::Usage(
+            "-k belongs to verify, -l to agent, -m and -s to recover and rekey".to_owned(),
+        )),
         [name] => ask(session, parsed, name),
-        [word, _] => {
-            Err(Failure::Usage(format!("unknown verb '{}'; there are: recover, verify, agent", tame(word))))
-        }
+        [word, _] => Err(Failure::Usage(format!(
+            "unknown verb '{}'; there are: recover, rekey, verify, agent",
+            tame(word)
+        ))),
         _ => unreachable!("one or two operands"),
     }
 }
@@ -274,7 +283,7 @@ fn as_json(name: &str, outcome: &AuditOutcome) -> String {
     json::text(document)
 }
 
-fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(), Failure> {
+fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bool) -> Result<(), Failure> {
     if ['n', 'r', 'k', 'a', 'l'].into_iter().any(|letter| parsed.has(letter)) {
         return Err(Failure::Usage(
             "-n, -r, -k, -a and -l belong to audits; a recovery reads everything".to_owned(),
@@ -287,11 +296,14 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
             _ => return Err(Failure::Usage(format!("'{}' is no size, such as 4G", tame(text)))),
         },
     };
-    let doing = || format!("cannot recover '{}'", tame(name));
+    let doing = || match rekey {
+        false => format!("cannot recover '{}'", tame(name)),
+        true => format!("cannot make the code of '{}' anew", tame(name)),
+    };
     if parsed.has(STOP.letter) {
         return stop(session, name);
     }
-    let begun = session.ask(PoolRecover { name: name.to_owned(), memory }).doing(doing)?;
+    let begun = session.ask(PoolRecover { name: name.to_owned(), memory, rekey }).doing(doing)?;
     let mut bar = Bar::on_terminal(session, &tame(name));
     let since = Instant::now();
     let mut state = begun.clone();
@@ -299,7 +311,8 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
         if let Some(bar) = &mut bar
             && state.of > 0
         {
-            bar.draw(session, "recover", (state.of - state.done.min(state.of)) * CELL, since.elapsed());
+            let what = if state.rekeying { "rekey" } else { "recover" };
+            bar.draw(session, what, (state.of - state.done.min(state.of)) * CELL, since.elapsed());
         }
         let patience_ms = u64::try_from(LOOK.as_millis()).expect("short");
         state = session.ask(PoolRecovery { name: name.to_owned(), stop: false, patience_ms }).doing(doing)?;
@@ -320,7 +333,11 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result
     } else {
         session.out.push_str(&recovered_text(name, &outcome));
     }
-    if outcome.lost.is_empty() { Ok(()) } else { Err(Failure::Status(1)) }
+    match outcome.rekey_refused {
+        Some(refusal) => Err(refusal).doing(|| format!("cannot make the code of '{}' anew", tame(name))),
+        None if outcome.lost.is_empty() => Ok(()),
+        None => Err(Failure::Status(1)),
+    }
 }
 
 /// Ends the recovery that is under way.
@@ -338,7 +355,17 @@ fn stop(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
 
 fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
     let RecoverOutcome {
-        cells, held, from_journal, from_code, restored, lost, unsound, rounds, nanos, ..
+        cells,
+        held,
+        from_journal,
+        from_code,
+        restored,
+        lost,
+        unsound,
+        rounds,
+        nanos,
+        rekeyed,
+        ..
     } = outcome;
     let mut text = format!(
         "{}: {} cells read in {:.1} s, {} as they should be\n",
@@ -379,6 +406,19 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         let cells = lost.iter().map(|(_, segment, cell)| format!("{segment:x}/{cell}")).collect();
         text.push_str(&format!("    segment/cell {}\n", named(cells)));
     }
+    if let Some(RekeyOutcome { left_out, nanos, .. }) = rekeyed {
+        text.push_str(&format!("the code was made anew under another map in {:.1} s", *nanos as f64 / 1e9));
+        match left_out.len() {
+            0 => text.push('\n'),
+            count => {
+                let objects = left_out.iter().map(|(_, segment)| format!("{segment:x}")).collect();
+                text.push_str(&format!(
+                    "; objects that it leaves out, because cells of them did not come back: {count}\n    segments {}\n",
+                    named(objects)
+                ));
+            }
+        }
+    }
     if !unsound.is_empty() {
         let tiles = unsound.iter().map(u32::to_string).collect();
         text.push_str(&format!("tiles that are not the sum of their cells: {}\n", named(tiles)));
@@ -399,6 +439,16 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
         .iter()
         .map(|(store, segment, cell)| json!({ "store": store, "segment": segment, "cell": cell }));
     document.insert("lost".into(), lost.collect());
+    let rekeyed = outcome.rekeyed.as_ref().map(|rekeyed| {
+        let left_out = rekeyed.left_out.iter();
+        let left_out = left_out.map(|(store, segment)| json!({ "store": store, "segment": segment }));
+        json!({
+            "left_out": left_out.collect::<Vec<_>>(),
+            "rounds": rekeyed.rounds,
+            "nanoseconds": rekeyed.nanos,
+        })
+    });
+    document.insert("rekeyed".into(), json!(rekeyed));
     document.insert("unsound_tiles".into(), json!(outcome.unsound));
     document.insert("rounds".into(), json!(outcome.rounds));
     document.insert("nanoseconds".into(), json!(outcome.nanos));

@@ -98,6 +98,10 @@ pub struct PoolRecover {
     /// Bytes of memory that it may take; `None`: a quarter of the machine's.
     #[serde(default)]
     pub memory: Option<u64>,
+    /// Make the code anew behind it, under another map. Where cells did not come back, and where
+    /// that was begun before, it is made anew without being asked for.
+    #[serde(default)]
+    pub rekey: bool,
 }
 
 /// Look at the recovery of a pool, at once or when it has ended.
@@ -124,6 +128,9 @@ pub struct RecoveryState {
     pub done: u64,
     /// All cells.
     pub of: u64,
+    /// True if these are cells of the code that is being made anew.
+    #[serde(default)]
+    pub rekeying: bool,
     /// Outcome, if it came to its end.
     pub outcome: Option<RecoverOutcome>,
     /// Why it did not.
@@ -155,4 +162,21 @@ pub struct RecoverOutcome {
     /// Part of it for solving: reading and putting back are the rest.
     #[serde(default)]
     pub solving_nanos: u64,
+    /// The code was made anew behind it.
+    #[serde(default)]
+    pub rekeyed: Option<RekeyOutcome>,
+    /// Why it was not.
+    #[serde(default)]
+    pub rekey_refused: Option<crate::refusal::Refusal>,
+}
+
+/// Outcome of a re-key.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct RekeyOutcome {
+    /// Objects that the code leaves out, because cells of them did not come back: store, segment.
+    pub left_out: Vec<(u16, u64)>,
+    /// Times that all stores were read for it.
+    pub rounds: u32,
+    /// Time that it took.
+    pub nanos: u64,
 }

@@ -114,6 +114,15 @@ impl Engine {
                     }
                     if lost == 0 { "recover_finish" } else { "recover_failure" }.to_owned()
                 }
+                EventKind::Rekeyed { left_out } => {
+                    set("left_out", left_out.to_string());
+                    kind_of_class = "sysevent";
+                    "rekey_finish".to_owned()
+                }
+                EventKind::RekeyFailed { reason } => {
+                    set("detail", reason);
+                    "rekey_failure".to_owned()
+                }
                 EventKind::Resumed { outage, nanos } => {
                     set("vdev_path", outage.device);
                     set("delay_ms", (nanos / 1_000_000).to_string());

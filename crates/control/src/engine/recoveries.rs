@@ -1,4 +1,5 @@
-//! Recoveries of pools: they run beside other verbs, and commands look at them.
+//! Recoveries of pools: they run beside other verbs, and commands look at them. Behind one that
+//! named lost cells, or if a command wants it, the code is made anew.
 //!
 //! [recoveries.1] A pool has one recovery at a time. A command that asks for another waits for that
 //!     one.
@@ -8,7 +9,7 @@
 //!     end, and waited for.
 //!     test: `a_recovery_runs_beside_other_commands`
 
-use crate::api::{RecoverOutcome, RecoveryState};
+use crate::api::{RecoverOutcome, RecoveryState, RekeyOutcome};
 use crate::engine::refuse;
 use crate::engine::state::ImportedPool;
 use crate::refusal::{Code, Refusal};
@@ -39,6 +40,9 @@ struct Job {
     stop: AtomicBool,
     done: AtomicU64,
     of: AtomicU64,
+    /// A command wants the code to be made anew.
+    rekey: AtomicBool,
+    rekeying: AtomicBool,
 }
 
 impl State {
@@ -49,6 +53,7 @@ impl State {
                 told.running = true;
                 told.done = job.done.load(Ordering::Relaxed);
                 told.of = job.of.load(Ordering::Relaxed);
+                told.rekeying = job.rekeying.load(Ordering::Relaxed);
             }
             (None, Some(Ok(outcome))) => told.outcome = Some(outcome.clone()),
             (None, Some(Err(refusal))) => told.refused = Some(refusal.clone()),
@@ -74,15 +79,21 @@ impl Drop for End {
 }
 
 /// Begins a recovery of a pool within so many bytes of memory, unless one is under way
-/// [recoveries.1].
-pub(super) fn begin(held: &Arc<ImportedPool>, env: &Env, memory: u64) -> Result<RecoveryState, Refusal> {
+/// [recoveries.1]. The code is made anew behind it if that is due, or wanted.
+pub(super) fn begin(
+    held: &Arc<ImportedPool>,
+    env: &Env,
+    memory: u64,
+    rekey: bool,
+) -> Result<RecoveryState, Refusal> {
     // Without a parity device there is nothing to begin.
     held.pool.devices().audit_signer().map_err(refuse::pool)?;
     let state = &mut *held.recoveries.state.lock();
-    if state.job.is_some() {
+    if let Some(job) = &state.job {
+        job.rekey.fetch_or(rekey, Ordering::Relaxed);
         return Ok(state.told());
     }
-    let job = Arc::new(Job::default());
+    let job = Arc::new(Job { rekey: AtomicBool::new(rekey), ..Job::default() });
     state.job = Some(Arc::clone(&job));
     state.number += 1;
     let (held, clock) = (Arc::clone(held), Arc::clone(&env.clock));
@@ -94,8 +105,26 @@ pub(super) fn begin(held: &Arc<ImportedPool>, env: &Env, memory: u64) -> Result<
             job.done.store(done, Ordering::Relaxed);
             job.of.store(of, Ordering::Relaxed);
         };
-        let recovered = end.held.pool.devices().recover_until(memory, &job.stop, &mut watch);
+        let devices = end.held.pool.devices();
+        let recovered = devices.recover_until(memory, &job.stop, &mut watch);
         let nanos = clock.monotonic_ns().saturating_sub(begun);
+        let rekeyed = recovered.as_ref().ok().and_then(|recovered| {
+            let is_due = job.rekey.load(Ordering::Relaxed) || devices.is_rekey_due(recovered);
+            job.rekeying.store(is_due, Ordering::Relaxed);
+            is_due.then(|| {
+                let begun = clock.monotonic_ns();
+                let rekeyed =
+                    devices.rekey(recovered, memory, &job.stop, &mut watch).map_err(refuse::pool)?;
+                let left_out = rekeyed.left_out.iter().map(|(store, segment)| (*store, segment.0)).collect();
+                let nanos = clock.monotonic_ns().saturating_sub(begun);
+                Ok(RekeyOutcome { left_out, rounds: rekeyed.rounds, nanos })
+            })
+        });
+        let (rekeyed, rekey_refused): (Option<RekeyOutcome>, Option<Refusal>) = match rekeyed {
+            None => (None, None),
+            Some(Ok(rekeyed)) => (Some(rekeyed), None),
+            Some(Err(refusal)) => (None, Some(refusal)),
+        };
         end.outcome = recovered.map_err(refuse::pool).map(|recovered| RecoverOutcome {
             cells: recovered.cells,
             held: recovered.held,
@@ -107,6 +136,8 @@ pub(super) fn begin(held: &Arc<ImportedPool>, env: &Env, memory: u64) -> Result<
             rounds: recovered.rounds,
             nanos,
             solving_nanos: u64::try_from(recovered.solving.as_nanos()).unwrap_or(u64::MAX),
+            rekeyed,
+            rekey_refused,
         });
     };
     drop(env.tasks.spawn("recovery", Box::new(work)));
@@ -139,11 +170,10 @@ impl Recoveries {
         }
     }
 
-    /// Cells that were looked at, and of how many, of the one under way.
-    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+    /// The one under way.
+    pub(super) fn progress(&self) -> Option<RecoveryState> {
         let state = self.state.lock();
-        let job = state.job.as_ref()?;
-        Some((job.done.load(Ordering::Relaxed), job.of.load(Ordering::Relaxed)))
+        state.job.is_some().then(|| state.told())
     }
 }
 

@@ -36,7 +36,10 @@ fn add(house: &House, path: &std::path::Path) -> Result<Outcome, Refusal> {
 
 /// Recovers, as the command does.
 fn recovered(house: &House) -> RecoverOutcome {
-    let begun = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None }).unwrap();
+    let begun = house
+        .host()
+        .call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false })
+        .unwrap();
     let ended = ended(house);
     assert_eq!(ended.number, begun.number);
     ended.outcome.unwrap_or_else(|| panic!("{:?}", ended.refused))
@@ -218,7 +221,8 @@ fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
 #[test]
 fn a_recovery_runs_beside_other_commands() {
     let (_, house) = covered("recoveries");
-    let recover = || house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None });
+    let recover =
+        || house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false });
     let look =
         |stop| house.host().call(&caller(), PoolRecovery { name: "tank".into(), stop, patience_ms: 100 });
     assert_eq!(look(true).unwrap_err().code, Code::RecoveryNone);
@@ -281,4 +285,26 @@ fn a_recovery_runs_beside_other_commands() {
         exported.join().unwrap().unwrap();
     });
     assert!(look(false).is_err(), "the pool is exported");
+}
+
+/// By command, and by itself where it was begun: the code is made anew behind a recovery.
+#[test]
+fn a_code_is_made_anew_by_command() {
+    let (_, house) = covered("rekeyed");
+    let recover = |rekey| {
+        let begun = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey });
+        let ended = ended(&house);
+        assert_eq!(ended.number, begun.unwrap().number);
+        ended.outcome.unwrap_or_else(|| panic!("{:?}", ended.refused))
+    };
+    assert!(recover(false).rekeyed.is_none(), "nothing is lost");
+    std::fs::remove_file(segments(&house).remove(0)).unwrap();
+    let outcome = recover(true);
+    assert!(outcome.restored.len() == 1 && outcome.rekey_refused.is_none(), "{outcome:?}");
+    let rekeyed = outcome.rekeyed.unwrap();
+    assert!(rekeyed.left_out.is_empty() && rekeyed.rounds == 1);
+    std::fs::remove_file(segments(&house).remove(0)).unwrap();
+    let outcome = recover(false);
+    assert!(outcome.restored.len() == 1 && outcome.lost.is_empty() && outcome.rekeyed.is_none());
+    assert!(classes(&house).iter().any(|class| class.contains("rekey_finish")));
 }

@@ -548,6 +548,14 @@ errors! {
         source: Box<steadfast_por::parity::Error> } =>
         "the parity device {path} of '{pool}': {source}";
 
+    /// A parity device has no room for a second code.
+    ParityRoom "PARITY-ROOM" { pool: String as pool, path: String as device, bytes: u64, needed: u64 as needed } =>
+        "the parity device {path} of '{pool}' has {bytes} bytes; a second code beside the present one needs {needed}";
+    /// The code was not made anew.
+    Rekey "REKEY-FAILED" { pool: String as pool, path: String as device,
+        source: Box<steadfast_por::parity::Error> } =>
+        "the code of '{pool}' on {path} was not made anew: {source}";
+
     /// A receive into the dataset is in progress.
     ReceiveActive "STREAM-BUSY" { name: String as fs } =>
         "a receive into '{name}', or below it, is in progress";

@@ -191,6 +191,16 @@ pub enum EventKind {
         /// Cells that did not come back.
         lost: u64,
     },
+    /// The code of the parity device was made anew, under another map.
+    Rekeyed {
+        /// Objects that it leaves out, because cells of them did not come back.
+        left_out: u64,
+    },
+    /// It was not.
+    RekeyFailed {
+        /// Why.
+        reason: String,
+    },
     /// The pool writes again: the host has room, or the store answers.
     Resumed {
         /// The outage that has ended.

@@ -12,6 +12,9 @@
 //! [parity_device.3] A parity device that is missing or fails keeps nobody from reading or writing:
 //!     segments that are written meanwhile are uncovered until they are caught up with.
 //!     test: the same
+//! [parity_device.5] A second code is begun under the feature `parity_rekey`: software that does
+//!     not know of it would bring one of the codes up to date.
+//!     `Devices::rekey`
 //! [parity_device.4] Status tells an object as covered once a power cut leaves it so.
 //!     `Covered::is_settled`, test: `all_is_covered_once_it_is_durable`
 
@@ -34,10 +37,12 @@ use steadfast_format::{
 use steadfast_por::agent::Question;
 use steadfast_por::audit::Fault;
 use steadfast_por::parity::{Creation, Figures, Medium, ParityDevice, Standing};
-use steadfast_por::{Covered, PAYLOAD, Part, Payload, SharedParity, bound};
+use steadfast_por::{CellId, Covered, PAYLOAD, Part, Payload, SharedParity, bound};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "parity";
+/// Name of that under which a second code is made.
+const REKEY_FEATURE: &str = "parity_rekey";
 
 /// Cells in a million that may be lost and still come back.
 const LOSS_PPM: u32 = 20_000;
@@ -184,6 +189,17 @@ pub struct Recovered {
     pub rounds: u32,
     /// Time from the last cell that was read until all were solved.
     pub solving: Duration,
+    /// Identities of the lost cells.
+    lost_cells: Vec<CellId>,
+}
+
+/// Outcome of a re-key.
+#[derive(Clone, Debug, Default)]
+pub struct Rekeyed {
+    /// Objects that the code leaves out, because cells of them did not come back: store, segment.
+    pub left_out: Vec<(u16, SegmentId)>,
+    /// Times that all stores were read.
+    pub rounds: u32,
 }
 
 impl AuditReport {
@@ -443,7 +459,7 @@ impl Devices {
             let _turn = self.core.sync_turn.lock();
             let before = (self.aux.listed.read().clone(), self.core.features.read().clone());
             self.aux.listed.write().retain(|other| other.guid != aux.guid);
-            self.core.features.write().retain(|feature| feature.name != FEATURE);
+            self.core.features.write().retain(|feature| ![FEATURE, REKEY_FEATURE].contains(&&*feature.name));
             self.write_labels_or(&[], || {
                 (*self.aux.listed.write(), *self.core.features.write()) = before;
             })?;
@@ -797,16 +813,18 @@ impl Devices {
         parity.catch_up.lock().look_ns = 0;
         let repair = repair.map_err(self.parity_error(&parity))?;
         let lost = repair.from_code.undetermined.iter().chain(&repair.from_code.refused);
+        let lost_cells: Vec<CellId> = lost.copied().collect();
         let recovered = Recovered {
             cells: repair.cells,
             held: repair.held,
             from_journal: repair.from_journal,
             from_code: repair.from_code.recovered,
             restored: repair.restored,
-            lost: lost.map(|id| (id.store, id.segment, id.index)).collect(),
+            lost: lost_cells.iter().map(|id| (id.store, id.segment, id.index)).collect(),
             unsound: repair.unsound,
             rounds: repair.rounds,
             solving: repair.solving,
+            lost_cells,
         };
         {
             // It read everything: what did not come back is known exactly.
@@ -823,6 +841,68 @@ impl Devices {
             lost: recovered.lost.len() as u64,
         });
         Ok(recovered)
+    }
+
+    /// True if the code should be made anew behind this recovery: a store that saw which cells did
+    /// not come back may know which cells share a tile. Or if that was begun, and has not ended.
+    #[must_use]
+    pub fn is_rekey_due(&self, recovered: &Recovered) -> bool {
+        let is_begun = |code: &SharedParity| reading(code).rekey_stage().is_some();
+        !recovered.lost.is_empty() || self.code().is_ok_and(|(_, code)| is_begun(&code))
+    }
+
+    /// Makes the code anew, under another map, behind a recovery that has just ended: all stores
+    /// are read, once if memory holds all tiles. It leaves out the objects with cells that the
+    /// recovery named. The present code stays valid until the other one is whole. Ends with an
+    /// error soon after `stop` is true, and goes on from there the next time.
+    pub fn rekey(
+        &self,
+        recovered: &Recovered,
+        memory: u64,
+        stop: &AtomicBool,
+        watch: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Rekeyed> {
+        self.core.check_writable()?;
+        let (parity, _) = self.code()?;
+        self.core.check_ours()?;
+        let outcome = self.rekey_code(&parity, &recovered.lost_cells, memory, stop, watch);
+        // Segments that found no room in the journal meanwhile come in soon, and the rest of those
+        // that were left out.
+        parity.catch_up.lock().look_ns = 0;
+        self.core.health.changed.store(true, Ordering::Release);
+        self.core.events.note(match &outcome {
+            Ok(rekeyed) => EventKind::Rekeyed { left_out: rekeyed.left_out.len() as u64 },
+            Err(error) => EventKind::RekeyFailed { reason: error.to_string() },
+        });
+        outcome
+    }
+
+    fn rekey_code(
+        &self,
+        parity: &Parity,
+        lost: &[CellId],
+        memory: u64,
+        stop: &AtomicBool,
+        watch: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Rekeyed> {
+        // [parity_device.5]
+        let feature = Feature::known(REKEY_FEATURE).expect("known, as its name is here");
+        if !self.core.features.read().contains(&feature) {
+            let _turn = self.core.sync_turn.lock();
+            let before = self.core.features.read().clone();
+            self.core.features.write().push(feature);
+            self.write_labels_or(&[], || *self.core.features.write() = before)?;
+        }
+        let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
+        let made = steadfast_por::rekey(&stores, Some(lost), &self.core.env, memory, stop, watch);
+        let (pool, path) = (self.core.name(), parity.path.clone());
+        let made = made.map_err(|source| match source {
+            steadfast_por::parity::Error::TooSmall { have: bytes, need: needed } => {
+                Error::ParityRoom { pool, path, bytes, needed }
+            }
+            source => Error::Rekey { pool, path, source: Box::new(source) },
+        })?;
+        Ok(Rekeyed { left_out: made.left_out, rounds: made.rounds })
     }
 
     /// The parity device as status shows it.

@@ -39,7 +39,13 @@ pub struct Repair {
     pub solving: Duration,
 }
 
-type Stores = BTreeMap<u16, (Arc<Covered>, Arc<Cover>)>;
+pub(super) type Stores = BTreeMap<u16, (Arc<Covered>, Arc<Cover>)>;
+
+/// Stores that a code covers, by number.
+pub(super) fn stores_of(stores: &[Arc<Covered>]) -> Stores {
+    let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
+    covers.map(|(store, cover)| (cover.store, (store, cover))).collect()
+}
 
 /// Reads all of these stores, recovers what is missing or wrong, and puts whole segments back under
 /// their names, with the bytes that they had. They must be all stores of one code: its tiles span
@@ -57,8 +63,7 @@ pub fn repair(
     stop: &AtomicBool,
     watch: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Repair, Error> {
-    let covers = stores.iter().filter_map(|store| Some((Arc::clone(store), store.covering()?)));
-    let covers: Stores = covers.map(|(store, cover)| (cover.store, (store, cover))).collect();
+    let covers = stores_of(stores);
     let Some((_, first)) = covers.values().next() else { return Ok(Repair::default()) };
     let mut repair = Repair::default();
     let mut done = BTreeSet::new();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_crypto::hash;
+use steadfast_crypto::{Key, hash};
 use steadfast_format::SegmentId;
 use steadfast_format::parity::{ParitySegment, RecordKind};
 
@@ -30,6 +30,64 @@ pub(super) struct Stored {
     pub hash: [u8; 32],
 }
 
+/// Tiles of one map.
+#[derive(Clone)]
+pub(super) struct Code {
+    /// Number of the map.
+    pub number: u64,
+    pub map: Arc<Map>,
+    /// Area of its slots.
+    pub area: u32,
+    pub tiles: Vec<Stored>,
+    slots: u32,
+    /// Slots that no tile has.
+    pub free: Vec<u32>,
+}
+
+impl Code {
+    /// A code of which no tile is stored.
+    pub fn new(root: &Key, number: u64, area: u32, geometry: Geometry) -> Code {
+        Code {
+            number,
+            map: Arc::new(Map::new(root, number, geometry.tiles)),
+            area,
+            tiles: vec![Stored::default(); geometry.tiles as usize],
+            slots: geometry.slots(),
+            free: (0..geometry.slots()).collect(),
+        }
+    }
+
+    /// Lists the slots that no tile has.
+    pub fn find_free(&mut self) {
+        let used: BTreeSet<u32> = self.tiles.iter().filter_map(|tile| tile.slot).collect();
+        self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
+    }
+
+    pub fn tile(&self, tile: u32) -> &Stored {
+        &self.tiles[tile as usize]
+    }
+
+    /// Puts what was stored in the place of an older generation, whose slot is free now.
+    pub fn replace(&mut self, tile: u32, stored: Stored) {
+        let before = std::mem::replace(&mut self.tiles[tile as usize], stored);
+        self.free.extend(before.slot);
+    }
+
+    /// Tiles that are not stored.
+    pub fn unmade(&self) -> impl Iterator<Item = usize> {
+        (0..self.tiles.len()).filter(|&tile| self.tiles[tile].slot.is_none())
+    }
+}
+
+/// The code that is being made.
+#[derive(Clone)]
+pub(super) struct Next {
+    /// A tile without a slot is not made yet.
+    pub code: Code,
+    /// Segments that it leaves out.
+    pub left_out: BTreeSet<ParitySegment>,
+}
+
 /// A record of the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -52,8 +110,8 @@ pub(super) struct Contents {
     pub medium: Arc<dyn Medium>,
     pub geometry: Geometry,
     pub keys: Arc<TagKeys>,
-    pub map: Arc<Map>,
-    pub tiles: Vec<Stored>,
+    pub code: Code,
+    pub next: Option<Next>,
     pub window: Vec<Entry>,
     /// Where the journal has the contents of segments.
     pub mirror: BTreeMap<ParitySegment, u64>,
@@ -105,13 +163,21 @@ impl Contents {
         Ok(Tag(tag))
     }
 
-    /// Cells of the window by tile, those that the stored tile includes left out.
-    pub fn window_cells(&self) -> BTreeMap<u32, Vec<WindowCell>> {
+    /// Cells of the window by tile of a code, without those of some segments. Those that the stored
+    /// tile includes are left out.
+    pub fn window_cells(
+        &self,
+        code: &Code,
+        without: &BTreeSet<ParitySegment>,
+    ) -> BTreeMap<u32, Vec<WindowCell>> {
         let mut cells: BTreeMap<u32, Vec<WindowCell>> = BTreeMap::new();
         for (at, entry) in self.window.iter().enumerate() {
+            if without.contains(&entry.segment) {
+                continue;
+            }
             for id in ids(entry.segment) {
-                let place = self.map.place(id);
-                if self.tiles[place.tile as usize].cut <= entry.position {
+                let place = code.map.place(id);
+                if code.tile(place.tile).cut <= entry.position {
                     let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
                     cells.entry(place.tile).or_default().push(cell);
                 }
@@ -126,9 +192,9 @@ impl Contents {
         let removed = self.window.iter().enumerate().filter(|(_, entry)| entry.kind == RecordKind::Remove);
         for (at, entry) in removed {
             for id in ids(entry.segment) {
-                let place = self.map.place(id);
+                let place = self.code.map.place(id);
                 let was_in = self.is_in_tile(entry.segment, place.tile, Some(entry.position));
-                if was_in && self.tiles[place.tile as usize].cut <= entry.position {
+                if was_in && self.code.tile(place.tile).cut <= entry.position {
                     let cell = WindowCell { entry: at, index: id.index, rows: place.rows };
                     cells.entry(place.tile).or_default().push(cell);
                 }
@@ -142,29 +208,29 @@ impl Contents {
     pub fn is_in_tile(&self, segment: ParitySegment, tile: u32, left: Option<u64>) -> bool {
         // The first record of a segment is the one that adds it, unless that is behind the tail.
         let added = self.mirror.get(&segment).copied().filter(|first| Some(*first) != left);
-        added.is_none_or(|added| added < self.tiles[tile as usize].cut)
+        added.is_none_or(|added| added < self.code.tile(tile).cut)
     }
 
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
-    pub fn read_tile(&self, tile: u32) -> Result<Option<Vec<u8>>> {
-        let slot = self.tiles[tile as usize].slot;
-        slot.map(|slot| self.read(self.geometry.slot(slot) + BLOCK, Tile::SIZE)).transpose()
+    pub fn read_tile(&self, code: &Code, tile: u32) -> Result<Option<Vec<u8>>> {
+        let slot = code.tile(tile).slot;
+        slot.map(|slot| self.read(self.geometry.slot(code.area, slot) + BLOCK, Tile::SIZE)).transpose()
     }
 
     /// Refuses bytes of a stored tile that are not those of its head.
-    pub fn check_tile(&self, tile: u32, bytes: &[u8]) -> Result<()> {
-        match hash(bytes) == self.tiles[tile as usize].hash {
+    pub fn check_tile(code: &Code, tile: u32, bytes: &[u8]) -> Result<()> {
+        match hash(bytes) == code.tile(tile).hash {
             true => Ok(()),
             false => Err(Error::TileDamaged(tile)),
         }
     }
 
     /// A tile with these cells of records added or taken out.
-    pub fn tile_with(&self, tile: u32, window: &[WindowCell]) -> Result<Tile> {
-        let mut sum = match self.read_tile(tile)? {
+    pub fn tile_with(&self, code: &Code, tile: u32, window: &[WindowCell]) -> Result<Tile> {
+        let mut sum = match self.read_tile(code, tile)? {
             None => Tile::empty(),
             Some(bytes) => {
-                self.check_tile(tile, &bytes)?;
+                Self::check_tile(code, tile, &bytes)?;
                 Tile::from_bytes(&bytes)
             }
         };
@@ -202,6 +268,11 @@ impl Contents {
         let mut tag = [0; TAG];
         self.read_ring(tags_at(position, &segment) + u64::from(index) * TAG as u64, &mut tag)?;
         Ok(Tag(tag))
+    }
+
+    /// Content of a segment from the beginning, as its record has it.
+    pub fn read_mirrored(&self, position: u64, out: &mut [u8]) -> Result<()> {
+        self.read_ring(position + BLOCK, out)
     }
 
     pub fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {

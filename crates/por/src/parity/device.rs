@@ -11,17 +11,17 @@ use steadfast_format::parity::{
 use steadfast_format::{PoolGuid, SegmentId};
 use zeroize::Zeroize;
 
-use super::contents::{Contents, Entry, Stored};
+use super::contents::{Code, Contents, Entry, Next, Stored};
 use super::error::{Error, Result};
 use super::geometry::{BLOCK, Geometry, record_size};
 use super::medium::Medium;
 use super::pass::Passing;
 use super::recovery::Snapshot;
+use super::rekey::Wish;
 use super::tags::TagArea;
 use crate::audit::{SegmentCells, Stratum};
 use crate::bound::Plan;
 use crate::cell::{CellId, PAYLOAD, Payload, TAG, Tag};
-use crate::code::Map;
 use crate::tag::TagKeys;
 
 /// Purpose of a new parity device.
@@ -100,6 +100,8 @@ pub struct Figures {
     pub segments: u64,
     /// Bytes of the whole device.
     pub bytes: u64,
+    /// Tiles that a code has which is being made anew, under another map.
+    pub made_anew: Option<u32>,
 }
 
 /// An opened parity device.
@@ -107,12 +109,15 @@ pub struct ParityDevice {
     /// Contents at the end of the journal.
     pub(super) now: Contents,
     pub(super) header: ParityHeader,
+    /// Key of map, tags and masks.
+    pub(super) root_key: Key,
     signer: Arc<Signer>,
     /// Random number of this opening.
-    opening: u32,
-    pub(super) free: Vec<u32>,
+    pub(super) opening: u32,
     /// The pass under way.
     pub(super) passing: Option<Passing>,
+    /// A code that the next pass is to begin.
+    pub(super) wish: Option<Wish>,
     /// Segments that left the code, each with the pass that took it out.
     pub(super) released: Vec<(ParitySegment, u64)>,
     /// Root after the last pass.
@@ -122,7 +127,7 @@ pub struct ParityDevice {
     pub(super) last_check: [u8; 32],
     /// Position behind the last record that is durable for certain.
     durable: u64,
-    cells: u64,
+    pub(super) cells: u64,
     has_failed: bool,
     /// Each recovery that reads has a copy: then no pass runs.
     pub(super) pin: Arc<()>,
@@ -149,8 +154,13 @@ impl ParityDevice {
         }
         let mut journal_prev = [0; 32];
         random.fill(&mut journal_prev);
-        let manifest =
-            ParityManifest { pool: creation.pool, cut: 0, segments: Vec::new(), units: Vec::new() };
+        let manifest = ParityManifest {
+            pool: creation.pool,
+            cut: 0,
+            segments: Vec::new(),
+            units: Vec::new(),
+            left_out: BTreeSet::new(),
+        };
         let manifest = manifest.encode(hash);
         let header = ParityHeader {
             pool: creation.pool,
@@ -167,6 +177,8 @@ impl ParityDevice {
             manifest_check: check_of(&manifest),
             manifest_area: 1,
             journal_prev,
+            next_map: None,
+            slot_area: 0,
         };
         root_key.zeroize();
         // No copy of a former header may be newer than the new one.
@@ -205,26 +217,31 @@ impl ParityDevice {
             (None, None) => return Err(Error::KeyNeeded),
         };
         let geometry = Geometry::of(&header);
-        let (have, need) = (size(&*medium)?, geometry.size());
+        let (have, need) = (size(&*medium)?, geometry.size_for(&header));
         if have < need {
             return Err(Error::TooSmall { have, need });
         }
+        let code = |number, area| Code::new(&root, number, area, geometry);
+        let next = header
+            .next_map
+            .map(|number| Next { code: code(number, 1 - header.slot_area), left_out: BTreeSet::new() });
         let mut device = ParityDevice {
             now: Contents {
                 medium: medium.into(),
                 geometry,
                 keys: Arc::new(TagKeys::new(&root)),
-                map: Arc::new(Map::new(&root, header.map, header.tiles)),
-                tiles: vec![Stored { cut: 0, ..Stored::default() }; geometry.tiles as usize],
+                code: code(header.map, header.slot_area),
+                next,
                 window: Vec::new(),
                 mirror: BTreeMap::new(),
                 tags: TagArea::default(),
                 segments: BTreeSet::new(),
             },
             signer: Arc::new(Signer::new(&derive(&root, b"", "steadfast audit record v1"))),
+            root_key: root,
             opening: 0,
-            free: Vec::new(),
             passing: None,
+            wish: None,
             released: Vec::new(),
             root: [0; 32],
             end: header.journal_tail,
@@ -301,8 +318,10 @@ impl ParityDevice {
         for _ in 0..samples {
             let number = (u128::from(random.nonzero_u64()) * u128::from(self.now.geometry.tiles)) >> 64;
             let tile = u32::try_from(number).expect("below the number of tiles");
-            match self.now.read_tile(tile)? {
-                Some(bytes) if self.now.check_tile(tile, &bytes).is_err() => damaged.push(tile),
+            match self.now.read_tile(&self.now.code, tile)? {
+                Some(bytes) if Contents::check_tile(&self.now.code, tile, &bytes).is_err() => {
+                    damaged.push(tile);
+                }
                 _ => {}
             }
         }
@@ -329,7 +348,11 @@ impl ParityDevice {
             journal_used: self.journal_bytes(),
             generation: self.header.sequence,
             segments: self.now.segments.len() as u64,
-            bytes: self.now.geometry.size(),
+            bytes: self.now.geometry.size_for(&self.header),
+            made_anew: self.now.next.as_ref().map(|next| {
+                let unmade = u32::try_from(next.code.unmade().count()).expect("tiles have four bytes");
+                self.header.tiles - unmade
+            }),
         }
     }
 
@@ -398,7 +421,7 @@ impl ParityDevice {
     /// there.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { now: self.now.clone(), cells: self.cells, _pin: Arc::clone(&self.pin) }
+        Snapshot { now: self.now.clone(), cells: self.cells, end: self.end, _pin: Arc::clone(&self.pin) }
     }
 
     /// True if a recovery reads, and no pass can run.
@@ -473,6 +496,10 @@ impl ParityDevice {
     pub fn remove(&mut self, segment: ParitySegment, content: Option<&[u8]>) -> Result<()> {
         if !self.now.segments.contains(&segment) {
             return Err(Error::Unknown(segment));
+        }
+        // It is about to leave the list with the old code.
+        if self.is_dropping(&segment) {
+            return Err(Error::WrongCells(ids(segment).collect()));
         }
         let tags = self.now.stored_tags(segment)?;
         let mut payload = vec![0; usize::from(segment.cells()) * PAYLOAD];
@@ -605,31 +632,47 @@ impl ParityDevice {
             return Err(Error::ManifestDamaged);
         }
         self.now.tags = TagArea::new(self.now.geometry.tag_units(), &manifest)?;
+        match &mut self.now.next {
+            Some(next) => next.left_out = manifest.left_out,
+            None if manifest.left_out.is_empty() => {}
+            None => return Err(Error::ManifestDamaged),
+        }
         self.cells = manifest.segments.iter().map(|segment| u64::from(segment.cells())).sum();
         self.now.segments = manifest.segments.into_iter().collect();
         Ok(())
     }
 
-    /// Finds the newest slot of each tile.
+    /// Finds the newest slot of each tile, of both codes.
     fn read_tiles(&mut self) -> Result<()> {
-        for slot in 0..self.now.geometry.slots() {
-            let bytes = self.now.read(self.now.geometry.slot(slot), ParityTile::ENCODED_SIZE)?;
-            let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
-            let is_ours = (head.pool, head.map) == (self.header.pool, self.header.map);
-            let Some(stored) = self.now.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else {
-                continue;
-            };
-            if stored.generation < head.generation {
-                *stored =
-                    Stored { slot: Some(slot), generation: head.generation, cut: head.cut, hash: head.hash };
+        let (pool, tail) = (self.header.pool, self.header.journal_tail);
+        let mut codes: Vec<&mut Code> = vec![&mut self.now.code];
+        codes.extend(self.now.next.as_mut().map(|next| &mut next.code));
+        for code in codes {
+            for slot in 0..self.now.geometry.slots() {
+                let mut bytes = vec![0; ParityTile::ENCODED_SIZE];
+                read(&*self.now.medium, self.now.geometry.slot(code.area, slot), &mut bytes)?;
+                let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
+                let is_ours = (head.pool, head.map) == (pool, code.number);
+                let Some(stored) = code.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else {
+                    continue;
+                };
+                if stored.generation < head.generation {
+                    let (generation, cut) = (head.generation, head.cut);
+                    *stored = Stored { slot: Some(slot), generation, cut, hash: head.hash };
+                }
             }
         }
         // All tiles have reached the tail: one that has not is an older generation, put back.
-        if let Some(old) = self.now.tiles.iter().position(|tile| tile.cut < self.header.journal_tail) {
+        if let Some(old) = self.now.code.tiles.iter().position(|tile| tile.cut < tail) {
             return Err(Error::TileDamaged(u32::try_from(old).expect("tiles have four bytes")));
         }
-        let used: BTreeSet<u32> = self.now.tiles.iter().filter_map(|tile| tile.slot).collect();
-        self.free = (0..self.now.geometry.slots()).filter(|slot| !used.contains(slot)).collect();
+        // One of the next code is made again: nothing depends on it yet.
+        if let Some(next) = &mut self.now.next {
+            let old = next.code.tiles.iter_mut().filter(|tile| tile.cut < tail);
+            old.for_each(|tile| *tile = Stored::default());
+        }
+        self.now.code.find_free();
+        self.now.next.iter_mut().for_each(|next| next.code.find_free());
         Ok(())
     }
 
@@ -666,7 +709,8 @@ impl ParityDevice {
             (self.end, self.last_check) = (position + need, check_of(&head));
         }
         // Records are durable before a tile that includes them is.
-        match self.now.tiles.iter().find(|tile| tile.cut > self.end) {
+        let next = self.now.next.iter().flat_map(|next| &next.code.tiles);
+        match self.now.code.tiles.iter().chain(next).find(|tile| tile.cut > self.end) {
             Some(_) => Err(Error::JournalDamaged(self.end)),
             None => Ok(()),
         }
@@ -677,7 +721,7 @@ impl ParityDevice {
     }
 
     /// A number that no segment here has.
-    fn fresh_opening(&self, random: &dyn Random) -> u32 {
+    pub(super) fn fresh_opening(&self, random: &dyn Random) -> u32 {
         let mut used: BTreeSet<u32> = self.now.segments.iter().map(|segment| segment.opening).collect();
         used.extend(self.now.window.iter().map(|entry| entry.segment.opening));
         loop {
@@ -738,7 +782,7 @@ pub(super) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn size(medium: &dyn Medium) -> Result<u64> {
+pub(super) fn size(medium: &dyn Medium) -> Result<u64> {
     medium.size().map_err(|source| Error::Io { operation: "looking for the end", offset: 0, source })
 }
 

@@ -57,8 +57,22 @@ pub enum Error {
     /// Passes wait for a recovery, which reads the tiles.
     #[error("a recovery reads the parity; passes wait until it ends")]
     Recovering,
+    /// The store lacks cells that the code must take in when it is made anew.
+    #[error("segment {} has cells that its store does not have any more: recover first", .0.segment)]
+    Missing(ParitySegment),
+    /// A pass gave the code up that was being made, because its room failed.
+    #[error("the code that was being made is given up: its room failed")]
+    GivenUp,
+    /// The room for the new code failed. The old one is as it was.
+    #[error("the room for the new code failed at byte {offset}: {source}")]
+    NoRoom {
+        /// Where.
+        offset: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// Somebody asked for the end of a recovery.
-    #[error("the recovery was stopped")]
+    #[error("the work on it was stopped")]
     Stopped,
     /// The pool holds more than the code was made for.
     #[error("the code is made for {planned} cells; the pool would have {cells}")]

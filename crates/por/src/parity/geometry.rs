@@ -75,19 +75,37 @@ impl Geometry {
         self.tiles.min(SPARE_MAX)
     }
 
-    pub fn slot(&self, slot: u32) -> u64 {
+    /// Place of a slot of an area: 0 before the tags, 1 behind them.
+    pub fn slot(&self, area: u32, slot: u32) -> u64 {
         let before = u64::from(slot).saturating_mul(BLOCK + Tile::SIZE as u64);
-        self.journal().saturating_add(self.journal_size).saturating_add(before)
+        let area = match area {
+            0 => self.journal().saturating_add(self.journal_size),
+            _ => self.tags(self.tag_units()),
+        };
+        area.saturating_add(before)
     }
 
     /// Place of a unit of tags.
     pub fn tags(&self, unit: u32) -> u64 {
-        self.slot(self.slots()).saturating_add(u64::from(unit).saturating_mul(BLOCK))
+        self.slot(0, self.slots()).saturating_add(u64::from(unit).saturating_mul(BLOCK))
     }
 
-    /// Bytes of the whole device.
+    /// Bytes of a device with the first area of slots.
     pub fn size(&self) -> u64 {
         self.tags(self.tag_units())
+    }
+
+    /// Bytes of a device with both areas of slots.
+    pub fn size_of_both(&self) -> u64 {
+        self.slot(1, self.slots())
+    }
+
+    /// Bytes that this header's parts take.
+    pub fn size_for(&self, header: &ParityHeader) -> u64 {
+        match (header.next_map, header.slot_area) {
+            (None, 0) => self.size(),
+            _ => self.size_of_both(),
+        }
     }
 }
 

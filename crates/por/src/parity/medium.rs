@@ -30,6 +30,12 @@ pub trait Medium: Send + Sync {
     /// # Errors
     /// Of the system.
     fn flush(&self) -> io::Result<()>;
+
+    /// Makes it so many bytes, if it has fewer.
+    ///
+    /// # Errors
+    /// It cannot grow.
+    fn grow(&self, bytes: u64) -> io::Result<()>;
 }
 
 impl Medium for File {
@@ -48,5 +54,14 @@ impl Medium for File {
 
     fn flush(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        if Medium::size(self)? >= bytes {
+            return Ok(());
+        }
+        // A disk refuses.
+        self.set_len(bytes)?;
+        self.sync_all()
     }
 }

@@ -32,6 +32,10 @@
 //! [por.16] While a snapshot of the code is read, no pass runs: no tile, unit of tags or record
 //!     that it names is overwritten. Records are added and served meanwhile.
 //!     test: `a_recovery_reads_beside_writers`
+//! [por.17] A stored tile of the next code, with the records of the window from its cut on, is the
+//!     sum of the cells of the manifest at the end but for the segments that are left out. One
+//!     header makes it the code, when each of its tiles has reached the tail.
+//!     test: `a_crash_at_any_write_of_a_re_key_leaves_a_whole_code`
 //! [por.13] A segment may be deleted at the store only when a pass has released it.
 //!
 //! ## Crashes
@@ -39,6 +43,15 @@
 //! tiles are of the new generation and some of the old one, each with its own cut, and the window
 //! is still there. Between the last tile and the header: all are new, and the window is read once
 //! more.
+//!
+//! ## Another map
+//! *Re-key*: makes a second code of the same cells under another map, in the other area of slots.
+//! A recovery that did not give back everything shows the store which cells share a tile; behind a
+//! re-key that tells nothing. Decision 0238.
+//! ```text
+//! [begin_rekey, pass]→ named by the header ─[tiles, round by round]→ complete ─[pass]→ the code
+//! ```
+//! Segments with lost cells are left out of it, and so of the manifest behind it.
 //!
 //! ## Not here
 //! Keys of a second provider, several domains.
@@ -51,6 +64,7 @@ mod geometry;
 mod medium;
 mod pass;
 mod recovery;
+mod rekey;
 mod tags;
 
 pub use device::{Creation, Figures, ParityDevice, Standing};
@@ -58,3 +72,4 @@ pub use error::{Error, Result};
 pub use medium::Medium;
 pub use pass::Pass;
 pub use recovery::{Found, Outcome, Search, Snapshot};
+pub use rekey::{MadeTiles, Stage};

@@ -54,6 +54,8 @@ fn tile_bytes(batch: usize) -> u64 {
 pub struct Snapshot {
     pub(super) now: Contents,
     pub(super) cells: u64,
+    /// End of the journal then.
+    pub(super) end: u64,
     /// While it is there, no pass runs.
     pub(super) _pin: Arc<()>,
 }
@@ -117,19 +119,19 @@ pub struct Outcome {
 }
 
 /// How memory is divided.
-struct Share {
-    readers: usize,
+pub(super) struct Share {
+    pub readers: usize,
     /// Tiles of a round.
-    tiles: usize,
+    pub tiles: usize,
     /// Cells that are added to each at once.
-    batch: usize,
+    pub batch: usize,
     /// Bytes of lost cells.
     back: u64,
 }
 
 impl Share {
     /// For so many segments, of which the longest has so many bytes, and so many tiles.
-    fn of(memory: u64, (segments, longest): (u64, u64), tiles: u64) -> Share {
+    pub fn of(memory: u64, (segments, longest): (u64, u64), tiles: u64) -> Share {
         let wanted = (segments / 4).clamp(READERS_LEAST, READERS);
         let readers = (memory / 4 / longest.max(1)).clamp(1, wanted);
         let fit = |batch: usize| memory / 2 / tile_bytes(batch);
@@ -141,15 +143,15 @@ impl Share {
 }
 
 /// A tile of the round.
-struct Sum {
+pub(super) struct Sum {
     /// `None` until something is added.
-    tile: Option<Tile>,
-    batch: Batch,
+    pub tile: Option<Tile>,
+    pub batch: Batch,
     missing: Vec<(CellId, Rows)>,
 }
 
 impl Sum {
-    fn new(batch: usize) -> Sum {
+    pub fn new(batch: usize) -> Sum {
         Sum { tile: None, batch: Batch::new(batch), missing: Vec::new() }
     }
 
@@ -158,7 +160,7 @@ impl Sum {
         self.tile.is_none() && self.batch.is_empty() && self.missing.is_empty()
     }
 
-    fn apply(&mut self) {
+    pub fn apply(&mut self) {
         self.tile.get_or_insert_with(Tile::empty).apply(&self.batch);
         self.batch.clear();
     }
@@ -229,15 +231,19 @@ impl Kept<'_> {
 }
 
 /// As many turns as there are processors.
-struct Turns {
+pub(super) struct Turns {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-struct Turn<'t>(&'t Turns);
+pub(super) struct Turn<'t>(&'t Turns);
 
 impl Turns {
-    fn take(&self) -> Turn<'_> {
+    pub fn new(free: usize) -> Turns {
+        Turns { free: Mutex::new(free.max(1)), freed: Condvar::new() }
+    }
+
+    pub fn take(&self) -> Turn<'_> {
         let mut free = locked(&self.free);
         while *free == 0 {
             free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +260,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -309,7 +315,7 @@ impl Snapshot {
         let leaving = self.now.cells_leaving();
         let segments: Vec<ParitySegment> = self.now.segments.iter().copied().collect();
         let longest = segments.iter().map(|segment| u64::from(segment.length)).max().unwrap_or(0);
-        let tiles = self.now.tiles.len();
+        let tiles = self.now.code.tiles.len();
         let share = Share::of(search.memory, (segments.len() as u64, longest), tiles as u64);
         // A tile gets about as many cells as any other.
         let expected = usize::try_from(self.cells).unwrap_or(usize::MAX) / tiles.max(1);
@@ -367,7 +373,7 @@ impl Snapshot {
 }
 
 /// For each tile its place among those of the round.
-fn places(round: &[usize], tiles: usize) -> Vec<Option<usize>> {
+pub(super) fn places(round: &[usize], tiles: usize) -> Vec<Option<usize>> {
     let mut places = vec![None; tiles];
     round.iter().enumerate().for_each(|(at, &tile)| places[tile] = Some(at));
     places
@@ -393,7 +399,7 @@ struct Round<'r, 'k> {
 impl Round<'_, '_> {
     fn read(&self, search: &mut Search<'_>, readers: usize, (before, of): (u64, u64)) -> Result<()> {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-        let turns = Turns { free: Mutex::new(search.env.tasks.parallelism().max(1)), freed: Condvar::new() };
+        let turns = Turns::new(search.env.tasks.parallelism());
         let looked_at = Mutex::new((before, &mut *search.watch));
         let read = search.read;
         let works = works(self.segments, self.tiles.len(), readers);
@@ -429,10 +435,10 @@ impl Round<'_, '_> {
     /// Adds a stored tile to its sum, without what left the code since.
     fn load(&self, at: usize, turns: &Turns) -> Result<()> {
         let tile = u32::try_from(self.tiles[at]).expect("tiles have four bytes");
-        let stored = self.now.read_tile(tile)?;
+        let stored = self.now.read_tile(&self.now.code, tile)?;
         let leaving = self.leaving.get(&tile).map_or(&[][..], Vec::as_slice);
         let _turn = turns.take();
-        stored.iter().try_for_each(|bytes| self.now.check_tile(tile, bytes))?;
+        stored.iter().try_for_each(|bytes| Contents::check_tile(&self.now.code, tile, bytes))?;
         let sum = &mut *locked(&self.sums[at]);
         stored.iter().for_each(|bytes| sum.add(bytes));
         if !leaving.is_empty() {
@@ -445,7 +451,7 @@ impl Round<'_, '_> {
     fn take_out(&self, segment: ParitySegment, bytes: &mut Vec<u8>) -> Result<()> {
         let mut cells: Vec<(u16, Place)> = Vec::with_capacity(segment.cells().into());
         for id in ids(segment) {
-            let place = self.now.map.place(id);
+            let place = self.now.code.map.place(id);
             if self.is_first || self.place[place.tile as usize].is_some() {
                 cells.push((id.index, place));
             }
@@ -552,7 +558,7 @@ impl Round<'_, '_> {
             for cells in recovered.chunks(batch.capacity()) {
                 batch.clear();
                 for cell in cells.iter().filter_map(|cell| cell.prove(&self.now.keys)) {
-                    batch.add(cell, self.now.map.place(cell.id()).rows);
+                    batch.add(cell, self.now.code.map.place(cell.id()).rows);
                 }
                 tile.apply(batch);
             }

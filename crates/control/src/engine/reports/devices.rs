@@ -49,6 +49,9 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
             if let Some(reason) = &parity.left_out {
                 note.push_str(&format!(" ({reason})"));
             }
+            if let Some(made) = figures.made_anew {
+                note.push_str(&format!(", {made} of {} tiles of another code are made", figures.tiles));
+            }
             match &parity.audit {
                 None => note.push_str(", never audited"),
                 Some(audit) if audit.failed == 0 => {

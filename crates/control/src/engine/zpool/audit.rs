@@ -42,7 +42,7 @@ impl Verb for PoolRecover {
     fn run(self, engine: &Engine, caller: &Caller) -> Result<RecoveryState, Refusal> {
         let held = engine.held_pool(&self.name)?;
         let memory = self.memory.unwrap_or_else(|| machine_bytes() / 4);
-        let begun = recoveries::begin(&held, &engine.env, memory)?;
+        let begun = recoveries::begin(&held, &engine.env, memory, self.rekey)?;
         engine.log(&held, caller);
         Ok(begun)
     }

@@ -48,11 +48,12 @@ const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {
 /// The devices, with the progress of a recovery at the parity device.
 fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
     let mut vdevs = devices_of(measured);
-    if let Some((done, of)) = held.recoveries.progress() {
-        let percent = done.saturating_mul(100).checked_div(of).unwrap_or(0);
+    if let Some(state) = held.recoveries.progress() {
+        let percent = state.done.saturating_mul(100).checked_div(state.of).unwrap_or(0);
+        let what = if state.rekeying { "a re-key" } else { "a recovery" };
         for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
             let note = vdev.note.get_or_insert_default();
-            note.push_str(&format!(", a recovery has looked at {percent} % of the cells"));
+            note.push_str(&format!(", {what} has looked at {percent} % of the cells"));
         }
     }
     vdevs
