@@ -257,6 +257,26 @@ fn all_is_covered_once_it_is_durable() {
     pool.export().expect("exported");
 }
 
+/// An audit tells of what a power cut would leave covered, as status does, while content comes in.
+#[test]
+fn an_audit_counts_what_is_durable() {
+    let world = World::new(22);
+    let pool = world.create();
+    fill(&pool, 0..4);
+    world.add(&pool);
+    let (mut steps, mut seen) = (0, std::collections::BTreeSet::new());
+    while parity(&pool).uncovered > 0 {
+        pool.step();
+        let told = pool.devices().audit(1).expect("an audit").coverage.uncovered;
+        assert_eq!(told, parity(&pool).uncovered);
+        seen.insert(told);
+        steps += 1;
+        assert!(steps < 1000, "never: {:?}", parity(&pool));
+    }
+    assert!(steps > 2 && seen.contains(&0), "{steps} steps, {seen:?}");
+    pool.export().expect("exported");
+}
+
 /// [parity_device.1], [parity_device.3]
 #[test]
 fn a_parity_that_is_old_lost_or_of_another_pool_is_told() {

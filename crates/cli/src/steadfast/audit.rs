@@ -303,7 +303,29 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bo
     if parsed.has(STOP.letter) {
         return stop(session, name);
     }
-    let begun = session.ask(PoolRecover { name: name.to_owned(), memory, rekey }).doing(doing)?;
+    let wish = PoolRecover { name: name.to_owned(), memory, rekey };
+    let is_done = |outcome: &RecoverOutcome| outcome.rekeyed.is_some() || outcome.rekey_refused.is_some();
+    let mut outcome = ended(session, &wish).doing(doing)?;
+    if rekey && !is_done(&outcome) {
+        // It was the end of a recovery that somebody else began.
+        outcome = ended(session, &wish).doing(doing)?;
+    }
+    if parsed.has(JSON.letter) {
+        session.line(recovered_json(name, &outcome));
+    } else {
+        session.out.push_str(&recovered_text(name, &outcome));
+    }
+    match outcome.rekey_refused {
+        Some(refusal) => Err(refusal).doing(|| format!("cannot make the code of '{}' anew", tame(name))),
+        None if outcome.lost.is_empty() => Ok(()),
+        None => Err(Failure::Status(1)),
+    }
+}
+
+/// Outcome of a recovery that begins, or of the one that is under way.
+fn ended(session: &mut Session<'_, '_>, wish: &PoolRecover) -> Result<RecoverOutcome, Refusal> {
+    let name = &*wish.name;
+    let begun = session.ask(wish.clone())?;
     let mut bar = Bar::on_terminal(session, &tame(name));
     let since = Instant::now();
     let mut state = begun.clone();
@@ -315,28 +337,18 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bo
             bar.draw(session, what, (state.of - state.done.min(state.of)) * CELL, since.elapsed());
         }
         let patience_ms = u64::try_from(LOOK.as_millis()).expect("short");
-        state = session.ask(PoolRecovery { name: name.to_owned(), stop: false, patience_ms }).doing(doing)?;
+        state = session.ask(PoolRecovery { name: name.to_owned(), stop: false, patience_ms })?;
     }
     if let Some(bar) = bar {
         bar.end(session);
     }
-    let outcome = match state {
-        RecoveryState { number, outcome: Some(outcome), .. } if number == begun.number => outcome,
-        RecoveryState { refused: Some(refusal), .. } => return Err(refusal).doing(doing),
+    match state {
+        RecoveryState { number, outcome: Some(outcome), .. } if number == begun.number => Ok(outcome),
+        RecoveryState { refused: Some(refusal), .. } => Err(refusal),
         _ => {
             let what = "it ended, and another one began; nothing is known of its outcome";
-            return Err(Refusal::new(Code::RecoveryNone, what).with("pool", name)).doing(doing);
+            Err(Refusal::new(Code::RecoveryNone, what).with("pool", name))
         }
-    };
-    if parsed.has(JSON.letter) {
-        session.line(recovered_json(name, &outcome));
-    } else {
-        session.out.push_str(&recovered_text(name, &outcome));
-    }
-    match outcome.rekey_refused {
-        Some(refusal) => Err(refusal).doing(|| format!("cannot make the code of '{}' anew", tame(name))),
-        None if outcome.lost.is_empty() => Ok(()),
-        None => Err(Failure::Status(1)),
     }
 }
 

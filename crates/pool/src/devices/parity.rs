@@ -15,8 +15,9 @@
 //! [parity_device.5] A second code is begun under the feature `parity_rekey`: software that does
 //!     not know of it would bring one of the codes up to date.
 //!     `Devices::rekey`
-//! [parity_device.4] Status tells an object as covered once a power cut leaves it so.
-//!     `Covered::is_settled`, test: `all_is_covered_once_it_is_durable`
+//! [parity_device.4] Status and audits tell an object as covered once a power cut leaves it so.
+//!     `Covered::is_settled`, tests: `all_is_covered_once_it_is_durable`,
+//!     `an_audit_counts_what_is_durable`
 
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
@@ -760,7 +761,8 @@ impl Devices {
             for (segment, bytes) in self.core.space.objects_on(leaf.id()) {
                 coverage.stored += bytes;
                 match &leaf.covered {
-                    Some(store) if store.is_covered(segment) => coverage.covered += bytes,
+                    // [parity_device.4]
+                    Some(store) if store.is_settled(segment) => coverage.covered += bytes,
                     _ => coverage.uncovered += 1,
                 }
             }
