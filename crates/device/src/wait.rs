@@ -57,8 +57,8 @@ pub enum Change {
     Waits(Outage),
     /// None does any more: the one that waited succeeded.
     GoesOn(Outage),
-    /// None does any more: the last that waited was a read, whose client is gone. Whether the
-    /// obstacle is still there is not known.
+    /// None does any more: the last that waited was a read, whose client is gone, or failed with
+    /// another error. Whether the obstacle is still there is not known.
     Forgotten(Outage),
 }
 
@@ -276,10 +276,12 @@ impl DeviceWait {
         drop(state);
         self.changed.notify_all();
         let Some(outage) = outage else { return };
-        // After another failure nobody goes on.
-        if error.is_none() {
-            self.tell(&Change::GoesOn(outage));
-        }
+        // After another failure the caller may suspend the pool. If it does not, as for a reader of
+        // an object that is gone, nobody else may be left waiting.
+        self.tell(&match error {
+            None => Change::GoesOn(outage),
+            Some(_) => Change::Forgotten(outage),
+        });
         self.told();
     }
 
@@ -448,6 +450,33 @@ mod tests {
             assert_eq!(first.join().unwrap().unwrap(), 5);
         });
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 1]);
+    }
+
+    #[test]
+    fn a_transfer_that_waited_and_failed_otherwise_ends_the_outage_for_all() {
+        let wait = Arc::new(DeviceWait::default());
+        let told = Arc::<[AtomicU32; 3]>::default();
+        let hear = Arc::clone(&told);
+        let on_change = Box::new(move |change: &Change| {
+            let at = match change {
+                Change::Waits(_) => 0,
+                Change::GoesOn(_) => 1,
+                Change::Forgotten(_) => 2,
+            };
+            hear[at].fetch_add(1, Ordering::SeqCst);
+        });
+        wait.begin(on_change, Box::new(|_| false));
+        let is_gone = AtomicBool::new(false);
+        let missing = || Error::Missing { device: "s3://b".into(), object: "seg/1/7".into() };
+        let transfer = || Err::<(), _>(if is_gone.load(Ordering::SeqCst) { missing() } else { away() });
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| wait.patiently(ONE, &|| 0, &|| true, transfer));
+            until(|| wait.outage().is_some());
+            is_gone.store(true, Ordering::SeqCst);
+            assert!(matches!(reader.join().unwrap(), Err(Error::Missing { .. })));
+        });
+        assert_eq!(wait.outage(), None);
+        assert_eq!([0, 1, 2].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 0, 1]);
     }
 
     #[test]

@@ -306,3 +306,39 @@ fn ten_minutes_pass_and_nobody_does_anything() {
     assert!(lasted.is_some_and(|nanos| nanos >= 600_000_000_000), "{events:?}");
     assert!(pool.state().leaves[0].degraded.is_none());
 }
+
+/// The object that a reader waits for is gone when the store is back: the reader is told, and
+/// nobody else goes on waiting.
+#[test]
+fn a_reader_that_waited_for_an_object_that_is_gone_holds_nobody_up() {
+    let client = Client { is_dying: |_| false, thread: 7 };
+    let cloud = Cloud::new("bucket");
+    drop(cloud.pool(|_| true, "wait"));
+    let refused: Refused = |request| request.name.starts_with("seg/") && request.operation == Operation::Read;
+    let (mut pools, _) = scan(vec![cloud.device(2, refused)]);
+    let spec = steadfast_pool::ImportSpec { force: true, ..import_spec(None) };
+    let pool = Pool::import(&Env::real(), pools.remove(0), &spec).expect("it opens");
+    pool.wait_for_devices();
+    let (fs, _handle) = mount(&pool, "tank");
+    pool.sync().expect("its first commit is over");
+    let entry = fs.lookup(ROOT, b"one").expect("found");
+    let outage_ends = cloud.leave();
+    std::thread::scope(|scope| {
+        let _ends = outage_ends;
+        let held = scope.spawn(|| serving(client, || fs.read(entry.ino, 300_000, &mut vec![0; 4096])));
+        until(|| pool.store_away().is_some());
+        let needle = &content(b"one")[300_000..300_064];
+        for name in cloud.store.names().into_iter().filter(|name| name.starts_with("seg/")) {
+            let object = steadfast_device::objects::Store::read(&cloud.store, &name, None).expect("there");
+            if object.windows(64).any(|window| window == needle) {
+                assert!(cloud.store.remove(&name));
+            }
+        }
+        cloud.away.store(false, Ordering::SeqCst);
+        assert_eq!(held.join().expect("no panic"), Err(steadfast_posix::Errno::EIO));
+    });
+    assert!(pool.store_away().is_none());
+    write_file(&fs, ROOT, b"two", &content(b"two"));
+    pool.sync().expect("nobody waits for the store any more");
+    assert_eq!(pool.state().suspended, None);
+}
