@@ -64,7 +64,7 @@ pub(crate) enum Experiment {
     Dedup(DedupRequest),
     /// Cost of the lab's own engine, beside a bare loop of pread and fio
     Bench(BenchRequest),
-    /// A pool on a bucket far away, beside a bare loop, rclone and s3fs (needs root)
+    /// A pool on a bucket far away, beside a bare loop, rclone, s3fs and ZeroFS (needs root)
     Bucket(BucketRequest),
     /// A portal's cache of tree nodes, from 0.1 to 50 MB, at several distances (needs root)
     IrisCache(CacheRequest),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use steadfast_lab_network::Link;
 
 use super::remote::{Remote, write_secret};
+use super::zerofs::Server;
 use crate::error::Error;
 use crate::host::caches::drop_kernel_caches;
 use crate::host::commands::quoted;
@@ -42,14 +43,17 @@ pub(crate) enum Kind {
     Rclone,
     /// s3fs-fuse.
     S3fs,
+    /// ZeroFS, which serves NFS.
+    ZeroFs,
 }
 
 /// Key, heading, kind.
-pub(crate) const ARMS: [(&str, &str, Kind); 4] = [
+pub(crate) const ARMS: [(&str, &str, Kind); 5] = [
     ("bucket", "Steadfast, bucket alone", Kind::Ours { here: Here::Nothing }),
     ("local", "Steadfast, log, cache, anchor here", Kind::Ours { here: Here::Everything }),
     ("rclone", "rclone mount", Kind::Rclone),
     ("s3fs", "s3fs", Kind::S3fs),
+    ("zerofs", "ZeroFS, by NFS", Kind::ZeroFs),
 ];
 
 impl Kind {
@@ -62,6 +66,10 @@ impl Kind {
             Kind::Ours { .. } => None,
             Kind::Rclone if !on_path("rclone") => Some("rclone is not installed (`sudo apt install rclone`)"),
             Kind::S3fs if !on_path("s3fs") => Some("s3fs is not installed (`sudo apt install s3fs`)"),
+            Kind::ZeroFs if !on_path("zerofs") => {
+                Some("zerofs is not installed (`cargo install zerofs`, some ten minutes)")
+            }
+            Kind::ZeroFs => None,
             Kind::Rclone | Kind::S3fs => no_folders,
         }
     }
@@ -76,6 +84,8 @@ pub(crate) struct Arm {
     /// Prefix of its objects.
     pub prefix: String,
     home: PathBuf,
+    /// The server, while it runs.
+    server: Option<Server>,
     /// Takes it away, even while the experiment unwinds.
     last: Shell,
 }
@@ -93,7 +103,7 @@ impl Arm {
         // prefix of its own.
         let round = home.file_name().unwrap_or_default().to_string_lossy();
         let prefix = format!("{}/{round}", remote.prefix);
-        let arm = Arm { key, kind, link, prefix, home, last };
+        let mut arm = Arm { key, kind, link, prefix, home, server: None, last };
         fs::create_dir(arm.place()).map_err(Error::io("create", &arm.place()))?;
         match kind {
             Kind::Ours { here } => {
@@ -133,6 +143,7 @@ impl Arm {
                 write_secret(&arm.home.join("passwd"), &format!("{}:{}\n", remote.key.0, remote.key.1))?;
                 arm.mount(remote, shell)?;
             }
+            Kind::ZeroFs => arm.mount(remote, shell)?,
         }
         Ok(arm)
     }
@@ -169,7 +180,12 @@ impl Arm {
         )
     }
 
-    fn mount(&self, remote: &Remote, shell: &mut Shell) -> Result<(), Error> {
+    /// The server that is asked.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs while it is measured")
+    }
+
+    fn mount(&mut self, remote: &Remote, shell: &mut Shell) -> Result<(), Error> {
         let home = quoted(&self.home.display().to_string());
         let place = quoted(&self.place().display().to_string());
         let (bucket, prefix) = (&remote.bucket, &self.prefix);
@@ -191,6 +207,10 @@ impl Arm {
                  -o use_path_request_style -o listobjectsv2 -o use_cache={home}/cache -o del_cache",
                 self.link.address()
             ),
+            Kind::ZeroFs => {
+                self.server = Some(Server::start(self, &self.home, remote)?);
+                return Ok(());
+            }
         };
         shell.run(&line).map(drop)
     }
@@ -200,6 +220,8 @@ impl Arm {
         if let Kind::Ours { .. } = self.kind {
             let export = self.ours(&format!("pool export {}", self.pool()));
             shell.run(&export)?;
+        } else if self.kind == Kind::ZeroFs {
+            drop(self.server.take());
         } else {
             self.quiet()?;
             let place = quoted(&self.place().display().to_string());
@@ -220,6 +242,10 @@ impl Arm {
         if let Kind::Ours { .. } = self.kind {
             let sync = self.ours(&format!("pool sync {}", self.pool()));
             shell.ask(&format!("sync -f {place} && {sync}"))?;
+            return Ok(Duration::ZERO);
+        }
+        if self.kind == Kind::ZeroFs {
+            // Each step of it ends with a COMMIT.
             return Ok(Duration::ZERO);
         }
         self.quiet()
@@ -261,6 +287,7 @@ impl Drop for Arm {
                 end_process(pid, &self.home.join("run"));
             }
         }
+        drop(self.server.take());
         for mount in mounts_below(&self.home) {
             unmount(&mount);
         }

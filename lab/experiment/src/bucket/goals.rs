@@ -51,7 +51,7 @@ pub(super) fn judge(report: &ComparisonReport) -> Vec<Goal> {
     for (row, arm, limit, text) in BOUNDED.into_iter().filter(|(row, arm, ..)| has(row, arm)) {
         judged.push(bound(rows, row, arm, Bound::AtMost(limit), text));
     }
-    for other in ["rclone", "s3fs"] {
+    for other in ["rclone", "s3fs", "zerofs"] {
         for row in AHEAD.into_iter().filter(|row| has(row, other)) {
             let label = report.row(row).map(|row| format!("{}, {}", row.label, row.unit)).unwrap_or_default();
             judged.push(ratio(rows, row, "bucket", other, 1.0, &format!("{label}: ahead of {other}")));

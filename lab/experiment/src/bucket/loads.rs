@@ -1,6 +1,7 @@
 //! The work, and how it is counted.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use super::arm::{Arm, Kind};
 use super::bare::Bare;
 use super::remote::Remote;
 use super::request::Sizes;
+use super::zerofs::{self, Server};
 use crate::comparison::ComparisonReport;
 use crate::error::Error;
 use crate::host::commands::quoted;
@@ -142,6 +144,12 @@ impl Hands<'_> {
         }
     }
 
+    /// A step of a client that is asked by NFS.
+    fn by_nfs(&self, step: impl FnOnce(&Server) -> io::Result<()>) -> Result<Duration, Error> {
+        let failed = Error::io("work in", Path::new("ZeroFS"));
+        step(self.arm.server()).map(|()| Duration::ZERO).map_err(failed)
+    }
+
     /// Everything, on one client.
     pub fn measure(&mut self) -> Result<(), Error> {
         self.file()?;
@@ -160,7 +168,11 @@ impl Hands<'_> {
         let bytes = self.sizes.file;
         let io = Error::io("work in", &path);
         let mut blocks = Blocks::new(u64::from(self.round), 1.0);
+        let seed = u64::from(self.round);
         let taken = self.take("write", |hands| {
+            if hands.arm.kind == Kind::ZeroFs {
+                return hands.by_nfs(|server| zerofs::write_large(server, bytes, seed));
+            }
             files::write(&path, bytes, &mut blocks).map_err(io)?;
             hands.arm.settle(hands.shell)
         })?;
@@ -172,7 +184,10 @@ impl Hands<'_> {
         self.rate(&row, &taken, bytes);
         self.cold()?;
         let io = Error::io("work in", &path);
-        let taken = self.take("read", |_| files::read(&path).map(|_| Duration::ZERO).map_err(io))?;
+        let taken = self.take("read", |hands| match hands.arm.kind {
+            Kind::ZeroFs => hands.by_nfs(|server| zerofs::read_large(server, bytes)),
+            _ => files::read(&path).map(|_| Duration::ZERO).map_err(io),
+        })?;
         let row = rate(
             "read",
             "sequential read, cold",
@@ -185,18 +200,28 @@ impl Hands<'_> {
     fn tree(&mut self) -> Result<(), Error> {
         let place = quoted(&self.arm.place().display().to_string());
         let archive = quoted(&self.archive.display().to_string());
+        let sources = self.sizes.sources;
         let taken = self.take("untar", |hands| {
+            if hands.arm.kind == Kind::ZeroFs {
+                return hands.by_nfs(|server| zerofs::unpack(server, sources));
+            }
             hands.line(&format!("tar -xf {archive} -C {place}"))?;
             hands.arm.settle(hands.shell)
         })?;
         self.waits("untar", "unpack a tree of small files, durable", &taken);
         self.cold()?;
         let taken = self.take("ls", |hands| {
+            if hands.arm.kind == Kind::ZeroFs {
+                return hands.by_nfs(|server| zerofs::list(server).map(drop));
+            }
             hands.line(&format!("ls -lR {place}/tree > /dev/null")).map(|()| Duration::ZERO)
         })?;
         self.waits("ls", "ls -lR of that tree, cold", &taken);
         self.cold()?;
         let taken = self.take("tar", |hands| {
+            if hands.arm.kind == Kind::ZeroFs {
+                return hands.by_nfs(zerofs::pack);
+            }
             hands.line(&format!("tar -cf - -C {place} tree | cat > /dev/null")).map(|()| Duration::ZERO)
         })?;
         self.waits("tar", "tar of that tree, cold", &taken);
@@ -344,7 +369,11 @@ impl Hands<'_> {
         let row = Row::new("objects", "objects in the bucket", "objects", false, "Listed by the store.");
         self.add(&row, objects as f64);
         let place = quoted(&self.arm.place().display().to_string());
+        let sources = self.sizes.sources;
         let taken = self.take("rm", |hands| {
+            if hands.arm.kind == Kind::ZeroFs {
+                return hands.by_nfs(|server| zerofs::remove(server, sources));
+            }
             hands.line(&format!("rm -r {place}/tree"))?;
             hands.arm.settle(hands.shell)
         })?;

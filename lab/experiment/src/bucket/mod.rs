@@ -5,7 +5,7 @@
 //! S3 server (of the lab, or given) ◄─ link ◄─ bare loop of object_store, 32 at once
 //!                                  ◄─ link ◄─ pool on the bucket alone
 //!                                  ◄─ link ◄─ pool with log, cache and anchor on this machine
-//!                                  ◄─ link ◄─ rclone mount, s3fs
+//!                                  ◄─ link ◄─ rclone mount, s3fs, ZeroFS
 //! ```
 //!
 //! Each link (`steadfast_lab_network`) plays the round trip and counts the requests of one client.
@@ -14,8 +14,8 @@
 //! ## Invariants
 //! [lab_bucket.1] Everybody works through a link with the same conditions, on the same store, in
 //!      the same run.
-//! [lab_bucket.2] Written means that the store has it: our pools commit, others are watched until a
-//!      second has passed without a request; that second does not count.
+//! [lab_bucket.2] Written means that the store has it: our pools commit, so does ZeroFS, others are
+//!      watched until a second has passed without a request; that second does not count.
 //! [lab_bucket.3] Cold means that the client let go of the store (our pools exported) and the
 //!      kernel's caches were dropped.
 //! [lab_bucket.4] When it ends, in whatever way, mounts, daemons, files and objects are gone:
@@ -24,8 +24,8 @@
 //!      line, an environment or a report.
 //!
 //! ## Reading order
-//! `request`, `remote` (the store), `arm` (the clients), `loads` (the work), `bare`, `goals`,
-//! `charts`.
+//! `request`, `remote` (the store), `arm` (the clients), `loads` (the work), `zerofs`, `bare`,
+//! `goals`, `charts`.
 
 pub(crate) mod arm;
 pub(crate) mod bare;
@@ -34,6 +34,7 @@ mod goals;
 mod loads;
 pub(crate) mod remote;
 mod request;
+mod zerofs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -230,13 +231,10 @@ fn heading() -> Heading {
 /// A tree of small files as an archive, and the bytes of its files. Its content does not compress.
 fn archive(scratch: &Path, files: u64, shell: &mut Shell) -> Result<(PathBuf, u64), Error> {
     let root = scratch.join("tree");
-    let mut noise = Noise::new(17);
     let mut total = 0;
-    for number in 0..files {
+    for (number, content) in tree_files(files) {
         let folder = root.join(format!("d{}", number / 100));
         std::fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
-        let mut content = vec![0; 4096 + noise.below(12_288) as usize / 8 * 8];
-        noise.fill(&mut content);
         total += content.len() as u64;
         let path = folder.join(format!("f{number}"));
         std::fs::write(&path, content).map_err(Error::io("write", &path))?;
@@ -246,9 +244,29 @@ fn archive(scratch: &Path, files: u64, shell: &mut Shell) -> Result<(PathBuf, u6
     Ok((scratch.join("tree.tar"), total))
 }
 
+/// Files of the tree, and their content.
+fn tree_files(files: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
+    let mut noise = Noise::new(17);
+    (0..files).map(move |number| {
+        let mut content = vec![0; 4096 + noise.below(12_288) as usize / 8 * 8];
+        noise.fill(&mut content);
+        (number, content)
+    })
+}
+
 /// Notes for every run.
 fn of_every_run() -> Vec<String> {
-    vec![
+    let zerofs = zerofs::version().map(|version| {
+        format!(
+            "{version} serves NFS, here to the lab's own client, which caches nothing: each name that it looks up \
+             and each file that it reads is a call. Eight connections move the large file. Written means that COMMIT was \
+             answered; ZeroFS encrypts, too. Its caches are {:?} GB on disk and {:?} GB in memory, and empty where it \
+             is cold.",
+            zerofs::CACHE_GB[0],
+            zerofs::CACHE_GB[1]
+        )
+    });
+    let mut notes = vec![
         "Each client has a link of its own to the store. The link delays every byte by half the round trip, and each \
          new connection by one; it does not play the growth of TCP's window."
             .to_owned(),
@@ -262,6 +280,7 @@ fn of_every_run() -> Vec<String> {
         "scrub and send are compared with the bare loop's read. rclone writes into its cache first: its write ends when \
          the last upload does."
             .to_owned(),
-        "ZeroFS takes no part: it is mounted by NFS or 9P, for which this lab has no arm.".to_owned(),
-    ]
+    ];
+    notes.extend(zerofs);
+    notes
 }

@@ -11,7 +11,7 @@ use crate::options::round_trip;
 use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
 
 /// Columns, in their order.
-pub(super) const ARMS: [&str; 5] = ["bare", "bucket", "local", "rclone", "s3fs"];
+pub(super) const ARMS: [&str; 6] = ["bare", "bucket", "local", "rclone", "s3fs", "zerofs"];
 /// Round trip that is played where none is given.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 /// Least rate.

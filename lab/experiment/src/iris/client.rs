@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::Error;
 
 /// Longest transfer of one call.
-pub(super) const TRANSFER: usize = 1 << 20;
+pub(crate) const TRANSFER: usize = 1 << 20;
 /// Longest reply that is taken: a transfer and its head.
 const REPLY_MAX: usize = TRANSFER + (64 << 10);
 const NFS: u32 = 100_003;
@@ -22,15 +22,16 @@ const WRITE: u32 = 7;
 const CREATE: u32 = 8;
 const MKDIR: u32 = 9;
 const REMOVE: u32 = 12;
+const RMDIR: u32 = 13;
 const READDIRPLUS: u32 = 17;
 const COMMIT: u32 = 21;
 
 /// A file handle.
-pub(super) type Handle = Vec<u8>;
+pub(crate) type Handle = Vec<u8>;
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Stable {
+pub(crate) enum Stable {
     /// With the COMMIT.
     Unstable = 0,
     /// When it is answered.
@@ -38,7 +39,7 @@ pub(super) enum Stable {
 }
 
 /// A connection to a portal, as root of a machine that it trusts.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     xid: u32,
 }
@@ -213,6 +214,11 @@ impl Client {
     /// Removes a file's name.
     pub fn remove(&mut self, directory: &[u8], name: &str) -> io::Result<()> {
         self.nfs(REMOVE, |out| _ = out.opaque(directory).opaque(name.as_bytes())).map(drop)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_folder(&mut self, directory: &[u8], name: &str) -> io::Result<()> {
+        self.nfs(RMDIR, |out| _ = out.opaque(directory).opaque(name.as_bytes())).map(drop)
     }
 
     /// Writes at most [`TRANSFER`] bytes.

@@ -21,7 +21,7 @@
 //! `cache`, `scale`; `fronts`, which needs no store; `retrievability`.
 
 pub(crate) mod cache;
-mod client;
+pub(crate) mod client;
 mod crowd;
 pub(crate) mod fronts;
 pub(crate) mod latency;
