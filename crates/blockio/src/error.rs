@@ -85,6 +85,8 @@ pub struct Attempt {
     pub badness: Badness,
     /// Description by the layer below.
     pub detail: String,
+    /// The device did not answer, or refused: what it holds is not known.
+    pub is_away: bool,
 }
 
 /// A block of which at least one copy was bad.
@@ -111,6 +113,12 @@ impl BlockFault {
     #[must_use]
     pub fn badness(&self) -> Badness {
         self.attempts.iter().map(|attempt| attempt.badness).max().unwrap_or(Badness::Unreadable)
+    }
+
+    /// True if a copy may be good: its device did not give it.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.is_away)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use steadfast_crypto::{AuthError, BlockKeys, Mismatch, Verified};
-use steadfast_device::Buffer;
+use steadfast_device::{Buffer, Error as DeviceError};
 use steadfast_env::{Bug, Job};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, PoolGuid};
 use steadfast_segment::{READ_GAP_MAX, ReadError};
@@ -353,7 +353,7 @@ impl BlockIo {
     ) -> Result<Block, Error> {
         let address = pointer.copies[0];
         let bad = |badness, detail: String| {
-            let attempts = vec![Attempt { address, device: None, badness, detail }];
+            let attempts = vec![Attempt { address, device: None, badness, detail, is_away: false }];
             let fault = fault(pointer, context, attempts, false);
             self.note(fault.clone());
             Error::Bad(Box::new(fault))
@@ -493,18 +493,21 @@ impl BlockIo {
                 device: Some(device),
                 badness: Badness::Unreadable,
                 detail: source.to_string(),
+                is_away: !matches!(source, DeviceError::Missing { .. } | DeviceError::CutShort { .. }),
             }),
             ReadError::Rejected { device, verdict } => Failure::Copy(Attempt {
                 address,
                 device: Some(device),
                 badness: Badness::Checksum,
                 detail: verdict.to_string(),
+                is_away: false,
             }),
             _ => Failure::Copy(Attempt {
                 address,
                 device: None,
                 badness: Badness::Unreadable,
                 detail: error.to_string(),
+                is_away: true,
             }),
         })
     }
@@ -532,7 +535,8 @@ impl BlockIo {
         if badness == Badness::Authentication && pointer.is_sealed() {
             self.space.note_authentication(address);
         }
-        Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
+        let detail = detail.to_owned();
+        Failure::Copy(Attempt { address, device: None, badness, detail, is_away: false })
     }
 
     /// The same for what was sealed as `identity`: what is wrong is told as it is.

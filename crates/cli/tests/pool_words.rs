@@ -213,3 +213,40 @@ fn on_a_terminal_a_pool_on_a_store_is_encrypted_unless_told_otherwise() {
     // A pool on this machine is as its options say.
     assert!(!machine.run("zpool create tank tank.img").err.contains("passphrase"));
 }
+
+#[test]
+fn an_import_with_f_goes_back_from_a_damaged_root_of_a_store() {
+    let machine = Machine::new("goes-back");
+    let store = machine.folder.join("store");
+    std::fs::create_dir(&store).expect("a folder");
+    let address = format!("file://{}", store.display());
+    machine.ok(&format!("zpool create tank {address}"));
+    machine.ok("zfs create tank/kept");
+    machine.ok("zpool export tank");
+    let roots = std::fs::read_dir(store.join("pool/root")).expect("roots");
+    let newest = roots.map(|entry| entry.expect("an entry").path()).max().expect("a root");
+    let mut bytes = std::fs::read(&newest).expect("read");
+    bytes[100] ^= 4;
+    std::fs::write(&newest, bytes).expect("written");
+    for refused in
+        [format!("zpool import -d {address} tank"), format!("zpool import -o readonly=on -d {address} tank")]
+    {
+        let said = machine.fails(&refused, 1);
+        assert!(said.contains("ROOT-DAMAGED") && said.contains("`zpool import -F -n tank`"), "{said}");
+    }
+    let told = machine.ok(&format!("zpool import -F -n -d {address} tank"));
+    assert!(told.starts_with("Would be able to return tank to its state as of txg "), "{told}");
+    assert!(told.contains(", ") && told.contains("\nWould discard the commit of txg "), "{told}");
+    assert!(machine.fails(&format!("zpool import -d {address} tank"), 1).contains("ROOT-DAMAGED"), "a trial");
+    let told = machine.ok(&format!("zpool import -F -d {address} tank"));
+    assert!(told.starts_with("Pool tank returned to its state as of txg "), "{told}");
+    assert!(told.contains("\nDiscarded the commit of txg "), "{told}");
+    assert!(machine.ok("zfs list -Ho name").contains("tank/kept"));
+    assert!(machine.ok("zpool history -i tank").contains("took the pool back from txg "));
+    machine.ok("zpool export tank");
+    assert_eq!(
+        machine.ok(&format!("zpool import -F -d {address} tank")),
+        "",
+        "there is nothing to go back from"
+    );
+}

@@ -220,6 +220,8 @@ codes! {
         "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
     PoolDamaged "POOL-DAMAGED" "The devices do not hold a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one. `zpool import -F -o readonly=on POOL` opens the newest root that can be read, to copy files from.";
+    RootDamaged "ROOT-DAMAGED" "The newest root of the pool is damaged or gone, and the pool has no anchor. An older root is whole; what was committed since is lost if the pool goes back to it. Nothing was written."
+        "`zpool import -F -n {pool}` tells how far back, and checks that all objects of that root are there; `zpool import -F {pool}` goes back. A copy of the bucket that has the root whole loses nothing.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed. Its data remains until something else is written to its devices."
         "To recover it, run `zpool import -D {pool}`.";
     PoolFeature "POOL-FEATURE" "The pool lacks a feature that this needs: an older version of Steadfast created it, or the feature was disabled. Versions without the feature cannot read the pool once it is used."

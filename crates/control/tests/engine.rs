@@ -270,6 +270,7 @@ impl House {
             new_name: None,
             temporary: false,
             rewind: false,
+            is_trial: false,
             as_of: None,
             force: false,
             destroyed: false,

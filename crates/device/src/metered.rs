@@ -291,6 +291,10 @@ impl Objects for Metered {
         self.stores()?.is_pruned(epoch)
     }
 
+    fn known_roots(&self) -> Vec<(u64, Txg)> {
+        self.stores().map_or_else(|_| Vec::new(), |store| store.known_roots())
+    }
+
     fn newest_epoch(&self) -> Result<u64> {
         self.stores()?.newest_epoch()
     }

@@ -48,7 +48,7 @@ pub use crate::checkpoint::CheckpointStatus;
 pub use crate::core::error::{Error, Result, lost_metadata};
 pub use crate::core::events::{Event, EventKind};
 pub use crate::core::overtaker::Overtaker;
-pub use crate::core::state::Short;
+pub use crate::core::state::{Short, WentBack};
 pub use crate::core::sweep::Sweep;
 pub use crate::datasets::bookmarks::BookmarkInfo;
 pub use crate::datasets::counts;
@@ -76,8 +76,8 @@ pub use crate::devices::parity::{
     check_parity,
 };
 pub use crate::devices::probe::{
-    FoundDevice, FoundPool, check_copies, check_unoccupied, erase, label_of, mark_destroyed, root_txgs, scan,
-    scan_beside, scan_telling,
+    FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,
+    older_roots, root_txgs, scan, scan_beside, scan_telling,
 };
 pub use crate::devices::removal::move_word;
 pub use crate::devices::scan::ScanPass;
@@ -88,7 +88,7 @@ pub use crate::devices::sweep::TrimState;
 pub use crate::devices::trim::TrimCommand;
 pub use crate::devices::trim::TrimStatus;
 pub use crate::import::anchor;
-pub use crate::import::anchor::{AnchorWish, Registers};
+pub use crate::import::anchor::{AnchorWish, GoBack, Registers};
 pub use crate::import::create::{AuxHandles, CreateSpec};
 pub use crate::import::load::{ImportSpec, NewName};
 pub use crate::log::log_device::LogDeviceStatus;
@@ -372,6 +372,12 @@ impl Pool {
         !self.devices.topology.departed.lock().is_empty()
     }
 
+    /// The older root that the import went back to (`zpool import -F`).
+    #[must_use]
+    pub fn went_back(&self) -> Option<WentBack> {
+        self.core.health.went_back.get().copied()
+    }
+
     /// Measured state.
     #[must_use]
     pub fn state(&self) -> PoolStatus {
@@ -627,6 +633,13 @@ impl Pool {
     /// Last work of a close, when the tasks have ended.
     fn settle_alone(&self, state: Option<PoolState>) -> Result<()> {
         if self.core.has_changes() {
+            self.syncer.commit()?;
+        }
+        if self.syncer.left_too_many() {
+            self.core.health.changed.store(true, Ordering::Release);
+            if state != Some(PoolState::Destroyed) {
+                self.syncer.stores.pack();
+            }
             self.syncer.commit()?;
         }
         self.core.space.discard_all();

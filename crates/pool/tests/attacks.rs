@@ -22,7 +22,9 @@ use steadfast_device::objects::{ObjectDevice, Store};
 use steadfast_device::{Error as DeviceError, MemoryDevice, Operation, Result as DeviceResult};
 use steadfast_env::Env;
 use steadfast_format::object_names::{self, LABELS, OfEpoch};
-use steadfast_pool::{AnchorWish, Error, EventKind, GroupHandles, ImportSpec, Pool, ScrubCommand, scan};
+use steadfast_pool::{
+    AnchorWish, Error, EventKind, GoBack, GroupHandles, ImportSpec, Pool, ScrubCommand, older_roots, scan,
+};
 use steadfast_posix::FileSystem;
 
 type Objects = BTreeMap<String, Vec<u8>>;
@@ -371,10 +373,17 @@ fn attack_3_a_root_or_label_whose_tag_alone_is_flipped_is_not_believed() {
                         assert!(is_anchored || folder == "pool/label/", "{what}");
                         assert_eq!(losses_of(&pool), [""; 0], "{what}");
                     }
-                    // The root before it needs objects that are deleted already.
+                    // The root before it is whole, and the operator decides.
                     Err(error) => {
                         assert!(!is_anchored && folder == "pool/root/", "{what}: {error}");
-                        assert_eq!(error.code(), "POOL-DAMAGED", "{what}: {error}");
+                        assert_eq!(error.code(), "ROOT-DAMAGED", "{what}: {error}");
+                        let (mut pools, _) = scan(vec![world.device(2)]);
+                        let roots = older_roots(&pools[0]);
+                        let back = Some(GoBack { from: roots[0], to: roots[1] });
+                        let anchor = AnchorWish { back, ..AnchorWish::default() };
+                        let spec = ImportSpec { anchor, force: true, ..import_spec(world.secret) };
+                        let pool = Pool::import(&Env::simulated(2), pools.remove(0), &spec);
+                        assert_eq!(losses_of(&pool.expect("it opens")), [""; 0], "{what}");
                     }
                 }
                 world.attack(|objects| *objects = before.clone());

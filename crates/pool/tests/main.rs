@@ -58,6 +58,7 @@ mod refused_labels;
 mod repeats;
 mod requests;
 mod rewind;
+mod rewind_store;
 mod round_trips;
 mod sealed_receives;
 mod single;

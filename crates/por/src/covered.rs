@@ -663,6 +663,10 @@ impl Objects for Covered {
         self.inner_objects().is_pruned(epoch)
     }
 
+    fn known_roots(&self) -> Vec<(u64, Txg)> {
+        self.inner_objects().known_roots()
+    }
+
     fn newest_epoch(&self) -> DeviceResult<u64> {
         self.inner_objects().newest_epoch()
     }

@@ -6,7 +6,8 @@
 //!
 //! [dead_objects.1] An object is deleted only when no root from the last committed one on names it,
 //!      nor the root before that. So a host that slept since it looked deletes nothing that another
-//!      one needs: whoever took over did so from that root, or from a later one.
+//!      one needs: whoever took over did so from that root, or from a later one. Of a closed pool
+//!      with an anchor only the anchored root is opened.
 //!      `DeadObjects::due`
 //! [dead_objects.2] Leftovers are of an epoch below ours. Segments of a later epoch belong to the
 //!      host that has taken over from us, whatever our table says.
@@ -15,13 +16,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use steadfast_format::{DeviceId, SegmentId};
+use steadfast_device::{Error as DeviceError, PartRead, SegmentPlace};
+use steadfast_format::{Column, DeviceId, Placement, SegmentId};
 
 use crate::error::Error;
 use crate::space::{Space, lock};
 
 /// Objects deleted at once: what one request of the common stores takes.
 pub const DELETES_MAX: usize = 1000;
+
+/// Objects looked for at once: the store's room asks for them side by side.
+const LOOKS_MAX: usize = 1024;
 
 /// Objects that wait to be deleted.
 #[derive(Default)]
@@ -78,11 +83,56 @@ impl Space {
         Ok(count)
     }
 
+    /// Segments of the table whose objects are gone or too short: the last byte of each is read.
+    ///
+    /// # Errors
+    /// A store does not answer, or refuses.
+    pub fn lost_objects(&self) -> Result<Vec<SegmentId>, Error> {
+        let mut asked: BTreeMap<DeviceId, Vec<(SegmentPlace, u32)>> = BTreeMap::new();
+        for (id, row) in self.rows() {
+            let Placement::Plain(Column { device, slot }) = row.place else { continue };
+            let Some(last) = row.filled.checked_sub(1) else { continue };
+            let slot_size = self.geometry.slot_size;
+            asked.entry(device).or_default().push((SegmentPlace { segment: id, slot, slot_size }, last));
+        }
+        let mut lost = Vec::new();
+        for (device, handle) in self.stores() {
+            let failed = |source| Error::Device { device, source };
+            for places in asked.remove(&device).unwrap_or_default().chunks(LOOKS_MAX) {
+                let mut bytes = vec![[0_u8; 1]; places.len()];
+                let outs = bytes.iter_mut().map(|byte| vec![&mut byte[..]]);
+                let mut reads: Vec<_> = places
+                    .iter()
+                    .zip(outs)
+                    .map(|((place, last), outs)| PartRead::new(*place, *last, outs))
+                    .collect();
+                handle.read_many(&mut reads);
+                for read in reads {
+                    match read.outcome {
+                        Ok(()) => {}
+                        Err(DeviceError::Missing { .. } | DeviceError::CutShort { .. }) => {
+                            lost.push(read.place.segment);
+                        }
+                        Err(source) => return Err(failed(source)),
+                    }
+                }
+            }
+        }
+        Ok(lost)
+    }
+
     /// Objects that wait to be deleted, now or after the next commit.
     #[must_use]
     pub fn dead_objects(&self) -> usize {
         let dead = lock(&self.dead_objects);
         dead.dead.len() + dead.left_over.len()
+    }
+
+    /// Objects that the last commit freed.
+    #[must_use]
+    pub fn dead_of_last(&self) -> usize {
+        let last = self.commits();
+        lock(&self.dead_objects).dead.iter().rev().take_while(|dead| dead.commit >= last).count()
     }
 
     /// How many commits are over, for a later call of [`Space::delete_objects`].
@@ -112,7 +162,8 @@ impl Space {
         count
     }
 
-    /// Deletes all that wait, those of the last commit too: for a pool that is being closed.
+    /// Deletes all that wait, those of the last commit too: for a pool that is being closed, of
+    /// which nobody will open an older root.
     pub fn delete_all_objects(&self) {
         while self.delete_objects(u64::MAX) > 0 {}
     }

@@ -19,8 +19,10 @@
 //! - The offline check finds nothing, once every host is gone.
 
 mod overtaken;
+mod rotten;
 
 pub use overtaken::{explore_overtaken, run_overtaken};
+pub use rotten::{explore_rotten, run_rotten};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -33,6 +33,7 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --hosts N      nothing of that, but hosts that share one store of whole objects, until N states are judged, --from a seed on:
                  --hosts 1 --from SEED makes one world again
   --overtaken N  the same of hosts that take the pool from each other with import -f, and go on living
+  --rotten N     the same of a store that damages the newest root, from which hosts go back with import -F
   --checkpoints N
                  nothing of that, but histories with a checkpoint, until N states are made, --from a seed on
   --parity N     nothing of that, but histories of parity devices, passes, losses and recoveries, until N states are judged,
@@ -290,7 +291,7 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
 }
 
 /// Lets hosts share a store, and tells what does not hold.
-fn share(words: &[String], is_overtaken: bool) -> Result<ExitCode, String> {
+fn share(words: &[String], kind: &str) -> Result<ExitCode, String> {
     let (most, from) = number_and_seed(words)?;
     let tell = |counts: &hosts::Counts| {
         format!(
@@ -304,9 +305,10 @@ fn share(words: &[String], is_overtaken: bool) -> Result<ExitCode, String> {
         )
     };
     let progress = |counts: &hosts::Counts| eprintln!("{}", tell(counts));
-    let (counts, finding) = match is_overtaken {
-        true => hosts::run_overtaken(from, most, None, progress),
-        false => hosts::run(from, most, None, progress),
+    let (counts, finding) = match kind {
+        "--overtaken" => hosts::run_overtaken(from, most, None, progress),
+        "--rotten" => hosts::run_rotten(from, most, progress),
+        _ => hosts::run(from, most, None, progress),
     };
     println!("{}", tell(&counts));
     if let Some(finding) = &finding {
@@ -317,8 +319,8 @@ fn share(words: &[String], is_overtaken: bool) -> Result<ExitCode, String> {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(word @ ("--hosts" | "--overtaken")) = words.first().map(String::as_str) {
-        return share(&words[1..], word == "--overtaken").unwrap_or_else(|error| {
+    if let Some(word @ ("--hosts" | "--overtaken" | "--rotten")) = words.first().map(String::as_str) {
+        return share(&words[1..], word).unwrap_or_else(|error| {
             eprintln!("steadfast-sim: {error}");
             ExitCode::from(2)
         });

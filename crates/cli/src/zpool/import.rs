@@ -6,6 +6,7 @@ use super::status_json::vdev_head;
 use super::vdev_table::import_table;
 use super::vdev_tree::label;
 use crate::command::Command;
+use crate::date::ctime;
 use crate::json::{self, Numbers};
 use crate::key;
 use crate::options::{Flag, JSON, JSON_INT, Parsed, Syntax, flag, valued};
@@ -40,7 +41,11 @@ pub(super) const COMMAND: Command = Command {
             valued('d', "folder|device", "where to search; may be repeated"),
             flag('D', "search for destroyed pools only"),
             flag('f', "even if the pool seems to be in use"),
-            flag('F', "with -o readonly=on: if the newest root cannot be read, the newest one that can"),
+            flag(
+                'F',
+                "if the newest root cannot be read, go back to the newest one that can: for good on stores of \
+                 objects without an anchor, elsewhere with -o readonly=on",
+            ),
             JSON,
             JSON_INT,
             flag('l', "load keys"),
@@ -211,20 +216,30 @@ fn tell(
     let properties = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let request = request(session, parsed, selector, None, search, properties)?;
     let doing = || format!("cannot import '{}'", tame(shown));
-    let outcome = ask(session, parsed, shown, PoolImport { no_mount: true, ..request })?;
+    let outcome = ask(session, parsed, shown, PoolImport { no_mount: true, is_trial: true, ..request })?;
     for name in outcome.touched {
-        let txg = txg_of(session, &name)?;
+        let (state, lost) = returned(session, &name)?;
         session.ask(PoolExport { name: name.clone(), force: false }).doing(doing)?;
-        session.line(format!("Would be able to return {} to its state as of txg {txg}.", tame(&name)));
+        session.line(format!("Would be able to return {} to its state as of {state}.", tame(&name)));
+        if let Some(lost) = lost {
+            session.line(format!("Would discard {lost}."));
+        }
     }
     Ok(())
 }
 
-/// The txg of an imported pool.
-fn txg_of(session: &mut Session<'_, '_>, name: &str) -> Result<u64, Failure> {
+/// The state in which a pool was imported, and what was given up for it.
+fn returned(session: &mut Session<'_, '_>, name: &str) -> Result<(String, Option<String>), Failure> {
     let pools =
         session.ask(PoolList { names: vec![name.to_owned()] }).doing(|| "cannot list pools".into())?;
-    Ok(pools.first().map_or(0, |pool| pool.txg))
+    let Some(pool) = pools.first() else { return Ok(("txg 0".to_owned(), None)) };
+    let Some(back) = pool.went_back else { return Ok((format!("txg {}", pool.txg), None)) };
+    let state = format!("txg {}, {}", back.to, ctime(back.time_ns / 1_000_000_000));
+    let lost = match back.from.saturating_sub(back.to) {
+        0 | 1 => format!("the commit of txg {}", back.from),
+        commits => format!("{commits} commits, up to txg {}", back.from),
+    };
+    Ok((state, Some(lost)))
 }
 
 /// Reads `-T`.
@@ -281,10 +296,16 @@ pub(super) fn one(
     let request = request(session, parsed, pool, new_name, search, properties.clone())?;
     let outcome = ask(session, parsed, shown, request)?;
     session.warn(&format!("'{shown}' is imported, but"), &outcome.warnings);
-    if parsed.has('T') || parsed.has('F') && properties.get("readonly").is_some_and(|value| value == "on") {
+    if parsed.has('T') || parsed.has('F') {
+        let is_read_only = properties.get("readonly").is_some_and(|value| value == "on");
         for name in &outcome.touched {
-            let txg = txg_of(session, name)?;
-            session.line(format!("Pool {} returned to its state as of txg {txg}.", tame(name)));
+            let (state, lost) = returned(session, name)?;
+            if is_read_only || lost.is_some() {
+                session.line(format!("Pool {} returned to its state as of {state}.", tame(name)));
+            }
+            if let Some(lost) = lost {
+                session.line(format!("Discarded {lost}."));
+            }
         }
     }
     if parsed.has('l') {
@@ -315,6 +336,7 @@ fn request(
         destroyed: parsed.has('D'),
         temporary: parsed.has('t'),
         rewind: parsed.has('F'),
+        is_trial: false,
         as_of: txg(parsed)?,
         no_mount: parsed.has('N'),
         properties,

@@ -103,9 +103,13 @@ pub struct PoolImport {
     /// A destroyed pool (`-D`).
     #[serde(default)]
     pub destroyed: bool,
-    /// Open an older root if the newest one cannot be read; without the right to write (`-F`).
+    /// Open an older root if the newest one cannot be read (`-F`): a pool on stores alone and
+    /// without an anchor goes back to it, another one is opened without the right to write.
     #[serde(default)]
     pub rewind: bool,
+    /// With it: only find out to which root the pool would go back (`-n`).
+    #[serde(default)]
+    pub is_trial: bool,
     /// Open no root newer than this txg (`-T`).
     #[serde(default)]
     pub as_of: Option<u64>,
@@ -165,11 +169,25 @@ pub struct PoolInfo {
     pub state: Health,
     /// Last committed transaction group.
     pub txg: u64,
+    /// Its import went back to an older root (`import -F`).
+    #[serde(default)]
+    pub went_back: Option<WentBack>,
     /// All properties, user properties too.
     pub properties: BTreeMap<String, Value>,
     /// Its last audit, or recovery.
     #[serde(default)]
     pub audit: Option<LastAudit>,
+}
+
+/// An older root that an import went back to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct WentBack {
+    /// Txg of the newest root, which was given up.
+    pub from: u64,
+    /// Txg of the root that was opened.
+    pub to: u64,
+    /// When that one was committed, in nanoseconds since 1970.
+    pub time_ns: u64,
 }
 
 /// The last audit of a pool with a parity device.

@@ -74,6 +74,13 @@ pub trait Objects: Send + Sync {
     /// [objects.3]. No hint.
     fn is_pruned(&self, epoch: u64) -> Result<bool>;
 
+    /// Epochs and txgs of the roots that are known, from lists and from looks by name: the newest
+    /// first, in the order of [`Device::read_uberblocks`]. A hint [objects.1]. Devices whose roots
+    /// are in rings know none.
+    fn known_roots(&self) -> Vec<(u64, Txg)> {
+        Vec::new()
+    }
+
     /// The greatest epoch that the store lists as claimed; 0 if none. A hint [objects.1].
     fn newest_epoch(&self) -> Result<u64>;
 
@@ -336,6 +343,10 @@ impl Objects for ObjectDevice {
 
     fn is_pruned(&self, epoch: u64) -> Result<bool> {
         self.is_there(&object_names::numbered(PRUNED, epoch))
+    }
+
+    fn known_roots(&self) -> Vec<(u64, Txg)> {
+        lock(&self.roots).iter().rev().map(|root| (root.epoch, Txg(root.number))).collect()
     }
 
     fn newest_epoch(&self) -> Result<u64> {

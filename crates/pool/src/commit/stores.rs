@@ -22,6 +22,10 @@
 //!      epoch between that writer's and ours, of which nothing is seen yet. So where somebody has
 //!      claimed between, an import commits before it answers: its root counts more than both.
 //!      `Loaded::go_live`, test: `what_an_import_showed_stays_when_a_rival_wakes`
+//! [stores.6] Where no anchor holds the root, the one before the last stays whole, when the pool is
+//!      closed too: an import goes back to it if the last one is damaged. Objects that the last
+//!      commit freed are found left over by the next import.
+//!      `Syncer::leave_stores`, test: `a_pool_goes_back_from_a_damaged_root`
 //!
 //! ## Tables of a pool that is closed
 //! Leaves of the pool's tables lie in the segments of the commits that wrote them, and an import
@@ -54,6 +58,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const PACKED_BYTES_MAX: usize = 160 << 10;
 /// When a copy of a root is tried again that a store did not take.
 const RETRY: Duration = Duration::from_secs(1);
+/// Objects freed by the last commit of a close that stay in the store until the next import.
+const LEFT_MAX: usize = 8;
 /// How often the name of a host that took the pool over is looked for.
 const OWNER_TRIES_MAX: u32 = 30;
 
@@ -259,8 +265,25 @@ impl Syncer {
 
     /// Last work on stores at a close: what nobody needs goes, if the pool is still ours.
     pub(crate) fn leave_stores(&self) {
-        if self.core.space.has_objects() && self.copy_root() && self.core.check_ours().is_ok() {
-            self.core.space.delete_all_objects();
+        if !self.core.space.has_objects() || !self.copy_root() || self.core.check_ours().is_err() {
+            return;
         }
+        if !self.may_go_back() {
+            return self.core.space.delete_all_objects();
+        }
+        // [stores.6]
+        let last = self.core.space.commits();
+        while self.core.space.delete_objects(last) > 0 {}
+    }
+
+    /// True if the last commit freed so many objects that they are not left behind for the sake of
+    /// the root before it: one commit more makes itself that root's next.
+    pub(crate) fn left_too_many(&self) -> bool {
+        self.may_go_back() && self.core.space.dead_of_last() > LEFT_MAX
+    }
+
+    /// True if an import may go back to an older root of this pool (`zpool import -F`).
+    fn may_go_back(&self) -> bool {
+        self.core.space.is_all_objects() && self.core.anchor().is_none()
     }
 }

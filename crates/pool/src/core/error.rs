@@ -219,6 +219,13 @@ errors! {
     /// The root of the newest uberblock cannot be read.
     BadRoot "POOL-DAMAGED" { pool: String as pool, txg: Txg, reason: String } =>
         "pool '{pool}': the root of txg {txg} cannot be read: {reason}";
+    /// The newest root on a store of whole objects is not whole, and one before it is.
+    SpoiltRoot "ROOT-DAMAGED" { pool: String as pool, txg: Txg as txg, whole: Txg } =>
+        "pool '{pool}': its newest root, of txg {txg}, is damaged or gone; that of txg {whole} is whole";
+    /// Objects that an older root names are gone.
+    RootObjects "POOL-DAMAGED" { pool: String as pool, txg: Txg, gone: usize, first: String } =>
+        "pool '{pool}': {gone} objects that the root of txg {txg} needs are gone or cut short, {first} among \
+         them";
     /// The segment table contradicts itself.
     BadTable "POOL-DAMAGED" { pool: String as pool, reason: String } =>
         "pool '{pool}': its segment table is not consistent: {reason}";
@@ -593,8 +600,38 @@ impl Error {
                 | Error::Refs(_)
                 | Error::Corrupt { .. }
                 | Error::BadRoot { .. }
+                | Error::SpoiltRoot { .. }
                 | Error::NoUberblock { .. }
         )
+    }
+
+    /// True if an import failed because a root, or what it leads to, is damaged or gone: an older
+    /// root may be whole. An object that a store does not give now may be good, and is none of it.
+    #[must_use]
+    pub fn is_of_root(&self) -> bool {
+        use steadfast_device::Error::{CutShort, Missing};
+        let own: Option<&(dyn std::error::Error + 'static)> = match self {
+            Error::Device(error) => Some(error),
+            Error::Segment(error) => Some(error),
+            Error::Block(error) => Some(error),
+            Error::Tree(error) => Some(error),
+            Error::Dataset(error) => Some(error),
+            Error::Refs(error) => Some(error),
+            _ => None,
+        };
+        let causes = std::iter::successors(own, |cause| cause.source());
+        let mut is_spoilt = matches!(self.code(), "ROOT-DAMAGED" | "POOL-DAMAGED");
+        for cause in causes {
+            if let Some(error) = cause.downcast_ref::<steadfast_device::Error>() {
+                return matches!(error, Missing { .. } | CutShort { .. });
+            }
+            let of_store = cause.downcast_ref().and_then(steadfast_tree::StoreError::downcast_ref);
+            if let Some(steadfast_blockio::Error::Bad(fault)) = cause.downcast_ref().or(of_store) {
+                return !fault.is_away();
+            }
+            is_spoilt |= cause.is::<steadfast_format::DecodeError>();
+        }
+        is_spoilt
     }
 
     /// The device whose host had no room, if that is the cause. It may lie below several rooms.

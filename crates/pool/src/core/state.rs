@@ -79,6 +79,17 @@ pub(crate) struct Identity {
     pub slot_size: u32,
 }
 
+/// An older root that an import went back to (`zpool import -F`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WentBack {
+    /// Txg of the newest root.
+    pub from: Txg,
+    /// Txg of the root that was opened.
+    pub to: Txg,
+    /// When that one was committed, in nanoseconds since 1970.
+    pub time_ns: u64,
+}
+
 /// Whether the pool may write, and whether it has to.
 pub(crate) struct Health {
     pub read_only: bool,
@@ -90,6 +101,8 @@ pub(crate) struct Health {
     pub is_overtaken: AtomicBool,
     /// That host, once it was found.
     pub overtaker: OnceLock<Overtaker>,
+    /// The import took the pool back to an older root.
+    pub went_back: OnceLock<WentBack>,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
     pub changed: AtomicBool,
 }

@@ -248,20 +248,42 @@ pub(crate) struct FoundUberblock {
     pub tag: [u8; 32],
 }
 
-/// The uberblock that counts: of all rings of all devices the valid one of this pool with the
+/// Epoch and txg of a root: the greatest counts ([`Uberblock::age`]).
+pub type RootAge = (u64, Txg);
+
+/// The root that is looked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Wanted {
+    /// The newest one.
+    Newest,
+    /// The newest one that is not younger.
+    AsOf(Txg),
+    /// This one, on a store of whole objects.
+    At(RootAge),
+}
+
+/// The uberblock that is wanted: of all rings of all devices the valid one of this pool with the
 /// greatest age ([`Uberblock::age`]). And why a ring could not be read, if one could not: the
 /// others have the same uberblocks, but for one of a commit that nobody was told of.
-pub(crate) fn newest_uberblock(
+pub(crate) fn find_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
     tag_of: impl Fn(&[u8]) -> [u8; 32],
-    as_of: Option<Txg>,
+    wanted: Wanted,
     env: &Env,
 ) -> (Option<FoundUberblock>, Option<steadfast_device::Error>) {
     let careless = env.has_bug(Bug::TornRootAccepted);
     let (mut best, mut unread): (Option<FoundUberblock>, _) = (None, None);
     for device in devices {
-        for copy in 0..4 {
+        let rings = match wanted {
+            Wanted::At(age) => {
+                let known = device.objects().map_or_else(Vec::new, |store| store.known_roots());
+                let at = known.iter().position(|root| *root == age);
+                at.map_or(0..0, |at| at..at + 1)
+            }
+            Wanted::Newest | Wanted::AsOf(_) => 0..4,
+        };
+        for copy in rings {
             let ring = device.read_uberblocks(copy).unwrap_or_else(|error| {
                 _ = unread.get_or_insert(error);
                 Vec::new()
@@ -269,10 +291,14 @@ pub(crate) fn newest_uberblock(
             for bytes in ring {
                 let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
                 let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
-                let newer = best.as_ref().is_none_or(|best| uberblock.age() > best.uberblock.age())
-                    && as_of.is_none_or(|as_of| uberblock.txg <= as_of);
+                let is_wanted = match wanted {
+                    Wanted::Newest => true,
+                    Wanted::AsOf(as_of) => uberblock.txg <= as_of,
+                    Wanted::At(age) => uberblock.age() == age,
+                };
+                let newer = best.as_ref().is_none_or(|best| uberblock.age() > best.uberblock.age());
                 let whole = steadfast_crypto::tags_equal(&tag_of(bound), &tag) || careless;
-                if uberblock.pool == pool && newer && whole {
+                if uberblock.pool == pool && newer && is_wanted && whole {
                     best = Some(FoundUberblock { uberblock, tag });
                 }
             }
@@ -283,6 +309,44 @@ pub(crate) fn newest_uberblock(
         }
     }
     (best, unread)
+}
+
+/// The last of the roots behind this one that stores of whole objects know by name: each is what a
+/// commit calls the root that follows the one before it, so somebody made it. An object
+/// that a stranger put there under another name does not count.
+pub(crate) fn roots_behind(
+    root: RootAge,
+    devices: &[&dyn Device],
+) -> steadfast_device::Result<Option<RootAge>> {
+    let mut newest = root;
+    for store in devices.iter().filter_map(|device| device.objects()) {
+        let mut last = root;
+        for (epoch, txg) in store.known_roots().into_iter().rev().filter(|known| *known > root) {
+            let follows = match epoch == last.0 {
+                true => txg == last.1.next(),
+                false => (txg == last.1 || txg == last.1.next()) && store.is_claimed(epoch)?,
+            };
+            if follows {
+                last = (epoch, txg);
+            }
+        }
+        newest = newest.max(last);
+    }
+    Ok(Some(newest).filter(|newest| *newest != root))
+}
+
+/// Roots to which `zpool import -F` may go back, newest first: those that the stores of a pool know
+/// by name. None of a pool that lies on anything else, as its slots are written over. Whether each
+/// is genuine and whole is decided by an import.
+#[must_use]
+pub fn older_roots(found: &FoundPool) -> Vec<RootAge> {
+    let leaves = found.devices.iter().filter(|device| device.label.device.0 != 0);
+    let mut roots = BTreeSet::new();
+    for leaf in leaves {
+        let Some(store) = leaf.handle.device.objects() else { return Vec::new() };
+        roots.extend(store.known_roots());
+    }
+    roots.into_iter().rev().collect()
 }
 
 /// Txgs of the roots that a pool's devices hold, newest first. Whether each is genuine and can be

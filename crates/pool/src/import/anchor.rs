@@ -41,7 +41,7 @@ use steadfast_por::parity::Medium;
 use crate::commit::anchor::FEATURE;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
-use crate::devices::probe::FoundUberblock;
+use crate::devices::probe::{FoundUberblock, RootAge};
 
 /// Where registers, this host's memory of them, and parity devices are: files for the daemon,
 /// memory for a test.
@@ -78,6 +78,20 @@ pub struct AnchorWish {
     /// Import without the right to write: open no root newer than this one (`zpool import -F`).
     /// Blocks of an older root may be overwritten; reading them is then an error.
     pub as_of: Option<Txg>,
+    /// Import: go back to an older root (`zpool import -F`).
+    pub back: Option<GoBack>,
+}
+
+/// The way back to an older root of a pool on stores alone and without an anchor. All objects that
+/// it names are looked for before anything is changed. Without the right to write it is only looked
+/// at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct GoBack {
+    /// The newest root, which the operator gives up. If there is a newer one by now, somebody went
+    /// on, and the import is refused.
+    pub from: RootAge,
+    /// The older root.
+    pub to: RootAge,
 }
 
 impl AnchorWish {

@@ -86,7 +86,10 @@ impl Medium<'_> {
         };
         let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places.clone());
         bootstrap.map_err(|error| bad(error.to_string()))?;
-        let block = blockio.read(&uberblock.tail, &context).map_err(|error| bad(error.to_string()))?;
+        let block = blockio.read(&uberblock.tail, &context).map_err(|error| match &error {
+            steadfast_blockio::Error::Bad(fault) if fault.is_away() => Error::Block(error),
+            _ => bad(error.to_string()),
+        })?;
         let tail = CommitTail::decode(&block).map_err(|source| Error::Corrupt {
             pool: name(),
             what: "commit tail",

@@ -242,6 +242,7 @@ impl Plan {
                 suspended: RankedMutex::new(None),
                 is_overtaken: AtomicBool::new(false),
                 overtaker: OnceLock::new(),
+                went_back: OnceLock::new(),
                 changed: AtomicBool::new(false),
             },
             requests: Arc::default(),

@@ -11,16 +11,16 @@ use steadfast_anchor::Root;
 use steadfast_device::Device;
 
 use steadfast_env::{Env, Job};
-use steadfast_format::{AuxClass, Feature, PoolState, ScanKind, ScanState, Txg, Uberblock};
+use steadfast_format::{AuxClass, Feature, PoolState, ScanKind, ScanState, Txg, Uberblock, object_names};
 use steadfast_property::Local;
 use zeroize::Zeroizing;
 
 use crate::Pool;
 use crate::core::checkpoint::Keeping;
 use crate::core::error::{Error, Result};
-use crate::core::state::CommitState;
+use crate::core::state::{CommitState, WentBack};
 use crate::datasets::table::Table;
-use crate::devices::probe::FoundPool;
+use crate::devices::probe::{FoundPool, RootAge};
 use crate::import::anchor::{self, AnchorWish};
 use crate::import::checkpoint::{Beside, Medium, Seen};
 use crate::import::create::Plan;
@@ -136,14 +136,15 @@ impl<'a> Rooted<'a> {
             }
         };
         let Seen { tail, space, blockio } = seen;
-        Ok((Rooted { tail, space, blockio, unlocked: self.unlocked, choice: self.choice }, opened))
+        let (unlocked, choice, behind) = (self.unlocked, self.choice, self.behind);
+        Ok((Rooted { tail, space, blockio, unlocked, choice, behind }, opened))
     }
 
     /// Reads the tables, opens the datasets whose keys are there, and replays the log. Writes
     /// nothing.
     fn load(self) -> Result<Loaded<'a>> {
         let (rooted, mut opened) = self.beside()?;
-        let Rooted { unlocked, choice, tail, space, blockio } = rooted;
+        let Rooted { unlocked, choice, behind, tail, space, blockio } = rooted;
         let Unlocked { found: Found { env, spec, pool: found, name }, events, leaves, sealing, parity } =
             unlocked;
         let (config, root) = (&found.config, &choice.root);
@@ -185,7 +186,9 @@ impl<'a> Rooted<'a> {
             copied: None,
         };
         let table = Table::new(&name, tail.next_dataset);
-        let pool = plan.build(Some(meta), uberblock.txg, state, table, Local::new(), tail.next_history);
+        // Behind all that is known by name, so that the next root has a name that is looked for.
+        let txg = behind.map_or(uberblock.txg, |(_, txg)| txg.max(uberblock.txg));
+        let pool = plan.build(Some(meta), txg, state, table, Local::new(), tail.next_history);
         *pool.zil.log_devices.write() = logs.devices;
         *pool.devices.aux.spares.write() = spares;
         *pool.core.identity.known_as.write() = Some(found.guid).filter(|guid| *guid != config.pool);
@@ -235,9 +238,16 @@ impl<'a> Rooted<'a> {
                 "the pool was taken back from txg {from} to its checkpoint of txg {to}"
             ));
         }
+        if spec.anchor.back.is_some() {
+            let (from, to) = (txg, root.uberblock.txg);
+            pool.check_objects(to)?;
+            let _ = pool.core.health.went_back.set(WentBack { from, to, time_ns: root.uberblock.time_ns });
+            let text = format!("the operator took the pool back from txg {from} to txg {to} (import -F)");
+            pool.core.note_in_history(&text);
+        }
         let anchored = Anchored { path: choice.path, accepted: choice.accepted, notice: choice.notice };
         let returning = logs.returning;
-        Ok(Loaded { env, spec, pool, root, anchored, notices, returning, caches, parity })
+        Ok(Loaded { env, spec, pool, root, behind, anchored, notices, returning, caches, parity })
     }
 }
 
@@ -258,6 +268,8 @@ struct Loaded<'a> {
     pool: Pool,
     /// The root that is opened.
     root: Root,
+    /// The newest root on the stores, if the pool is taken back.
+    behind: Option<RootAge>,
     anchored: Anchored,
     /// For the history: what the operator gave up of the log.
     notices: Vec<String>,
@@ -272,9 +284,12 @@ struct Loaded<'a> {
 /// none. Without an anchor, this fences the former writer: it looks for our claim before it
 /// calls a commit durable. Commits of others since we read the root begin with the txg
 /// behind it, in an epoch from its own on; and if many came, the root itself is gone.
-fn claim_epoch(pool: &Pool, root: &Uberblock) -> Result<u64> {
+///
+/// Of a pool that is taken back the newest root on the stores is looked at in place of the one that
+/// is opened: nothing may have come behind that one.
+fn claim_epoch(pool: &Pool, root: &Uberblock, behind: Option<RootAge>) -> Result<u64> {
     let core = &pool.core;
-    let before = core.space.epoch();
+    let (before, txg) = behind.unwrap_or((core.space.epoch(), root.txg));
     let anchor = core.anchor();
     let epoch = core.space.claim_epoch(anchor.as_ref().map_or(0, |anchor| anchor.status().epoch))?;
     let Some(epoch) = epoch else { return Ok(0) };
@@ -283,9 +298,10 @@ fn claim_epoch(pool: &Pool, root: &Uberblock) -> Result<u64> {
         // read is still there, and none is behind it, nor one of its number in a later epoch:
         // a writer that was fenced may have come later with its last root. And no owner of a
         // later epoch has deleted roots, for then these may be among them [stores.4].
-        let next = (before..epoch).map(|other| (other, root.txg.next()));
-        let later = (before + 1..epoch).map(|other| (other, root.txg));
-        let asked: Vec<(u64, Txg)> = [(before, root.txg)].into_iter().chain(next).chain(later).collect();
+        let next = (before..epoch).map(|other| (other, txg.next()));
+        let later = (before + 1..epoch).map(|other| (other, txg));
+        let opened = (root.age().0, root.txg);
+        let asked: Vec<(u64, Txg)> = [opened].into_iter().chain(next).chain(later).collect();
         let mut found: Vec<_> = asked.iter().map(|_| Ok(false)).collect();
         let mut pruned: Vec<_> = (before + 1..epoch).map(|_| Ok(false)).collect();
         let mut once = Ok(false);
@@ -309,6 +325,15 @@ fn claim_epoch(pool: &Pool, root: &Uberblock) -> Result<u64> {
     Ok(epoch)
 }
 
+impl Pool {
+    /// Refuses a root of which the stores lack an object: commits since then may have deleted some.
+    fn check_objects(&self, txg: Txg) -> Result<()> {
+        let gone = self.core.space.lost_objects()?;
+        let Some(first) = gone.first().map(|id| object_names::segment(*id)) else { return Ok(()) };
+        Err(Error::RootObjects { pool: self.core.name(), txg, gone: gone.len(), first })
+    }
+}
+
 impl Loaded<'_> {
     /// Takes the pool over: the register first, then the labels and a first commit. Then its tasks
     /// begin.
@@ -317,9 +342,10 @@ impl Loaded<'_> {
         let before = self.pool.core.space.epoch();
         let epoch = match self.spec.read_only {
             true => 0,
-            false => claim_epoch(&self.pool, &self.root.uberblock)?,
+            false => claim_epoch(&self.pool, &self.root.uberblock, self.behind)?,
         };
-        let is_next = epoch == before + 1;
+        // A pool that is taken back has rivals: the roots that it leaves behind.
+        let is_next = epoch == before + 1 && self.behind.is_none();
         let pool = self.pool;
         // The labels say what is so from now on: where the register is, or that there is none.
         let listed = pool.devices.aux.listed.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();

@@ -30,7 +30,7 @@ use crate::datasets::keys;
 use crate::devices::groups::{self, DeviceHandle};
 use crate::devices::leaf::Leaf;
 use crate::devices::parity::{self, FoundParity};
-use crate::devices::probe::{self, FoundPool, FoundUberblock};
+use crate::devices::probe::{self, FoundPool, FoundUberblock, RootAge, Wanted};
 use crate::import::anchor::{self, Choice};
 use crate::import::checkpoint::{Medium, Seen};
 use crate::import::create::Plan;
@@ -150,7 +150,12 @@ impl<'a> Unlocked<'a> {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
         };
-        let (newest, unread) = probe::newest_uberblock(config.pool, &devices, tag_of, spec.anchor.as_of, env);
+        let wanted = match (spec.anchor.back, spec.anchor.as_of) {
+            (Some(back), _) => Wanted::At(back.to),
+            (None, Some(txg)) => Wanted::AsOf(txg),
+            (None, None) => Wanted::Newest,
+        };
+        let (newest, unread) = probe::find_uberblock(config.pool, &devices, tag_of, wanted, env);
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context =
             ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
@@ -162,17 +167,33 @@ impl<'a> Unlocked<'a> {
         };
         let mac_key = keys.as_ref().map(|keys| steadfast_anchor::mac_key(keys.master()));
         let choice = anchor::choose(env, config, &spec.anchor, mac_key, newest, readable);
-        let choice = choice.map_err(|error| match (error, unread) {
+        let (choice, unread) = match (choice, unread) {
             // A root is there, for all that is known, and was not to be had.
-            (Error::NoUberblock { .. }, Some(source)) => Error::Device(source),
-            (error, _) => error,
-        })?;
+            (Err(Error::NoUberblock { .. }), Some(source)) => return Err(Error::Device(source)),
+            (choice, unread) => (choice?, unread),
+        };
         let uberblock = &choice.root.uberblock;
+        let behind = match (&choice.anchor, wanted) {
+            (Some(_), _) | (None, Wanted::AsOf(_)) => None,
+            (None, Wanted::Newest | Wanted::At(_)) => probe::roots_behind(uberblock.age(), &devices)?,
+        };
+        match (behind, unread, spec.anchor.back) {
+            (None, _, None) => {}
+            (Some(_), Some(source), None) => return Err(Error::Device(source)),
+            (Some((_, txg)), None, None) => {
+                let (pool, whole) = (config.name.clone(), uberblock.txg);
+                return Err(Error::SpoiltRoot { pool, txg, whole });
+            }
+            (behind, _, Some(back)) if behind == Some(back.from) => {}
+            (_, _, Some(back)) => {
+                return Err(Error::RootMoved { pool: config.name.clone(), txg: back.from.1 });
+            }
+        }
         check_devices(config, uberblock)?;
 
         let medium = Medium { env, config, leaves: &self.leaves, memory: spec.memory, keys: keys.as_ref() };
         let Seen { tail, space, blockio } = medium.see(uberblock)?;
-        Ok(Rooted { unlocked: self, choice, tail, space, blockio })
+        Ok(Rooted { unlocked: self, choice, behind, tail, space, blockio })
     }
 }
 
@@ -180,6 +201,8 @@ impl<'a> Unlocked<'a> {
 pub(crate) struct Rooted<'a> {
     pub unlocked: Unlocked<'a>,
     pub choice: Choice,
+    /// The newest root on the stores, if an older one is opened.
+    pub behind: Option<RootAge>,
     pub tail: CommitTail,
     pub space: Arc<Space>,
     pub blockio: Arc<BlockIo>,

@@ -13,8 +13,8 @@ use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
-use steadfast_format::{LabelConfig, PoolState, Txg};
-use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, NewName, Pool};
+use steadfast_format::{AuxClass, LabelConfig, PoolState, Txg};
+use steadfast_pool::{AnchorWish, FoundPool, GoBack, ImportSpec, NewName, Pool};
 use steadfast_property::{Change, Scope, check_dataset_name, check_pool_name};
 
 impl Verb for PoolImport {
@@ -104,14 +104,29 @@ impl Verb for PoolImport {
             host: engine.host.clone(),
             memory: *engine.memory.read(),
         };
-        // Roots to try, newest first.
-        let mut roots = match self.rewind && spec.read_only {
+        let is_anchored = found.config.aux.iter().any(|aux| aux.class == AuxClass::Anchor);
+        let may_go_back = self.rewind && self.as_of.is_none() && !is_anchored;
+        // Only a look, for `-n`, asks what a way back would ask.
+        let older = match may_go_back && (self.is_trial || !spec.read_only) {
+            true => steadfast_pool::older_roots(&found),
+            false => Vec::new(),
+        };
+        // Roots to try without the right to write, newest first.
+        let mut roots = match self.rewind && spec.read_only && older.is_empty() {
             true => steadfast_pool::root_txgs(&found),
             false => Vec::new(),
         };
         roots.retain(|txg| self.as_of.is_none_or(|as_of| txg.0 <= as_of));
-        let mut imported = Pool::import(&engine.env, found, &spec).map_err(refuse::pool);
-        for txg in roots.into_iter().skip(1) {
+        let mut imported = Pool::import(&engine.env, found, &spec);
+        for to in older.iter().skip(1) {
+            if !matches!(&imported, Err(error) if error.is_of_root()) {
+                break;
+            }
+            spec.anchor.back = Some(GoBack { from: older[0], to: *to });
+            imported = Pool::import(&engine.env, open()?, &spec);
+        }
+        let mut imported = imported.map_err(refuse::pool);
+        for txg in roots {
             if !matches!(&imported, Err(refusal) if is_damage(refusal.code)) {
                 break;
             }
@@ -232,7 +247,7 @@ impl Engine {
 
 /// True if a refusal of an import may be due to the root: an older one may be whole.
 fn is_damage(code: Code) -> bool {
-    matches!(code, Code::PoolDamaged | Code::BlkAuthAll | Code::VdevIo)
+    matches!(code, Code::PoolDamaged | Code::RootDamaged | Code::BlkAuthAll | Code::VdevIo)
 }
 
 fn imported_already(name: &str) -> Refusal {

@@ -1,6 +1,6 @@
 //! `zpool list` and `zpool get`: pools with their properties.
 
-use crate::api::{Health, LastAudit, PoolInfo, PoolList, Source, StoreReport, Value, VdevClass};
+use crate::api::{Health, LastAudit, PoolInfo, PoolList, Source, StoreReport, Value, VdevClass, WentBack};
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::pool_properties::feature_states;
@@ -105,11 +105,13 @@ fn pool_info(engine: &Engine, name: &str, held: &ImportedPool) -> PoolInfo {
         samples: audit.samples,
         failed: audit.failed,
     });
+    let went_back = held.pool.went_back();
     PoolInfo {
         name: name.to_owned(),
         guid: held.pool.guid().0,
         state,
         txg: measured.txg.0,
+        went_back: went_back.map(|back| WentBack { from: back.from.0, to: back.to.0, time_ns: back.time_ns }),
         properties,
         audit,
     }
@@ -149,5 +151,5 @@ fn lost_info(pool: &CachedPool) -> PoolInfo {
     properties.insert("health".to_owned(), Value::measured(Health::Unavail.as_str()));
     properties.insert("guid".to_owned(), Value::measured(pool.guid));
     let (name, state) = (pool.name.clone(), Health::Unavail);
-    PoolInfo { name, guid: pool.guid, state, txg: 0, properties, audit: None }
+    PoolInfo { name, guid: pool.guid, state, txg: 0, went_back: None, properties, audit: None }
 }
