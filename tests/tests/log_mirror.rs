@@ -177,6 +177,40 @@ fn what_one_side_lost_is_mended_from_the_other() {
     host.shell("zpool import -d $PWD tank; zpool destroy tank").ok();
 }
 
+/// Nothing reads labels while a pool is in use. A scrub writes those of each kind of device again.
+#[test]
+fn a_scrub_mends_labels_that_were_wiped() {
+    let Some(host) = with_mirror("wiped labels") else { return };
+    for name in ["s.img", "e.img"] {
+        host.image(name, 128 * MIB);
+    }
+    host.shell(
+        "zpool add tank cache $PWD/c.img spare $PWD/s.img; zpool attach -w tank $PWD/tank.img $PWD/e.img",
+    )
+    .ok();
+    promise(&host, "first");
+    let images = ["a.img", "c.img", "s.img", "e.img"];
+    for name in images {
+        let image = OpenOptions::new().write(true).open(host.at(name)).expect("an image");
+        let bytes = image.metadata().expect("its size").len();
+        image.set_len(0).expect("cut");
+        image.set_len(bytes).expect("as long as before");
+    }
+    host.shell("zpool scrub -w tank; zpool sync").ok();
+    promise(&host, "second");
+    kill(&host);
+    for name in images {
+        let labels = host.run(&format!("inspect label {{}}/{name}")).ok().out;
+        assert_eq!(labels.matches("valid=true").count(), 4, "{name}: {labels}");
+    }
+    // The side that was wiped has the files that `fsync` promised.
+    std::fs::remove_file(host.at("b.img")).expect("removed");
+    std::fs::remove_file(host.at("tank.img")).expect("removed");
+    host.shell("zpool list tank; cat t/first t/second; zpool destroy tank")
+        .ok()
+        .says("firstsecond");
+}
+
 #[test]
 fn log_devices_change_in_use() {
     let Some(host) = with_mirror("verbs of log mirrors") else { return };

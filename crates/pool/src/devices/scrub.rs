@@ -129,6 +129,11 @@ impl Devices {
             }
             (ScrubCommand::Start, _) => {
                 *scan = Some(self.begin_scan(ScanKind::Scrub));
+                // Labels are read at an import only, so what spoilt them shows when it is too late.
+                // On stores alone they are objects, which nobody writes over.
+                if !self.core.space.is_all_objects() {
+                    self.labels_due.mark();
+                }
                 "start"
             }
             (ScrubCommand::Pause, Some((ScanKind::Scrub, ScanState::Active))) => {
