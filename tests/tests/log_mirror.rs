@@ -206,9 +206,7 @@ fn a_scrub_mends_labels_that_were_wiped() {
     // The side that was wiped has the files that `fsync` promised.
     std::fs::remove_file(host.at("b.img")).expect("removed");
     std::fs::remove_file(host.at("tank.img")).expect("removed");
-    host.shell("zpool list tank; cat t/first t/second; zpool destroy tank")
-        .ok()
-        .says("firstsecond");
+    host.shell("zpool list tank; cat t/first t/second; zpool destroy tank").ok().says("firstsecond");
 }
 
 #[test]

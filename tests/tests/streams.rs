@@ -833,3 +833,50 @@ fn a_pool_goes_into_the_root_of_another_one() {
     let late = "WARNING: could not send tank@one: incremental source (tank@two) is not earlier than it";
     host.shell("zfs send -R -i @two tank@one > late.stream").fails(1).says(late);
 }
+
+/// `-wR` sends each file system as it is stored. Below one that came raw nothing can be sealed.
+#[test]
+fn a_raw_tree_brings_what_its_sender_keeps_in_the_clear() {
+    let Some(host) = host("mixed_raw") else { return };
+    host.shell("head -c 32 /dev/urandom > key").ok();
+    let options = "-o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
+    host.shell(&format!(
+        "zfs create {options} tank/e; zfs create tank/e/sealed; zfs create -o encryption=off tank/e/clear
+         zfs create tank/e/clear/below; zfs create {options} tank/e/clear/again
+         for d in e e/sealed e/clear e/clear/below e/clear/again; do echo $d > t/$d/f; done
+         zfs snapshot -r tank/e@1"
+    ))
+    .ok();
+    host.shell("zfs send -wR tank/e@1 | zfs receive safe/e").ok();
+    let shown = "zfs list -rHo name,encryption,keystatus,origin safe/e";
+    let expected = "safe/e\taes-256-gcm\tunavailable\t-\n\
+                    safe/e/clear\toff\tnone\t-\n\
+                    safe/e/clear/again\taes-256-gcm\tunavailable\t-\n\
+                    safe/e/clear/below\toff\tnone\t-\n\
+                    safe/e/sealed\taes-256-gcm\tunavailable\t-\n";
+    assert_eq!(host.shell(shown).ok().out, expected);
+    // Increments go on, and all of it is there with the key.
+    host.shell("echo more >> t/e/clear/f; echo more >> t/e/f; zfs snapshot -r tank/e@2").ok();
+    host.shell("zfs send -wR -I @1 tank/e@2 | zfs receive safe/e").ok();
+    host.shell("cat s/e/clear/f").ok().says("e/clear\nmore\n");
+    host.shell(
+        "zfs unmount -a; zpool export safe; zpool import -d . safe; zfs load-key -L file://$PWD/key safe/e",
+    )
+    .ok();
+    host.shell("for d in sealed clear/again; do zfs load-key -L file://$PWD/key safe/e/$d; done; zfs mount -a; cd s/e; cat f sealed/f clear/f clear/again/f")
+        .ok()
+        .says("e\nmore\ne/sealed\ne/clear\nmore\ne/clear/again\n");
+    host.shell("zpool scrub -w safe; zpool status safe").ok().says("No known data errors");
+    // Elsewhere it is the receiver's to say: below what has a key of its own, it is sealed.
+    host.shell(&format!(
+        "zfs create {options} safe/own; zfs send -w -p tank/e/clear@1 | zfs receive safe/own/c"
+    ))
+    .ok();
+    host.shell("zfs get -Ho value encryption safe/own/c").ok().says("aes-256-gcm");
+    // Without that word nothing comes in the clear below what is raw.
+    host.shell(
+        "zfs create tank/open; zfs snapshot tank/open@1; zfs send -p tank/open@1 | zfs receive safe/e/open",
+    )
+    .fails(1)
+    .says("RAW");
+}

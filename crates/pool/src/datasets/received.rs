@@ -84,6 +84,8 @@ pub(crate) struct Brought {
     pub left_out: Vec<String>,
     /// It becomes an encryption root.
     pub key: Option<NewKey>,
+    /// Its sender keeps it in the clear on purpose (`encryption=off` is set there).
+    pub clear: bool,
 }
 
 impl Brought {

@@ -24,6 +24,7 @@ impl Streams {
                 if begin.raw && new {
                     brought.set.insert(name.clone(), value.clone());
                 }
+                brought.clear |= !begin.raw && name == "encryption" && value == "off";
                 continue;
             }
             let exact = parse_assignment(Scope::Dataset, &format!("{name}={value}"));

@@ -543,6 +543,11 @@ impl Streams {
         if begin.raw {
             note_root(&mut props);
         }
+        // Nothing can be sealed below a raw dataset, so the word of the sender counts there
+        // (docs/decisions/0243).
+        if brought.clear && brought.key.is_none() && self.datasets.is_raw(parent) {
+            props.entry("encryption".into()).or_insert_with(|| "off".into());
+        }
         if begin.raw && begin.volume {
             self.core.need_feature(crate::datasets::raw::VOLUME_FEATURE)?;
         }
