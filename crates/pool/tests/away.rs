@@ -291,11 +291,17 @@ fn ten_minutes_pass_and_nobody_does_anything() {
     pool.wait_for_devices();
     pool.set_pool_prop("failmode", Some("wait")).expect("set");
     let (fs, _handle) = mount(&pool, "tank");
-    // The outage begins with the first answer that is told. Requests at the same moment each move
-    // the clock before that: four of them by sixteen minutes.
-    end.store(env.clock.monotonic_ns() + 600_000_000_000 + 4 * 240_000_000_000, Ordering::SeqCst);
-    let one = write_file(&fs, ROOT, b"one", &content(b"one"));
-    fs.fsync(one).expect("durable after ten minutes");
+    // Ten minutes from the moment on in which the pool knows that the store is away: requests at the
+    // same moment each move the clock before that.
+    end.store(u64::MAX, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| pool.store_away().is_some());
+            end.store(env.clock.monotonic_ns() + 600_000_000_000, Ordering::SeqCst);
+        });
+        let one = write_file(&fs, ROOT, b"one", &content(b"one"));
+        fs.fsync(one).expect("durable after ten minutes");
+    });
     assert!(*told.lock().expect("no panic") >= 3, "each request that failed took four minutes");
     assert_eq!(pool.state().suspended, None);
     let events = pool.take_events();
