@@ -291,8 +291,8 @@ fn ten_minutes_pass_and_nobody_does_anything() {
     pool.wait_for_devices();
     pool.set_pool_prop("failmode", Some("wait")).expect("set");
     let (fs, _handle) = mount(&pool, "tank");
-    // Ten minutes from the moment on in which the pool knows that the store is away: requests at the
-    // same moment each move the clock before that.
+    // Ten minutes from the moment on in which the pool knows that the store is away: before that,
+    // requests at the same moment each move the clock.
     end.store(u64::MAX, Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| {

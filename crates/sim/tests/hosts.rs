@@ -38,4 +38,7 @@ fn a_pool_whose_newest_root_is_damaged_goes_back_by_one_commit() {
     let (counts, finding) = run_rotten(0, 1_500, |_| ());
     assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
     assert!(counts.behind > 200 && counts.slept > 50 && counts.fenced > 20, "{counts:?}");
+    // Behind two damaged roots the one of a writer that had lost the pool.
+    let (_, finding) = run_rotten(101_259, 1, |_| ());
+    assert_eq!(finding.map(|finding| format!("seed {}: {}", finding.seed, finding.what)), None);
 }

@@ -336,8 +336,8 @@ pub(crate) fn roots_behind(
 }
 
 /// Roots to which `zpool import -F` may go back, newest first: those that the stores of a pool know
-/// by name. None of a pool that lies on anything else, as its slots are written over. Whether each
-/// is genuine and whole is decided by an import.
+/// by name, but for those of fenced writers. None of a pool that lies on anything else, as its slots
+/// are written over. Whether each is genuine and whole is decided by an import.
 #[must_use]
 pub fn older_roots(found: &FoundPool) -> Vec<RootAge> {
     let leaves = found.devices.iter().filter(|device| device.label.device.0 != 0);
@@ -346,7 +346,21 @@ pub fn older_roots(found: &FoundPool) -> Vec<RootAge> {
         let Some(store) = leaf.handle.device.objects() else { return Vec::new() };
         roots.extend(store.known_roots());
     }
-    roots.into_iter().rev().collect()
+    line_of(roots)
+}
+
+/// The roots of which each follows from the next one of the list, newest first. A host that takes
+/// the pool goes on behind the txg of the root that it found. So a root of an earlier epoch that is
+/// not older than that is one that a writer put when it had lost the pool: its changes were told as
+/// errors, or not at all.
+fn line_of(roots: BTreeSet<RootAge>) -> Vec<RootAge> {
+    let mut line: Vec<RootAge> = Vec::new();
+    for (epoch, txg) in roots.into_iter().rev() {
+        if line.last().is_none_or(|(_, later)| txg < *later) {
+            line.push((epoch, txg));
+        }
+    }
+    line
 }
 
 /// Txgs of the roots that a pool's devices hold, newest first. Whether each is genuine and can be
@@ -393,4 +407,20 @@ pub(crate) fn check_takes_slots(handle: &DeviceHandle, slot_size: u32) -> Result
     }
     let needed = medium::device_bytes(1, slot_size);
     Err(Error::TooSmall { path: handle.path.clone(), bytes: character.size_bytes, needed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_of_fenced_writers_are_beside_the_line() {
+        let root = |epoch, txg| (epoch, Txg(txg));
+        // The second host found 6 of the first one, which put 7 and 8 all the same. The fourth went
+        // back to 7 and went on behind 9.
+        let known = [(1, 5), (1, 6), (1, 7), (1, 8), (2, 7), (2, 8), (2, 9), (4, 10)];
+        let line = line_of(known.map(|(epoch, txg)| root(epoch, txg)).into());
+        let expected = [(4, 10), (2, 9), (2, 8), (2, 7), (1, 6), (1, 5)];
+        assert_eq!(line, expected.map(|(epoch, txg)| root(epoch, txg)));
+    }
 }
