@@ -336,8 +336,8 @@ pub(crate) fn roots_behind(
 }
 
 /// Roots to which `zpool import -F` may go back, newest first: those that the stores of a pool know
-/// by name, but for those of fenced writers. None of a pool that lies on anything else, as its slots
-/// are written over. Whether each is genuine and whole is decided by an import.
+/// by name, but for those of fenced writers. None of a pool that lies on anything else, as its
+/// slots are written over. Whether each is genuine and whole is decided by an import.
 #[must_use]
 pub fn older_roots(found: &FoundPool) -> Vec<RootAge> {
     let leaves = found.devices.iter().filter(|device| device.label.device.0 != 0);
