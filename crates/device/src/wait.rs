@@ -452,8 +452,8 @@ mod tests {
         assert_eq!([0, 1].map(|at: usize| told[at].load(Ordering::SeqCst)), [1, 1]);
     }
 
-    #[test]
-    fn a_transfer_that_waited_and_failed_otherwise_ends_the_outage_for_all() {
+    /// A wait, and how often each kind of change was told: waits, goes on, forgotten.
+    fn wait_by_kind() -> (Arc<DeviceWait>, Arc<[AtomicU32; 3]>) {
         let wait = Arc::new(DeviceWait::default());
         let told = Arc::<[AtomicU32; 3]>::default();
         let hear = Arc::clone(&told);
@@ -466,6 +466,12 @@ mod tests {
             hear[at].fetch_add(1, Ordering::SeqCst);
         });
         wait.begin(on_change, Box::new(|_| false));
+        (wait, told)
+    }
+
+    #[test]
+    fn a_transfer_that_waited_and_failed_otherwise_ends_the_outage_for_all() {
+        let (wait, told) = wait_by_kind();
         let is_gone = AtomicBool::new(false);
         let missing = || Error::Missing { device: "s3://b".into(), object: "seg/1/7".into() };
         let transfer = || Err::<(), _>(if is_gone.load(Ordering::SeqCst) { missing() } else { away() });
@@ -488,18 +494,7 @@ mod tests {
 
     #[test]
     fn a_read_whose_client_is_gone_forgets_the_outage_unless_somebody_else_waits() {
-        let wait = Arc::new(DeviceWait::default());
-        let told = Arc::<[AtomicU32; 3]>::default();
-        let hear = Arc::clone(&told);
-        let on_change = Box::new(move |change: &Change| {
-            let at = match change {
-                Change::Waits(_) => 0,
-                Change::GoesOn(_) => 1,
-                Change::Forgotten(_) => 2,
-            };
-            hear[at].fetch_add(1, Ordering::SeqCst);
-        });
-        wait.begin(on_change, Box::new(|_| false));
+        let (wait, told) = wait_by_kind();
         let counts = || [0, 1, 2].map(|at: usize| told[at].load(Ordering::SeqCst));
         let gone = || wait.patiently(ONE, &|| 0, &|| false, || Err::<(), _>(away()));
         gone().unwrap_err();
