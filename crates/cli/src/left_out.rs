@@ -70,7 +70,7 @@ const ZFS: &[(&str, &str)] = &[
     ("rename", "fpru"),
     ("rewrite", ""),
     ("rollback", "frR"),
-    ("send", "bcdDehiILnpPRsStvVwX"),
+    ("send", "bcdDeiILnpPRsStvVwX"),
     ("set", "u"),
     ("share", "al"),
     ("snapshot", "or"),

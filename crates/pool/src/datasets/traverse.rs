@@ -4,9 +4,13 @@
 //! the target's tree hangs in the base's tree too. The target's walk does not enter it, and notes
 //! its address. The base's walk skips the noted addresses and reads the rest. Both walks give items
 //! in key order, and are merged. The cost follows the changes, in both.
+//!
+//! Each walk knows which nodes it will enter: it reads up to [`NODES_AT_ONCE`] of one level side by
+//! side, and holds their bytes until it comes to them.
 
 use std::collections::HashSet;
 
+use steadfast_blockio::BlockBytes;
 use steadfast_dataset::Blocks;
 use steadfast_format::node::Node;
 use steadfast_format::{Address, BlockPointer, Txg};
@@ -20,14 +24,57 @@ pub(crate) type Shared = HashSet<Address>;
 /// A key and its value.
 type Item = (Vec<u8>, Vec<u8>);
 
+/// Nodes of one level that a walk reads side by side, at most: half a mebibyte of the largest.
+const NODES_AT_ONCE: usize = 32;
+
+/// A node that a walk will enter.
+struct Ahead {
+    pointer: BlockPointer,
+    /// It was read with others before it.
+    bytes: Option<BlockBytes>,
+}
+
+impl Ahead {
+    fn new(pointer: BlockPointer) -> Ahead {
+        Ahead { pointer, bytes: None }
+    }
+}
+
+/// Takes the last of the nodes that are to be entered, with its bytes. With it come those before it
+/// on its level. One of these that cannot be read is read again in its turn, and the error is told
+/// then.
+fn take_last(blocks: &DatasetBlocks, open: &mut Vec<Ahead>) -> Result<Option<(BlockPointer, BlockBytes)>> {
+    let Some(Ahead { pointer, bytes }) = open.pop() else { return Ok(None) };
+    if let Some(bytes) = bytes {
+        return Ok(Some((pointer, bytes)));
+    }
+    let beside = open.iter().rev().take(NODES_AT_ONCE - 1);
+    let count = beside.take_while(|next| next.pointer.level == pointer.level && next.bytes.is_none()).count();
+    if count == 0 {
+        return Ok(Some((pointer, read(blocks, &pointer)?)));
+    }
+    let next = open.len() - count;
+    let next = &mut open[next..];
+    let pointers: Vec<BlockPointer> =
+        std::iter::once(pointer).chain(next.iter().map(|next| next.pointer)).collect();
+    let mut answers = blocks.read_many(&pointers).into_iter();
+    let first = answers.next().expect("one answer for each");
+    for (next, answer) in next.iter_mut().zip(answers) {
+        next.bytes = answer.ok();
+    }
+    Ok(Some((pointer, first.map_err(|error| bad(blocks, error.to_string()))?)))
+}
+
 /// Items of those leaves of a tree that a walk enters, in key order.
 struct Items<'a> {
     blocks: &'a DatasetBlocks,
     /// Nodes born by then are not entered.
     since: Txg,
     shared: Option<&'a Shared>,
-    /// Nodes to be read, the next one last.
-    open: Vec<BlockPointer>,
+    /// Keys from here on are not wanted.
+    end: Option<&'a [u8]>,
+    /// Nodes to be entered, the next one last.
+    open: Vec<Ahead>,
     /// Items of the leaf that was read, the next one last.
     items: Vec<Item>,
 }
@@ -38,8 +85,15 @@ impl<'a> Items<'a> {
         root: Option<BlockPointer>,
         since: Txg,
         shared: Option<&'a Shared>,
+        end: Option<&'a [u8]>,
     ) -> Items<'a> {
-        Items { blocks, since, shared, open: root.into_iter().collect(), items: Vec::new() }
+        let mut items = Items { blocks, since, shared, end, open: Vec::new(), items: Vec::new() };
+        items.open.extend(root.filter(|root| items.enters(root)).map(Ahead::new));
+        items
+    }
+
+    fn enters(&self, pointer: &BlockPointer) -> bool {
+        pointer.birth > self.since && !self.shared.is_some_and(|shared| shared.contains(&pointer.copies[0]))
     }
 
     fn next(&mut self) -> Result<Option<Item>> {
@@ -47,21 +101,24 @@ impl<'a> Items<'a> {
             if let Some(item) = self.items.pop() {
                 return Ok(Some(item));
             }
-            let Some(pointer) = self.open.pop() else { return Ok(None) };
-            let is_shared = |shared: &Shared| shared.contains(&pointer.copies[0]);
-            if pointer.birth <= self.since || self.shared.is_some_and(is_shared) {
-                continue;
-            }
-            let (blocks, open, items) = (self.blocks, &mut self.open, &mut self.items);
-            read(blocks, &pointer, |node| {
-                if node.level() > 0 {
-                    open.extend(children(blocks, node)?.into_iter().rev());
-                } else {
-                    items.extend(node.entries().map(|e| (e.key.to_vec(), e.value.to_vec())));
-                    items.reverse();
+            let Some((pointer, bytes)) = take_last(self.blocks, &mut self.open)? else { return Ok(None) };
+            let node = decode(self.blocks, &pointer, &bytes)?;
+            let is_wanted = |key: &[u8]| self.end.is_none_or(|end| key < end);
+            if node.level() > 0 {
+                // Keys of the first child may lie before its entry's.
+                let wanted =
+                    node.entries().enumerate().filter(|(at, entry)| *at == 0 || is_wanted(entry.key));
+                let mut entered: Vec<Ahead> = Vec::with_capacity(node.entries().len());
+                for (_, entry) in wanted {
+                    let child = pointer_of(self.blocks, entry.value)?;
+                    entered.extend(self.enters(&child).then(|| Ahead::new(child)));
                 }
-                Ok(())
-            })?;
+                self.open.extend(entered.into_iter().rev());
+            } else {
+                let wanted = node.entries().filter(|entry| is_wanted(entry.key));
+                self.items.extend(wanted.map(|entry| (entry.key.to_vec(), entry.value.to_vec())));
+                self.items.reverse();
+            }
         }
     }
 }
@@ -70,33 +127,38 @@ fn bad(blocks: &DatasetBlocks, reason: String) -> Error {
     Error::BadDataset { dataset: blocks.dataset, reason }
 }
 
-fn read<R>(
-    blocks: &DatasetBlocks,
-    pointer: &BlockPointer,
-    use_it: impl FnOnce(&Node<'_>) -> Result<R>,
-) -> Result<R> {
-    let bytes = blocks.read(pointer).map_err(|error| bad(blocks, error.to_string()))?;
-    let node = Node::decode(&bytes).map_err(|error| bad(blocks, error.to_string()))?;
+fn read(blocks: &DatasetBlocks, pointer: &BlockPointer) -> Result<BlockBytes> {
+    blocks.read(pointer).map_err(|error| bad(blocks, error.to_string()))
+}
+
+/// The node whose bytes a pointer leads to.
+fn decode<'b>(blocks: &DatasetBlocks, pointer: &BlockPointer, bytes: &'b [u8]) -> Result<Node<'b>> {
+    let node = Node::decode(bytes).map_err(|error| bad(blocks, error.to_string()))?;
     match node.level() == pointer.level {
-        true => use_it(&node),
+        true => Ok(node),
         false => Err(bad(blocks, format!("level {} where {} is expected", node.level(), pointer.level))),
     }
 }
 
-fn children(blocks: &DatasetBlocks, node: &Node<'_>) -> Result<Vec<BlockPointer>> {
-    let decode = |bytes: &[u8]| BlockPointer::decode(bytes).map_err(|error| bad(blocks, error.to_string()));
-    node.entries().map(|entry| decode(entry.value)).collect()
+fn pointer_of(blocks: &DatasetBlocks, value: &[u8]) -> Result<BlockPointer> {
+    BlockPointer::decode(value).map_err(|error| bad(blocks, error.to_string()))
 }
 
 /// Nodes of a tree born by `since` below (or at) nodes that are younger.
 pub(crate) fn shared(blocks: &DatasetBlocks, root: Option<BlockPointer>, since: Txg) -> Result<Shared> {
     let mut shared = Shared::new();
-    let mut open: Vec<BlockPointer> = root.into_iter().collect();
-    while let Some(pointer) = open.pop() {
+    let mut open: Vec<Ahead> = Vec::new();
+    let mut note = |pointer: BlockPointer, open: &mut Vec<Ahead>| {
         if pointer.birth <= since {
             shared.insert(pointer.copies[0]);
         } else if pointer.level > 0 {
-            open.extend(read(blocks, &pointer, |node| children(blocks, node))?);
+            open.push(Ahead::new(pointer));
+        }
+    };
+    root.into_iter().for_each(|root| note(root, &mut open));
+    while let Some((pointer, bytes)) = take_last(blocks, &mut open)? {
+        for entry in decode(blocks, &pointer, &bytes)?.entries() {
+            note(pointer_of(blocks, entry.value)?, &mut open);
         }
     }
     Ok(shared)
@@ -119,16 +181,26 @@ pub(crate) fn differences(
     root: Option<BlockPointer>,
     each: Each<'_>,
 ) -> Result<()> {
+    differences_before(None, blocks, (base, root), each)
+}
+
+/// The same of keys below `end`, if there is one: what lies behind it is not read.
+pub(crate) fn differences_before(
+    end: Option<&[u8]>,
+    blocks: &DatasetBlocks,
+    (base, root): (Option<Base>, Option<BlockPointer>),
+    each: Each<'_>,
+) -> Result<()> {
     let Some(base) = base else {
-        let mut items = Items::new(blocks, root, Txg(0), None);
+        let mut items = Items::new(blocks, root, Txg(0), None, end);
         while let Some((key, value)) = items.next()? {
             each(&key, None, Some(&value))?;
         }
         return Ok(());
     };
     let shared = shared(blocks, root, base.txg)?;
-    let mut old = Items::new(blocks, base.root, Txg(0), Some(&shared));
-    let mut new = Items::new(blocks, root, base.txg, None);
+    let mut old = Items::new(blocks, base.root, Txg(0), Some(&shared), end);
+    let mut new = Items::new(blocks, root, base.txg, None, end);
     let (mut before, mut after) = (old.next()?, new.next()?);
     loop {
         match (before.take(), after.take()) {
@@ -181,13 +253,13 @@ pub(crate) fn spans(
     match root {
         None => each(Found::Span { from: &[], to: &[], keys: &[] }),
         Some(root) if root.birth <= since => Ok(()),
-        Some(root) => span(blocks, &root, since, (&[], &[]), each),
+        Some(root) => span(blocks, (&root, None), since, (&[], &[]), each),
     }
 }
 
 fn span(
     blocks: &DatasetBlocks,
-    pointer: &BlockPointer,
+    (pointer, bytes): (&BlockPointer, Option<BlockBytes>),
     since: Txg,
     (from, to): (&[u8], &[u8]),
     each: &mut dyn FnMut(Found<'_>) -> Result<()>,
@@ -205,19 +277,26 @@ fn span(
         }
         return Ok(());
     }
-    let (level, entries): (u8, Vec<Item>) = read(blocks, pointer, |node| {
-        Ok((node.level(), node.entries().map(|e| (e.key.to_vec(), e.value.to_vec())).collect()))
-    })?;
-    if level == 0 {
-        let keys: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.clone()).collect();
+    let bytes = bytes.map_or_else(|| read(blocks, pointer), Ok)?;
+    let node = decode(blocks, pointer, &bytes)?;
+    let entries: Vec<_> = node.entries().collect();
+    if node.level() == 0 {
+        let keys: Vec<Vec<u8>> = entries.iter().map(|entry| entry.key.to_vec()).collect();
         each(Found::Span { from, to, keys: &keys })?;
-        return entries.iter().try_for_each(|(key, value)| each(Found::Item { key, value }));
+        return entries.iter().try_for_each(|entry| each(Found::Item { key: entry.key, value: entry.value }));
     }
-    for (at, (key, value)) in entries.iter().enumerate() {
-        let child = BlockPointer::decode(value).map_err(|error| bad(blocks, error.to_string()))?;
-        let first = if at == 0 { from } else { &key[..] };
-        let end = entries.get(at + 1).map_or(to, |(next, _)| &next[..]);
-        span(blocks, &child, since, (first, end), each)?;
+    let children =
+        entries.iter().map(|entry| pointer_of(blocks, entry.value)).collect::<Result<Vec<BlockPointer>>>()?;
+    let younger = children.iter().rev().filter(|child| child.birth > since);
+    let mut ahead: Vec<Ahead> = younger.copied().map(Ahead::new).collect();
+    for (at, (entry, child)) in entries.iter().zip(&children).enumerate() {
+        let first = if at == 0 { from } else { entry.key };
+        let end = entries.get(at + 1).map_or(to, |next| next.key);
+        let bytes = match child.birth > since {
+            true => take_last(blocks, &mut ahead)?.map(|(_, bytes)| bytes),
+            false => None,
+        };
+        span(blocks, (child, bytes), since, (first, end), each)?;
     }
     Ok(())
 }
@@ -226,19 +305,14 @@ fn span(
 fn edge(blocks: &DatasetBlocks, pointer: &BlockPointer, last: bool) -> Result<Vec<u8>> {
     let mut at = *pointer;
     loop {
-        let next = read(blocks, &at, |node| {
-            let mut entries = node.entries();
-            let entry = if last { entries.last() } else { entries.next() };
-            let entry = entry.ok_or_else(|| bad(blocks, "a node without entries".into()))?;
-            if node.level() == 0 {
-                return Ok(Err(entry.key.to_vec()));
-            }
-            let child = BlockPointer::decode(entry.value).map_err(|error| bad(blocks, error.to_string()))?;
-            Ok(Ok(child))
-        })?;
-        match next {
-            Ok(child) => at = child,
-            Err(key) => return Ok(key),
+        let bytes = read(blocks, &at)?;
+        let node = decode(blocks, &at, &bytes)?;
+        let mut entries = node.entries();
+        let entry = if last { entries.last() } else { entries.next() };
+        let entry = entry.ok_or_else(|| bad(blocks, "a node without entries".into()))?;
+        if node.level() == 0 {
+            return Ok(entry.key.to_vec());
         }
+        at = pointer_of(blocks, entry.value)?;
     }
 }

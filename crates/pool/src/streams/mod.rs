@@ -11,5 +11,6 @@ pub(crate) mod receive_in_place;
 pub(crate) mod receive_repeats;
 pub(crate) mod receive_tree;
 pub(crate) mod send;
+pub(crate) mod send_ahead;
 pub(crate) mod state;
 pub(crate) mod stream_io;

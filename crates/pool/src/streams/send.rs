@@ -9,7 +9,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use steadfast_dataset::{Dataset, Inode};
+use steadfast_dataset::Dataset;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
@@ -27,11 +27,12 @@ use crate::datasets::batch::Batch;
 use crate::datasets::batch::Named;
 use crate::datasets::manifests::Listed;
 use crate::datasets::raw::roots_of;
-use crate::datasets::traverse::{Base, Found, differences, spans};
+use crate::datasets::traverse::{Base, Found, differences, differences_before, spans};
 use crate::streams::raw_send::Known;
 use crate::streams::raw_send::RawSender;
 use crate::streams::raw_send::RawTrees;
 use crate::streams::raw_send::salts_of;
+use crate::streams::send_ahead::{File, SendAhead};
 use crate::streams::stream_io::StreamWriter;
 use steadfast_refs::blocks::DatasetBlocks;
 use steadfast_refs::ddt::References;
@@ -376,8 +377,10 @@ impl Streams {
             waiting: Vec::new(),
             waiting_bytes: 0,
             buffer: Vec::new(),
+            ahead: SendAhead::new(&blocks, !weighs),
             file: None,
             target: &target,
+            blocks: &blocks,
             is_increment: base.is_some(),
             is_marked: matches!(base, Some(Upon::Mark(_))),
             position,
@@ -397,11 +400,11 @@ impl Streams {
             (base, root(&pin.row))
         };
         match &base {
-            Some(Upon::Mark(mark)) => sender.send_since(&blocks, mark.txg, &pin.row)?,
-            _ => sender.send(&blocks, trees(|row| row.names), trees(|row| row.extents), &pin.row)?,
+            Some(Upon::Mark(mark)) => sender.send_since(mark.txg, &pin.row)?,
+            _ => sender.send(trees(|row| row.names), trees(|row| row.extents), &pin.row)?,
         }
-        sender.release();
         let weighed = sender.weighed.unwrap_or_default();
+        drop(sender);
         let frames = writer.frames - first + 1;
         writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
         drop(handle);
@@ -589,9 +592,12 @@ struct Sender<'s, 'w> {
     waiting: Vec<Waiting>,
     waiting_bytes: u64,
     buffer: Vec<u8>,
-    /// File that content was last read of.
-    file: Option<Arc<Inode>>,
+    /// Records that go as files have them, in order, while they are read.
+    ahead: SendAhead<'s>,
+    /// File that was last asked for.
+    file: Option<Arc<File<'s>>>,
     target: &'s Dataset,
+    blocks: &'s DatasetBlocks,
     is_increment: bool,
     /// Nothing of the base is there any more.
     is_marked: bool,
@@ -606,22 +612,16 @@ struct Sender<'s, 'w> {
     weighed: Option<u64>,
 }
 
-impl Sender<'_, '_> {
-    fn send(
-        &mut self,
-        blocks: &DatasetBlocks,
-        names: Trees,
-        extents: Trees,
-        row: &SnapshotRow,
-    ) -> Result<()> {
+impl<'s> Sender<'s, '_> {
+    fn send(&mut self, names: Trees, extents: Trees, row: &SnapshotRow) -> Result<()> {
+        let blocks = self.blocks;
         if self.position.0.0 == 0 {
             differences(blocks, names.0, names.1, &mut |key, old, new| self.name_item(key, old, new))?;
             if self.is_increment {
                 // Cut ranges whose extents are still there have items in front of the extents.
                 let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
-                differences(blocks, extents.0, extents.1, &mut |key, _, new| match key < &first[..] {
-                    true => self.cut_item(key, new),
-                    false => Ok(()),
+                differences_before(Some(&first), blocks, extents, &mut |key, _, new| {
+                    self.cut_item(key, new)
                 })?;
             }
             self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
@@ -632,17 +632,16 @@ impl Sender<'_, '_> {
     }
 
     /// The same where nothing of the base is there any more.
-    fn send_since(&mut self, blocks: &DatasetBlocks, since: Txg, row: &SnapshotRow) -> Result<()> {
+    fn send_since(&mut self, since: Txg, row: &SnapshotRow) -> Result<()> {
+        let blocks = self.blocks;
         if self.position.0.0 == 0 {
             spans(blocks, row.names, since, &mut |found| match found {
                 Found::Span { from, to, keys } => self.span(false, from, to, keys),
                 Found::Item { key, value } => self.name_item(key, None, Some(value)),
             })?;
             let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
-            differences(blocks, None, row.extents, &mut |key, _, new| match key < &first[..] {
-                true => self.cut_item(key, new),
-                false => Ok(()),
-            })?;
+            let all = (None, row.extents);
+            differences_before(Some(&first), blocks, all, &mut |key, _, new| self.cut_item(key, new))?;
             self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
             self.flush()?;
         }
@@ -679,13 +678,6 @@ impl Sender<'_, '_> {
         self.flush()?;
         let span = StreamSpan { extents, from: from.to_vec(), to: to.to_vec(), keys: keys.to_vec() };
         self.writer.frame(FrameKind::Span, &span.encode())
-    }
-
-    /// The file that was read last may be forgotten.
-    fn release(&mut self) {
-        if let Some(file) = self.file.take() {
-            self.target.forget(&file, 1);
-        }
     }
 
     /// A record of names.
@@ -725,8 +717,10 @@ impl Sender<'_, '_> {
         if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
     }
 
-    /// Records that wait are read, and go.
+    /// Records that wait go: those that are being read, or those that are read as their blocks hold
+    /// them. Of one kind there are none.
     fn send_waiting(&mut self) -> Result<()> {
+        self.send_ahead(true)?;
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -756,15 +750,39 @@ impl Sender<'_, '_> {
             match bytes {
                 Some(bytes) if record.is_sized() => self.push_packed(record, &bytes)?,
                 // A read as a file reports the error.
-                _ => self.plain(inode, offset..offset + u64::from(lsize))?,
+                _ => {
+                    if let Some(file) = self.file(inode)? {
+                        self.plain(&file, offset..offset + u64::from(lsize))?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
+    /// Content goes as it is, behind all that waits, once its blocks were read.
+    fn plain_later(&mut self, file: Arc<File<'s>>, range: Range<u64>, extent: &Extent) -> Result<()> {
+        if self.ahead.is_off() {
+            self.send_waiting()?;
+            return self.plain(&file, range);
+        }
+        if !self.waiting.is_empty() {
+            self.send_waiting()?;
+        }
+        if self.ahead.push((file, range), extent) { self.send_ahead(false) } else { Ok(()) }
+    }
+
+    /// Records that are being read go: all, or the first ones.
+    fn send_ahead(&mut self, all: bool) -> Result<()> {
+        while let Some((file, range)) = self.ahead.next(all) {
+            self.plain(&file, range)?;
+        }
+        Ok(())
+    }
+
     /// Content as it is.
-    fn plain(&mut self, inode: InodeId, range: Range<u64>) -> Result<()> {
-        let Some(file) = self.file(inode)? else { return Ok(()) };
+    fn plain(&mut self, file: &File<'_>, range: Range<u64>) -> Result<()> {
+        let (file, inode) = (&file.inode, file.inode.id);
         let mut at = range.start;
         while at < range.end {
             let count = usize::try_from(range.end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
@@ -776,7 +794,7 @@ impl Sender<'_, '_> {
             }
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(count, 0);
-            let read = self.target.read(&file, at, &mut buffer)?;
+            let read = self.target.read(file, at, &mut buffer)?;
             let bytes = &buffer[..read.max(1)];
             if self.packed {
                 let size = u32::try_from(bytes.len()).expect("pieces are small");
@@ -896,13 +914,14 @@ impl Sender<'_, '_> {
     }
 
     /// The file, if it is one of the snapshot.
-    fn file(&mut self, id: InodeId) -> Result<Option<Arc<Inode>>> {
-        if let Some(file) = self.file.as_ref().filter(|file| file.id == id) {
+    fn file(&mut self, id: InodeId) -> Result<Option<Arc<File<'s>>>> {
+        if let Some(file) = self.file.as_ref().filter(|file| file.inode.id == id) {
             return Ok(Some(Arc::clone(file)));
         }
-        self.release();
+        self.file = None;
         match self.target.inode_ref(id) {
-            Ok(file) => {
+            Ok(inode) => {
+                let file = Arc::new(File::new(self.target, inode));
                 self.file = Some(Arc::clone(&file));
                 Ok(Some(file))
             }
@@ -917,7 +936,7 @@ impl Sender<'_, '_> {
             return Ok(());
         }
         let Some(file) = self.file(inode)? else { return Ok(()) };
-        let record = file.record();
+        let record = file.inode.record();
         if offset >= record.size {
             // Content behind the end was cut with the inode.
             return Ok(());
@@ -937,7 +956,7 @@ impl Sender<'_, '_> {
                 if self.places.is_some()
                     && from == offset
                     && from < data_end
-                    && self.target.is_as_stored(&file, offset..data_end) =>
+                    && self.target.is_as_stored(&file.inode, offset..data_end) =>
             {
                 let (snapshot, length, hash) = (self.number, data_end - offset, pointer.hash);
                 self.place_of(pointer, Place { snapshot, inode, offset, length, hash })
@@ -951,18 +970,16 @@ impl Sender<'_, '_> {
                     && from == offset
                     && length == pointer.lsize
                     && data_end == offset + u64::from(length)
-                    && self.target.is_as_stored(&file, offset..data_end) =>
+                    && self.target.is_as_stored(&file.inode, offset..data_end) =>
             {
+                self.send_ahead(true)?;
                 self.waiting_bytes += u64::from(pointer.psize);
                 self.waiting.push(Waiting { inode, offset, pointer });
                 if self.waiting_bytes >= READ_BYTES || self.waiting.len() >= READ_BLOCKS {
                     self.send_waiting()?;
                 }
             }
-            (None, _) if from < data_end => {
-                self.send_waiting()?;
-                self.plain(inode, from..data_end)?;
-            }
+            (None, Some(extent)) if from < data_end => self.plain_later(file, from..data_end, &extent)?,
             _ => {}
         }
         let cut = data_end.max(from);

@@ -17,11 +17,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A pool of whole objects that `fill` has filled and nobody has read since.
 pub fn cold(fill: impl FnOnce(&FileSystem)) -> (Arc<FarDevice>, Pool, FileSystem, DatasetHandle) {
+    cold_on(MemoryDevice::whole_segments("far", 1 << 30), |_, fs| fill(fs))
+}
+
+/// The same of a pool on this device.
+pub fn cold_on(
+    device: MemoryDevice,
+    fill: impl FnOnce(&Pool, &FileSystem),
+) -> (Arc<FarDevice>, Pool, FileSystem, DatasetHandle) {
     let env = Env::real();
-    let far = FarDevice::new(Arc::new(MemoryDevice::whole_segments("far", 1 << 30)));
+    let far = FarDevice::new(Arc::new(device));
     let pool = Pool::create(&env, spec(vec![handle(&far)], None)).expect("a pool");
     let (fs, handle_of) = mount(&pool, "tank");
-    fill(&fs);
+    fill(&pool, &fs);
     drop((fs, handle_of));
     pool.export().expect("exported");
     drop(pool);

@@ -1,0 +1,114 @@
+//! Content of a send that is read ahead, whatever files it is of (`send.rs`).
+//!
+//! A record that goes as its file has it waits in a queue while its blocks are read in the
+//! background. Content that changed lies scattered: a reader of one record after the other waits
+//! for a transfer each time, and the read-ahead of files, which goes by offsets, guesses wrong
+//! there. Blocks are asked for in parts of the window, as many at once come in longer transfers.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use steadfast_dataset::{Blocks, Dataset, Inode, blocks_of};
+use steadfast_format::BlockPointer;
+use steadfast_format::extent::Extent;
+use steadfast_refs::blocks::DatasetBlocks;
+
+/// Records in the queue, at most. In bytes it is what the cache has room for.
+const RECORDS_MAX: usize = 4096;
+/// Of the window, the part that is asked for at once, and sent before more is asked for.
+const PARTS: usize = 8;
+/// The reader of what is read ahead: no file has this number.
+const STREAM: u64 = u64::MAX;
+
+/// A file of a snapshot, which is held in memory as long as this lives.
+pub(crate) struct File<'s> {
+    target: &'s Dataset,
+    pub inode: Arc<Inode>,
+}
+
+impl<'s> File<'s> {
+    /// Of an inode that was looked up once for it.
+    pub fn new(target: &'s Dataset, inode: Arc<Inode>) -> File<'s> {
+        File { target, inode }
+    }
+}
+
+impl Drop for File<'_> {
+    fn drop(&mut self) {
+        self.target.forget(&self.inode, 1);
+    }
+}
+
+/// A part of a file.
+pub(crate) type Part<'s> = (Arc<File<'s>>, Range<u64>);
+
+/// Parts of files in the order in which they go.
+pub(crate) struct SendAhead<'s> {
+    blocks: &'s DatasetBlocks,
+    queue: VecDeque<Part<'s>>,
+    bytes: u64,
+    /// 0: nothing is read ahead.
+    bytes_max: u64,
+    /// Blocks that were not asked for yet, and their bytes.
+    missing: Vec<BlockPointer>,
+    missing_bytes: u64,
+}
+
+impl<'s> SendAhead<'s> {
+    /// An empty queue; one that reads nothing ahead if nothing `is_read`.
+    pub fn new(blocks: &'s DatasetBlocks, is_read: bool) -> SendAhead<'s> {
+        let bytes_max = if is_read { blocks.read_ahead_bytes_max() } else { 0 };
+        let (queue, missing) = (VecDeque::new(), Vec::new());
+        SendAhead { blocks, queue, bytes: 0, bytes_max, missing, missing_bytes: 0 }
+    }
+
+    /// True if nothing is read ahead: a part goes at once.
+    pub fn is_off(&self) -> bool {
+        self.bytes_max == 0
+    }
+
+    /// Takes a part of an extent. True if the first ones are to go before the next one comes.
+    pub fn push(&mut self, part: Part<'s>, extent: &Extent) -> bool {
+        for (pointer, _) in blocks_of(extent) {
+            self.missing_bytes += u64::from(pointer.psize);
+            self.missing.push(pointer);
+        }
+        self.bytes += part.1.end - part.1.start;
+        self.queue.push_back(part);
+        if self.missing_bytes >= self.bytes_max / PARTS as u64 {
+            self.ask();
+        }
+        self.bytes > self.bytes_max || self.queue.len() > RECORDS_MAX
+    }
+
+    /// The next part that is to go: of all, or of those that make way for more.
+    pub fn next(&mut self, all: bool) -> Option<Part<'s>> {
+        let left = self.bytes_max - self.bytes_max / PARTS as u64;
+        let is_due = self.bytes > left || self.queue.len() > RECORDS_MAX - RECORDS_MAX / PARTS;
+        if !all && !is_due {
+            return None;
+        }
+        if !self.missing.is_empty() {
+            self.ask();
+        }
+        let part = self.queue.pop_front()?;
+        self.bytes -= part.1.end - part.1.start;
+        Some(part)
+    }
+
+    fn ask(&mut self) {
+        self.blocks.read_ahead(STREAM, &self.missing, false);
+        self.missing.clear();
+        self.missing_bytes = 0;
+    }
+}
+
+impl Drop for SendAhead<'_> {
+    fn drop(&mut self) {
+        // The send may have broken off.
+        if !self.queue.is_empty() {
+            self.blocks.cancel_read_ahead(STREAM);
+        }
+    }
+}
