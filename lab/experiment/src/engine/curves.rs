@@ -27,7 +27,7 @@ const SAMPLES: u64 = 1_000;
 /// Bytes of a record that the cleaner's curve overwrites.
 const RECORD: usize = 128 << 10;
 /// Milliseconds that no write may take while the cleaner is at work.
-pub(super) const STALL_MS: f64 = 200.0;
+pub(super) const STALL_MS: f64 = 100.0;
 
 /// Units of the progress bar, all curves together.
 pub(super) fn steps(request: &EngineRequest) -> f64 {
@@ -122,6 +122,20 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
             }
             found[2].points.push((count as f64, before.elapsed().as_secs_f64() * 4e6 / SAMPLES as f64));
             run.progress.advance(12.0, "");
+        }
+        if let [(_, fewest), .., (most, last)] = found[1].points[..] {
+            let row = Row::new(
+                "stat_growth",
+                "stat of a forgotten name: among the most files over among the fewest",
+                "times",
+                false,
+                &format!(
+                    "The curve over files, from {} to {} of them.",
+                    shown(found[1].points[0].0),
+                    shown(most)
+                ),
+            );
+            run.report.add(&row, key, last / fewest);
         }
         lines.extend(found);
         // The tree goes with its file system: nothing else is done on it.
@@ -355,7 +369,7 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
             "cleaner_latency",
             "Cleaning: how long a write waits",
             Axis::log("ms"),
-            Some((STALL_MS, "200 ms".to_owned())),
+            Some((STALL_MS, format!("{STALL_MS} ms"))),
             latencies,
         ),
     ]);

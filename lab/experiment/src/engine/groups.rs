@@ -26,6 +26,8 @@ struct Hands<'a> {
     report: &'a mut ComparisonReport,
     sizes: &'a Sizes,
     archive: &'a Path,
+    /// A folder on the disk of the images.
+    scratch: &'a Path,
     round: u32,
 }
 
@@ -54,6 +56,7 @@ const GROUPS: &[Group] = &[
         once: false,
         weight: 1.0,
     },
+    Group { name: "fsync", run: fsync, stores: true, without: &[], once: false, weight: 2.0 },
     Group { name: "names", run: names, stores: false, without: &[], once: false, weight: 4.0 },
     Group { name: "tree", run: tree, stores: false, without: &[], once: false, weight: 4.0 },
     Group { name: "cow", run: cow, stores: true, without: &["xfs", "lz4"], once: true, weight: 12.0 },
@@ -92,6 +95,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Error> {
                         report: &mut run.report,
                         sizes: &sizes,
                         archive: &archive,
+                        scratch: &run.scratch,
                         round,
                     };
                     (group.run)(&mut hands)?;
@@ -228,6 +232,47 @@ fn ratio(hands: &mut Hands<'_>) -> Result<(), Error> {
         value,
     );
     hands.io(fs::remove_file(&path))?;
+    hands.arm.settle(hands.shell)
+}
+
+/// fsync by several threads, each beside fdatasync on the disk of the images: before it and after
+/// it, as disks are uneven.
+fn fsync(hands: &mut Hands<'_>) -> Result<(), Error> {
+    let (folder, count) = (hands.arm.place().join("appended"), hands.sizes.appends);
+    let bare = hands.scratch.join("synced");
+    let io = |result: io::Result<f64>| result.map_err(Error::io("work on", &bare));
+    if !bare.exists() {
+        io(files::write(&bare, hands.sizes.file, &mut Blocks::new(7, 1.0)))?;
+    }
+    hands.cold()?;
+    for threads in [1, 4, 16] {
+        hands.io(fs::create_dir(&folder))?;
+        let before = io(files::synced_writes(&bare, threads, count))?;
+        let value = hands.io(files::synced_appends(&folder, threads, count))?;
+        let after = io(files::synced_writes(&bare, threads, count))?;
+        let by = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        hands.add(
+            &Row::new(
+                &format!("fsync_{threads}"),
+                &format!("4 KiB append and fsync by {by}"),
+                "1/s",
+                true,
+                "Each thread has a file of its own.",
+            ),
+            value,
+        );
+        hands.add(
+            &Row::new(
+                &format!("fsync_share_{threads}"),
+                "the same, of fdatasync on the disk of the images",
+                "times",
+                true,
+                "4 KiB at random places of a file that was written in full, by as many threads; the mean of before and after.",
+            ),
+            value / ((before + after) / 2.0),
+        );
+        hands.io(fs::remove_dir_all(&folder))?;
+    }
     hands.arm.settle(hands.shell)
 }
 

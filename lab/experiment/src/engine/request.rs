@@ -11,6 +11,7 @@ use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
 const PARTS: &[(&str, &str)] = &[
     ("file", "one large file: sequential and random, cold and warm, fsync"),
     ("ratio", "sequential write of data that compresses 2.5 to 1"),
+    ("fsync", "4 KiB appends with an fsync each, by 1, 4 and 16 threads, beside fdatasync on the same disk"),
     ("names", "create, stat, unlink of many files in one directory"),
     ("tree", "unpack and pack a source tree"),
     ("cow", "4 KiB at random in a large file: bytes to the device, reads before and after"),
@@ -72,6 +73,8 @@ pub struct Sizes {
     pub writes: u64,
     /// Writes that are fsynced one by one.
     pub syncs: u64,
+    /// Appends of each thread that are fsynced one by one.
+    pub appends: u64,
     /// Files of the names group.
     pub files: u64,
     /// Files of the source tree.
@@ -120,6 +123,7 @@ impl EngineRequest {
                 reads: 200,
                 writes: 200,
                 syncs: 5,
+                appends: 5,
                 files: 200,
                 sources: 100,
                 cow: (16 * MIB, 256),
@@ -135,6 +139,7 @@ impl EngineRequest {
                 reads: 1_500,
                 writes: 3_000,
                 syncs: 60,
+                appends: 300,
                 files: 5_000,
                 sources: 1_500,
                 cow: (256 * MIB, 8_192),
@@ -152,6 +157,7 @@ impl EngineRequest {
                 reads: 4_000,
                 writes: 10_000,
                 syncs: 200,
+                appends: 2_000,
                 files: 20_000,
                 sources: 5_000,
                 cow: (GIB, 32_768),

@@ -137,6 +137,56 @@ pub fn random_writes_while(
     Ok((done as f64 / began.elapsed().as_secs_f64(), done))
 }
 
+/// Appends 4 KiB to a file of its own in each of `threads` threads, `count` times, an fsync behind
+/// each. Appends a second.
+pub fn synced_appends(folder: &Path, threads: u64, count: u64) -> std::io::Result<f64> {
+    by_threads(threads, count, |thread| {
+        let mut page = [0u8; SMALL];
+        Noise::new(thread + 1).fill(&mut page);
+        let mut file = File::create(folder.join(format!("appended-{thread}")))?;
+        Ok(move |_| {
+            file.write_all(&page)?;
+            file.sync_all()
+        })
+    })
+}
+
+/// Writes 4 KiB at places of a file that is there in full, in each of `threads` threads `count`
+/// times, an fdatasync behind each. Writes a second.
+pub fn synced_writes(path: &Path, threads: u64, count: u64) -> std::io::Result<f64> {
+    let places = fs::metadata(path)?.len() / SMALL as u64;
+    by_threads(threads, count, |thread| {
+        let mut page = [0u8; SMALL];
+        let mut noise = Noise::new(thread + 1);
+        noise.fill(&mut page);
+        let file = OpenOptions::new().write(true).open(path)?;
+        Ok(move |_| {
+            file.write_all_at(&page, noise.below(places) * SMALL as u64)?;
+            file.sync_data()
+        })
+    })
+}
+
+/// Does what `make` gives for a thread `count` times in each of `threads` threads, which begin
+/// together. Times a second, of all of them.
+fn by_threads<Step>(
+    threads: u64,
+    count: u64,
+    make: impl Fn(u64) -> std::io::Result<Step>,
+) -> std::io::Result<f64>
+where
+    Step: FnMut(u64) -> std::io::Result<()> + Send,
+{
+    let steps = (0..threads).map(make).collect::<std::io::Result<Vec<Step>>>()?;
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            steps.into_iter().map(|step| scope.spawn(move || (0..count).try_for_each(step))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a load does not panic"))
+    })?;
+    Ok((threads * count) as f64 / began.elapsed().as_secs_f64())
+}
+
 /// Half reads, half writes of 4 KiB at random until `writes` are written; fsync at the end.
 /// Operations a second.
 pub fn mixed(path: &Path, writes: u64, noise: &mut Noise) -> std::io::Result<f64> {
