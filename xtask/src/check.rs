@@ -60,7 +60,13 @@ const STEPS: &[&str] = &[
     "documentation",
     "doctests",
     "explorer",
+    "histories",
 ];
+
+/// States of histories of parity devices that each check judges, and of which part of them
+/// everything is asked.
+const PARITY_STATES: &str = "20000";
+const PARITY_WHOLE: &str = "16";
 
 /// Tests that run first, as they last longest: the end of the run waits for none of them.
 const FIRST: &[&str] = &[
@@ -153,7 +159,7 @@ pub fn run(root: &Path, wish: &Wish) -> bool {
     let mut tally = Tally::default();
     runner.packages(PACKAGES, true);
     std::thread::scope(|scope| {
-        let needs_build = ["build", "tests", "explorer"].iter().any(|step| wish.wants(step));
+        let needs_build = ["build", "tests", "explorer", "histories"].iter().any(|step| wish.wants(step));
         let suite = scope.spawn(|| {
             if !wish.quick && wish.wants("tests") {
                 runner.tool(PJDFSTEST);
@@ -233,6 +239,11 @@ fn computing_steps(root: &Path, runner: &Runner, wish: &Wish, board: &Board, is_
             let mut explorer = runner.command(&runner.target().join("debug/steadfast-sim"));
             explorer.args(["--states", "50000", "--seconds", "240", "--from", &commit(root)]);
             runner.quietly(&mut explorer).is_some()
+        });
+        board.step(wish, "histories", || {
+            let mut histories = runner.command(&runner.target().join("debug/steadfast-sim"));
+            histories.args(["--parity", PARITY_STATES, "--from", &commit(root), "--whole", PARITY_WHOLE]);
+            runner.quietly(&mut histories).is_some()
         });
     }
     doctests

@@ -271,8 +271,10 @@ fn visit(
     let copies = (0..medium.segments())
         .flat_map(|segment| (0..medium.copies(segment)).map(move |copy| (segment, copy)));
     let mut readable = BTreeSet::new();
+    // One room for all: most segments are as long as the one before.
+    let mut bytes = Vec::new();
     for (segment, copy) in copies {
-        let mut bytes = vec![0; medium.bytes_of(segment) as usize];
+        bytes.resize(medium.bytes_of(segment) as usize, 0);
         match medium.read(segment, copy, 0, &mut bytes) {
             Ok(()) => drop(readable.insert(segment)),
             Err(source) => {

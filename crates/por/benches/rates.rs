@@ -1,19 +1,28 @@
 //! How fast are tags, encoding, audits and recovery, on one core?
 //!
-//! `cargo bench -p steadfast-por [-- --rounds N]`
+//! `cargo bench -p steadfast-por --bench rates [-- --rounds N] [--store]`
+//!
+//! `--store` measures nothing but whole recoveries: of a store in memory, behind a line of some
+//! rate.
 //!
 //! Processor time, median of the rounds. Cells lie in 128 MiB, more than any cache holds. *Encode*
 //! goes from a cell in memory to the rows of its tile: place, copy into the batch, sums.
 
+use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use steadfast_crypto::Key;
 use steadfast_env::Env;
-use steadfast_format::SegmentId;
+use steadfast_format::parity::ParitySegment;
+use steadfast_format::{PoolGuid, SegmentId};
 use steadfast_por::audit::{Challenge, SegmentCells, Stratum, answer, verify};
 use steadfast_por::bound::{LOST_MAX, LOST_MEAN, samples};
 use steadfast_por::code::Rows;
+use steadfast_por::parity::{Creation, ParityDevice, Search};
 use steadfast_por::{Batch, CellId, Kernel, Map, PAYLOAD, Payload, TagKeys, Tile};
 
 /// Cells in memory: 128 MiB.
@@ -32,6 +41,9 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let rounds = words.iter().position(|word| word == "--rounds").and_then(|at| words.get(at + 1));
     let rounds = rounds.map_or(7, |word| word.parse().expect("--rounds takes a number"));
+    if words.iter().any(|word| word == "--store") {
+        return Store::filled().recoveries(rounds);
+    }
     let mut memory = vec![0; CELLS * PAYLOAD];
     Env::seeded(1).random.fill(&mut memory);
     let root = Key::from_bytes([1; 32]);
@@ -171,8 +183,111 @@ impl Bench {
     }
 }
 
+/// Segments of a store in memory, of 8 MiB each: 1 GiB.
+const SEGMENTS: u64 = 128;
+/// Segments that it loses: what the code is made for is 2 % of all.
+const LOST: [u64; 2] = [17, 90];
+/// Rates of lines to it, MB/s: 2 Gb/s, 10 Gb/s, and none that bounds.
+const LINES: [f64; 3] = [250.0, 1_250.0, f64::INFINITY];
+
+/// A store in memory that a code covers, as full as the code is made for.
+struct Store {
+    parity: ParityDevice,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Store {
+    fn filled() -> Store {
+        let random = Env::seeded(1).random;
+        let cells = SEGMENTS * SEGMENT as u64;
+        let creation =
+            Creation { pool: PoolGuid(5), cells, loss_ppm: 20_000, journal_bytes: 64 << 20, key: None };
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(creation.bytes()).expect("room for the code");
+        let parity = ParityDevice::create(Box::new(file), &creation, &*random);
+        let mut parity = parity.expect("a parity device");
+        let mut contents = Vec::new();
+        for number in 0..SEGMENTS {
+            let mut content = vec![0; SEGMENT * PAYLOAD];
+            random.fill(&mut content);
+            parity.add(SegmentId(number + 1), 1, &content).expect("room in the journal");
+            contents.push(content);
+            if number % 7 == 6 {
+                parity.pass().expect("a pass");
+            }
+        }
+        parity.pass().expect("a pass");
+        Store { parity, contents }
+    }
+
+    /// Recovers two segments, behind each line. Reading takes as long as the line has for all that
+    /// is there.
+    fn recoveries(&self, rounds: usize) {
+        let (env, done) = (Env::real(), BTreeSet::new());
+        for line in LINES {
+            let (mut walls, mut processors, mut solving) = (Vec::new(), Vec::new(), Vec::new());
+            let there = SEGMENTS - LOST.len() as u64;
+            let megabytes = (there * (SEGMENT * PAYLOAD) as u64) as f64 / 1e6;
+            for _ in 0..rounds {
+                let free = Mutex::new(Instant::now());
+                let read = |segment: ParitySegment, out: &mut Vec<u8>| {
+                    let number = segment.segment.0 - 1;
+                    out.clear();
+                    if LOST.contains(&number) {
+                        return;
+                    }
+                    let content = &self.contents[usize::try_from(number).expect("small")];
+                    out.extend_from_slice(content);
+                    let until = {
+                        let mut free = free.lock().expect("nobody panics");
+                        let takes = Duration::from_secs_f64(content.len() as f64 / 1e6 / line);
+                        *free = (*free).max(Instant::now()) + takes;
+                        *free
+                    };
+                    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                };
+                let (began, used) = (Instant::now(), process_seconds());
+                let outcome = self.parity.snapshot().recover(&mut Search {
+                    env: &env,
+                    memory: 1 << 30,
+                    done: &done,
+                    read: &read,
+                    stop: &AtomicBool::new(false),
+                    watch: &mut |_, _| (),
+                });
+                walls.push(began.elapsed().as_secs_f64());
+                processors.push(process_seconds() - used);
+                let outcome = outcome.expect("the parity is sound");
+                assert!(outcome.from_code.is_complete() && outcome.back.len() == LOST.len());
+                solving.push(outcome.solving.as_secs_f64());
+            }
+            for values in [&mut walls, &mut processors, &mut solving] {
+                values.sort_by(f64::total_cmp);
+            }
+            let (wall, used) = (walls[walls.len() / 2], processors[processors.len() / 2]);
+            println!(
+                "recover a store behind {line:5.0} MB/s: {:5.0} MB/s, {:4.2} of the line; {:5.3} s of processors a GB; \
+                 solving {:4.1} %",
+                megabytes / wall,
+                megabytes / wall / line,
+                used * 1e3 / megabytes,
+                100.0 * solving[solving.len() / 2] / wall
+            );
+        }
+    }
+}
+
 /// Processor time of this thread.
 fn processor_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
+    seconds_of(ClockId::ThreadCPUTime)
+}
+
+/// Processor time of all threads.
+fn process_seconds() -> f64 {
+    seconds_of(ClockId::ProcessCPUTime)
+}
+
+fn seconds_of(clock: ClockId) -> f64 {
+    let now = clock_gettime(clock);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

@@ -173,6 +173,50 @@ fn dropped_changed_and_torn_objects_are_served_from_the_journal() {
     assert!((share - (6.0 + 1.0 + 1.0 + 2.0) / 24.0).abs() < 0.05, "{share}");
 }
 
+/// Attacks 4 and 6: an object of before, or of another segment, under this one's name.
+#[test]
+fn an_object_under_another_name_is_found_and_put_back() {
+    let world = World::new(61);
+    let contents: Vec<Vec<u8>> = (1..=8).map(|id| world.put(id, 20 * PAYLOAD + 9)).collect();
+    world.pass();
+    let (first, second) = (world.object(1), world.object(2));
+    world.tamper(1, |bytes| bytes.clone_from(&second));
+    world.tamper(2, |bytes| bytes.clone_from(&first));
+    let judgement = world.audit(2000).judgement;
+    let is_wrong = |(cell, fault): &(_, Fault<_>)| {
+        let cell: &steadfast_por::CellId = cell;
+        cell.segment.0 <= 2 && matches!(fault, Fault::Wrong)
+    };
+    assert!(judgement.failed.len() > 300 && judgement.failed.iter().all(is_wrong));
+    let repair = world.repair();
+    assert!(repair.restored == [1, 2].map(SegmentId) && repair.from_code.is_complete());
+    assert!((1..).zip(&contents).all(|(id, content)| world.object(id) == *content));
+}
+
+/// A store that takes its time for each answer, another one each, is asked and read as any other.
+#[test]
+fn a_store_that_answers_slowly_gives_the_same() {
+    let store = Arc::new(MemoryStore::new("bucket"));
+    let asked = AtomicU32::new(0);
+    let handle = store.handle(move |request| {
+        let turn = u64::from(asked.fetch_add(1, Ordering::Relaxed));
+        if request.operation == Operation::Read {
+            std::thread::sleep(std::time::Duration::from_millis(turn * 7 % 5));
+        }
+        None
+    });
+    let world = World::on(62, store, Some(handle));
+    let contents: Vec<Vec<u8>> = (1..=8).map(|id| world.put(id, 20 * PAYLOAD)).collect();
+    world.pass();
+    assert!(world.is_held(200));
+    world.drop_object(3);
+    world.tamper(6, |bytes| bytes.truncate(100));
+    assert!(!world.is_held(200));
+    let repair = world.repair();
+    assert!(repair.restored == [3, 6].map(SegmentId) && repair.held == 120, "{}", repair.held);
+    assert!((1..).zip(&contents).all(|(id, content)| world.object(id) == *content));
+}
+
 /// After a pass the journal is empty: reads fail, the audit says so, and a repair puts the same
 /// objects back.
 #[test]

@@ -217,7 +217,7 @@ impl Disk {
     /// Writes; on a device of whole objects, for good.
     pub(crate) fn write(&self, at: u64, bytes: &[u8], area: Area) -> Result<()> {
         self.write_cached(at, bytes, area)?;
-        if !self.appendable {
+        if !self.appendable && self.log.hears_writes() {
             let state = &mut *self.lock();
             state.flushed = state.image.clone();
             self.log.note(self.number, EventKind::Flush);
@@ -240,18 +240,17 @@ impl Disk {
             }
             _ => {}
         }
-        if self.log.is_deaf() {
-            state.image.write(at, &bytes);
-            return Ok(());
-        }
-        for (page, inside, _) in pieces(at, bytes.len()) {
+        let length = if self.log.is_deaf() { 0 } else { bytes.len() };
+        for (page, inside, _) in pieces(at, length) {
             // The rest of a page that is written in part is read by the reader of the page.
             if state.known.insert(page) && inside.len() < PAGE {
                 self.log.note_read(self.number, page);
             }
         }
         state.image.write(at, &bytes);
-        self.log.note(self.number, EventKind::Write { at, bytes: bytes.into_owned().into(), area });
+        if self.log.hears_writes() {
+            self.log.note(self.number, EventKind::Write { at, bytes: bytes.into(), area });
+        }
         Ok(())
     }
 
@@ -282,7 +281,7 @@ impl Disk {
         let state = &mut *self.lock();
         match self.strike(state, Operation::Flush, 0) {
             Ok(Some(Effect::Lost)) => {}
-            Ok(_) if self.log.is_deaf() => {}
+            Ok(_) if !self.log.hears_writes() => {}
             Ok(_) => {
                 state.flushed = state.image.clone();
                 self.log.note(self.number, EventKind::Flush);

@@ -95,25 +95,46 @@ pub struct Event {
 pub struct Log {
     events: Mutex<Vec<Event>>,
     reads: Mutex<Vec<(usize, u32)>>,
-    deaf: bool,
+    hears: Hears,
+}
+
+/// Operations that a log notes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Hears {
+    #[default]
+    All,
+    Reads,
+    Nothing,
 }
 
 impl Log {
     /// A log of which nobody asks anything.
     #[must_use]
     pub fn deaf() -> Log {
-        Log { deaf: true, ..Log::default() }
+        Log { hears: Hears::Nothing, ..Log::default() }
+    }
+
+    /// A log of what was read, and of nothing that was written.
+    #[must_use]
+    pub fn of_reads() -> Log {
+        Log { hears: Hears::Reads, ..Log::default() }
     }
 
     /// True if it keeps nothing.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
-        self.deaf
+        self.hears == Hears::Nothing
+    }
+
+    /// True if it keeps what was written.
+    #[must_use]
+    pub fn hears_writes(&self) -> bool {
+        self.hears == Hears::All
     }
 
     /// Notes an event.
     pub fn note(&self, disk: usize, kind: EventKind) {
-        if self.deaf {
+        if !self.hears_writes() {
             return;
         }
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(Event { disk, kind });

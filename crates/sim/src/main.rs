@@ -9,7 +9,7 @@ use steadfast_device::Operation;
 use steadfast_sim::histories::{self, Theme};
 use steadfast_sim::hosts;
 use steadfast_sim::mirror_faults;
-use steadfast_sim::parity_histories;
+use steadfast_sim::parity_histories::{self, Lives};
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::second_faults::{self, SECOND_FAULTS, STALE_GROUPS};
 use steadfast_sim::verbs_devices::VERBS;
@@ -37,7 +37,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --checkpoints N
                  nothing of that, but histories with a checkpoint, until N states are made, --from a seed on
   --parity N     nothing of that, but histories of parity devices, passes, losses and recoveries, until N states are judged,
-                 --from a seed on
+                 --from a seed on; behind that --whole K: of one state in K everything is asked, of the others that they open,
+                 give back what was lost, and read
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -141,7 +142,7 @@ fn cut_verbs() -> ExitCode {
         }
     }
     for seed in 0..PARITY_HISTORIES {
-        let counts = parity_histories::explore(seed, PARITY_STATES, None);
+        let counts = parity_histories::explore(seed, PARITY_STATES, Lives::All, None);
         let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
         tell(&format!("history {seed} of a parity device"), told);
     }
@@ -263,13 +264,24 @@ fn keep_checkpoints(words: &[String]) -> Result<ExitCode, String> {
 
 /// Cuts histories of parity devices, and tells what does not hold.
 fn cover(words: &[String]) -> Result<ExitCode, String> {
+    let at = words.iter().position(|word| word == "--whole").unwrap_or(words.len());
+    let (words, whole) = words.split_at(at);
     let (most, from) = number_and_seed(words)?;
+    let lives = match whole {
+        [] => Lives::All,
+        [_, count] => match parse(count) {
+            Some(count) if count.0 > 0 => Lives::OneIn(count.0),
+            _ => return Err(format!("'{count}' is no number above 0")),
+        },
+        _ => return Err(format!("--whole takes a number\n{USAGE}")),
+    };
     let tell = |counts: &parity_histories::Counts| {
         format!(
-            "{} states judged, {} opened, {} cut again; {} of stores that had lost objects, {} objects came back, {} recoveries and \
-             re-keys were interrupted, {} codes made anew",
+            "{} states judged, {} opened, {} of these lived on, {} cut again; {} of stores that had lost objects, {} objects came \
+             back, {} recoveries and re-keys were interrupted, {} codes made anew",
             commas(counts.states),
             commas(counts.opened),
+            commas(counts.whole),
             commas(counts.second),
             commas(counts.lossy),
             commas(counts.restored),
@@ -278,7 +290,7 @@ fn cover(words: &[String]) -> Result<ExitCode, String> {
         )
     };
     let progress = |seed, counts: &_| eprintln!("to history {seed}: {}", tell(counts));
-    match parity_histories::run(from, most, PARITY_STATES, None, progress) {
+    match parity_histories::run(from, most, PARITY_STATES, lives, None, progress) {
         Ok(counts) => {
             println!("{}", tell(&counts));
             Ok(ExitCode::SUCCESS)

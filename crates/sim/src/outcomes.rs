@@ -6,8 +6,6 @@
 //! remembered one held, would be read in the same order and come to the same end. Most states of a
 //! cut differ only in blocks that no root names yet, which no recovery reads.
 
-use std::collections::HashMap;
-
 use crate::pages::Image;
 
 /// Outcomes by what was read.
@@ -16,8 +14,8 @@ pub struct OutcomeCache<T> {
 }
 
 enum Node<T> {
-    /// The next page, and where to go on by its content.
-    Page(usize, u32, HashMap<u128, usize>),
+    /// The next page, and where to go on by its content: mostly there is one.
+    Page(usize, u32, Vec<(u128, usize)>),
     /// The end.
     Leaf(T),
     /// Nothing was read that far yet.
@@ -37,7 +35,7 @@ impl<T: Clone> OutcomeCache<T> {
         let mut at = 0;
         loop {
             match &self.nodes[at] {
-                Node::Page(disk, page, next) => at = *next.get(&images[*disk].id(*page))?,
+                Node::Page(disk, page, next) => at = place(next, images[*disk].id(*page))?,
                 Node::Leaf(outcome) => return Some(outcome.clone()),
                 Node::Open => return None,
             }
@@ -55,16 +53,16 @@ impl<T: Clone> OutcomeCache<T> {
             let fresh = self.nodes.len();
             match &mut self.nodes[at] {
                 node @ Node::Open => {
-                    *node = Node::Page(*disk, *page, HashMap::from([(images[*disk].id(*page), fresh)]));
+                    *node = Node::Page(*disk, *page, vec![(images[*disk].id(*page), fresh)]);
                     self.nodes.push(Node::Open);
                     at = fresh;
                 }
                 Node::Page(other_disk, other, next) => {
                     assert_eq!((&*other_disk, &*other), (disk, page), "a recovery repeats");
-                    match next.get(&images[*disk].id(*page)) {
-                        Some(next) => at = *next,
+                    match place(next, images[*disk].id(*page)) {
+                        Some(next) => at = next,
                         None => {
-                            next.insert(images[*disk].id(*page), fresh);
+                            next.push((images[*disk].id(*page), fresh));
                             self.nodes.push(Node::Open);
                             at = fresh;
                         }
@@ -76,6 +74,11 @@ impl<T: Clone> OutcomeCache<T> {
         assert!(matches!(self.nodes[at], Node::Open), "a recovery repeats");
         self.nodes[at] = Node::Leaf(outcome);
     }
+}
+
+/// Where to go on for this content.
+fn place(next: &[(u128, usize)], content: u128) -> Option<usize> {
+    next.iter().find(|(of, _)| *of == content).map(|(_, place)| *place)
 }
 
 #[cfg(test)]

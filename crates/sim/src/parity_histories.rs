@@ -14,6 +14,9 @@
 //!     objects that are lost then come back, each of them. So they do behind a re-key that goes on.
 //! [parity_histories.4] Afterwards the pool is written, closed, checked offline, and opened again.
 //! [parity_histories.5] A state of a cut inside all of this holds to the same.
+//!
+//! 3 to 5 cost ten times as much as 1 and 2. So a run may ask them of one state in so many; which
+//! ones follows from what their devices hold ([`Lives`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -40,7 +43,8 @@ const FILES: [&str; 4] = ["a", "b", "c", "d"];
 /// A file that is written when a state lives on.
 const LATER: &str = "later";
 const PATH: &str = "parity";
-/// Settings of pools, by their places: one store; one with an anchor, encrypted, with a log device.
+/// Settings of pools, by their places: one store; one with an anchor, encrypted, and in a fourth of
+/// its histories with a log device.
 const OF_SETTINGS: [usize; 2] = [8, 27];
 /// Bytes of parity devices when they come: a code of one tile, and one of three.
 const PARITY_BYTES: [u64; 2] = [32 << 20, 64 << 20];
@@ -57,14 +61,32 @@ const REQUESTS: usize = 24;
 const MEMORY: [u64; 2] = [1 << 30, 1];
 /// Commits until all must be covered.
 const PATIENCE: usize = 200;
-/// One opened state in so many is cut again.
-const SECOND_EVERY: u64 = 60;
+/// One whole life in so many is cut again.
+const SECOND_EVERY: u64 = 40;
 
 /// A fault of a trusted device, to show that it would be found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Planted {
     /// The parity device says that it flushed, and did nothing.
     FlushLies,
+}
+
+/// States that live on behind their opening.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lives {
+    /// All of them.
+    All,
+    /// One in so many; the others are opened, give back what was lost, and are read.
+    OneIn(u64),
+}
+
+impl Lives {
+    fn is_whole(self, print: u128) -> bool {
+        match self {
+            Lives::All => true,
+            Lives::OneIn(count) => print.is_multiple_of(u128::from(count)),
+        }
+    }
 }
 
 /// Version of each file: nothing where there is none.
@@ -77,6 +99,8 @@ pub struct Counts {
     pub states: u64,
     /// Of these, states that were opened: the others are equal to one of them in all that was read.
     pub opened: u64,
+    /// Of these, states that lived on.
+    pub whole: u64,
     /// States of a cut inside the life of an opened one.
     pub second: u64,
     /// States of a store that had lost objects.
@@ -94,6 +118,7 @@ impl Counts {
     pub fn add(&mut self, other: Counts) {
         self.states += other.states;
         self.opened += other.opened;
+        self.whole += other.whole;
         self.second += other.second;
         self.lossy += other.lossy;
         self.restored += other.restored;
@@ -419,11 +444,11 @@ struct Lived {
     reads: Vec<(usize, u32)>,
 }
 
-/// Opens a state, and lets it live on. [parity_histories.1], [parity_histories.3],
+/// Opens a state, and lets it live on if it is to. [parity_histories.1], [parity_histories.3],
 /// [parity_histories.4]
-fn live(setting: &Setting, images: &[Image], lossy: bool) -> Result<Lived, Failure> {
+fn live(disks: Disks, lossy: bool, is_whole: bool) -> Result<Lived, Failure> {
     let attempt = || {
-        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(setting, images) };
+        let machine = Machine { env: world::env(0xc0f, None), disks };
         let Machine { env, disks } = &machine;
         let pool = world::import(env, disks).map_err(|error| format!("import: {error}"))?;
         let is_listed = parity(&pool).map(|status| status.trouble);
@@ -436,6 +461,13 @@ fn live(setting: &Setting, images: &[Image], lossy: bool) -> Result<Lived, Failu
             restored += back.restored.len() as u64;
         }
         let found = read(&pool)?;
+        let lived = |found, restored| {
+            let (events, reads) = (disks.log.take(), disks.log.reads());
+            Ok(Lived { found, restored, events, reads })
+        };
+        if !is_whole {
+            return lived(found, restored);
+        }
         if is_listed.is_none() {
             add(&machine, &pool).map_err(|what| format!("a parity device cannot come: {what}"))?;
         }
@@ -475,7 +507,7 @@ fn live(setting: &Setting, images: &[Image], lossy: bool) -> Result<Lived, Failu
             return Err(format!("opened again, the parity device is not in use: {trouble}"));
         }
         drop(pool);
-        Ok(Lived { found, restored, events: disks.log.take(), reads: disks.log.reads() })
+        lived(found, restored)
     };
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
 }
@@ -484,18 +516,21 @@ fn live(setting: &Setting, images: &[Image], lossy: bool) -> Result<Lived, Failu
 #[derive(Default)]
 struct Known {
     seen: HashMap<(u128, bool), Arc<Files>>,
-    /// Without a loss, and with one.
-    outcomes: [OutcomeCache<Arc<Files>>; 2],
+    /// Without a loss, and with one; of states that were opened, and of those that lived on.
+    outcomes: [[OutcomeCache<Arc<Files>>; 2]; 2],
 }
 
 /// Runs the history of a seed, cuts the end of it anywhere, and judges about `most` of the states.
 ///
 /// # Errors
 /// The first claim that does not hold.
-pub fn explore(seed: u64, most: usize, planted: Option<Planted>) -> Result<Counts, Failure> {
+pub fn explore(seed: u64, most: usize, lives: Lives, planted: Option<Planted>) -> Result<Counts, Failure> {
     let at = |count: usize, divisor: u64| usize::try_from(seed / divisor % count as u64).expect("small");
     let parity_bytes = DISK_BYTES[at(DISK_BYTES.len(), 1)];
-    let setting = Setting { parity_bytes, ..SETTINGS[OF_SETTINGS[at(OF_SETTINGS.len(), 2)]] };
+    let setting = SETTINGS[OF_SETTINGS[at(OF_SETTINGS.len(), 2)]];
+    // An import reads all of a log device, which is as large as all else.
+    let logs = if at(4, 4) == 0 { setting.logs } else { 0 };
+    let setting = Setting { parity_bytes, logs, ..setting };
     let told = |what: String| format!("history {seed} ({}, {} bytes): {what}", setting.name, parity_bytes);
     let mut life = Life::begin(&setting, seed).map_err(told)?;
     let mut before = Vec::new();
@@ -550,22 +585,25 @@ pub fn explore(seed: u64, most: usize, planted: Option<Planted>) -> Result<Count
         let is_lossy = lossy[returned..=begun].contains(&true);
         counts.lossy += u64::from(is_lossy);
         let key = (print(&images), is_lossy);
-        let found = match known
-            .seen
-            .get(&key)
-            .cloned()
-            .or_else(|| known.outcomes[usize::from(is_lossy)].find(&images))
-        {
+        let is_whole = lives.is_whole(key.0);
+        let outcomes = &mut known.outcomes[usize::from(is_whole)][usize::from(is_lossy)];
+        let found = match known.seen.get(&key).cloned().or_else(|| outcomes.find(&images)) {
             Some(found) => found,
             None => {
                 counts.opened += 1;
-                let lived = live(&setting, &images, is_lossy).map_err(story)?;
+                counts.whole += u64::from(is_whole);
+                let is_cut = is_whole && (key.0 >> 64).is_multiple_of(u128::from(SECOND_EVERY));
+                let disks = match is_cut {
+                    true => Disks::new(&setting, &images),
+                    false => Disks::heard_to_read(&setting, &images),
+                };
+                let lived = live(disks, is_lossy, is_whole).map_err(story)?;
                 counts.restored += lived.restored;
-                if counts.opened.is_multiple_of(SECOND_EVERY) {
+                if is_cut {
                     counts.second += second(&setting, &images, &lived).map_err(story)?;
                 }
                 let found = Arc::new(lived.found);
-                known.outcomes[usize::from(is_lossy)].insert(&images, &lived.reads, Arc::clone(&found));
+                outcomes.insert(&images, &lived.reads, Arc::clone(&found));
                 found
             }
         };
@@ -587,7 +625,7 @@ fn second(setting: &Setting, images: &[Image], first: &Lived) -> Result<u64, Fai
     cutter.walk(&first.events, |moment, fates, images| {
         states += 1;
         let told = |what: String| format!("cut again after event {}, {fates:?}: {what}", moment.event);
-        let again = live(setting, &images, true).map_err(told)?;
+        let again = live(Disks::unheard(setting, &images), true, true).map_err(told)?;
         match [&first.found, &later].contains(&&again.found) {
             true => Ok(()),
             false => Err(told(format!("files are {:?}, and were {:?}", again.found, first.found))),
@@ -605,13 +643,14 @@ pub fn run(
     from: u64,
     states: u64,
     most: usize,
+    lives: Lives,
     planted: Option<Planted>,
     progress: impl Fn(u64, &Counts),
 ) -> Result<Counts, Failure> {
     let mut counts = Counts::default();
     let mut told = 0;
     for seed in from.. {
-        counts.add(explore(seed, most, planted)?);
+        counts.add(explore(seed, most, lives, planted)?);
         if counts.states >= told + 2_000 {
             told = counts.states;
             progress(seed, &counts);

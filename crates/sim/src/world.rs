@@ -367,8 +367,18 @@ impl Disks {
     /// The same, of whose writes and states nobody asks.
     #[must_use]
     pub fn unheard(setting: &Setting, images: &[Image]) -> Disks {
+        Disks::plain(setting, images, Log::deaf())
+    }
+
+    /// The same, of whose reads alone somebody asks.
+    #[must_use]
+    pub fn heard_to_read(setting: &Setting, images: &[Image]) -> Disks {
+        Disks::plain(setting, images, Log::of_reads())
+    }
+
+    fn plain(setting: &Setting, images: &[Image], log: Log) -> Disks {
         let images: Vec<Image> = images.iter().cloned().map(Image::plain).collect();
-        Disks::with(setting, &images, Log::deaf())
+        Disks::with(setting, &images, log)
     }
 
     fn with(setting: &Setting, images: &[Image], log: Log) -> Disks {

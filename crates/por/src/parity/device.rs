@@ -314,10 +314,14 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails.
     pub fn audit_tiles(&self, samples: u32, random: &dyn Random) -> Result<Vec<u32>> {
-        let mut damaged = Vec::new();
-        for _ in 0..samples {
+        let draw = |_| {
             let number = (u128::from(random.nonzero_u64()) * u128::from(self.now.geometry.tiles)) >> 64;
-            let tile = u32::try_from(number).expect("below the number of tiles");
+            u32::try_from(number).expect("below the number of tiles")
+        };
+        // One that is drawn twice is read once.
+        let drawn: BTreeSet<u32> = (0..samples).map(draw).collect();
+        let mut damaged = Vec::new();
+        for tile in drawn {
             match self.now.read_tile(&self.now.code, tile)? {
                 Some(bytes) if Contents::check_tile(&self.now.code, tile, &bytes).is_err() => {
                     damaged.push(tile);
@@ -325,8 +329,6 @@ impl ParityDevice {
                 _ => {}
             }
         }
-        damaged.sort_unstable();
-        damaged.dedup();
         Ok(damaged)
     }
 
