@@ -632,8 +632,12 @@ impl Handler for HeadHandler {
     }
 
     fn copy_file_range(&self, req: &Request, args: &CopyArgs) -> Reply<u64> {
+        // As for `fallocate`.
+        let is_member = |gid| is_member(req, gid);
+        let set_ids = if req.uid != 0 { SetIds::Go(&is_member) } else { SetIds::Stay };
+        let CopyArgs { ino_in, offset_in, ino_out, offset_out, length, .. } = *args;
         let copied = changing(req, || {
-            self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length)
+            self.fs.copy_file_range_by(ino_in, offset_in, ino_out, offset_out, length, set_ids)
         });
         req.forget_attr(args.ino_out);
         copied

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use steadfast_dataset::{BlockPart, Error, Inode, InodeRecord, ShareRange, Sharing, Unshared};
 use steadfast_txg::{AdmitKind, Patience, Refusal};
 
-use crate::attributes::{SetIds, drop_set_ids};
+use crate::attributes::SetIds;
 use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
 use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, WriteRoom};
 
@@ -337,7 +337,7 @@ impl FileSystem {
     }
 
     /// Copies within the dataset; the number of bytes copied, 0 at the end of the source. Whole
-    /// records are shared where they can be.
+    /// records are shared where they can be. The target loses its set-id bits.
     pub fn copy_file_range(
         &self,
         source: u64,
@@ -345,6 +345,19 @@ impl FileSystem {
         target: u64,
         target_offset: u64,
         length: u64,
+    ) -> Result<u64> {
+        self.copy_file_range_by(source, source_offset, target, target_offset, length, true)
+    }
+
+    /// The same. `set_ids`: the fate of the target's set-id bits.
+    pub fn copy_file_range_by<'a>(
+        &self,
+        source: u64,
+        source_offset: u64,
+        target: u64,
+        target_offset: u64,
+        length: u64,
+        set_ids: impl Into<SetIds<'a>>,
     ) -> Result<u64> {
         let record = self.inode(source)?.record();
         if is_directory(&record) {
@@ -358,11 +371,12 @@ impl FileSystem {
         {
             return Err(Errno::EINVAL);
         }
-        self.carry(source, target, ShareRange { source: source_offset, target: target_offset, length })
+        let range = ShareRange { source: source_offset, target: target_offset, length };
+        self.carry(source, target, range, set_ids.into())
     }
 
     /// Shares what can be shared of a range and copies the rest.
-    fn carry(&self, source: u64, target: u64, range: ShareRange) -> Result<u64> {
+    fn carry(&self, source: u64, target: u64, range: ShareRange, set_ids: SetIds<'_>) -> Result<u64> {
         let ShareRange { length, .. } = range;
         let mut buffer = Vec::new();
         let (mut copied, mut shares, mut waited) = (0, true, false);
@@ -374,7 +388,7 @@ impl FileSystem {
             };
             let mut most = COPY_BYTES as u64;
             if shares {
-                match self.share(source, target, rest) {
+                match self.share(source, target, rest, set_ids) {
                     Ok(Sharing::Done(bytes)) => {
                         copied += bytes;
                         continue;
@@ -401,7 +415,7 @@ impl FileSystem {
             if count == 0 {
                 break;
             }
-            match self.write(target, rest.target, &buffer[..count], true) {
+            match self.write(target, rest.target, &buffer[..count], set_ids) {
                 Ok(_) => copied += count as u64,
                 Err(error) if copied == 0 => return Err(error),
                 Err(_) => break,
@@ -411,7 +425,7 @@ impl FileSystem {
     }
 
     /// Shares whole records, and drops what a write drops.
-    fn share(&self, source: u64, target: u64, range: ShareRange) -> Result<Sharing> {
+    fn share(&self, source: u64, target: u64, range: ShareRange, set_ids: SetIds<'_>) -> Result<Sharing> {
         let (from_inode, inode) = (self.inode(source)?, self.inode(target)?);
         let before = inode.record();
         if from_inode.record().mode & S_IFMT != S_IFREG || before.mode & S_IFMT != S_IFREG {
@@ -430,7 +444,7 @@ impl FileSystem {
         let now = self.now();
         let stamp = |record: &mut InodeRecord| {
             (record.mtime, record.ctime) = (now, now);
-            drop_set_ids(record);
+            set_ids.apply(record);
         };
         let shared = self.dataset.share(&from_inode, &inode, range, stamp)?;
         if let Sharing::Done(_) = shared {

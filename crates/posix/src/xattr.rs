@@ -47,6 +47,10 @@ impl FileSystem {
             return Ok(());
         }
         let known = [OF_USERS, b"trusted.", b"security."];
+        // A name space alone is no name.
+        if known.contains(&name) {
+            return Err(Errno::EINVAL);
+        }
         let off = !self.has_user_attributes() && name.starts_with(OF_USERS);
         if off || !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
             return Err(Errno::EOPNOTSUPP);

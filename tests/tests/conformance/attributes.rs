@@ -123,6 +123,10 @@ for name in ('system.other', 'nothing', 'nospace.x', 'user.'):
         raise SystemExit(f'{name} went well')
     except OSError as error:
         assert error.errno in (errno.EOPNOTSUPP, errno.EINVAL), error
+for name in ('user.', 'trusted.', 'security.'):
+    refuses(errno.EINVAL, os.setxattr, 'a', name, b'')
+    refuses(errno.EINVAL, os.getxattr, 'a', name)
+    refuses(errno.EINVAL, os.removexattr, 'a', name)
 "#,
         ),
     },
@@ -280,9 +284,33 @@ fresh; user dd if=/dev/zero of=s bs=4k count=1 conv=notrunc oflag=direct status=
 fresh; user python3 -c "import os; os.ftruncate(os.open('s', os.O_RDWR), 7)"; test $(bits) = 777
 fresh; head -c 9 /dev/zero >from; chmod 644 from
 user python3 -c "import os; a, f = os.open('from', os.O_RDONLY), os.open('s', os.O_RDWR); assert os.copy_file_range(a, f, 9) == 9"; test $(bits) = 777
+fresh; chmod 2666 s; user python3 -c "import os; os.copy_file_range(os.open('from', os.O_RDONLY), os.open('s', os.O_RDWR), 9)"; test $(bits) = 666
 fresh; chown 5 s; test $(bits) = 777
 # As on ext4 since Linux 6.2: the user is no member of the file's group.
 fresh; chmod 2666 s; user sh -c 'echo >>s'; test $(bits) = 666
+"#,
+        ),
+    },
+    Row {
+        name: "set-id bits stay when root writes, allocates or copies",
+        ask: Shell(
+            r#"
+head -c 300000 /dev/urandom >from; sync from
+python3 - <<'END'
+import os
+for size in (200_000, 300_000):
+    f = os.open('s', os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    os.pwrite(f, b'x' * size, 0)
+    os.fchmod(f, 0o6755)
+    for act in (
+        lambda: os.pwrite(f, b'y', 5),
+        lambda: os.posix_fallocate(f, 0, 400_000),
+        lambda: os.copy_file_range(os.open('from', os.O_RDONLY), f, 9, 0, 7),
+        lambda: os.copy_file_range(os.open('from', os.O_RDONLY), f, 262_144, 0, 0),
+    ):
+        act()
+        assert os.fstat(f).st_mode & 0o7777 == 0o6755
+END
 "#,
         ),
     },
