@@ -1,9 +1,16 @@
 //! Events as the daemon tells them, and jobs that it does by itself.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use steadfast_tests::{Host, processes_of, spawn, steadfast_bin, until};
+use steadfast_tests::{Host, is_root, processes_of, skip, spawn, steadfast_bin, until};
+
+/// Number of the system call, on x86-64 and on aarch64.
+const FDATASYNC: u32 = if cfg!(target_arch = "aarch64") { 83 } else { 75 };
+/// For a process to end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A command that goes on until it is dropped, and what it has printed so far.
 struct Going {
@@ -119,6 +126,47 @@ fn a_policy_is_carried_out_by_the_daemon() {
     host.shell("zpool history -i tank")
         .ok()
         .says(&format!("snapshot tank/a@{fresh} (steadfast:auto-snapshot)"));
+    host.shell("zpool export tank").ok();
+}
+
+/// A snapshot waits for the changed pages of the daemon's own mount when the daemon is killed.
+#[test]
+fn a_daemon_that_waits_for_its_own_mount_can_be_killed() {
+    if !is_root() {
+        return skip("a daemon that waits for its own mount", "only root's opens files by handle");
+    }
+    let Some(host) = Host::with_tank("a daemon that waits for its own mount") else { return };
+    host.shell("echo kept > t/file; zpool sync").ok();
+    let before = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
+    // A descriptor that may change pages, and a device that answers nothing for a while.
+    let file = fs::OpenOptions::new().read(true).write(true).open(host.at("t/file")).expect("there");
+    (&file).write_all(b"late").expect("written");
+    host.shell("zpool inject --i-want-this-pool-damaged tank $PWD/tank.img slow latency=60s").ok();
+    let snapshot = Going::begin(&host, "snapshot", &["fs", "snapshot", "tank@late"]);
+    let process = std::path::Path::new("/proc").join(before.trim());
+    let waits = |thread: fs::DirEntry| {
+        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        call.split(' ').next() == Some(&FDATASYNC.to_string())
+    };
+    until(|| match fs::read_dir(process.join("task")).expect("it runs").flatten().any(waits) {
+        true => Ok(()),
+        false => Err("no thread of the daemon waits".to_owned()),
+    });
+    host.shell(&format!("kill -9 {}", before.trim())).ok();
+    drop(file);
+    let started = Instant::now();
+    while process.exists() {
+        if started.elapsed() > PATIENCE {
+            // Or nothing of this test ever ends.
+            host.shell("umount -f t || true").ok();
+            panic!("the killed daemon does not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(snapshot);
+    // Nothing was promised of the second write.
+    let told = host.until("timeout 10 cat t/file || true", |told| !told.is_empty());
+    assert!(["kept", "late"].contains(&told.trim()), "{told}");
     host.shell("zpool export tank").ok();
 }
 

@@ -36,6 +36,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 pub mod arenas;
+mod aside;
 mod caller;
 mod device;
 pub mod dispatch;
@@ -59,6 +60,7 @@ mod write_out;
 
 pub mod wire;
 
+pub use aside::aside;
 pub use caller::{Intent, intent_of, may_be_writing};
 pub use error::Error;
 pub use handler::{Handler, Reply};

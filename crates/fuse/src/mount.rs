@@ -1,5 +1,6 @@
 //! Attaching a connection to a directory, by `mount(2)` or by `fusermount3`, and detaching it.
 
+use crate::aside::aside;
 use crate::device;
 use crate::error::Error;
 use crate::options::{MountOptions, MountVia};
@@ -45,7 +46,7 @@ pub enum UnmountMode {
 
 /// Mounts, and returns the connection with its first request (the handshake) waiting.
 pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedFd, Mounted), Error> {
-    let mountpoint = resolve(mountpoint, options.root_is_file)?;
+    let mountpoint = aside(|| resolve(mountpoint, options.root_is_file))?;
     let root = rustix::process::geteuid().is_root();
     let by_helper = match options.via {
         MountVia::Direct => false,
@@ -301,7 +302,7 @@ pub(crate) fn unmount(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error>
         UnmountMode::Lazy => UnmountFlags::DETACH,
         UnmountMode::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
     };
-    match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
+    match aside(|| rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW)) {
         Ok(()) => Ok(()),
         Err(OsErrno::PERM) if mounted.by_helper => unmount_by_helper(mounted, mode),
         Err(OsErrno::BUSY) => Err(Error::Busy { path: path.clone() }),
@@ -335,7 +336,7 @@ fn unmount_by_helper(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error> 
 /// one. Anything that works, or is no FUSE mount, is left alone.
 pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
     let stale = || rustix::fs::statvfs(mountpoint).err() == Some(OsErrno::NOTCONN);
-    if !stale() {
+    if !aside(stale) {
         return Ok(false);
     }
     // The mountpoint itself cannot be resolved; the directory around it can.
@@ -343,7 +344,7 @@ pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
     let path = match (mountpoint.parent(), mountpoint.file_name()) {
         (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            std::fs::canonicalize(parent).map_err(unreachable)?.join(name)
+            aside(|| std::fs::canonicalize(parent)).map_err(unreachable)?.join(name)
         }
         _ => mountpoint.to_owned(),
     };

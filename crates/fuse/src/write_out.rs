@@ -12,6 +12,7 @@
 //! `fdatasync` of each file with such a descriptor waits for its own. The files are opened by
 //! handle, as their names are nobody's to keep: the kernel finds them in its cache of inodes.
 
+use crate::aside::aside;
 use crate::mount::{self, DeviceNumber, Mounted};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps};
@@ -39,6 +40,10 @@ struct FileHandle {
 /// A process without the right to open by handle (`CAP_DAC_READ_SEARCH`) does not wait for the last
 /// writes.
 pub(crate) fn write_out(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<()> {
+    aside(|| write_out_here(mountpoint, files))
+}
+
+fn write_out_here(mountpoint: &Path, files: &[(u64, u64)]) -> io::Result<()> {
     let top = std::fs::File::open(mountpoint)?;
     rustix::fs::syncfs(&top)?;
     for &(ino, generation) in files {
@@ -108,7 +113,7 @@ impl HeldPages {
     /// # Errors
     /// The mount cannot be reached.
     pub fn start(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(self.top()?)?)
+        aside(|| Ok(rustix::fs::syncfs(self.top()?)?))
     }
 
     /// Starts the writes of all changed pages of these files (number and generation), and waits
@@ -118,6 +123,10 @@ impl HeldPages {
     /// # Errors
     /// The mount cannot be reached.
     pub fn finish(&self, files: &[(u64, u64)]) -> io::Result<bool> {
+        aside(|| self.finish_here(files))
+    }
+
+    fn finish_here(&self, files: &[(u64, u64)]) -> io::Result<bool> {
         /// `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER`.
         const ALL: libc::c_uint = 1 | 2 | 4;
         let top = self.top()?;
@@ -149,6 +158,7 @@ impl HeldPages {
     /// Tells the kernel the size and the time of the last change of a file, which it takes from
     /// nobody but itself where it collects writes. The handler gets `setattr` of this thread with
     /// this size, and again with this time, and answers without changing anything.
+    /// The thread should be one of [`crate::aside`].
     ///
     /// # Errors
     /// The file is gone, the mount cannot be written, or the right to open by handle is missing.

@@ -340,12 +340,14 @@ impl Collected {
     /// it takes from nobody but itself.
     pub(crate) fn tell(&self, files: &HashMap<(u64, u64), (u64, steadfast_posix::Time)>) {
         let Some(transport) = self.transport.get() else { return };
-        self.telling.store(own_thread(), Ordering::Release);
-        for (file, (size, changed)) in files {
-            let changed = rustix::fs::Timespec { tv_sec: changed.seconds, tv_nsec: changed.nanos.into() };
-            transport.pages.tell(*file, *size, changed).ok();
-        }
-        self.telling.store(0, Ordering::Release);
+        steadfast_fuse::aside(|| {
+            self.telling.store(own_thread(), Ordering::Release);
+            for (file, (size, changed)) in files {
+                let changed = rustix::fs::Timespec { tv_sec: changed.seconds, tv_nsec: changed.nanos.into() };
+                transport.pages.tell(*file, *size, changed).ok();
+            }
+            self.telling.store(0, Ordering::Release);
+        });
     }
 
     /// The request is of [`Collected::tell`]: nothing changes.

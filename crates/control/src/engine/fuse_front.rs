@@ -115,7 +115,8 @@ impl Mounted for MountedFs {
         flags.set(MountFlags::NOATIME, !settings.atime);
         flags.set(MountFlags::NODIRATIME, !settings.dir_atime);
         flags.set(MountFlags::STRICTATIME, settings.atime && !settings.relatime);
-        mount_remount(at, flags, "").map_err(|error| {
+        // The kernel hands changed pages over first.
+        steadfast_fuse::aside(|| mount_remount(at, flags, "")).map_err(|error| {
             let (code, why) = match error {
                 rustix::io::Errno::BUSY => (Code::FsBusy, "a program has a file open for writing"),
                 // It was unmounted a moment ago; the session may not know yet.

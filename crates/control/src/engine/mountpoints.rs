@@ -1,9 +1,12 @@
 //! Folders and files that something is mounted at.
+//!
+//! They may lie in a mount of this daemon, so each look and each change goes [`aside`].
 
 use crate::refusal::{Code, Refusal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+use steadfast_fuse::aside;
 use steadfast_pool::DatasetInfo;
 
 /// A path under a prefix.
@@ -33,7 +36,11 @@ impl Shape {
 /// Makes a mountpoint: an empty folder, or for a volume an empty file. Returns the new folders and
 /// file, outermost first.
 pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<PathBuf>, Refusal> {
-    check(at, overlay, shape)?;
+    aside(|| prepare_here(at, overlay, shape))
+}
+
+fn prepare_here(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<PathBuf>, Refusal> {
+    check_here(at, overlay, shape)?;
     let mut made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(PathBuf::from).collect();
     made.reverse();
@@ -47,7 +54,7 @@ pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<Path
             // Another process made it meanwhile: only empty folders are removed later, so that does
             // not matter.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                unmake(&made[..index]);
+                unmake_here(&made[..index]);
                 let what = format!("the mountpoint {} cannot be created: {error}", at.display());
                 return Err(Refusal::new(Code::FuseMount, what).with("mountpoint", at.display()));
             }
@@ -60,6 +67,12 @@ pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<Path
 /// Removes folders and files that were made for a mount, innermost first, as long as they are
 /// empty.
 pub(super) fn unmake(made: &[PathBuf]) {
+    if !made.is_empty() {
+        aside(|| unmake_here(made));
+    }
+}
+
+fn unmake_here(made: &[PathBuf]) {
     for place in made.iter().rev() {
         // A file with contents is no longer ours.
         let empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
@@ -73,6 +86,10 @@ pub(super) fn unmake(made: &[PathBuf]) {
 /// Refuses a mountpoint that a user could lead elsewhere: a link in its path, or a folder that
 /// others than root may change.
 pub(super) fn check_for_guest(at: &Path) -> Result<(), Refusal> {
+    aside(|| check_for_guest_here(at))
+}
+
+fn check_for_guest_here(at: &Path) -> Result<(), Refusal> {
     let refuse = |why: String| {
         let what = format!("the mountpoint {} is not for users: {why}", at.display());
         Err(Refusal::new(Code::PeerRights, what).with("mountpoint", at.display()))
@@ -100,6 +117,15 @@ pub(super) fn check_for_guest(at: &Path) -> Result<(), Refusal> {
 
 /// Checks a mountpoint; makes nothing.
 pub(super) fn check(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusal> {
+    aside(|| check_here(at, overlay, shape))
+}
+
+/// True if something is at a path that may lie in a mount of this daemon.
+pub(super) fn is_there(at: &Path) -> bool {
+    aside(|| at.exists())
+}
+
+fn check_here(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusal> {
     let refuse = |what: String| Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
     if shape == Shape::File {
         return match fs::metadata(at) {

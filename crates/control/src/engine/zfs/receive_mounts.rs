@@ -7,6 +7,7 @@
 
 use crate::api::FsMount;
 use crate::engine::front::FormerMount;
+use crate::engine::mountpoints::is_there;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::Refusal;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ impl Engine {
         let holds =
             |other: &FormerMount| self.home_of(held, other).is_some_and(|other| home.starts_with(other));
         let is_taken = held.mounts.lock().values().any(|mount| mount.at == home && !mount.served.has_ended());
-        is_taken || waiting.iter().any(holds) || !home.exists() && held.is_inside_ours(&home)
+        is_taken || waiting.iter().any(holds) || !is_there(&home) && held.is_inside_ours(&home)
     }
 
     /// Mounts former mounts again, except those that must wait.
@@ -86,7 +87,7 @@ impl Engine {
         for FormerMount { name, was, options, .. } in away {
             let later = "because the folder of its mountpoint does not exist yet";
             let request = FsMount { name: name.clone(), at: Some(was.clone()), options, overlay: true };
-            let mounted = was.exists() && self.mount(held, &request).is_ok();
+            let mounted = is_there(&was) && self.mount(held, &request).is_ok();
             let sentence = match mounted {
                 true => format!("'{name}' stays mounted at {}, {later}.", was.display()),
                 false => format!("'{name}' is not mounted, {later}."),

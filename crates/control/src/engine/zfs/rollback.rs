@@ -97,9 +97,14 @@ impl Engine {
         let (_, name) = halves(&request.name)?;
         let snapshot = at.join(".zfs/snapshot").join(name);
         let mut leaving = clones.to_vec();
-        leaving.extend(held.inner_mounts(at).into_iter().filter_map(|(name, inside)| {
-            let there = inside.strip_prefix(at).is_ok_and(|tail| snapshot.join(tail).is_dir());
-            (!there).then_some(name)
+        let inner = held.inner_mounts(at);
+        // The snapshot is looked at through the mount of this daemon.
+        leaving.extend(steadfast_fuse::aside(|| {
+            let goes = |(name, inside): (String, PathBuf)| {
+                let there = inside.strip_prefix(at).is_ok_and(|tail| snapshot.join(tail).is_dir());
+                (!there).then_some(name)
+            };
+            inner.into_iter().filter_map(goes).collect::<Vec<_>>()
         }));
         let places = held.places_of(clones);
         for clone in clones {
