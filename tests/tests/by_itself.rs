@@ -170,6 +170,20 @@ fn a_daemon_that_waits_for_its_own_mount_can_be_killed() {
     host.shell("zpool export tank").ok();
 }
 
+/// As on file systems of the kernel: what was there when the mount became read-only stays.
+#[test]
+fn a_mount_that_becomes_read_only_is_durable() {
+    if !is_root() {
+        return skip("a mount that becomes read-only", "only root changes a mount's options");
+    }
+    let Some(host) = Host::with_tank("a mount that becomes read-only") else { return };
+    host.shell("zpool sync; mkdir t/folder; echo kept > t/folder/file; mount.steadfast tank t -o remount,ro")
+        .ok();
+    host.kill_daemon();
+    host.shell("zpool list tank; cat t/folder/file").ok().says("kept");
+    host.shell("zpool export tank").ok();
+}
+
 /// Nobody types anything after the kill.
 #[test]
 fn a_killed_daemon_comes_back_with_its_mounts() {

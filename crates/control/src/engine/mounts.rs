@@ -155,6 +155,10 @@ impl Engine {
             Some(mount) if request.at.as_ref().is_none_or(|at| *at == mount.at) => {
                 mount.served.remount(&settings).map_err(|refusal| refusal.with("fs", name))?;
                 (mount.options, mount.settings) = (options, mount.settings.remounted_as(&settings));
+                drop(mounts);
+                if settings.read_only {
+                    commit_last(held);
+                }
                 Ok(())
             }
             _ => {
@@ -200,8 +204,12 @@ impl Engine {
             Err(refusal) if refusal.code == Code::FuseMount => return Ok(false),
             Err(refusal) => return Err(refusal.with("fs", name)),
         }
+        let is_last = wanted.read_only;
         if let Some(mount) = held.mounts.lock().get_mut(name) {
             mount.settings = wanted;
+        }
+        if is_last {
+            commit_last(held);
         }
         Ok(true)
     }
@@ -391,6 +399,15 @@ impl Engine {
         let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref() && !held.is_displaced(&name));
         let options = held.options_of(&name);
         Some(FormerMount { name, was, at, options })
+    }
+}
+
+/// A mount has become read-only: what was written before is made durable, as by file systems of the
+/// kernel. A pool that cannot commit now tells of it by itself.
+fn commit_last(held: &ImportedPool) {
+    let pool = &held.pool;
+    if !pool.is_read_only() && pool.suspended().is_none() && pool.store_away().is_none() {
+        let _ = pool.sync();
     }
 }
 
