@@ -243,6 +243,11 @@ fn mount_understands_what_fstab_says() {
     host.shell(&format!("exec 5< home/file; {helper} -o remount,rw,nodev; touch home/yes")).ok();
     host.shell(&format!("{helper} -o sideways,remount")).fails(1).says("PROP-VALUE");
     host.shell(&format!("{helper} -s -o sideways,remount")).ok();
+    // `mount.zfs` takes what is behind -o as it is, and knows no option with a space before it.
+    for program in ["mount.steadfast", "PATH=compat:$PATH mount.zfs"] {
+        host.shell(&format!("{program} tank/home $PWD/home '-o relatime,remount'")).fails(1);
+        host.shell(&format!("{program} tank/home $PWD/home -orelatime,remount")).ok();
+    }
     // An option holds a property for as long as the mount lasts.
     let shown = "zfs get -Ho value,source atime,readonly,exec tank/home";
     assert_eq!(host.shell(shown).ok().out, "on\tdefault\noff\tdefault\non\tdefault\n");

@@ -197,6 +197,19 @@ fn a_scrub_mends_labels_that_were_wiped() {
         image.set_len(bytes).expect("as long as before");
     }
     host.shell("zpool scrub -w tank; zpool sync").ok();
+    // Each is told, and a side of the log counts it: nothing else reads what it held.
+    let told = host.shell("zpool events -v").ok().out;
+    let wiped = told.split("\n\n").filter(|event| event.contains("bad_label"));
+    let wiped: Vec<&str> =
+        wiped.filter_map(|event| event.split("vdev_path").nth(1)?.lines().next()).collect();
+    let is_of = |name: &str| wiped.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((wiped.len(), is_of("/a.img"), is_of("/e.img")), (2, 1, 1), "{told}");
+    let status = host.shell("zpool status tank").ok().out;
+    let checksums = |name: &str| {
+        let row = status.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{status}"));
+        row.split_whitespace().nth(4).map(str::to_owned)
+    };
+    assert_eq!((checksums("/a.img").as_deref(), checksums("/b.img").as_deref()), (Some("1"), Some("0")));
     promise(&host, "second");
     kill(&host);
     for name in images {

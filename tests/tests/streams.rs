@@ -859,6 +859,21 @@ fn a_raw_tree_brings_what_its_sender_keeps_in_the_clear() {
     host.shell("echo more >> t/e/clear/f; echo more >> t/e/f; zfs snapshot -r tank/e@2").ok();
     host.shell("zfs send -wR -I @1 tank/e@2 | zfs receive safe/e").ok();
     host.shell("cat s/e/clear/f").ok().says("e/clear\nmore\n");
+    // A clone of it, directly below what is encrypted, has no value of its own.
+    host.shell("zfs clone tank/e/clear@2 tank/e/copy; echo own > t/e/copy/own; zfs snapshot -r tank/e@3")
+        .ok();
+    host.shell(
+        "zfs send -wR -I @2 tank/e@3 | zfs receive safe/e; zfs send -wR tank/e@3 | zfs receive safe/all",
+    )
+    .ok();
+    for tree in ["e", "all"] {
+        let expected = format!("off\nsafe/{tree}/clear@2\n");
+        assert_eq!(
+            host.shell(&format!("zfs get -Ho value encryption,origin safe/{tree}/copy")).ok().out,
+            expected
+        );
+        host.shell(&format!("cat s/{tree}/copy/own s/{tree}/copy/f")).ok().says("own\ne/clear\nmore\n");
+    }
     host.shell(
         "zfs unmount -a; zpool export safe; zpool import -d . safe; zfs load-key -L file://$PWD/key safe/e",
     )
@@ -873,6 +888,12 @@ fn a_raw_tree_brings_what_its_sender_keeps_in_the_clear() {
     ))
     .ok();
     host.shell("zfs get -Ho value encryption safe/own/c").ok().says("aes-256-gcm");
+    // A clone has the key of its origin, whatever its sender had.
+    host.shell(
+        "zfs send -p -i tank/e/clear@1 tank/e/copy@3 | zfs receive -o origin=safe/own/c@1 safe/e/other",
+    )
+    .fails(1)
+    .says("RAW");
     // Without that word nothing comes in the clear below what is raw.
     host.shell(
         "zfs create tank/open; zfs snapshot tank/open@1; zfs send -p tank/open@1 | zfs receive safe/e/open",

@@ -35,6 +35,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/setfattr", "attr"),
     ("/usr/bin/bc", "bc"),
     ("/usr/bin/fio", "fio"),
+    ("/usr/bin/iostat", "sysstat"),
     ("/usr/bin/jq", "jq"),
     ("/usr/bin/pax", "pax"),
     ("/usr/bin/rsync", "rsync"),

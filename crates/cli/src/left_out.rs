@@ -70,7 +70,7 @@ const ZFS: &[(&str, &str)] = &[
     ("rename", "fpru"),
     ("rewrite", ""),
     ("rollback", "frR"),
-    ("send", "bcdDeiILnpPRsStvVwX"),
+    ("send", "bcdDehiILnpPRsStvVwX"),
     ("set", "u"),
     ("share", "al"),
     ("snapshot", "or"),

@@ -170,3 +170,20 @@ fn a_key_that_a_clone_needs_keeps_its_file_system_mounted() {
     machine.ok("zfs unmount -au");
     assert_eq!(machine.ok("zfs get -Ho value mounted,keystatus tank/a"), "no\nunavailable\n");
 }
+
+#[test]
+fn what_exists_already_is_told_in_one_line() {
+    let mut machine = Machine::new("exists");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create tank/a");
+    machine.ok("zfs snapshot tank/a@1");
+    machine.ok("zfs bookmark tank/a@1 tank/a#1");
+    machine.ok("zfs hold keep tank/a@1");
+    machine.explains = false;
+    for (line, said) in [
+        ("zfs bookmark tank/a@1 tank/a#1", "cannot create bookmark 'tank/a#1': bookmark exists"),
+        ("zfs hold keep tank/a@1", "cannot hold snapshot 'tank/a@1': tag already exists on this dataset"),
+    ] {
+        assert_eq!(machine.fails(line, 1), format!("{said}\n"), "{line}");
+    }
+}

@@ -133,8 +133,9 @@ run() {
     [ "$user" = root ] || file="/opt/bin/sudo -E -u $user env TMPDIR=/var/tmp PATH=/opt/bin $file"
     : > "$OUT/asked"
     touch "$room/begin"
+    # Through a pipe, as the suite's own runner has it: a test may limit the size of its files.
     setsid timeout -k 20 "$LIMIT" chroot "$root" /bin/bash -c ". /opt/environment; exec $file" \
-        < /dev/null >> "$OUT/$test.log" 2>&1
+        < /dev/null > >(cat >> "$OUT/$test.log") 2>&1
     case $? in
         0) end=PASS ;;
         4) end=SKIP ;;

@@ -101,6 +101,10 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             );
             (Priority::Warning, what)
         }
+        "bad_label" => {
+            let what = format!("{} had lost its labels, which a scrub writes again: was it wiped?", device());
+            (Priority::Warning, what)
+        }
         "parity_failure" => {
             (Priority::Error, with_detail(format!("parity {} is not in use", field("vdev_path"))))
         }

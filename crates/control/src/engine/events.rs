@@ -179,6 +179,10 @@ impl Engine {
                     set("groups", groups.to_string());
                     "log_checksum".to_owned()
                 }
+                EventKind::LabelsLost { path } => {
+                    set("vdev_path", path);
+                    "bad_label".to_owned()
+                }
                 EventKind::LogGivenUp { notice } => {
                     set("notice", notice);
                     "log_given_up".to_owned()

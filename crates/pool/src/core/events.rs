@@ -135,6 +135,11 @@ pub enum EventKind {
         /// How many.
         groups: u64,
     },
+    /// A scrub found none of the pool's labels on a device; it writes them again.
+    LabelsLost {
+        /// The device.
+        path: String,
+    },
     /// The operator accepted that promises of the intent log are lost.
     LogGivenUp {
         /// Losses that the operator accepted.

@@ -179,6 +179,12 @@ impl Datasets {
         let received = entry.received.values();
         let mut sent = if backup && !received.is_empty() { received } else { entry.props.clone() };
         sent.retain(|name, value| goes_along(name, value));
+        // One in the clear directly below what is encrypted is so on purpose, also a clone, which
+        // has no value of its own. The receiver cannot tell it from an opened one.
+        let is_encrypted = |entry: &Entry| entry.is_encrypted() || entry.row.raw;
+        if !is_encrypted(entry) && table.get(entry.row.parent).is_some_and(is_encrypted) {
+            sent.insert("encryption".into(), "off".into());
+        }
         sent
     }
 

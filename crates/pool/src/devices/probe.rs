@@ -41,6 +41,16 @@ pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
     best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
 }
 
+/// True if none of a device's labels names this pool and this device, and all of them can be read:
+/// somebody wrote over them.
+pub(crate) fn lost_labels(device: &dyn Device, (pool, guid): (PoolGuid, u64)) -> bool {
+    let is_other = |area: Vec<u8>| {
+        let label = LabelConfig::decode(&area, steadfast_crypto::hash);
+        label.is_err() || label.is_ok_and(|label| (label.pool, label.device_guid) != (pool, guid))
+    };
+    (0..4).all(|copy| device.read_label(copy).is_ok_and(is_other))
+}
+
 /// Zeros all labels and uberblocks of a device: it belongs to no pool any more. The content of its
 /// segments stays.
 pub fn erase(device: &dyn Device) -> Result<()> {

@@ -28,6 +28,8 @@
 //! [scrub.4] A device that leaves is forgotten only when no row of a committed root names it.
 //!      `finish_leaving`
 
+use crate::devices::leaf::Leaf;
+use crate::devices::probe::lost_labels;
 use crate::devices::scan::LOAD_LASTS_NS;
 use crate::devices::scan::MetaNode;
 use crate::devices::scan::STEP_NS;
@@ -111,6 +113,10 @@ impl Devices {
             self.core.commit_changes()?;
         }
         let _command = Due::counted_by(&self.scans.commands);
+        let under_way = |scan: &Scan| matches!(scan.row.state, ScanState::Active | ScanState::Paused);
+        if command == ScrubCommand::Start && !self.scans.scan.lock().as_ref().is_some_and(under_way) {
+            self.note_lost_labels();
+        }
         let mut scan = self.scans.scan.lock();
         let state = scan.as_ref().map(|scan| (scan.row.kind, scan.row.state));
         let word = match (command, state) {
@@ -153,6 +159,21 @@ impl Devices {
         drop(scan);
         self.note_scan("scrub", word);
         Ok(())
+    }
+
+    /// Tells which devices lost their labels. On stores they are objects, and reading one is a
+    /// request.
+    fn note_lost_labels(&self) {
+        // No device comes or goes, and no label is written, meanwhile.
+        let _turn = self.core.sync_turn.lock();
+        let has_lost = |leaf: &Arc<Leaf>| {
+            let is_file = leaf.device.objects().is_none() && self.core.space.is_in_use(leaf.id());
+            is_file && lost_labels(&*leaf.device, (self.core.identity.guid, leaf.config().guid))
+        };
+        let logs = self.log_labels.get().and_then(|logs| logs.upgrade());
+        let mut lost = logs.map(|logs| logs.count_lost_labels()).unwrap_or_default();
+        lost.extend(self.leaves().iter().filter(|leaf| has_lost(leaf)).map(|leaf| leaf.path()));
+        lost.into_iter().for_each(|path| self.core.events.note(EventKind::LabelsLost { path }));
     }
 
     /// True if a scrub finds all there is below the root of the last commit, or of the one under

@@ -109,6 +109,9 @@ pub(crate) struct ErrorSearch {
 pub(crate) trait LogLabels: Send + Sync {
     /// Writes two copies of the labels of log devices, and makes them durable [log_device.3].
     fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()>;
+
+    /// Counts an error on each log device in use that lost its labels. Gives their paths.
+    fn count_lost_labels(&self) -> Vec<String>;
 }
 
 /// The devices of a pool.

@@ -5,7 +5,7 @@ use crate::core::error::Result;
 use crate::core::events::EventKind;
 use crate::devices::groups::DeviceHandle;
 use crate::devices::groups::GroupHandles;
-use crate::devices::probe::{check_takes_slots, check_unoccupied};
+use crate::devices::probe::{check_takes_slots, check_unoccupied, lost_labels};
 use crate::devices::state::LogLabels;
 use crate::log::log_device::LogDevice;
 use crate::log::log_device::LogDeviceStatus;
@@ -334,6 +334,15 @@ impl LogLabels for Zil {
             }
         }
         Ok(())
+    }
+
+    fn count_lost_labels(&self) -> Vec<String> {
+        let pool = self.core.identity.guid;
+        let has_lost = |log: &Arc<LogDevice>| lost_labels(&*log.device, (pool, log.guid));
+        let lost: Vec<Arc<LogDevice>> = self.logs_in_use().into_iter().flatten().filter(has_lost).collect();
+        // Its part of the log is not read before the next import, so nothing else would tell.
+        lost.iter().for_each(|log| _ = log.checksum_errors.fetch_add(1, Ordering::Relaxed));
+        lost.iter().map(|log| log.path.clone()).collect()
     }
 }
 

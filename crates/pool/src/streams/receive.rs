@@ -638,8 +638,13 @@ impl Streams {
         self.datasets.table.read().check_parent(parent)?;
         let (mut props, mut received) = (Local::new(), ReceivedProps::default());
         brought.apply(&mut props, &mut received);
+        let below_raw = self.datasets.is_raw(parent);
         match begin.raw {
             true => note_root(&mut props),
+            // As for one that is no clone; its origin tells whether the word is true.
+            false if brought.clear && below_raw => {
+                props.entry("encryption".into()).or_insert_with(|| "off".into());
+            }
             false => self.datasets.check_not_raw(parent, parent_name)?,
         }
         self.datasets.table.read().check_filesystem_limits(parent, None)?;
@@ -672,6 +677,9 @@ impl Streams {
         }
         if entry.row.raw != begin.raw {
             return Err(mixed());
+        }
+        if below_raw && !begin.raw && entry.is_encrypted() {
+            return Err(Error::Raw { name: parent_name.to_owned() });
         }
         let receiving = ReceiveRow {
             target: of,
