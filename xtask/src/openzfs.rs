@@ -34,6 +34,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/setfacl", "acl"),
     ("/usr/bin/setfattr", "attr"),
     ("/usr/bin/bc", "bc"),
+    ("/usr/bin/cpio", "cpio"),
     ("/usr/bin/fio", "fio"),
     ("/usr/bin/iostat", "sysstat"),
     ("/usr/bin/jq", "jq"),

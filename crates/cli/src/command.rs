@@ -3,7 +3,6 @@
 use crate::options::{Parsed, Syntax};
 use crate::session::{Failure, Session};
 use crate::world::World;
-use std::fmt::Write as _;
 
 /// Exit status of success.
 pub const SUCCESS: u8 = 0;
@@ -81,27 +80,58 @@ impl Catalog {
     }
 }
 
+/// A text in lines of 80 columns at most, the first one and the others indented by so many spaces.
+/// A part in brackets stays together.
+fn wrapped(first: usize, others: usize, text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), " ".repeat(first));
+    let (mut word, mut depth, mut is_begun) = (String::new(), 0_usize, false);
+    for part in text.split(' ') {
+        if !word.is_empty() {
+            word.push(' ');
+        }
+        word.push_str(part);
+        depth = (depth + part.matches('[').count()).saturating_sub(part.matches(']').count());
+        if depth > 0 {
+            continue;
+        }
+        if is_begun && line.chars().count() + 1 + word.chars().count() > 80 {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = " ".repeat(others);
+            is_begun = false;
+        }
+        if is_begun {
+            line.push(' ');
+        }
+        line.push_str(&word);
+        is_begun = true;
+        word.clear();
+    }
+    lines + line.as_str() + word.as_str() + "\n"
+}
+
 impl Family {
     /// The text of `help`. `shown` is the family's name as the operator typed it.
     #[must_use]
     pub fn help(&self, shown: &str) -> String {
-        let mut text = format!("{}\nusage: {shown} COMMAND ...\n", self.doc);
+        let mut text: String = self.doc.lines().map(|line| wrapped(0, 0, line)).collect();
+        text += &format!("usage: {shown} command args ...\n");
         for command in self.commands {
-            let _ = writeln!(text, "    {}{}", command.names[0], command.syntax.usage());
-            let _ = writeln!(text, "        {}", command.doc);
+            text += &wrapped(4, 12, &format!("{}{}", command.names[0], command.syntax.usage()));
+            text += &wrapped(8, 8, command.doc);
         }
         for door in self.doors {
-            let _ = writeln!(text, "    {} {}\n        {}", door.name, door.usage, door.doc);
+            text += &wrapped(4, 12, &format!("{} {}", door.name, door.usage));
+            text += &wrapped(8, 8, door.doc);
         }
         if !self.not_built.is_empty() {
             let names: Vec<&str> = self.not_built.iter().map(|command| command.name).collect();
-            let _ = writeln!(text, "not built: {}", names.join(", "));
+            text += &wrapped(0, 4, &format!("not built: {}", names.join(", ")));
         }
-        let _ = writeln!(
-            text,
-            "`{shown} COMMAND --help` lists the options of a command, `{shown} help properties` all properties."
+        let more = format!(
+            "`{shown} command --help` lists the options of a command, `{shown} help properties` all properties."
         );
-        text
+        text + &wrapped(0, 0, &more)
     }
 
     /// Names and descriptions of all its commands, synonyms and doors.
@@ -109,5 +139,20 @@ impl Family {
     pub fn verbs(&self) -> Vec<(&'static str, &'static str)> {
         let commands = self.commands.iter().flat_map(|c| c.names.iter().map(|name| (*name, c.doc)));
         commands.chain(self.doors.iter().map(|door| (door.name, door.doc))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::CATALOG;
+
+    #[test]
+    fn help_fits_a_terminal_and_begins_as_that_of_zfs() {
+        for (family, _) in CATALOG.families {
+            let help = family.help(family.name);
+            let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert_eq!(wide, Vec::<&str>::new(), "{}", family.name);
+            assert!(help.contains(&format!("\nusage: {} command args ...\n", family.name)), "{help}");
+        }
     }
 }

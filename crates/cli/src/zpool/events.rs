@@ -28,8 +28,9 @@ pub(super) const COMMAND: Command = Command {
     run: events,
 };
 
-/// Time between two looks of `-f`.
-const POLL: Duration = Duration::from_millis(500);
+/// Time between two looks of `-f`: after one that found something, and at most. A script sees
+/// events that follow each other at once, and a daemon without any is asked twice a second.
+const POLL: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
 fn events(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let doing = || "cannot list events".to_owned();
@@ -48,7 +49,7 @@ fn events(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
     let name = parsed.operands.first().cloned();
     let mut after = 0;
-    let mut begun = false;
+    let (mut begun, mut pause) = (false, POLL[0]);
     loop {
         let found = session.ask(PoolEvents { name: name.clone(), after }).doing(doing)?;
         after = found.last().map_or(after, |event| event.eid);
@@ -72,7 +73,8 @@ fn events(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         if !parsed.has('f') || !session.flush() {
             return Ok(());
         }
-        (session.world.sleep)(POLL);
+        pause = if found.is_empty() { POLL[1].min(pause * 2) } else { POLL[0] };
+        (session.world.sleep)(pause);
     }
 }
 
