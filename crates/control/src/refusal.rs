@@ -172,7 +172,7 @@ codes! {
     ParityUnusable "PARITY-UNUSABLE" "The pool works without it: nothing is lost, and what is written meanwhile is not covered. Audits and recovery need it."
         "If the device is back, `zpool export {pool}` and `zpool import {pool}` take it into use. If it is lost or old, `zpool remove {pool} {device}` and `zpool add {pool} parity NEW` begin anew.";
     ParityRoom "PARITY-ROOM" "A code under another map is made in room of its own, and the present one stays valid until it is whole. Nothing was changed."
-        "Make room: a file grows by itself if its file system has room (`truncate -s {needed} {device}` shows whether); a disk does not. Or begin anew: `zpool remove {pool} {device}` and `zpool add {pool} parity NEW`.";
+        "A file: free {missing} bytes on its file system, then `steadfast audit rekey {pool}`. A disk cannot grow: begin anew on one of {needed} bytes, by `zpool remove {pool} {device}` and `zpool add {pool} parity NEW`; until it has taken in all, nothing is covered.";
     RekeyFailed "REKEY-FAILED" "The present code stays in use, and what was made of the other one is kept. Until that is whole, a store that saw what did not come back may know which cells share a tile."
         "`steadfast audit rekey {pool}` goes on.";
     AuditFailed "AUDIT-FAILED" "A store did not have what was written to it, or would not give it, when it was asked for a sample."

@@ -452,6 +452,7 @@ fn a_code_is_made_anew_behind_a_recovery() {
     let recover = |pool: &Pool| pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
     let recovered = recover(&pool);
     assert!(!recovered.lost.is_empty() && pool.devices().is_rekey_due(&recovered));
+    assert!(pool.devices().owes_rekey());
     assert!(!pool.devices().audit(400).expect("an audit").is_held());
 
     // It is told to end before it reads, by an export, and the next owner goes on.
@@ -461,6 +462,7 @@ fn a_code_is_made_anew_behind_a_recovery() {
     assert!(matches!(rekey(&pool, &recovered, true), Err(Error::Rekey { .. })));
     let rekeyed = rekey(&pool, &recovered, false).expect("a re-key");
     assert!(!rekeyed.left_out.is_empty() && rekeyed.rounds == 1);
+    assert!(!pool.devices().owes_rekey());
     assert!(!pool.devices().is_rekey_due(&recover(&pool)));
     pool.sync().expect("committed");
     let report = pool.devices().audit(400).expect("an audit");

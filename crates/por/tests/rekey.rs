@@ -447,7 +447,8 @@ fn without_room_the_present_code_stays() {
     medium.0.lock().unwrap().size_max = SMALL.bytes();
     let random = Env::seeded(5).random;
     let refused = device.begin_rekey(&BTreeSet::new(), &*random).unwrap_err();
-    assert!(matches!(refused, Error::TooSmall { have, need } if have == SMALL.bytes() && need > have));
+    let Error::NoRoomBeside { have, need, missing } = refused else { panic!("{refused}") };
+    assert!(have == SMALL.bytes() && need > have && missing == need - have);
     device.pass().unwrap();
     assert!(device.rekey_stage().is_none());
 

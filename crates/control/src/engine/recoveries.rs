@@ -8,6 +8,8 @@
 //! [recoveries.3] Nothing is put back once a pool is exported or destroyed: its recovery is told to
 //!     end, and waited for.
 //!     test: `a_recovery_runs_beside_other_commands`
+//! [recoveries.4] An import that recovered by itself, and could not give back everything, is
+//!     followed by a recovery, and so by a re-key: once, and before any that a command asks for.
 
 use crate::api::{RecoverOutcome, RecoveryState, RekeyOutcome};
 use crate::engine::refuse;
@@ -145,6 +147,11 @@ pub(super) fn begin(
 }
 
 impl Recoveries {
+    /// True if one has begun since the pool was imported.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state.lock().number > 0
+    }
+
     /// The recovery under way, or how the last one ended, at once or when it has ended.
     pub(super) fn look(&self, patience: Duration) -> RecoveryState {
         let until = Instant::now() + patience;

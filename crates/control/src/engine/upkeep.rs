@@ -5,13 +5,16 @@
 //! - `autoreplace=on`: a new device at the path of a missing or failed one replaces it, like
 //!   `zpool replace`.
 //! - `autoexpand=on`: a device that has grown is expanded, like `zpool online -e`.
+//! - An import that recovered by itself, and named lost cells, is followed by a recovery
+//!   (`recoveries.rs`).
 
 use crate::api::PoolReplace;
 use crate::caller::Caller;
 use crate::engine::autoexpand::wants_expanding;
-use crate::engine::devices;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
+use crate::engine::{devices, recoveries};
+use crate::memory::machine_bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +34,9 @@ impl Engine {
         }
         for (name, held) in pools.iter().filter(|(_, held)| wants_expanding(held)) {
             self.use_growth(name, held);
+        }
+        for (name, held) in pools.iter().filter(|(_, held)| wants_recovering(held)) {
+            self.recover_again(name, held);
         }
         let mut moved = false;
         for (_, held) in &pools {
@@ -83,6 +89,19 @@ impl Engine {
         }
     }
 
+    /// Begins the recovery behind which the code of a pool is made anew.
+    fn recover_again(&self, name: &str, held: &Arc<ImportedPool>) {
+        let _turn = self.verbs.lock();
+        // A verb may have exported the pool meanwhile, or begun a recovery.
+        let is_here = self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held));
+        if is_here
+            && wants_recovering(held)
+            && let Err(refusal) = recoveries::begin(held, &self.env, machine_bytes() / 4, false)
+        {
+            eprintln!("steadfast: pool '{name}': its recovery cannot go on: {}", refusal.what);
+        }
+    }
+
     /// Expands devices that have grown.
     fn use_growth(&self, name: &str, held: &Arc<ImportedPool>) {
         let _turn = self.verbs.lock();
@@ -112,6 +131,11 @@ impl Engine {
 fn wants_replacing(held: &ImportedPool) -> bool {
     let is_on = held.pool.pool_props().get("autoreplace").is_some_and(|value| value == "on");
     is_on && !held.pool.is_read_only() && held.pool.suspended().is_none()
+}
+
+fn wants_recovering(held: &ImportedPool) -> bool {
+    let is_begun = held.recoveries.has_begun() || held.pool.is_read_only();
+    !is_begun && held.pool.suspended().is_none() && held.pool.devices().owes_rekey()
 }
 
 impl ImportedPool {

@@ -556,8 +556,10 @@ errors! {
         "the parity device {path} of '{pool}': {source}";
 
     /// A parity device has no room for a second code.
-    ParityRoom "PARITY-ROOM" { pool: String as pool, path: String as device, bytes: u64, needed: u64 as needed } =>
-        "the parity device {path} of '{pool}' has {bytes} bytes; a second code beside the present one needs {needed}";
+    ParityRoom "PARITY-ROOM" { pool: String as pool, path: String as device, bytes: u64, needed: u64 as needed,
+        missing: u64 as missing } =>
+        "the parity device {path} of '{pool}' has {bytes} bytes; a second code beside the present one needs {needed}, and \
+         {missing} bytes are missing";
     /// The code was not made anew.
     Rekey "REKEY-FAILED" { pool: String as pool, path: String as device,
         source: Box<steadfast_por::parity::Error> } =>

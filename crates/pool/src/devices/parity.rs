@@ -853,6 +853,13 @@ impl Devices {
         !recovered.lost.is_empty() || self.code().is_ok_and(|(_, code)| is_begun(&code))
     }
 
+    /// True if a recovery named lost cells since the pool was imported, or as it was, and the code
+    /// was not made anew since.
+    #[must_use]
+    pub fn owes_rekey(&self) -> bool {
+        self.code().is_ok_and(|(_, code)| reading(&code).owes_rekey())
+    }
+
     /// Makes the code anew, under another map, behind a recovery that has just ended: all stores
     /// are read, once if memory holds all tiles. It leaves out the objects with cells that the
     /// recovery named. The present code stays valid until the other one is whole. Ends with an
@@ -899,8 +906,8 @@ impl Devices {
         let made = steadfast_por::rekey(&stores, Some(lost), &self.core.env, memory, stop, watch);
         let (pool, path) = (self.core.name(), parity.path.clone());
         let made = made.map_err(|source| match source {
-            steadfast_por::parity::Error::TooSmall { have: bytes, need: needed } => {
-                Error::ParityRoom { pool, path, bytes, needed }
+            steadfast_por::parity::Error::NoRoomBeside { have: bytes, need: needed, missing } => {
+                Error::ParityRoom { pool, path, bytes, needed, missing }
             }
             source => Error::Rekey { pool, path, source: Box::new(source) },
         })?;

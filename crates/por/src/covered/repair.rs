@@ -72,7 +72,10 @@ pub fn repair(
         let limits = (memory, stop);
         match round(&snapshot, &covers, env, limits, &mut done, &mut repair, watch) {
             Ok(true) => {}
-            Ok(false) => break Ok(repair),
+            Ok(false) => {
+                first.parity_mut().note_repair(!repair.from_code.is_complete());
+                break Ok(repair);
+            }
             Err(error) => break Err(error),
         }
     };

@@ -118,6 +118,8 @@ pub struct ParityDevice {
     pub(super) passing: Option<Passing>,
     /// A code that the next pass is to begin.
     pub(super) wish: Option<Wish>,
+    /// A repair named lost cells, and the code was not made anew since.
+    pub(super) owes_rekey: bool,
     /// Segments that left the code, each with the pass that took it out.
     pub(super) released: Vec<(ParitySegment, u64)>,
     /// Root after the last pass.
@@ -242,6 +244,7 @@ impl ParityDevice {
             opening: 0,
             passing: None,
             wish: None,
+            owes_rekey: false,
             released: Vec::new(),
             root: [0; 32],
             end: header.journal_tail,

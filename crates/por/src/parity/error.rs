@@ -46,6 +46,18 @@ pub enum Error {
         /// Bytes it needs.
         need: u64,
     },
+    /// A second code finds no room beside the present one.
+    #[error(
+        "the parity device has {have} bytes; a second code beside the present one needs {need}, and {missing} bytes are missing"
+    )]
+    NoRoomBeside {
+        /// Bytes there are.
+        have: u64,
+        /// Bytes that both codes need.
+        need: u64,
+        /// Bytes of these for which there is no room.
+        missing: u64,
+    },
     /// The journal has no room until a pass has put its records into the tiles.
     #[error("the journal has room for {free} bytes; the record has {need}: make a pass")]
     JournalFull {

@@ -251,6 +251,7 @@ impl ParityDevice {
             }
             self.now.segments.retain(|segment| !next.left_out.contains(segment));
             self.now.code = next.code;
+            self.owes_rekey = false;
         }
         self.now.next = next;
         if matches!(passing.change, Change::Begin(_)) {

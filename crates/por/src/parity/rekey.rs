@@ -67,7 +67,7 @@ impl ParityDevice {
         }
         let (have, need) = (size(&*self.now.medium)?, self.now.geometry.size_of_both());
         if have < need && self.now.medium.grow(need).is_err() {
-            return Err(Error::TooSmall { have, need });
+            return Err(Error::NoRoomBeside { have, need, missing: self.now.medium.missing_for(need) });
         }
         let mut number = random.nonzero_u64();
         while number == self.header.map || Some(number) == self.header.next_map {
@@ -92,6 +92,17 @@ impl ParityDevice {
             0 => Some(Stage::Complete),
             unmade => Some(Stage::Making(unmade)),
         }
+    }
+
+    /// A repair has ended, and named cells as lost or did not.
+    pub fn note_repair(&mut self, has_lost: bool) {
+        self.owes_rekey |= has_lost;
+    }
+
+    /// True if a repair of this opening named lost cells, and the code was not made anew since.
+    #[must_use]
+    pub fn owes_rekey(&self) -> bool {
+        self.owes_rekey
     }
 
     /// Segments that the code which is being made leaves out.
