@@ -173,7 +173,7 @@ fn a_scrub_asks_for_much_at_once_and_never_a_cache() {
     let (far, pool, fs, _handle) = cold(long_files);
     // All of it is in memory or was, and the scrub reads it once more.
     (0..32).for_each(|number| drop(read_file(&fs, ROOT, format!("file{number:02}").as_bytes())));
-    let before = far.read_bytes();
+    let (before, reads) = (far.read_bytes(), far.reads());
     let rounds = rounds(&far, "scrub of 128 MiB", || {
         pool.devices().scrub(ScrubCommand::Start).expect("begun");
         while pool.state().scan.expect("a scan").state == ScanState::Active {
@@ -184,8 +184,56 @@ fn a_scrub_asks_for_much_at_once_and_never_a_cache() {
     assert!(read >= 128 * MIB as u64, "{read}");
     let scan = pool.state().scan.expect("a scan");
     assert_eq!((scan.state, scan.lost, scan.repaired), (ScanState::Finished, 0, 0));
-    // 32 requests of a mebibyte at a time are 4 round trips; nodes are 2.
+    // 16 requests of 4 MiB at a time are 2 round trips; nodes are 2.
     assert!(rounds <= 12, "{rounds} round trips");
+    // In parts of a mebibyte they were 142.
+    let reads = far.reads() - reads;
+    assert!(reads <= 60, "{reads} reads");
+}
+
+/// Files of as many writers at once, 256 MiB in all, in transfers of 64 KiB, on a pool that nobody
+/// has read.
+fn files_side_by_side(fs: &FileSystem, count: usize) {
+    let data = noise(7, 64 << 10);
+    let made =
+        |number: usize| fs.mknod(ME, ROOT, name_of(number).as_bytes(), 0o100_644, 0).expect("made").ino;
+    let files: Vec<u64> = (0..count).map(made).collect();
+    for at in (0..256 * MIB / count).step_by(data.len()) {
+        files.iter().for_each(|file| _ = fs.write(*file, at as u64, &data, false).expect("written"));
+    }
+    files.iter().for_each(|file| fs.forget(*file, 1));
+}
+
+fn name_of(number: usize) -> String {
+    format!("of reader {number:03}")
+}
+
+/// Files of many writers lie among each other: ahead of one reader lies what others have read.
+#[test]
+fn many_readers_bring_little_in_vain() {
+    for (count, cache) in [(1, 2048), (10, 2048), (100, 2048), (10, 256), (100, 256)] {
+        let (far, pool, fs, _handle) = cold(|fs| files_side_by_side(fs, count));
+        let memory = steadfast_pool::Memory::default();
+        pool.set_memory(steadfast_pool::Memory { block_cache_bytes: cache * MIB, ..memory });
+        let before = far.read_bytes();
+        rounds(&far, &format!("{count} readers of 256 MiB, {} MiB for chunks", cache / 4), || {
+            std::thread::scope(|scope| {
+                for number in 0..count {
+                    let fs = &fs;
+                    scope.spawn(move || {
+                        let file = fs.lookup(ROOT, name_of(number).as_bytes()).expect("there");
+                        let mut out = vec![0; 64 << 10];
+                        for at in (0..256 * MIB / count - out.len() + 1).step_by(out.len()) {
+                            assert_eq!(fs.read(file.ino, at as u64, &mut out), Ok(out.len()));
+                        }
+                    });
+                }
+            });
+        });
+        let read = far.read_bytes() - before;
+        // With memory for all chunks a hundred readers had 323 MiB.
+        assert!(cache < 2048 || read < 300 * MIB as u64, "{count}: {read} bytes");
+    }
 }
 
 #[test]

@@ -142,15 +142,21 @@ impl Space {
     /// cannot be read so. A block that fails is read again by [`Space::read`], which tries copies
     /// and reconstruction.
     pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
-        self.read_side_by_side(blocks, false)
+        self.read_side_by_side(blocks, READ_GAP_MAX, false)
     }
 
-    /// The same for who looks for what is wrong: devices are asked, and no cache of them.
-    pub fn read_run_doubting(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
-        self.read_side_by_side(blocks, true)
+    /// The same for who looks for what is wrong: devices are asked, and no cache of them. The
+    /// caller says how many bytes between two blocks it puts up with.
+    pub fn read_run_doubting(&self, blocks: &[(Address, usize)], gap_max: u32) -> Option<Vec<Buffer>> {
+        self.read_side_by_side(blocks, gap_max, true)
     }
 
-    fn read_side_by_side(&self, blocks: &[(Address, usize)], is_fresh: bool) -> Option<Vec<Buffer>> {
+    fn read_side_by_side(
+        &self,
+        blocks: &[(Address, usize)],
+        gap_max: u32,
+        is_fresh: bool,
+    ) -> Option<Vec<Buffer>> {
         let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
         let mut run: Option<Located> = None;
         // Bytes before each block that are not needed.
@@ -166,7 +172,7 @@ impl Space {
                 Some(run) => {
                     let gap = (part.offset as usize).checked_sub(run.offset as usize + run.bytes)?;
                     let apart = run.segment != part.segment || run.place != part.place;
-                    if apart || gap > READ_GAP_MAX as usize {
+                    if apart || gap > gap_max as usize {
                         return None;
                     }
                     gaps.push(if gap > 0 { room_for(gap) } else { Buffer::default() });

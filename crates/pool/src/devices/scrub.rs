@@ -54,6 +54,7 @@ use steadfast_segment::Depth;
 use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::devices::scan::Tally;
+use crate::devices::scrub_walk::Looked;
 
 /// Leaves of the meta tree that are put in order together, and tasks that read them at once.
 const STEP_NODES: usize = 256;
@@ -462,7 +463,7 @@ impl Devices {
         }
         if leaves.is_empty() {
             let Some(node) = nodes.pop() else { return Tally::default() };
-            let (tally, below) = self.read_meta(&node);
+            let (tally, below) = self.read_meta(&node, None);
             nodes.extend(below);
             return tally;
         }
@@ -477,7 +478,7 @@ impl Devices {
                         left.lock().extend_from_slice(&some[at..]);
                         break;
                     }
-                    let (tally, _) = self.read_meta(leaf);
+                    let (tally, _) = self.read_meta(leaf, None);
                     whole.lock().add(tally);
                 }
             })
@@ -488,10 +489,10 @@ impl Devices {
     }
 
     /// Reads all copies of a node of the meta tree. Gives its children too, which are to be read
-    /// then.
-    pub(crate) fn read_meta(&self, node: &MetaNode) -> (Tally, Vec<MetaNode>) {
+    /// then. It was `looked` at it perhaps.
+    pub(crate) fn read_meta(&self, node: &MetaNode, looked: Option<Looked>) -> (Tally, Vec<MetaNode>) {
         let pointer = &node.pointer;
-        let (tally, right) = self.look_at(pointer);
+        let (tally, right) = looked.unwrap_or_else(|| self.look_at(pointer));
         if node.is_leaf && tally.lost == 0 {
             return (tally, Vec::new());
         }

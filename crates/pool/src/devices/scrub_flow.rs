@@ -12,12 +12,11 @@
 //!
 //! ## Invariants
 //! [scrub_flow.1] No node is drawn while [`CONTENT_MAX`] or [`BLOCKS_MAX`] wait. So what waits is
-//!      bounded by these, what is below a node for each worker, and the siblings along as many
-//!      paths.
+//!      bounded by these, what is below [`NODES_MAX`] nodes for each worker, and the siblings along
+//!      as many paths.
 //!      `Flow::draw`
 //! [scrub_flow.2] A flow draws nothing more after [`FLOW_NS`]; after [`STEP_NS`] if a commit, a
-//!      command or a writer waits. Transfers under way are waited for: a mebibyte for each
-//!      worker.
+//!      command or a writer waits. Transfers under way are waited for: [`FLYING_MAX`] of content.
 //!      `Devices::is_over`
 //! [scrub_flow.3] A worker that panics lets the others end.
 //!      `Working::drop`
@@ -27,9 +26,10 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Condvar, Mutex};
 use steadfast_env::Job;
 use steadfast_format::BlockPointer;
+use steadfast_segment::READ_GAP_MAX;
 
-use crate::devices::scan::{Content, MetaNode, STEP_NS, Tally, Tree, Visit, Waiting, Walk};
-use crate::devices::scrub_walk::Seen;
+use crate::devices::scan::{Content, MetaNode, STEP_NS, Tally, Tree, Visit, Walk};
+use crate::devices::scrub_walk::{Reach, Seen};
 use crate::devices::state::Devices;
 
 /// Transfers under way at once.
@@ -44,10 +44,19 @@ const BLOCKS_MAX: usize = 16_384;
 /// How long a flow lasts that disturbs nobody: its end costs a round trip.
 const FLOW_NS: u64 = 4_000_000_000;
 
-/// One thing to be read.
+/// One transfer of content, as a reader of a long file has them; and bytes of content that are
+/// under way at once.
+const RUN: Reach = Reach { bytes: 4 << 20, gap: READ_GAP_MAX };
+const FLYING_MAX: u64 = 64 << 20;
+/// One transfer of nodes, and how many it brings at most: below each leaf are some 130 blocks. A
+/// commit writes nodes one after the other, and bytes of dead ones cost less than a request.
+const NODE_RUN: Reach = Reach { bytes: 1 << 20, gap: 64 << 10 };
+const NODES_MAX: usize = 32;
+
+/// A part of the work, for one worker.
 enum Piece {
-    Meta(MetaNode),
-    Node(Tree, BlockPointer),
+    Meta(Vec<MetaNode>),
+    Nodes(Vec<(Tree, BlockPointer)>),
     Content(Vec<Content>),
 }
 
@@ -58,40 +67,62 @@ struct Flow<'a> {
     /// Workers that read a node, and all that read.
     nodes: usize,
     reading: usize,
+    /// Bytes of content under way.
+    flying: u64,
     whole: Tally,
 }
 
 impl Flow<'_> {
-    /// The next piece, as far as one may be drawn now. Content by `next_run`.
-    fn draw(&mut self, next_run: impl FnOnce(&mut Waiting) -> Vec<Content>) -> Option<Piece> {
+    /// The next piece, as far as one may be drawn now.
+    fn draw(&mut self, devices: &Devices) -> Option<Piece> {
         let waiting = &mut self.walk.content;
         let is_full = waiting.bytes >= CONTENT_MAX || waiting.len() >= BLOCKS_MAX;
         let is_enough = waiting.bytes >= CONTENT_LEAST || waiting.len() >= BLOCKS_MAX / 4;
         let mut piece = None;
         if !is_full && (!is_enough || self.nodes < NODE_WORKERS) {
-            piece = self.meta.pop().map(Piece::Meta);
-            while piece.is_none()
+            let of_meta = |node: &MetaNode| Some(node.pointer);
+            let meta = devices.take_beside(self.meta, of_meta, NODES_MAX, NODE_RUN);
+            piece = Some(meta).filter(|meta| !meta.is_empty()).map(Piece::Meta);
+            while let Some(Visit::Content(_)) = self.walk.todo.last()
                 && let Some(visit) = self.walk.todo.pop()
             {
-                match visit {
-                    Visit::Node(tree, pointer) => piece = Some(Piece::Node(tree, pointer)),
-                    Visit::Content(content) => waiting.add(content),
-                }
+                devices.wait_for(vec![visit], waiting);
+            }
+            if piece.is_none() {
+                let of_node = |visit: &Visit| match visit {
+                    Visit::Node(_, pointer) => Some(*pointer),
+                    Visit::Content(_) => None,
+                };
+                let some = devices.take_beside(&mut self.walk.todo, of_node, NODES_MAX, NODE_RUN);
+                let nodes = some.into_iter().filter_map(|visit| match visit {
+                    Visit::Node(tree, pointer) => Some((tree, pointer)),
+                    Visit::Content(_) => None,
+                });
+                piece = Some(nodes.collect::<Vec<_>>()).filter(|nodes| !nodes.is_empty()).map(Piece::Nodes);
             }
         }
-        if piece.is_none() && waiting.len() > 0 && (is_enough || self.nodes == 0) {
-            piece = Some(Piece::Content(next_run(waiting)));
+        let has_room = self.flying + RUN.bytes <= FLYING_MAX;
+        if piece.is_none() && waiting.len() > 0 && has_room && (is_enough || self.nodes == 0) {
+            let run = devices.next_run(waiting, RUN);
+            self.flying += bytes_of(&run);
+            piece = Some(Piece::Content(run));
         }
         self.reading += usize::from(piece.is_some());
-        self.nodes += usize::from(matches!(piece, Some(Piece::Meta(_) | Piece::Node(..))));
+        self.nodes += usize::from(matches!(piece, Some(Piece::Meta(_) | Piece::Nodes(_))));
         piece
     }
+}
+
+fn bytes_of(run: &[Content]) -> u64 {
+    run.iter().map(|content| u64::from(content.pointer.psize)).sum()
 }
 
 /// A worker that reads.
 struct Working<'f, 'a> {
     shared: &'f Shared<'a>,
     is_node: bool,
+    /// Bytes of content.
+    bytes: u64,
 }
 
 impl Drop for Working<'_, '_> {
@@ -99,6 +130,7 @@ impl Drop for Working<'_, '_> {
         let mut flow = self.shared.flow.lock();
         flow.reading -= 1;
         flow.nodes -= usize::from(self.is_node);
+        flow.flying -= self.bytes;
         drop(flow);
         self.shared.changed.notify_all();
     }
@@ -116,7 +148,7 @@ impl Devices {
         if meta.is_empty() && walk.todo.is_empty() && walk.content.len() == 0 {
             return None;
         }
-        let flow = Flow { meta, walk, nodes: 0, reading: 0, whole: Tally::default() };
+        let flow = Flow { meta, walk, nodes: 0, reading: 0, flying: 0, whole: Tally::default() };
         let shared = Shared { flow: Mutex::new(flow), changed: Condvar::new() };
         let work = |_| -> Job<'_> {
             let shared = &shared;
@@ -140,7 +172,7 @@ impl Devices {
     fn work(&self, shared: &Shared<'_>, began_ns: u64) {
         let mut flow = shared.flow.lock();
         while !self.is_over(began_ns) {
-            let Some(piece) = flow.draw(|waiting| self.next_run(waiting)) else {
+            let Some(piece) = flow.draw(self) else {
                 if flow.reading == 0 {
                     break;
                 }
@@ -148,28 +180,35 @@ impl Devices {
                 continue;
             };
             drop(flow);
-            let working = Working { shared, is_node: !matches!(piece, Piece::Content(_)) };
+            let bytes = if let Piece::Content(run) = &piece { bytes_of(run) } else { 0 };
+            let working = Working { shared, is_node: !matches!(piece, Piece::Content(_)), bytes };
             match piece {
-                Piece::Meta(node) => {
-                    let (tally, below) = self.read_meta(&node);
-                    let mut flow = shared.flow.lock();
-                    flow.whole.add(tally);
-                    flow.meta.extend(below);
-                }
-                Piece::Node(tree, pointer) => {
-                    let Seen { tally, is_locked, below } = self.visit_node(tree, &pointer);
-                    let is_node = |visit: &Visit| matches!(visit, Visit::Node(..));
-                    let (nodes, content): (Vec<_>, Vec<_>) = below.into_iter().partition(is_node);
-                    let mut flow = shared.flow.lock();
-                    flow.whole.add(tally);
-                    if is_locked {
-                        flow.walk.locked.insert(tree.dataset);
+                Piece::Meta(nodes) => {
+                    let pointers: Vec<_> = nodes.iter().map(|node| node.pointer).collect();
+                    for (node, looked) in nodes.iter().zip(self.look_at_all(&pointers, NODE_RUN)) {
+                        let (tally, below) = self.read_meta(node, looked);
+                        let mut flow = shared.flow.lock();
+                        flow.whole.add(tally);
+                        flow.meta.extend(below);
                     }
-                    flow.walk.todo.extend(nodes.into_iter().rev());
-                    self.wait_for(content, &mut flow.walk.content);
+                }
+                Piece::Nodes(nodes) => {
+                    let pointers: Vec<_> = nodes.iter().map(|(_, pointer)| *pointer).collect();
+                    for ((tree, pointer), looked) in nodes.iter().zip(self.look_at_all(&pointers, NODE_RUN)) {
+                        let Seen { tally, is_locked, below } = self.visit_node(*tree, pointer, looked);
+                        let is_node = |visit: &Visit| matches!(visit, Visit::Node(..));
+                        let (nodes, content): (Vec<_>, Vec<_>) = below.into_iter().partition(is_node);
+                        let mut flow = shared.flow.lock();
+                        flow.whole.add(tally);
+                        if is_locked {
+                            flow.walk.locked.insert(tree.dataset);
+                        }
+                        flow.walk.todo.extend(nodes.into_iter().rev());
+                        self.wait_for(content, &mut flow.walk.content);
+                    }
                 }
                 Piece::Content(run) => {
-                    let tally = self.visit_run(&run);
+                    let tally = self.visit_run(&run, RUN);
                     shared.flow.lock().whole.add(tally);
                     if let Some(told) = self.scans.progress.lock().as_mut() {
                         told.row.read += tally.read;

@@ -43,10 +43,22 @@ use steadfast_segment::{READ_GAP_MAX, ReadError};
 /// bandwidth is bounded.
 const TOGETHER_BYTES: u64 = 16 << 20;
 const FEW_BYTES: u64 = 1 << 20;
-/// Bytes of one transfer.
-const RUN_BYTES: u64 = 1 << 20;
+/// One transfer of a disk.
+const RUN: Reach = Reach { bytes: 1 << 20, gap: READ_GAP_MAX };
 /// Leaves looked at together.
 const LEAVES: usize = 8;
+/// How far from the end of a list nodes are looked for that one transfer brings together.
+const LOOK_BACK: usize = 256;
+
+/// How far one transfer goes: bytes of it, and bytes between two blocks in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    pub bytes: u64,
+    pub gap: u32,
+}
+
+/// The outcome of a look at a block: bytes of a copy that is right, too.
+pub(crate) type Looked = (Tally, Option<Buffer>);
 
 /// A node as it was found.
 #[derive(Default)]
@@ -93,7 +105,7 @@ impl Devices {
     pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
         // A flow was interrupted by a limit of the bandwidth.
         if walk.content.len() > 0 {
-            return Some(self.visit_run(&self.next_run(&mut walk.content)));
+            return Some(self.visit_run(&self.next_run(&mut walk.content, RUN), RUN));
         }
         let (most, leaves_max) = if small { (FEW_BYTES, 1) } else { (TOGETHER_BYTES, LEAVES) };
         match walk.todo.pop()? {
@@ -127,7 +139,7 @@ impl Devices {
         let mut found: Vec<Seen> = Vec::new();
         found.resize_with(nodes.len(), Seen::default);
         let jobs = nodes.iter().zip(&mut found).map(|((tree, pointer), seen)| -> Job<'_> {
-            Box::new(move || *seen = self.visit_node(*tree, pointer))
+            Box::new(move || *seen = self.visit_node(*tree, pointer, None))
         });
         self.core.env.tasks.run_all(jobs.collect());
         let mut whole = Tally::default();
@@ -141,12 +153,13 @@ impl Devices {
         whole
     }
 
-    pub(crate) fn visit_node(&self, tree: Tree, pointer: &BlockPointer) -> Seen {
+    /// One node, at which it was `looked` perhaps.
+    pub(crate) fn visit_node(&self, tree: Tree, pointer: &BlockPointer, looked: Option<Looked>) -> Seen {
         let dataset = tree.dataset;
         let reader = self.core.reader_of(dataset);
         let is_locked = |reader: &Reader| reader.is_encrypted && reader.keys.is_none();
-        let (tally, right) =
-            if self.is_single(pointer) { self.look_at(pointer) } else { (Tally::default(), None) };
+        let look = || if self.is_single(pointer) { self.look_at(pointer) } else { Looked::default() };
+        let (tally, right) = looked.unwrap_or_else(look);
         let open = || {
             let Reader { keys, family, .. } = reader.as_ref().filter(|reader| !is_locked(reader))?;
             let context = ReadContext { dataset, family: *family, keys: keys.as_deref(), cache: false };
@@ -187,9 +200,9 @@ impl Devices {
         let whole = Mutex::new(Tally::default());
         let mut jobs: Vec<Job<'_>> = Vec::new();
         while waiting.len() > 0 {
-            let (run, whole) = (self.next_run(&mut waiting), &whole);
+            let (run, whole) = (self.next_run(&mut waiting, RUN), &whole);
             jobs.push(Box::new(move || {
-                let tally = self.visit_run(&run);
+                let tally = self.visit_run(&run, RUN);
                 whole.lock().add(tally);
             }));
         }
@@ -210,25 +223,127 @@ impl Devices {
     }
 
     /// The first blocks that have one copy and lie side by side, as far as one transfer goes.
-    pub(crate) fn next_run(&self, waiting: &mut Waiting) -> Vec<Content> {
-        let unit = self.core.space.geometry().unit;
+    pub(crate) fn next_run(&self, waiting: &mut Waiting, reach: Reach) -> Vec<Content> {
         waiting.take_run(|run, next| {
             let (first, last) = (&run[0].pointer, &run[run.len() - 1].pointer);
-            let gap = next.copies[0].offset.checked_sub(last.copies[0].offset + last.asize(unit));
-            let end = u64::from(next.copies[0].offset) + u64::from(next.psize);
-            last.copy_count() == 1
-                && next.copy_count() == 1
-                && next.copies[0].segment == last.copies[0].segment
-                && gap.is_some_and(|gap| gap <= READ_GAP_MAX)
-                && end - u64::from(first.copies[0].offset) <= RUN_BYTES
+            last.copy_count() == 1 && next.copy_count() == 1 && self.follows((first, last), next, 0, reach)
         })
     }
 
-    pub(crate) fn visit_run(&self, run: &[Content]) -> Tally {
+    /// True if one transfer of some copy that brings the first block and the last one can bring the
+    /// next one too.
+    fn follows(
+        &self,
+        (first, last): (&BlockPointer, &BlockPointer),
+        next: &BlockPointer,
+        copy: usize,
+        reach: Reach,
+    ) -> bool {
+        let unit = self.core.space.geometry().unit;
+        let (begin, before, at) = (first.copies[copy], last.copies[copy], next.copies[copy]);
+        let gap = at.offset.checked_sub(before.offset + last.asize(unit));
+        let end = u64::from(at.offset) + u64::from(next.psize);
+        at.segment == before.segment
+            && gap.is_some_and(|gap| gap <= reach.gap)
+            && end - u64::from(begin.offset) <= reach.bytes
+    }
+
+    /// Of a list to be drawn from its end, the last one and those near the end that one transfer
+    /// brings with it, `most` of them at the most.
+    pub(crate) fn take_beside<T>(
+        &self,
+        list: &mut Vec<T>,
+        pointer_of: impl Fn(&T) -> Option<BlockPointer>,
+        most: usize,
+        reach: Reach,
+    ) -> Vec<T> {
+        let Some(last) = list.pop() else { return Vec::new() };
+        let Some(pointer) = pointer_of(&last) else { return vec![last] };
+        let begin = list.len().saturating_sub(LOOK_BACK);
+        let near = list[begin..].iter().enumerate();
+        let near = near.filter_map(|(at, other)| Some((Some(begin + at), pointer_of(other)?)));
+        let mut near: Vec<_> = near
+            .filter(|(_, other)| other.copies[0].segment == pointer.copies[0].segment)
+            .chain([(None, pointer)])
+            .collect();
+        near.sort_by_key(|(_, other)| other.copies[0]);
+        let own = near.iter().position(|(at, _)| at.is_none()).expect("it is one of them");
+        let (mut first, mut behind) = (own, own + 1);
+        let is_run = |first: usize, behind: usize| {
+            let follows = |at: usize| {
+                let before = (&near[first].1, &near[at - 1].1);
+                self.follows(before, &near[at].1, 0, reach)
+            };
+            (first + 1..behind).all(follows)
+        };
+        while behind < near.len() && behind - first < most && is_run(first, behind + 1) {
+            behind += 1;
+        }
+        while first > 0 && behind - first < most && is_run(first - 1, behind) {
+            first -= 1;
+        }
+        let mut places: Vec<usize> = near[first..behind].iter().filter_map(|(at, _)| *at).collect();
+        places.sort_unstable();
+        let mut taken: Vec<T> = places.into_iter().rev().map(|at| list.remove(at)).collect();
+        taken.push(last);
+        taken
+    }
+
+    /// Looks at blocks side by side: those of which all copies stand alone and are right. `None`
+    /// for the others, at which their visitor looks.
+    pub(crate) fn look_at_all(&self, pointers: &[BlockPointer], reach: Reach) -> Vec<Option<Looked>> {
+        let stands_alone = |pointer: &BlockPointer| {
+            let mut copies = pointer.copies[..pointer.copy_count()].iter();
+            copies.all(|copy| self.core.space.is_on_single_device(*copy, pointer.psize as usize))
+        };
+        let alone: Vec<usize> = (0..pointers.len()).filter(|at| stands_alone(&pointers[*at])).collect();
+        // Each run is of one copy of blocks.
+        let mut runs: Vec<(usize, Vec<usize>)> = Vec::new();
+        for copy in 0..alone.iter().map(|at| pointers[*at].copy_count()).max().unwrap_or(0) {
+            let mut with: Vec<usize> = alone.clone();
+            with.retain(|at| pointers[*at].copy_count() > copy);
+            with.sort_by_key(|at| pointers[*at].copies[copy]);
+            for at in with {
+                let next = &pointers[at];
+                match runs.last_mut() {
+                    Some((of, run))
+                        if *of == copy
+                            && let (Some(first), Some(last)) = (run.first(), run.last())
+                            && self.follows((&pointers[*first], &pointers[*last]), next, copy, reach) =>
+                    {
+                        run.push(at);
+                    }
+                    _ => runs.push((copy, vec![at])),
+                }
+            }
+        }
+        let right: Mutex<Vec<(usize, Option<Buffer>)>> = Mutex::new(vec![(0, None); pointers.len()]);
+        let read = |(copy, run): (usize, Vec<usize>)| {
+            let place = |at: &usize| (pointers[*at].copies[copy], pointers[*at].psize as usize);
+            let places: Vec<_> = run.iter().map(place).collect();
+            let Some(buffers) = self.core.space.read_run_doubting(&places, reach.gap) else { return };
+            let good = run.into_iter().zip(buffers);
+            let good = good.filter(|(at, bytes)| hash(bytes) == pointers[*at].hash);
+            for (at, bytes) in good.collect::<Vec<_>>() {
+                let (count, kept) = &mut right.lock()[at];
+                (*count, *kept) = (*count + 1, Some(bytes));
+            }
+        };
+        let jobs = runs.into_iter().map(|run| -> Job<'_> { Box::new(|| read(run)) });
+        self.core.env.tasks.run_waiting(jobs.collect());
+        let looked = right.into_inner().into_iter().zip(pointers).map(|((count, bytes), pointer)| {
+            let read = pointer.copy_count() as u64 * u64::from(pointer.psize);
+            (count == pointer.copy_count() && bytes.is_some())
+                .then_some((Tally { read, ..Tally::default() }, bytes))
+        });
+        looked.collect()
+    }
+
+    pub(crate) fn visit_run(&self, run: &[Content], reach: Reach) -> Tally {
         let mut whole = Tally::default();
         let place = |content: &Content| (content.pointer.copies[0], content.pointer.psize as usize);
         let places: Vec<_> = run.iter().map(place).collect();
-        let read = if run.len() > 1 { self.core.space.read_run_doubting(&places) } else { None };
+        let read = if run.len() > 1 { self.core.space.read_run_doubting(&places, reach.gap) } else { None };
         let mut read = read.into_iter().flatten();
         for Content { tree, inode, range, pointer } in run {
             if read.next().is_some_and(|bytes| hash(&bytes) == pointer.hash) {
@@ -263,7 +378,7 @@ impl Devices {
     /// Reads all copies of a block and compares them with its hash; on redundant groups that heals
     /// them, and a wrong one that is left is written anew from a right one. Gives the bytes of a
     /// right one too. Sync context only.
-    pub(crate) fn look_at(&self, pointer: &BlockPointer) -> (Tally, Option<Buffer>) {
+    pub(crate) fn look_at(&self, pointer: &BlockPointer) -> Looked {
         let mut tally = Tally::default();
         let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);
         for copy in &pointer.copies[..pointer.copy_count()] {
