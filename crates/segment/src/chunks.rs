@@ -39,6 +39,9 @@
 //! one would have a hundred readers fall back to requests of a chunk each.
 //! Content goes when all of it was read: the cache of opened blocks has it. The rest goes in the
 //! order in which it came; metadata that was read since gets a second chance.
+//! Files of many writers lie among each other, so ahead of one reader lies what others have read
+//! already. That is remembered by segment, and is not asked for again ahead of anybody, until a
+//! reader wants it.
 //!
 //! ## Invariants
 //! [chunks.1] `bytes` is the sum of all chunks kept and under way, and at most `bytes_max` when
@@ -73,11 +76,15 @@ const TRANSFER: u32 = 1 << 20;
 const TRANSFER_MAX: u32 = 4 << 20;
 /// Bytes ahead of one reader, at most.
 const WINDOW_MAX: u64 = 32 << 20;
+/// Bytes under way ahead of all readers from which on a line is busy whatever one of them does.
+const LINE_FULL: usize = 16 << 20;
 /// Transfers ahead of readers that are under way at once, at most: each has a thread.
 const FLIGHTS_MAX: usize = 32;
 /// A chunk is worth a request of its own if one part in so many of it is wanted: below that, egress
 /// costs more than the round trips.
 const SPARSE: usize = 16;
+/// Segments of which it is remembered what was read of them.
+const SERVED_MAX: usize = 4096;
 /// Bytes that a new space keeps, before it is told what it may.
 const BYTES_DEFAULT: usize = 16 << 20;
 
@@ -253,6 +260,8 @@ struct State {
     bytes_max: usize,
     /// Bytes under way, or waiting, that nobody asked for yet.
     ahead_bytes: usize,
+    /// Chunks of content that were read whole and went, a bit for each.
+    served: HashMap<SegmentId, Vec<u64>>,
     walks: Walks,
     queue: VecDeque<Transfer>,
     threads: Vec<Box<dyn TaskHandle>>,
@@ -336,6 +345,27 @@ impl State {
         u32::try_from(count).expect("a part of a segment")
     }
 
+    fn mark_served(&mut self, (segment, chunk): Key) {
+        if self.served.len() >= SERVED_MAX && !self.served.contains_key(&segment) {
+            self.served.clear();
+        }
+        let (word, bits) = (chunk as usize / 64, self.served.entry(segment).or_default());
+        bits.resize(bits.len().max(word + 1), 0);
+        bits[word] |= 1 << (chunk % 64);
+    }
+
+    fn was_served(&self, segment: SegmentId, chunk: u32) -> bool {
+        let bits = self.served.get(&segment).and_then(|bits| bits.get(chunk as usize / 64));
+        bits.is_some_and(|bits| bits >> (chunk % 64) & 1 == 1)
+    }
+
+    /// The same of what a walk may want ahead of its reader.
+    fn wanted_from(&self, walk: usize, source: &Source, first: u32, until: u32) -> u32 {
+        let is_read = |chunk: &u32| self.was_served(source.place.segment, *chunk);
+        let read = if self.walks.reads_again(walk) { None } else { (first..until).find(is_read) };
+        self.missing_from(source, first, read.unwrap_or(until))
+    }
+
     /// Bytes that may be under way ahead of readers.
     fn ahead_bound(&self) -> usize {
         self.bytes_max / 2
@@ -345,25 +375,26 @@ impl State {
     fn look_ahead(&mut self, shared: &Arc<Shared>, walk: usize, next: &Next<'_>) {
         let bound = self.ahead_bound();
         loop {
+            let is_line_full = self.ahead_bytes >= LINE_FULL;
             let Some(Advance { source, first, chunks }) =
-                self.walks.advance(walk, (TRANSFER / CHUNK, TRANSFER_MAX / CHUNK), next)
+                self.walks.advance(walk, (TRANSFER / CHUNK, TRANSFER_MAX / CHUNK), is_line_full, next)
             else {
                 return;
             };
-            let mut at = first;
+            let (mut at, segment) = (first, source.place.segment);
             while at < first + chunks {
-                let count = self.missing_from(&source, at, first + chunks);
+                let count = self.wanted_from(walk, &source, at, first + chunks);
                 if count == 0 {
                     at += 1;
                     continue;
                 }
                 if self.ahead_bytes + (count * CHUNK) as usize > bound {
                     // The reader meets it, or the next look does.
-                    self.walks.fall_back(walk, source.place.segment, at);
+                    self.walks.fall_back(walk, segment, at);
                     return;
                 }
                 let Some(transfer) = self.take_off(shared, &source, at, count, true) else {
-                    self.walks.fall_back(walk, source.place.segment, at);
+                    self.walks.fall_back(walk, segment, at);
                     return;
                 };
                 self.queue.push_back(transfer);
@@ -498,12 +529,18 @@ impl Chunks {
         if misses && !is_walking && !source.is_metadata {
             return None;
         }
+        let is_gone =
+            |chunk| !state.slots.contains_key(&(segment, chunk)) && state.was_served(segment, chunk);
+        if misses && (first..behind).any(is_gone) {
+            state.walks.read_again(walk);
+        }
         // Those that are here are held before others are let go for those that are not.
         let wanted = |state: &State, chunk| match state.slots.get(&(segment, chunk))? {
             Slot::Kept(kept) => Some(Wanted::Here(Arc::clone(&kept.bytes))),
             Slot::Flight(flight) => Some(Wanted::Flying(Arc::clone(flight), chunk)),
         };
         let here: Vec<Option<Wanted>> = (first..behind).map(|chunk| wanted(&state, chunk)).collect();
+        let looks_ahead = !is_alone && is_walking && !state.is_stopping && !state.is_held;
         let (mut own, mut at, mut has_room) = (Vec::new(), first, true);
         while at < behind && has_room {
             let count = match &here[(at - first) as usize] {
@@ -511,7 +548,14 @@ impl Chunks {
                 None => state.missing_from(source, at, behind).min(TRANSFER / CHUNK),
             };
             if count > 0 {
-                let transfer = state.take_off(&self.shared, source, at, count, false);
+                let is_last = looks_ahead && !source.is_metadata && at + count == behind;
+                let more = if is_last { state.walks.room_at(walk, segment, behind) } else { 0 };
+                let more = more.min(TRANSFER / CHUNK);
+                let more = state.wanted_from(walk, source, behind, behind + more);
+                let mut transfer = state.take_off(&self.shared, source, at, count + more, false);
+                if transfer.is_none() && more > 0 {
+                    transfer = state.take_off(&self.shared, source, at, count, false);
+                }
                 has_room = transfer.is_some();
                 own.extend(transfer);
             }
@@ -525,7 +569,7 @@ impl Chunks {
         let each = (first..behind).zip(here);
         let chunks: Vec<Wanted> =
             each.filter_map(|(chunk, here)| here.or_else(|| wanted(&state, chunk))).collect();
-        if !is_alone && is_walking && !state.is_stopping && !state.is_held {
+        if looks_ahead {
             state.look_ahead(&self.shared, walk, next);
             self.man(&mut state, env);
         }
@@ -632,6 +676,7 @@ impl Chunks {
             kept.served += end.min(begin + chunk_bytes) - offset.max(begin);
             if !kept.is_metadata && kept.served >= kept.bytes.len() {
                 state.remove(key);
+                state.mark_served(key);
             }
         }
     }

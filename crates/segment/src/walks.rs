@@ -17,6 +17,7 @@ const WALKS_MAX: usize = 1024;
 const CONTENT_FIRST: u32 = 1 << 20;
 const CONTENT_GROWTH: u64 = 4;
 /// A window is asked for in so many transfers at least, so that a line is never idle between two.
+/// Where readers fill a line together, none has to see to that alone.
 const TRANSFERS_LEAST: u64 = 8;
 /// Segments that are passed over in a search for the next one with something in it.
 const EMPTY_MAX: usize = 8;
@@ -38,6 +39,8 @@ struct Walk {
     tail: Source,
     /// First chunk of it that was not asked for.
     ahead: u32,
+    /// It reads what was read before, and went.
+    is_again: bool,
     /// When it was last seen.
     seen: u64,
 }
@@ -131,6 +134,7 @@ impl Walks {
             coming: VecDeque::new(),
             tail: source.clone(),
             ahead: range.end.div_ceil(CHUNK),
+            is_again: false,
             seen: self.now,
         };
         let at = if self.known.len() < WALKS_MAX {
@@ -150,15 +154,27 @@ impl Walks {
         at
     }
 
+    /// Chunks from one on that are to be asked for next, if it is the one behind the reader's.
+    pub(crate) fn room_at(&self, at: usize, segment: SegmentId, first: u32) -> u32 {
+        let walk = &self.known[at];
+        if walk.tail.place.segment != segment || walk.ahead != first {
+            return 0;
+        }
+        let room = walk.window.saturating_sub(walk.ahead_bytes()) / u64::from(CHUNK);
+        u32::try_from(room).unwrap_or(u32::MAX).min(walk.tail.chunks().saturating_sub(first))
+    }
+
     /// The next chunks to be asked for, if the window of a walk has room for them.
     pub(crate) fn advance(
         &mut self,
         at: usize,
         (least, most): (u32, u32),
+        is_line_full: bool,
         next: &Next<'_>,
     ) -> Option<Advance> {
         let walk = &mut self.known[at];
-        let share = u32::try_from(walk.window / TRANSFERS_LEAST / u64::from(CHUNK)).unwrap_or(most);
+        let transfers = if is_line_full { 1 } else { TRANSFERS_LEAST };
+        let share = u32::try_from(walk.window / transfers / u64::from(CHUNK)).unwrap_or(most);
         let most = share.clamp(least, most);
         let room = walk.window.saturating_sub(walk.ahead_bytes());
         // In steps of a transfer, or of half a small window.
@@ -183,6 +199,15 @@ impl Walks {
         let first = walk.ahead;
         walk.ahead += chunks;
         Some(Advance { source: walk.tail.clone(), first, chunks })
+    }
+
+    /// Its reader wants what was read before: all ahead of it is wanted again.
+    pub(crate) fn read_again(&mut self, at: usize) {
+        self.known[at].is_again = true;
+    }
+
+    pub(crate) fn reads_again(&self, at: usize) -> bool {
+        self.known[at].is_again
     }
 
     /// There was no room from a chunk on.

@@ -1,5 +1,6 @@
 //! The cache of chunks over a device that counts, holds back and lies.
 
+use std::ops::Range;
 use std::sync::Condvar;
 use std::sync::atomic::AtomicBool;
 
@@ -263,6 +264,66 @@ fn a_stream_is_read_ahead_over_the_ends_of_its_segments_and_goes_when_it_was_rea
     world.check();
 }
 
+/// Files of several writers lie in one stream: what one reader has read is not asked for again
+/// ahead of another one, but it is ahead of whoever reads it again.
+#[test]
+fn what_was_read_is_not_read_ahead_of_others() {
+    let world = World::new(Env::real(), 64 << 20);
+    let whole = |segments: Range<u64>| {
+        for segment in segments {
+            let source = world.source(segment, false);
+            for at in (0..source.end).step_by(64 << 10) {
+                let len = (source.end - at).min(64 << 10) as usize;
+                world.read(&source, at, len);
+            }
+        }
+        // Transfers ahead end.
+        while world.chunks.shared.lock().ahead_bytes > 0 {
+            std::thread::yield_now();
+        }
+    };
+    let bytes = || world.told.bytes.load(Ordering::Relaxed);
+    // The end of the stream first; ahead of what is before it lies all of that.
+    whole(5..10);
+    let before = bytes();
+    whole(1..5);
+    let (read, all) = (bytes() - before, 4 * u64::from(SEGMENT - 4096));
+    // The first read is its reader's own; its chunk is read whole by the next.
+    assert!(read <= all + 2 * u64::from(CHUNK), "{read} of {all}");
+    let (before, reads) = (bytes(), world.reads());
+    whole(1..5);
+    assert!(bytes() - before >= all, "{}", bytes() - before);
+    assert!(world.reads() - reads < 40, "{} reads", world.reads() - reads);
+    world.chunks.stop();
+    world.check();
+}
+
+/// Bytes under way ahead of one reader, and ahead of all of them together, have a bound each.
+#[test]
+fn what_is_under_way_ahead_is_bounded_for_one_and_for_all() {
+    const MIB: usize = 1 << 20;
+    let world = World::new(Env::simulated(1), 128 * MIB);
+    // Each reader has segments of 128 MiB, and has waited until its window is as long as it gets.
+    let next = |segment: SegmentId| (segment.0 % 32 < 31).then(|| world.source(segment.0 + 1, false));
+    for reader in 1..5 {
+        let mut state = world.chunks.shared.lock();
+        let (source, mut walk) = (world.source(reader * 32, false), 0);
+        for at in 0..6 {
+            (walk, _) = state.walks.note(&source, at * CHUNK..(at + 1) * CHUNK, true, WINDOW_MAX);
+        }
+        let before = state.ahead_bytes;
+        state.look_ahead(&world.chunks.shared, walk, &next);
+        let (all, own) = (state.ahead_bytes, state.ahead_bytes - before);
+        assert!(own <= 32 * MIB && all <= 64 * MIB, "{reader}: {own} of {all}");
+        // A second one has as much as the first, and all that come then have what is left.
+        assert!(all >= [28, 56][usize::from(reader > 1)] * MIB, "{reader}: {all}");
+    }
+    let queue = std::mem::take(&mut world.chunks.shared.lock().queue);
+    drop(queue);
+    assert_eq!(world.chunks.shared.lock().ahead_bytes, 0);
+    world.check();
+}
+
 /// A thousand readers are told apart, wherever they are and whatever they asked for; one more takes
 /// the place of the one that was seen the longest time ago.
 #[test]
@@ -278,7 +339,7 @@ fn many_readers_keep_their_walks() {
             let source = world.source(reader * 8, false);
             let (walk, is_known) = walks.note(&source, range(at), true, far);
             assert_eq!(is_known, at > 0, "{reader}");
-            while walks.advance(walk, (4, 16), &next).is_some() {}
+            while walks.advance(walk, (4, 16), false, &next).is_some() {}
         }
         walks.check();
     }
@@ -287,7 +348,7 @@ fn many_readers_keep_their_walks() {
         let (walk, is_known) =
             walks.note(&world.source(reader * 8 + 1 + reader % 2, false), range(0), false, far);
         assert!(is_known, "{reader}");
-        while walks.advance(walk, (4, 16), &next).is_some() {}
+        while walks.advance(walk, (4, 16), false, &next).is_some() {}
     }
     walks.check();
     assert!(!walks.note(&world.source(1, false), range(0), true, far).1);
