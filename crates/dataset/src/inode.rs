@@ -185,7 +185,11 @@ impl Inode {
     /// is on its way (a cut that is has no bytes).
     #[must_use]
     pub fn record_and_pending(&self) -> (InodeRecord, Option<u64>) {
-        let state = self.state.lock();
+        self.shown(&self.state.lock())
+    }
+
+    /// The same for a holder of its state.
+    pub(crate) fn shown(&self, state: &InodeState) -> (InodeRecord, Option<u64>) {
         let frozen = self.frozen.lock();
         let is_pending = frozen.is_some() || !state.open.is_empty();
         let bytes = state.open.bytes() + frozen.as_ref().map_or(0, |frozen| frozen.layer.bytes());

@@ -42,6 +42,19 @@ impl Dataset {
         self.find(id, 1)
     }
 
+    /// The answer of [`Inode::record_and_pending`] of an inode in memory, for a caller that keeps
+    /// nothing of it: one look at its shard and one at its state. `None` if it is not in memory.
+    pub fn peek(&self, id: InodeId) -> Result<Option<(InodeRecord, Option<u64>)>> {
+        let shard = self.inodes.shard(id);
+        let Some(inode) = shard.get(id) else { return Ok(None) };
+        let state = inode.state.lock();
+        if state.gone {
+            return Err(Error::NoInode(id));
+        }
+        inode.use_it();
+        Ok(Some(inode.shown(&state)))
+    }
+
     fn find(&self, id: InodeId, refs: u64) -> Result<Arc<Inode>> {
         loop {
             let dropped = {

@@ -27,7 +27,7 @@
 //! file below a directory that it may not enter; it could guess numbers otherwise.
 
 use crate::nfs3::Handle;
-use crate::xdr::{Reader, Writer};
+use crate::xdr::Reader;
 use std::ops::Deref;
 use steadfast_crypto::{Key, derive, keyed_hash};
 
@@ -94,17 +94,22 @@ impl HandleKey {
     /// Makes the handle of a file.
     #[must_use]
     pub fn sign(&self, export: ExportId, file: FileId) -> Signed {
-        let mut out = Writer { out: Vec::with_capacity(SIZE_MAX) };
-        out.u32(if file.snapshot == LIVE { VERSION } else { VERSION_SNAPSHOT });
-        out.u64(export.pool).u64(export.dataset).u64(file.ino).u64(file.generation);
-        if file.snapshot != LIVE {
-            out.u64(file.snapshot);
+        let (mut bytes, mut length) = ([0; SIZE_MAX], 0);
+        let mut put = |field: &[u8]| {
+            bytes[length..length + field.len()].copy_from_slice(field);
+            length += field.len();
+        };
+        let version = if file.snapshot == LIVE { VERSION } else { VERSION_SNAPSHOT };
+        put(&version.to_be_bytes());
+        for field in [export.pool, export.dataset, file.ino, file.generation] {
+            put(&field.to_be_bytes());
         }
-        let tag = keyed_hash(&self.0, &out.out);
-        out.fixed(&tag[..TAG]);
-        let (mut bytes, length) = ([0; SIZE_MAX], out.out.len());
-        bytes[..length].copy_from_slice(&out.out);
-        Signed { bytes, length }
+        if file.snapshot != LIVE {
+            put(&file.snapshot.to_be_bytes());
+        }
+        let tag = keyed_hash(&self.0, &bytes[..length]);
+        bytes[length..length + TAG].copy_from_slice(&tag[..TAG]);
+        Signed { bytes, length: length + TAG }
     }
 
     /// The file of a handle that this key signed.

@@ -373,21 +373,46 @@ pub fn device_number(major: u32, minor: u32) -> Option<u32> {
 /// Seconds have 32 bits without a sign: a time before 1970 is shown as 1970, one after 2106 as
 /// 2106.
 fn write_time(out: &mut Writer, time: Time) {
-    match u32::try_from(time.seconds) {
-        Ok(seconds) => out.u32(seconds).u32(time.nanos),
-        Err(_) if time.seconds < 0 => out.u32(0).u32(0),
-        Err(_) => out.u32(u32::MAX).u32(999_999_999),
-    };
+    let (seconds, nanos) = told(time);
+    out.u32(seconds).u32(nanos);
 }
 
-/// Attributes (`fattr3`).
+/// A time as the protocol can tell it.
+fn told(time: Time) -> (u32, u32) {
+    match u32::try_from(time.seconds) {
+        Ok(seconds) => (seconds, time.nanos),
+        Err(_) if time.seconds < 0 => (0, 0),
+        Err(_) => (u32::MAX, 999_999_999),
+    }
+}
+
+/// Bytes of attributes.
+const ATTRIBUTES: usize = 84;
+
+/// Attributes (`fattr3`), with one look at the room of the reply for all fields.
 pub fn write_attributes(out: &mut Writer, fsid: u64, attr: &Attr) {
     let (major, minor) = device_parts(attr.rdev);
-    out.u32(kind_of(attr.mode)).u32(attr.mode & 0o7777).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
-    out.u64(attr.size).u64(attr.blocks.saturating_mul(512)).u32(major).u32(minor).u64(fsid).u64(attr.ino);
-    for time in [attr.atime, attr.mtime, attr.ctime] {
-        write_time(out, time);
+    let mut fields = [0; ATTRIBUTES];
+    let mut at = 0;
+    let mut put = |field: &[u8]| {
+        fields[at..at + field.len()].copy_from_slice(field);
+        at += field.len();
+    };
+    for field in [kind_of(attr.mode), attr.mode & 0o7777, attr.nlink, attr.uid, attr.gid] {
+        put(&field.to_be_bytes());
     }
+    put(&attr.size.to_be_bytes());
+    put(&attr.blocks.saturating_mul(512).to_be_bytes());
+    put(&major.to_be_bytes());
+    put(&minor.to_be_bytes());
+    put(&fsid.to_be_bytes());
+    put(&attr.ino.to_be_bytes());
+    for time in [attr.atime, attr.mtime, attr.ctime] {
+        let (seconds, nanos) = told(time);
+        put(&seconds.to_be_bytes());
+        put(&nanos.to_be_bytes());
+    }
+    out.fixed(&fields);
 }
 
 /// Attributes that may be missing (`post_op_attr`).

@@ -713,28 +713,20 @@ impl Operation<'_> {
                 out.bool(true).opaque(&self.export.key.sign(self.export.id, Folder::Zfs.id()));
             })
         };
-        let mut taken = Vec::new();
-        let listed = self.fs().readdir_plus(directory.ino, cookie, |entry, known| {
+        self.fs().readdir_looking(directory.ino, cookie, |entry, known| {
             if entry.cookie > ZFS_COOKIE && std::mem::take(&mut tells_folder) && !folder(&mut listing) {
-                taken.extend(known.and_then(std::result::Result::ok).map(|known| known.ino));
                 return false;
             }
             let known = known.and_then(std::result::Result::ok);
-            let added = listing.add(entry.name.len(), extra, |out| {
+            listing.add(entry.name.len(), extra, |out| {
                 out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
                 self.post(out, known.as_ref().map(|known| &known.attr));
                 out.bool(known.is_some());
                 if let Some(known) = &known {
                     out.opaque(&self.sign(known.ino, known.generation));
                 }
-            });
-            if added {
-                taken.extend(known.map(|known| known.ino));
-            }
-            added
-        });
-        taken.into_iter().for_each(|ino| self.fs().forget(ino, 1));
-        listed?;
+            })
+        })?;
         if tells_folder && !listing.is_full {
             folder(&mut listing);
         }

@@ -304,14 +304,20 @@ impl FileSystem {
     }
 
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
-        let (record, pending) = inode.record_and_pending();
+        self.entry_as(inode.id, inode.record_and_pending())
+    }
+
+    fn entry_as(&self, id: InodeId, (record, pending): (InodeRecord, Option<u64>)) -> Entry {
         // As they will be once they are stored: `stat` must not tell less before a commit.
         let pending = pending.map(|bytes| bytes * self.dataset.copies());
-        Entry {
-            ino: inode.id.0,
-            generation: record.generation,
-            attr: attr_of(inode.id, &record, pending, self.options.read().block_bytes),
-        }
+        let attr = attr_of(id, &record, pending, self.options.read().block_bytes);
+        Entry { ino: id.0, generation: record.generation, attr }
+    }
+
+    /// An entry as it is now, if its inode is in memory: no reference is taken.
+    pub(crate) fn look(&self, id: InodeId) -> Option<Result<Entry>> {
+        let shown = self.dataset.peek(id).transpose()?;
+        Some(shown.map(|shown| self.entry_as(id, shown)).map_err(Errno::from))
     }
 
     /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.

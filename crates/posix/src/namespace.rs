@@ -585,26 +585,66 @@ impl FileSystem {
         cookie: u64,
         mut take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
     ) -> Result<()> {
+        let held = (|_: InodeId| None, |id: InodeId| self.entry(id));
+        self.list_with(ino, cookie, held, |entry, known| {
+            let (id, is_held) = (entry.ino, matches!(known, Some(Ok(_))));
+            let is_taken = take(entry, known);
+            if !is_taken && is_held {
+                self.forget(id, 1);
+            }
+            is_taken
+        })
+    }
+
+    /// The same for who keeps nothing: no reference is taken.
+    pub fn readdir_looking(
+        &self,
+        ino: u64,
+        cookie: u64,
+        take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+    ) -> Result<()> {
+        let read = |id: InodeId| {
+            let entry = self.entry(id);
+            if entry.is_ok() {
+                self.forget(id.0, 1);
+            }
+            entry
+        };
+        self.list_with(ino, cookie, (|id| self.look(id), read), take)
+    }
+
+    /// Lists a directory with attributes: those of which the first of two looks finds none are
+    /// brought together for the second one.
+    fn list_with(
+        &self,
+        ino: u64,
+        cookie: u64,
+        (first, second): (impl Fn(InodeId) -> Option<Result<Entry>>, impl Fn(InodeId) -> Result<Entry>),
+        mut take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+    ) -> Result<()> {
         let (mut behind, mut count) = (cookie, LIST_FIRST);
         loop {
             let mut found = Vec::with_capacity(count);
             self.readdir(ino, behind, |entry| {
-                found.push(entry);
+                let is_own = !matches!(&entry.name[..], b"." | b"..");
+                found.push((entry, is_own));
                 found.len() < count
             })?;
             let is_last = found.len() < count;
-            let Some(last) = found.last() else { return Ok(()) };
+            let Some((last, _)) = found.last() else { return Ok(()) };
             behind = last.cookie;
-            let own = |entry: &DirEntry| !matches!(&entry.name[..], b"." | b"..");
-            let inodes = found.iter().filter(|entry| own(entry)).map(|entry| InodeId(entry.ino));
-            bring_records(&self.dataset, inodes.collect());
-            for entry in found {
-                let known = own(&entry).then(|| self.entry_by_ino(entry.ino));
-                let (id, is_held) = (entry.ino, matches!(known, Some(Ok(_))));
+            let look =
+                |(entry, is_own): &(DirEntry, bool)| is_own.then(|| first(InodeId(entry.ino))).flatten();
+            let looked: Vec<_> = found.iter().map(look).collect();
+            let missing =
+                found.iter().zip(&looked).filter(|((_, is_own), looked)| *is_own && looked.is_none());
+            let missing: Vec<_> = missing.map(|((entry, _), _)| InodeId(entry.ino)).collect();
+            if !missing.is_empty() {
+                bring_records(&self.dataset, missing);
+            }
+            for ((entry, is_own), looked) in found.into_iter().zip(looked) {
+                let known = looked.or_else(|| is_own.then(|| second(InodeId(entry.ino))));
                 if !take(entry, known) {
-                    if is_held {
-                        self.forget(id, 1);
-                    }
                     return Ok(());
                 }
             }
