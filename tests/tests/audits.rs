@@ -1,6 +1,6 @@
 //! The page "Audits", typed as it stands there: a store loses objects, and they come back.
 
-use steadfast_tests::{Host, no_fuse, skip, steadfast_bin};
+use steadfast_tests::{Host, is_root, no_fuse, skip, steadfast_bin};
 
 /// Lines of the commands at the head of the page.
 fn commands() -> Vec<&'static str> {
@@ -52,6 +52,47 @@ fn the_commands_of_the_page_can_be_typed() {
     let rekeyed = of("audit rekey")[0];
     assert!(rekeyed.contains("the code was made anew under another map in "), "{rekeyed}");
     an_auditor_finds_changes(&host, before);
+}
+
+/// A re-key takes the room for its second code before it begins. Where that lacks, it says how many
+/// bytes; the present code stays, and the same command works when they are there.
+#[test]
+fn a_full_file_system_refuses_a_re_key_and_says_what_is_missing() {
+    const MIB: u64 = 1 << 20;
+    if !is_root() {
+        return skip("no room for a re-key", "only root mounts a small disk");
+    }
+    if let Some(why) = no_fuse() {
+        return skip("no room for a re-key", &why);
+    }
+    let host = Host::new();
+    if host.shell("mkdir small bucket; mount -t tmpfs -o size=128M small small").status != 0 {
+        return skip("no room for a re-key", "a tmpfs cannot be mounted here");
+    }
+    host.shell("truncate -s 64M small/parity; zpool create -m $PWD/t tank file://$PWD/bucket").ok();
+    host.shell("head -c 4M /dev/urandom > t/noise; zpool sync; zpool add tank parity $PWD/small/parity").ok();
+    host.until("zpool status tank", |told| told.contains("all covered"));
+    // The first code keeps room for what it has not written yet.
+    host.shell("free=$(df --output=avail -B1 small | tail -1); head -c $((free - (16 << 20))) /dev/zero > small/filler")
+        .ok();
+    let refused = || {
+        let ran = host.run("audit rekey tank").fails(1).says("PARITY-ROOM").says("pool remove tank");
+        let told = format!("{}{}", ran.out, ran.err);
+        let (before, _) = told.split_once(" bytes are missing").expect(&told);
+        before.rsplit(' ').next().and_then(|word| word.parse::<u64>().ok()).expect(&told)
+    };
+    let missing = refused();
+    assert!(missing > 8 * MIB, "{missing}");
+    // Nothing was taken, and less than that is not enough.
+    host.shell("stat -c %s small/parity").ok().says("67108864");
+    host.shell(&format!("truncate -s -{} small/filler", missing - MIB)).ok();
+    let left = refused();
+    assert!(left <= MIB + MIB / 2, "{left} of {missing}");
+    host.run("audit tank").ok().says(": held");
+    host.shell("rm small/filler").ok();
+    host.run("audit rekey tank").ok().says("the code was made anew");
+    host.run("audit tank").ok().says(": held");
+    host.shell("zpool export tank; umount small").ok();
 }
 
 /// A record that was changed or left out is found by its reader, anywhere.
