@@ -29,10 +29,9 @@ use crate::setup::Setup;
 const POOL: &str = "pool";
 const BARE: &str = "bare";
 const MEMORY: &str = "memory";
-/// Bytes of the parity device. Its code gives back 40 MB and more of any pool here.
-const PARITY: u64 = 128 << 20;
-/// Bytes that a round loses at most.
-const LOST: u64 = 36 << 20;
+/// Part of the pool's content that a round loses: what the code is made for. It is one segment at
+/// least.
+const LOST_PART: u64 = 50;
 /// Cells of a code for each of its tiles, at the loss of 2 %.
 const CELLS_OF_A_TILE: f64 = 1583.9 / 0.02;
 /// Lost cells that a tile is made for.
@@ -78,9 +77,10 @@ pub fn run(
     let mut progress = Progress::new(f64::from(request.rounds()) + 2.0);
     progress.begin("making the pool");
     let conditions = Conditions { round_trip: Duration::ZERO, rate: None };
-    let sizes = (request.file(), PARITY);
+    let sizes = (request.file(), request.parity());
+    let rounds = (request.rounds(), request.file() / LOST_PART);
     let done = CoveredPool::make(&setup, context, &remote, conditions, sizes, &mut shell)
-        .and_then(|mut pool| of_a_pool(&mut pool, request.rounds(), &mut progress, &mut report, stop));
+        .and_then(|mut pool| of_a_pool(&mut pool, rounds, &mut progress, &mut report, stop));
     let done = done.and_then(|()| {
         progress.begin("recovering losses in memory");
         let words = format!("recover --tiles {tiles} --trials {trials} --rounds {}", request.rounds());
@@ -104,10 +104,10 @@ fn row(key: &str, label: &str, unit: &str, more: bool, how: &str) -> Row {
     Row::new(key, label, unit, more, how)
 }
 
-/// Loses segments and recovers them, over and over.
+/// Loses segments of so many bytes and recovers them, over and over.
 fn of_a_pool(
     pool: &mut CoveredPool<'_>,
-    rounds: u32,
+    (rounds, bytes): (u32, u64),
     progress: &mut Progress,
     report: &mut ComparisonReport,
     stop: &AtomicBool,
@@ -120,7 +120,7 @@ fn of_a_pool(
         }
         progress.begin(&format!("loss and recovery, round {round}"));
         let bare = pool.bare.read_all()?;
-        let lost = pool.lose(LOST, &mut noise)?;
+        let lost = pool.lose(bytes, &mut noise)?;
         let (_, found) = pool.audit()?;
         let (seconds, recovery) = pool.recover()?;
         let (_, after) = pool.audit()?;
@@ -280,7 +280,8 @@ fn heading() -> Heading {
 fn notes_of_every_run() -> Vec<String> {
     vec![
         "The pool is on the lab's own store, encrypted, with a parity device on this machine, and no delay between them. Each \
-         round deletes whole segments at the store, audits, recovers, audits again, and compares a checksum of the file."
+         round deletes whole segments at the store, 2 % of the content and one of them at least, audits, recovers, audits \
+         again, and compares a checksum of the file."
             .to_owned(),
         "Reading the store once: a bare loop over the crate object_store, 32 whole objects at once, on a link of its own."
             .to_owned(),

@@ -110,6 +110,12 @@ impl RecoverRequest {
         self.form.sized(48 << 20, 256 << 20, 1 << 30)
     }
 
+    /// Bytes of the parity device: a code that is not much larger than the pool, and of two tiles
+    /// at least, so that one segment of 2,048 cells comes back.
+    pub(super) fn parity(&self) -> u64 {
+        self.form.sized(80 << 20, 80 << 20, 128 << 20)
+    }
+
     pub(super) fn repeat(&self) -> String {
         RepeatLine::new("iris-recover").form(self.form).value("--rounds", self.rounds).finish()
     }
