@@ -1,6 +1,8 @@
 //! `zfs send` and `zfs receive` through the command line, pipes and real mounts.
 
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 
 use steadfast_tests::Host;
 
@@ -155,8 +157,8 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     host.shell("zfs list safe/x").fails(1);
     host.shell("date > s/home/own && zfs snapshot tank/home@e && zfs send -i d tank/home@e > inc").ok();
     host.shell("zfs receive safe/home < inc").fails(1).says("STREAM-MODIFIED");
-    host.shell("exec 7< s/home/link; zfs receive -F safe/home < inc").fails(1).says("FS-BUSY");
-    host.shell("zfs receive -F safe/home < inc && test ! -e s/home/own && diff -r t/home s/home").ok();
+    host.shell("exec 7< s/home/link; zfs receive -F -o org:note=x safe/home < inc").fails(1).says("FS-BUSY");
+    host.shell("exec 7< s/home/link; zfs receive -F safe/home < inc && test ! -e s/home/own && diff -r t/home s/home").ok();
 
     // A bookmark is enough, and holds nothing.
     host.shell("zfs bookmark tank/home@e tank/home#e && zfs destroy tank/home@%").ok();
@@ -178,6 +180,51 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
     .says("no");
     host.shell("zfs receive safe/other@renamed < home.stream && zfs list safe/other@renamed").ok();
     host.shell("zpool export safe && zpool export tank").ok();
+}
+
+/// As in ZFS: a replica may be looked at, and receives all the same.
+#[test]
+fn an_increment_arrives_while_files_are_open() {
+    let Some(host) = host("streams_online") else { return };
+    host.shell("zfs create tank/home && mkdir -p t/home/folder/below t/home/left").ok();
+    host.shell("echo first > t/home/letter && date > t/home/gone && date > t/home/folder/stays").ok();
+    host.shell("zfs snapshot tank/home@a && zfs send tank/home@a | zfs receive safe/home").ok();
+    host.shell("echo second > t/home/letter && rm -r t/home/gone t/home/left && date > t/home/folder/new")
+        .ok();
+    host.shell("mv t/home/folder/stays t/home/moved && mkdir t/home/gone && seq 100000 > t/home/long").ok();
+    host.shell("zfs snapshot tank/home@b && zfs send -i @a tank/home@b > inc").ok();
+
+    let top = host.at("s/home");
+    let mount = || fs::metadata(&top).expect("there").dev();
+    let (before, letter) = (mount(), fs::File::open(top.join("letter")).expect("open"));
+    let gone = fs::File::open(top.join("gone")).expect("open");
+    let mut first = [0; 5];
+    letter.read_exact_at(&mut first, 0).expect("read");
+    gone.read_exact_at(&mut first, 0).expect("read");
+    let sleeps = |folder| Command::new("sleep").arg("600").current_dir(top.join(folder)).spawn();
+    let mut sleepers = ["folder/below", "left"].map(|folder| sleeps(folder).expect("it sleeps"));
+    host.shell("ls -lR s/home && zfs receive safe/home < inc && diff -r t/home s/home").ok();
+    assert_eq!(mount(), before, "it was not unmounted");
+    let mut second = [0; 6];
+    letter.read_exact_at(&mut second, 0).expect("read");
+    assert_eq!(&second, b"second");
+    let stale = gone.read_exact_at(&mut second, 0).expect_err("it is gone");
+    assert_eq!(stale.raw_os_error(), Some(116), "{stale}");
+
+    // A file that was written here meanwhile refuses the next one, and is lost with -F.
+    host.shell("date > t/home/later && zfs snapshot tank/home@c && zfs send -i @b tank/home@c > inc").ok();
+    host.shell("date > s/home/own; exec 5>> s/home/own; zfs receive safe/home < inc")
+        .fails(1)
+        .says("STREAM-MODIFIED");
+    host.shell("cat s/home/own s/home/letter").ok();
+    host.shell("exec 5>> s/home/own; zfs receive -F safe/home < inc && diff -r t/home s/home").ok();
+    assert_eq!(mount(), before, "it was not unmounted");
+    for sleeper in &mut sleepers {
+        sleeper.kill().and_then(|()| sleeper.wait()).expect("ended");
+    }
+    host.shell("date > s/home/own && cat s/home/own && zfs rollback safe/home@b && test ! -e s/home/later")
+        .fails(1);
+    host.shell("zfs rollback -r safe/home@b && test ! -e s/home/later && test -e s/home/long").ok();
 }
 
 #[test]
@@ -630,12 +677,12 @@ fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
     host.shell("zfs clone tank/w/b@1 tank/w/clone && zfs snapshot -r tank/w@2 && zfs send -R -X tank/w/b tank/w@2 | zfs receive safe/y").ok();
     host.shell("zfs get -Ho value origin safe/y/clone && diff -r t/w/clone s/y/clone").ok().says("-\n");
 
-    // A dataset in use is in the way, unless the command is forced.
+    // A dataset in use is in the way where properties come, unless the command is forced.
     host.shell("date > t/w/b/more && zfs snapshot tank/w/b@3 && zfs send -i 2 tank/w/b@3 > inc").ok();
-    host.shell("zfs send tank/w/b@2 | zfs receive safe/z && exec 7< s/z/file; zfs receive safe/z < inc")
-        .fails(1)
-        .says("FS-BUSY");
-    host.shell("exec 7< s/z/file; zfs receive -M safe/z < inc && diff -r t/w/b s/z").ok();
+    let line =
+        "zfs send tank/w/b@2 | zfs receive safe/z && exec 7< s/z/file; zfs receive -o org:a=b safe/z < inc";
+    host.shell(line).fails(1).says("FS-BUSY");
+    host.shell("exec 7< s/z/file; zfs receive -M -o org:a=b safe/z < inc && diff -r t/w/b s/z").ok();
 
     // A tree is mounted from its top.
     host.shell("zfs unmount safe/w && zfs mount -R safe/w && diff -r t/w/c s/w/c").ok();

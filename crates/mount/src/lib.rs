@@ -24,6 +24,7 @@ mod groups;
 mod head;
 mod mapped;
 mod mount;
+mod names;
 mod share;
 mod snapshot_door;
 mod snapshots;

@@ -15,6 +15,7 @@ use steadfast_posix::{Atime, FileSystem, Options, S_IFMT, S_IFREG, Time, Usage};
 use crate::collected::Collected;
 use crate::desk::SnapshotDesk;
 use crate::head::HeadHandler;
+use crate::names::{names_in, names_that_differ};
 use crate::share::NetworkDoor;
 use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
 
@@ -202,24 +203,25 @@ impl MountedFs {
         !head.fs.is_volume() && head.can_expire_names()
     }
 
-    /// Lets the dataset go, calls `change`, which makes it what it was at the snapshot `to`, and
-    /// goes on with the dataset that it gives, while the mount and its open files stay. Files that
-    /// the dataset has no more answer `ESTALE`. Requests wait meanwhile, so `change` must not use
-    /// the mount.
+    /// Lets the dataset go, calls `change`, which gives it other content, and goes on with the
+    /// dataset that it gives, while the mount and its open files stay. Files that the dataset does
+    /// not have any more answer `ESTALE`. Requests wait meanwhile, so `change` must not use the
+    /// mount.
     ///
     /// # Errors
     /// Requests under way did not end in time, or the names cannot be read: `change` was not
     /// called. Or `change` gave nothing, or a dataset that cannot be read: the mount serves what it
     /// had, and should be ended.
-    pub fn renew(
-        &self,
-        to: &str,
-        change: &mut dyn FnMut() -> Option<DatasetHandle>,
-    ) -> Result<(), MountError> {
+    pub fn renew(&self, change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), MountError> {
         let mut head = self.handler.head.try_write_for(RENEW_MAX).ok_or(MountError::InUse)?;
         let lookups = head.fs.dataset().all_lookups();
         let shown = if head.collected.is_on() { contents(&head.fs, &lookups) } else { HashMap::default() };
-        let names = self.handler.names_that_change(&head.fs, to, &lookups).ok_or(MountError::InUse)?;
+        // This look at names counts for no access time.
+        let options = self.shown.lock().options.clone();
+        let listed = |fs: &FileSystem| {
+            names_in(&FileSystem::of_snapshot(Arc::clone(fs.dataset()), options.clone()), &lookups)
+        };
+        let names = listed(&head.fs).ok_or(MountError::InUse)?;
         head.fs.dataset().on_resized(None);
         drop(self.handle.lock().take());
         let handle = change().ok_or(MountError::Gone)?;
@@ -233,6 +235,8 @@ impl MountedFs {
         fs.dataset().adopt_lookups(&lookups);
         self.tell_sizes_of(&fs);
         self.door.renew_verifier(&fs);
+        // If they cannot be read, all that were there are looked up again.
+        let names = names_that_differ(&names, listed(&fs).unwrap_or_default());
         let mut changed = if shown.is_empty() { HashMap::new() } else { contents(&fs, &lookups) };
         changed.retain(|file, content| shown.get(file) != Some(content));
         let collected = Arc::clone(&head.collected);

@@ -9,7 +9,7 @@
 //! A snapshot is open while the kernel remembers an inode of it. If it is destroyed meanwhile,
 //! requests to it fail with `ESTALE`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 use steadfast_env::insist::{Client, serving};
 use steadfast_env::requests::{Origin, Requests};
 use steadfast_env::waiting::Span;
-use steadfast_format::{DatasetId, InodeId};
+use steadfast_format::DatasetId;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
@@ -260,43 +260,6 @@ impl SnapshotFolders {
         };
         let top = view.ask(|fs| fs.entry_by_ino(TOP))?;
         Ok(view.entry(&top, NAME_TTL))
-    }
-
-    /// Names, each with its folder, that the kernel may remember and that mean something else in a
-    /// snapshot. `None` if that cannot be read.
-    pub(crate) fn names_that_change(
-        &self,
-        now: &FileSystem,
-        snapshot: &str,
-        known: &[(InodeId, u64)],
-    ) -> Option<Vec<(u64, Vec<u8>)>> {
-        let handle = self.snapshots.open(snapshot)?;
-        let then = FileSystem::of_snapshot(handle.with(Arc::clone)?, self.options.clone());
-        let list = |fs: &FileSystem, folder: u64| {
-            let mut names = BTreeMap::new();
-            let listed = fs.readdir(folder, 0, |found| {
-                names.insert(found.name, found.ino);
-                true
-            });
-            match listed {
-                // It is no folder, or not there.
-                Err(steadfast_posix::Errno::ENOTDIR | steadfast_posix::Errno::ESTALE) => {
-                    Some(BTreeMap::new())
-                }
-                listed => listed.ok().map(|()| names),
-            }
-        };
-        let mut changing = Vec::new();
-        for folder in std::iter::once(TOP).chain(known.iter().map(|(inode, _)| inode.0)) {
-            let (old, mut new) = (list(now, folder)?, list(&then, folder)?);
-            for (name, ino) in old {
-                if new.remove(&name) != Some(ino) {
-                    changing.push((folder, name));
-                }
-            }
-            changing.extend(new.into_keys().map(|name| (folder, name)));
-        }
-        Some(changing)
     }
 
     fn forget_view(&self, view: &OpenSnapshot, ino: u64, count: u64) {

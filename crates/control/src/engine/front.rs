@@ -111,13 +111,13 @@ pub trait Mounted: Send + Sync {
         false
     }
 
-    /// Lets its dataset go, calls `change`, which makes it what it was at the snapshot `to`, and
-    /// goes on with the handle that it gives. Files stay open. Requests wait meanwhile: `change`
-    /// must not use the mount.
+    /// Lets its dataset go, calls `change`, which gives it other content, and goes on with the
+    /// handle that it gives. Files stay open. Requests wait meanwhile: `change` must not use the
+    /// mount.
     ///
     /// # Errors
     /// [`crate::Code::FsBusy`] if `change` was not called. Others if the mount is to be ended.
-    fn renew(&self, _to: &str, _change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), Refusal> {
+    fn renew(&self, _change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), Refusal> {
         Err(Refusal::new(crate::Code::FsBusy, "the content of this mount cannot be exchanged"))
     }
 

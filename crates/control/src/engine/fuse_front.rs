@@ -81,8 +81,8 @@ impl Mounted for MountedFs {
         MountedFs::may_renew(self)
     }
 
-    fn renew(&self, to: &str, change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), Refusal> {
-        MountedFs::renew(self, to, change).map_err(|error| {
+    fn renew(&self, change: &mut dyn FnMut() -> Option<DatasetHandle>) -> Result<(), Refusal> {
+        MountedFs::renew(self, change).map_err(|error| {
             let code = if matches!(error, MountError::InUse) { Code::FsBusy } else { Code::FuseMount };
             let what = format!("{}: {error}", self.mountpoint().display());
             Refusal::new(code, what).with("mountpoint", self.mountpoint().display())

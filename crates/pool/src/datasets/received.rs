@@ -89,6 +89,11 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
+    /// The receive may change a property.
+    pub fn changes_properties(&self) -> bool {
+        !self.set.is_empty() || self.received.is_some() || !self.inherited.is_empty() || self.key.is_some()
+    }
+
     pub fn apply(&self, props: &mut Local, received: &mut ReceivedProps) {
         if let Some(brought) = &self.received {
             let gone: Vec<String> =

@@ -133,6 +133,16 @@ pub trait ReceiveWatch {
     fn before(&mut self, dataset: &str) -> Result<()>;
     /// The dataset took it over, or failed to and stays as it was.
     fn after(&mut self, dataset: &str);
+    /// Has `act` take over the received content. Where no property `changes` the file system may
+    /// stay in use until the moment, and be used again behind it: then neither `before` nor `after`
+    /// is called.
+    fn around(&mut self, dataset: &str, changes: bool, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _ = changes;
+        self.before(dataset)?;
+        let taken = act();
+        self.after(dataset);
+        taken
+    }
     /// Bytes of the stream read so far.
     fn progress(&mut self, snapshot: &str, bytes: u64);
     /// A snapshot begins to arrive. Its bytes and its time are 0 still.
@@ -390,10 +400,11 @@ impl Streams {
                     taken?;
                 }
                 Some(target) => {
-                    watch.before(name)?;
-                    let taken = self.take_over((hidden, target), spec.force, (begin, brought), notes);
-                    watch.after(name);
-                    taken?;
+                    let mut notes = Some(notes);
+                    watch.around(name, brought.changes_properties(), &mut || {
+                        let notes = notes.take().unwrap_or_default();
+                        self.take_over((hidden, target), spec.force, (begin, brought), notes)
+                    })?;
                 }
                 _ if spec.force && self.datasets.table.read().find(name).is_ok() => {
                     watch.before(name)?;

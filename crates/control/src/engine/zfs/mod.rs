@@ -6,6 +6,7 @@ mod clone;
 mod create;
 pub(super) mod destroy;
 mod diff;
+mod exchange;
 mod hold;
 pub(super) mod info;
 mod inherit;

@@ -246,6 +246,32 @@ impl ReceiveWatch for Watch<'_> {
         self.turn = None;
     }
 
+    fn around(
+        &mut self,
+        dataset: &str,
+        changes: bool,
+        act: &mut dyn FnMut() -> steadfast_pool::Result<()>,
+    ) -> steadfast_pool::Result<()> {
+        if !changes {
+            let turn = self.engine.verbs.lock();
+            // Mounts inside of it may lose their folders.
+            let mount = self.held.renewable(dataset);
+            let mount = mount.filter(|(_, at)| self.held.inner_mounts(at).is_empty());
+            // The kernel would write changed pages afterwards. If it cannot, the unmount says so.
+            if let Some((served, _)) = mount.filter(|(served, _)| served.settle().is_ok())
+                && let Ok((taken, ended)) = self.held.exchange(dataset, &*served, &mut *act)
+            {
+                self.warnings.extend(ended);
+                return taken;
+            }
+            drop(turn);
+        }
+        self.before(dataset)?;
+        let taken = act();
+        self.after(dataset);
+        taken
+    }
+
     fn begins(&mut self, one: &Received) {
         self.teller.arrival(Arrival { part: part_of(one), done: false });
     }

@@ -117,19 +117,8 @@ impl Engine {
                 .with("fs", fs)
         });
         let rolled = rolled.and_then(|()| self.destroy_left(held, clones, &places)).and_then(|()| {
-            let mut rolled = Ok(());
-            let renewed = served.renew(name, &mut || {
-                rolled = held.roll(&request.name, younger);
-                held.pool.datasets().open_dataset(fs).ok()
-            });
-            if let Err(refusal) = renewed {
-                if refusal.code != Code::FsBusy {
-                    // It has no dataset any more.
-                    let _ = held.unmount(fs, true);
-                }
-                return rolled.and(Err(refusal));
-            }
-            rolled
+            let (rolled, ended) = held.exchange(fs, served, || held.roll(&request.name, younger))?;
+            rolled.and(ended.map_or(Ok(()), Err))
         });
         let there = held.pool.datasets().names();
         placed.retain(|placed| there.contains(&placed.name));
@@ -150,28 +139,5 @@ impl ImportedPool {
             self.pool.datasets().destroy_snapshots(&younger, false).map_err(refuse::pool)?;
         }
         self.pool.datasets().rollback(name).map_err(refuse::pool)
-    }
-
-    /// The mount of a file system, if its content can be exchanged.
-    fn renewable(&self, name: &str) -> Option<(Arc<dyn Mounted>, PathBuf)> {
-        self.reap();
-        let mounts = self.mounts.lock();
-        let mount = mounts.get(name).filter(|mount| mount.served.may_renew())?;
-        Some((Arc::clone(&mount.served), mount.at.clone()))
-    }
-
-    /// Mounts on folders of the mount at a path: names and paths.
-    fn inner_mounts(&self, at: &Path) -> Vec<(String, PathBuf)> {
-        let mounts = self.mounts.lock();
-        let inside: Vec<(&String, &PathBuf)> = mounts
-            .iter()
-            .map(|(name, mount)| (name, &mount.at))
-            .filter(|(_, place)| place.starts_with(at) && *place != at)
-            .collect();
-        let is_inner = |place: &Path| {
-            !inside.iter().any(|(_, between)| place.starts_with(between) && place != between.as_path())
-        };
-        let inner = inside.iter().filter(|(_, place)| is_inner(place));
-        inner.map(|(name, place)| ((*name).clone(), (*place).clone())).collect()
     }
 }
