@@ -47,7 +47,7 @@ const FLOW_NS: u64 = 4_000_000_000;
 /// One transfer of content, as a reader of a long file has them; and bytes of content that are
 /// under way at once.
 const RUN: Reach = Reach { bytes: 4 << 20, gap: READ_GAP_MAX };
-const FLYING_MAX: u64 = 64 << 20;
+const FLYING_MAX: u64 = 32 << 20;
 /// One transfer of nodes, and how many it brings at most: below each leaf are some 130 blocks. A
 /// commit writes nodes one after the other, and bytes of dead ones cost less than a request.
 const NODE_RUN: Reach = Reach { bytes: 1 << 20, gap: 64 << 10 };
