@@ -184,6 +184,16 @@ fn a_mount_that_becomes_read_only_is_durable() {
     host.shell("zpool export tank").ok();
 }
 
+/// As `umount` of a file system of the kernel.
+#[test]
+fn a_mount_that_a_command_ended_is_durable() {
+    let Some(host) = Host::with_tank("a mount that was ended") else { return };
+    host.shell("zfs create tank/a; zpool sync; echo kept > t/a/file; zfs unmount tank/a").ok();
+    host.kill_daemon();
+    host.shell("zpool list tank; cat t/a/file").ok().says("kept");
+    host.shell("zpool export tank").ok();
+}
+
 /// Nobody types anything after the kill.
 #[test]
 fn a_killed_daemon_comes_back_with_its_mounts() {

@@ -402,9 +402,9 @@ impl Engine {
     }
 }
 
-/// A mount has become read-only: what was written before is made durable, as by file systems of the
-/// kernel. A pool that cannot commit now tells of it by itself.
-fn commit_last(held: &ImportedPool) {
+/// A mount has become read-only, or was ended by a command: what was written before is made
+/// durable, as by file systems of the kernel. A pool that cannot commit now tells of it by itself.
+pub(super) fn commit_last(held: &ImportedPool) {
     let pool = &held.pool;
     if !pool.is_read_only() && pool.suspended().is_none() && pool.store_away().is_none() {
         let _ = pool.sync();

@@ -3,6 +3,7 @@
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::caller::Caller;
 use crate::check::{check_paths, name_refusal};
+use crate::engine::mounts::commit_last;
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::engine::{mountpoints, refuse};
@@ -44,6 +45,7 @@ impl Verb for FsUnmount {
         }
         // Children that are mounted inside it go with it, as in ZFS.
         let done = engine.unmount_below(&held, &self.name, self.force)?;
+        commit_last(&held);
         Ok(Outcome { touched: done, warnings: Vec::new() })
     }
 }
