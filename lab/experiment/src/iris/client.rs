@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
@@ -28,6 +28,33 @@ const COMMIT: u32 = 21;
 
 /// A file handle.
 pub(crate) type Handle = Vec<u8>;
+
+/// An export of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Export {
+    /// Address of NFS.
+    pub nfs: SocketAddr,
+    /// Address of MOUNT.
+    pub mount: SocketAddr,
+    /// Path that is exported.
+    pub path: PathBuf,
+}
+
+impl Export {
+    /// A client with a connection of its own, and the handle of the top.
+    ///
+    /// # Errors
+    /// Nothing listens there, or the export is refused.
+    pub fn client(&self) -> io::Result<(Client, Handle)> {
+        let path = self.path.display().to_string();
+        let mut client = Client::connect(self.nfs)?;
+        let top = match self.nfs == self.mount {
+            true => client.mount(&path)?,
+            false => Client::connect(self.mount)?.mount(&path)?,
+        };
+        Ok((client, top))
+    }
+}
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

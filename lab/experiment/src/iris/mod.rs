@@ -17,13 +17,14 @@
 //!      after it; the rest of the client's time is the client's and its way.
 //!
 //! ## Reading order
-//! `client` (NFS), `crowd`, `portal`, `split` (the daemon's counters), `latency`,
-//! `cache`, `scale`; `fronts`, which needs no store; `retrievability`.
+//! `client` (NFS), `crowd`, `ganesha` (the server that is compared), `portal`, `split` (the
+//! daemon's counters), `latency`, `cache`, `scale`; `fronts`, which needs no store; `retrievability`.
 
 pub(crate) mod cache;
 pub(crate) mod client;
 mod crowd;
 pub(crate) mod fronts;
+mod ganesha;
 pub(crate) mod latency;
 mod portal;
 pub(crate) mod retrievability;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use steadfast_lab_network::{Conditions, Counts, Link};
 
-use super::client::{Client, Handle, failed};
+use super::client::{Client, Export, Handle, failed};
 use super::split::{NodeUse, Totals};
 use crate::bucket::arm::{Arm, Here, Kind};
 use crate::bucket::remote::Remote;
@@ -51,9 +51,9 @@ impl<'a> Portal<'a> {
         self.arm.place()
     }
 
-    /// The address at which it listens for clients.
-    pub fn server(&self) -> SocketAddr {
-        self.server
+    /// Its export.
+    pub fn export(&self) -> Export {
+        Export { nfs: self.server, mount: self.server, path: self.place() }
     }
 
     /// Requests and bytes that its link has carried so far.
@@ -71,9 +71,7 @@ impl<'a> Portal<'a> {
 
     /// A client, and the handle of the top.
     pub fn client(&self) -> Result<(Client, Handle), Error> {
-        let mut client = Client::connect(self.server).map_err(failed("connect to"))?;
-        let top = client.mount(&self.place().display().to_string()).map_err(failed("mount"))?;
-        Ok((client, top))
+        self.export().client().map_err(failed("mount"))
     }
 
     /// Everything is in the store, and nothing goes on in the background.
@@ -90,9 +88,9 @@ impl<'a> Portal<'a> {
         self.shell.ask(&sync).map(drop)
     }
 
-    /// Sets the size of the node cache, and that of the block cache to the least.
-    pub fn set_node_cache(&mut self, bytes: u64) -> Result<(), Error> {
-        let words = format!("daemon memory --node-cache-bytes {bytes} --block-cache-bytes 4M");
+    /// Sets the bytes of the cache of nodes and those of the cache of content.
+    pub fn set_caches(&mut self, nodes: u64, content: u64) -> Result<(), Error> {
+        let words = format!("daemon memory --node-cache-bytes {nodes} --block-cache-bytes {content}");
         let line = self.arm.ours(&words);
         self.shell.run(&line).map(drop)
     }

@@ -52,9 +52,10 @@ impl CacheRequest {
                 &[100 << 10, 500 << 10, 1 << 20, 5 << 19, 5 << 20, 20 << 20],
                 &WHOLE,
             ),
-            files: self.form.sized((40, 512), (3_000, 4_096), (20_000, 4_096)),
-            large: sized(1 << 20, 32 << 20, 128 << 20),
-            reads: sized(16, 500, 4_000),
+            files: self.form.sized((40, 512), (3_000, 4_096), (12_000, 4_096)),
+            large: sized(1 << 20, 32 << 20, 64 << 20),
+            // At 100 ms each one is a tenth of a second, four times at each size.
+            reads: sized(16, 100, 200),
         }
     }
 

@@ -7,10 +7,8 @@
 //!                    └─ NFS-Ganesha ─ ext4
 //! ```
 
-mod ganesha;
 mod request;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +19,9 @@ use steadfast_lab_report::number;
 
 pub(crate) use request::FrontsRequest;
 
-use super::client::{Client, Handle, Stable, TRANSFER, failed};
+use super::client::{Client, Export, Handle, Stable, TRANSFER, failed};
 use super::crowd::{at_once, processor_seconds};
+use super::ganesha::{self, Ganesha};
 use super::portal::listening;
 use crate::comparison::{self, ComparisonReport, Heading};
 use crate::context::Context;
@@ -34,7 +33,6 @@ use crate::host::shell::Shell;
 use crate::load::files::{Noise, SMALL};
 use crate::results::{self, Results};
 use crate::setup::Setup;
-use ganesha::Ganesha;
 use request::Sizes;
 
 /// Columns: key and heading.
@@ -125,9 +123,7 @@ fn label(work: &str, count: u32) -> String {
 /// A server that is measured.
 struct Front {
     key: &'static str,
-    nfs: SocketAddr,
-    mount: SocketAddr,
-    export: PathBuf,
+    export: Export,
     /// Processes that do its work.
     processes: Vec<u32>,
 }
@@ -223,16 +219,18 @@ fn begin(
     shell.run(&pool.ours(&format!("fs create -o sync=disabled {name}/unsynced")))?;
     let address = listening(&shell.ask(&pool.ours("fs share"))?)?;
     let daemon = pool.daemon(shell)?;
-    let ours = |key, export| Front { key, nfs: address, mount: address, export, processes: vec![daemon] };
+    let ours = |key, path| {
+        let export = Export { nfs: address, mount: address, path };
+        Front { key, export, processes: vec![daemon] }
+    };
     let mut fronts = vec![ours("ours", place.clone()), ours("unsynced", place.join("unsynced"))];
     if has_ganesha {
         let exports: Vec<PathBuf> = [Some(place), ext4].into_iter().flatten().collect();
         let home = setup.workdir.subdirectory("ganesha")?;
         let ganesha = server.insert(Ganesha::start(&home, &exports)?);
-        let (nfs, mount) = (ganesha.nfs, ganesha.mount);
         let processes = [vec![ganesha.process(), daemon], vec![ganesha.process()]];
-        for ((key, export), processes) in ["ganesha", "ext4"].into_iter().zip(exports).zip(processes) {
-            fronts.push(Front { key, nfs, mount, export, processes });
+        for ((key, path), processes) in ["ganesha", "ext4"].into_iter().zip(exports).zip(processes) {
+            fronts.push(Front { key, export: ganesha.export(path), processes });
         }
     }
     Ok(fronts)
@@ -304,8 +302,7 @@ impl Crowd<'_> {
 
     /// Connects. Directory and file are made by the first work.
     fn connect(&self, number: u32) -> std::io::Result<Ready> {
-        let top = Client::connect(self.front.mount)?.mount(&self.front.export.display().to_string())?;
-        let mut client = Client::connect(self.front.nfs)?;
+        let (mut client, top) = self.front.export.client()?;
         let name = format!("{}-{}-{}-{number}", self.front.key, self.round, self.count);
         let directory = client.lookup(&top, &name).or_else(|_| client.mkdir(&top, &name))?;
         let file = client.create(&directory, LARGE)?;

@@ -15,6 +15,7 @@ use steadfast_lab_report::figures::{ArmInfo, Goal, Row};
 pub(crate) use request::LatencyRequest;
 
 use super::client::{Client, Handle, Stable, TRANSFER, failed};
+use super::ganesha::{self, Ganesha};
 use super::portal::Portal;
 use super::split::Totals;
 use crate::bucket::Cleared;
@@ -28,6 +29,16 @@ use crate::load::files::{self, Noise};
 use crate::results::{self, Results};
 use crate::setup::Setup;
 use request::Sizes;
+
+/// Keys and headings of the columns.
+const ARMS: [(&str, &str); 4] = [
+    ("cold", "cold"),
+    ("hot", "hot"),
+    ("ganesha_cold", "NFS-Ganesha, cold"),
+    ("ganesha_hot", "NFS-Ganesha, hot"),
+];
+/// Keys of its columns begin with it.
+const GANESHA: &str = "ganesha";
 
 /// An operation as a client sees it: all calls of it, one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -140,6 +151,7 @@ pub fn run(
     let setup = Setup::new("iris-latency", request.places.out.as_deref(), parent)?;
     let mut shell = setup.shell(context, stop)?;
     let round_trip = request.round_trip();
+    let lacks = ganesha::lacks();
     let mut report = ComparisonReport::new(
         Some(heading()),
         setup.conditions(
@@ -156,18 +168,26 @@ pub fn run(
             "{} other files, a directory of {} names, {} cold and {} hot samples of each operation",
             sizes.others, sizes.listed, sizes.cold, sizes.hot
         ),
-        [("cold", "cold"), ("hot", "hot")]
-            .map(|(key, label)| ArmInfo { key: key.to_owned(), label: label.to_owned(), missing: None })
-            .to_vec(),
+        ARMS.map(|(key, label)| ArmInfo {
+            key: key.to_owned(),
+            label: label.to_owned(),
+            missing: lacks.clone().filter(|_| key.starts_with(GANESHA)),
+        })
+        .to_vec(),
     );
     let cleared = Cleared(&remote);
-    let mut progress = Progress::new(Operation::ALL.len() as f64 * f64::from(sizes.cold + 1) + 2.0);
+    let servers = if lacks.is_none() { 2.0 } else { 1.0 };
+    let mut progress = Progress::new(servers * Operation::ALL.len() as f64 * f64::from(sizes.cold + 1) + 2.0);
     progress.begin("making the portal");
     let done =
         Portal::make(&setup, context, &remote, request.conditions(), &[], &mut shell).and_then(|portal| {
             let mut hands = Hands::fill(portal, sizes, round_trip)?;
             progress.advance(2.0, "");
-            hands.measure(&mut report, &mut progress, stop)
+            hands.measure(&mut report, &mut progress, stop)?;
+            match lacks {
+                None => hands.measure_beside(&setup, &mut report, &mut progress, stop),
+                Some(_) => Ok(()),
+            }
         });
     progress.end();
     drop(cleared);
@@ -192,8 +212,8 @@ struct Hands<'a> {
     data: Vec<u8>,
     /// Number of the next operation, which new names have.
     next: u64,
-    /// That of the first removal.
-    removed_from: Option<u64>,
+    /// Files of the fill that were removed.
+    removed: u64,
 }
 
 const LISTED: &str = "listed";
@@ -215,13 +235,14 @@ impl<'a> Hands<'a> {
         Noise::new(7).fill(&mut data);
         let large = place.join(LARGE);
         fs::write(&large, &data).map_err(io(&large))?;
-        for number in 0..u64::from(sizes.cold + sizes.hot) {
+        // Each of two servers removes some.
+        for number in 0..2 * u64::from(sizes.cold + sizes.hot) {
             let path = place.join(format!("old{number}"));
             fs::write(&path, b"").map_err(io(&path))?;
         }
         portal.settle()?;
         let (client, top) = portal.client()?;
-        Ok(Hands { portal, client, top, sizes, round_trip, data, next: 0, removed_from: None })
+        Ok(Hands { portal, client, top, sizes, round_trip, data, next: 0, removed: 0 })
     }
 
     fn measure(
@@ -317,6 +338,38 @@ impl<'a> Hands<'a> {
         Ok(())
     }
 
+    /// The same operations by NFS-Ganesha over the mount of the same pool, by the client's clock.
+    fn measure_beside(
+        &mut self,
+        setup: &Setup,
+        report: &mut ComparisonReport,
+        progress: &mut Progress,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let home = setup.workdir.subdirectory("ganesha")?;
+        for operation in Operation::ALL {
+            let mut server = None;
+            for sample in 1..=self.sizes.cold {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Stopped);
+                }
+                progress.begin(&format!("{}, by NFS-Ganesha, cold, {sample}", operation.label()));
+                // A pool that is exported has no server over its mount.
+                drop(server.take());
+                self.portal.cold()?;
+                let place = self.portal.place();
+                let begun = server.insert(Ganesha::start(&home, std::slice::from_ref(&place))?);
+                (self.client, self.top) = begun.export(place).client().map_err(failed("mount"))?;
+                self.timed(operation, 1, &mut |seconds| add(report, operation, ARMS[2].0, seconds))?;
+                progress.advance(1.0, "");
+            }
+            progress.begin(&format!("{}, by NFS-Ganesha, hot", operation.label()));
+            self.timed(operation, self.sizes.hot, &mut |seconds| add(report, operation, ARMS[3].0, seconds))?;
+            progress.advance(1.0, "");
+        }
+        Ok(())
+    }
+
     /// Does an operation so many times. Returns the sum of its parts.
     fn sample(
         &mut self,
@@ -325,6 +378,12 @@ impl<'a> Hands<'a> {
         tell: &mut dyn FnMut(f64),
     ) -> Result<Parts, Error> {
         let before = self.portal.totals()?;
+        let seconds = self.timed(operation, count, tell)?;
+        Ok(Parts::of(seconds, self.portal.totals()?.since(before)))
+    }
+
+    /// Does an operation so many times. Returns the sum of its seconds.
+    fn timed(&mut self, operation: Operation, count: u32, tell: &mut dyn FnMut(f64)) -> Result<f64, Error> {
         let mut seconds = 0.0;
         for _ in 0..count {
             let began = Instant::now();
@@ -333,7 +392,7 @@ impl<'a> Hands<'a> {
             tell(one);
             seconds += one;
         }
-        Ok(Parts::of(seconds, self.portal.totals()?.since(before)))
+        Ok(seconds)
     }
 
     fn act(&mut self, operation: Operation) -> std::io::Result<()> {
@@ -369,9 +428,8 @@ impl<'a> Hands<'a> {
                 client.commit(&large)
             }
             Operation::Remove => {
-                // Those of the fill have not been used yet.
-                let first = *self.removed_from.get_or_insert(next);
-                client.remove(&self.top, &format!("old{}", next - first))
+                self.removed += 1;
+                client.remove(&self.top, &format!("old{}", self.removed - 1))
             }
         }
     }
@@ -433,6 +491,9 @@ fn notes_of_every_run() -> Vec<String> {
         "An operation is all calls that a client without a cache makes for it: create at depth 3 is two lookups and a \
          create, read and write begin with a lookup, write ends with a commit, list is READDIRPLUS to its end. Creates \
          and removes are durable when they are answered, by the log on this machine; a commit of 1 MB goes to the store."
+            .to_owned(),
+        "NFS-Ganesha exports the mount of the same pool; for each cold sample it is started anew, behind the import, and has \
+         looked at the top of the export then. It answers creates and removes before they are durable."
             .to_owned(),
         "Cold: exported, caches of the kernel dropped, imported, one commit; the connection goes on. The import itself \
          reads what it needs, and the root of the names with it."

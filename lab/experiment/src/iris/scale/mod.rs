@@ -2,7 +2,6 @@
 
 mod request;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +13,9 @@ use steadfast_lab_report::number;
 
 pub(crate) use request::ScaleRequest;
 
-use super::client::{Client, Stable, failed};
+use super::client::{Client, Export, Handle, Stable, failed};
 use super::crowd::{at_once, processor_seconds};
+use super::ganesha::{self, Ganesha};
 use super::portal::Portal;
 use crate::bucket::Cleared;
 use crate::bucket::bare::Bare;
@@ -64,6 +64,36 @@ impl Load {
     }
 }
 
+/// The server that the clients ask.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Front {
+    /// That of the daemon.
+    Ours,
+    /// NFS-Ganesha over the mount of the same pool.
+    Ganesha,
+}
+
+impl Front {
+    /// A row of it, told beside a row of ours.
+    fn row(self, key: &str, label: &str, unit: &str, more: bool, how: &str) -> Row {
+        match self {
+            Front::Ours => Row::new(key, label, unit, more, how),
+            Front::Ganesha => {
+                Row::new(&format!("{key}_ganesha"), &format!("{label}, by NFS-Ganesha"), unit, more, how)
+            }
+        }
+    }
+
+    /// Starts it, if it is not the daemon.
+    fn start(self, portal: &Portal, setup: &Setup) -> Result<Option<Ganesha>, Error> {
+        if self == Front::Ours {
+            return Ok(None);
+        }
+        let home = setup.workdir.subdirectory("ganesha")?;
+        Ganesha::start(&home, &[portal.place()]).map(Some)
+    }
+}
+
 /// Runs it and writes the reports.
 ///
 /// # Errors
@@ -99,36 +129,52 @@ pub fn run(
         arms,
     );
     let cleared = Cleared(&remote);
-    let steps = request.rounds() as usize * (sizes.clients.len() * Load::ALL.len() + 1) + 1;
+    let lacks = ganesha::lacks();
+    let fronts: &[Front] = if lacks.is_none() { &[Front::Ours, Front::Ganesha] } else { &[Front::Ours] };
+    let steps = request.rounds() as usize * (sizes.clients.len() * Load::ALL.len() * fronts.len() + 1) + 1;
     let mut progress = Progress::new(steps as f64);
     let done = (|| {
         progress.begin("making the portal");
         let mut portal = Portal::make(&setup, context, &remote, request.conditions(), &[], &mut shell)?;
-        let daemon = Some(portal.daemon()?);
+        let daemon = portal.daemon()?;
         progress.advance(1.0, "");
         for round in 0..request.rounds() {
             progress.begin("bare loop");
             measure_bare(&remote, request, &sizes, &mut report)?;
             progress.advance(1.0, "");
-            for count in &sizes.clients {
-                let export = portal.place().display().to_string();
-                let crowd = Crowd { server: portal.server(), export, count: *count, round, sizes: &sizes };
+            for (count, front) in
+                sizes.clients.iter().flat_map(|count| fronts.iter().map(move |one| (count, one)))
+            {
+                let mut beside = front.start(&portal, &setup)?;
                 for load in Load::ALL {
                     if stop.load(Ordering::Relaxed) {
                         return Err(Error::Stopped);
                     }
                     progress.begin(&format!("{}: {}", clients(*count), load.label()));
                     if load == Load::Read {
+                        // A pool that is exported has no server over its mount.
+                        drop(beside.take());
                         portal.cold()?;
+                        beside = front.start(&portal, &setup)?;
                     }
-                    let (before, passed) = (used(daemon)?, portal.passed());
+                    let crowd = Crowd {
+                        export: export(beside.as_ref(), &portal),
+                        count: *count,
+                        round,
+                        sizes: &sizes,
+                    };
+                    let servers: Vec<u32> = beside.iter().map(Ganesha::process).chain([daemon]).collect();
+                    let (before, passed) = (used(&servers)?, portal.passed());
                     let (bytes, seconds) = crowd.work(load)?;
-                    let (used, passed) = (used(daemon)?.since(before), portal.passed().since(&passed));
+                    let (used, passed) = (used(&servers)?.since(before), portal.passed().since(&passed));
                     let cost = Cost { bytes, seconds, used, passed };
-                    cost.tell(load, &count.to_string(), &mut report);
+                    cost.tell(load, *front, &count.to_string(), &mut report);
                     progress.advance(1.0, "");
+                    if load == Load::ALL[Load::ALL.len() - 1] {
+                        crowd.clear()?;
+                    }
                 }
-                crowd.clear()?;
+                drop(beside);
                 portal.settle()?;
             }
         }
@@ -144,8 +190,18 @@ pub fn run(
     report.goals = judge(&report.rows);
     report.summary = summary(&report.goals);
     report.notes.extend(notes_of_every_run());
+    report.notes.push(match lacks {
+        None => "NFS-Ganesha exports the mount of the same pool. It is started anew for each cold read."
+            .to_owned(),
+        Some(reason) => format!("NFS-Ganesha takes no part: {reason}"),
+    });
     report.commands = shell.history();
     comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
+}
+
+/// The export that the clients mount.
+fn export(beside: Option<&Ganesha>, portal: &Portal) -> Export {
+    beside.map_or_else(|| portal.export(), |ganesha| ganesha.export(portal.place()))
 }
 
 fn clients(count: u32) -> String {
@@ -164,33 +220,30 @@ fn measure_bare(
         Link::start(remote.socket, request.conditions()).map_err(Error::io("open a link before", place))?;
     let bare = Bare::new(remote, &link.address().to_string(), &format!("{}/bare", remote.prefix))?;
     for load in [Load::Write, Load::Read] {
-        let (before, passed) = (used(None)?, link.counts());
+        let (before, passed) = (used(&[])?, link.counts());
         let rate = if load == Load::Write { bare.write(sizes.bytes)? } else { bare.read(sizes.bytes)? };
         let seconds = sizes.bytes as f64 / 1e6 / rate;
-        let (used, passed) = (used(None)?.since(before), link.counts().since(&passed));
-        Cost { bytes: sizes.bytes, seconds, used, passed }.tell(load, "bare", report);
+        let (used, passed) = (used(&[])?.since(before), link.counts().since(&passed));
+        Cost { bytes: sizes.bytes, seconds, used, passed }.tell(load, Front::Ours, "bare", report);
     }
     bare.clear()
 }
 
 /// Seconds of processor time: of this process, which has the clients, the link and the store, and
-/// of the daemon.
+/// of the servers: the daemon, and Ganesha before it.
 #[derive(Clone, Copy)]
 struct Used {
     here: f64,
-    daemon: Option<f64>,
+    servers: f64,
 }
 
-fn used(daemon: Option<u32>) -> Result<Used, Error> {
-    let here = processor_seconds(&[std::process::id()])?;
-    let daemon = daemon.map(|daemon| processor_seconds(&[daemon])).transpose()?;
-    Ok(Used { here, daemon })
+fn used(servers: &[u32]) -> Result<Used, Error> {
+    Ok(Used { here: processor_seconds(&[std::process::id()])?, servers: processor_seconds(servers)? })
 }
 
 impl Used {
     fn since(self, before: Used) -> Used {
-        let daemon = self.daemon.zip(before.daemon).map(|(now, before)| now - before);
-        Used { here: self.here - before.here, daemon }
+        Used { here: self.here - before.here, servers: self.servers - before.servers }
     }
 }
 
@@ -203,28 +256,31 @@ struct Cost {
 }
 
 impl Cost {
-    fn tell(&self, load: Load, arm: &str, report: &mut ComparisonReport) {
-        let row = Row::new(load.key(), load.label(), "MB/s", true, "All clients together.");
+    fn tell(&self, load: Load, front: Front, arm: &str, report: &mut ComparisonReport) {
+        let row = front.row(load.key(), load.label(), "MB/s", true, "All clients together.");
         report.add(&row, arm, self.bytes as f64 / 1e6 / self.seconds);
         if !matches!(load, Load::Write | Load::Read) {
             return;
         }
         let parts = [
-            ("all", "of everything", Some(self.used.here + self.used.daemon.unwrap_or(0.0))),
-            ("daemon", "of the daemon", self.used.daemon),
+            ("all", "of everything", self.used.here + self.used.servers),
+            ("daemon", "of the daemon", self.used.servers),
         ];
         for (key, label, seconds) in parts {
-            let Some(seconds) = seconds else { continue };
-            let row = Row::new(
+            // The bare loop has no daemon.
+            if arm == "bare" && key == "daemon" {
+                continue;
+            }
+            let row = front.row(
                 &format!("{}_cpu_{key}", load.key()),
                 &format!("{}: processor time {label}", load.label()),
                 "s for 1 GB",
                 false,
-                "Everything: clients, link and store, which are this process, and the daemon.",
+                "Everything: clients, link and store, which are this process, and the daemon; with Ganesha both servers.",
             );
             report.add(&row, arm, seconds / (self.bytes as f64 / 1e9));
         }
-        let row = Row::new(
+        let row = front.row(
             &format!("{}_requests", load.key()),
             &format!("{}: requests of the store", load.label()),
             "for 1 GB",
@@ -237,9 +293,7 @@ impl Cost {
 
 /// Clients at once, each a thread of this process with a connection and a file of its own.
 struct Crowd<'a> {
-    server: SocketAddr,
-    /// Path of the export.
-    export: String,
+    export: Export,
     count: u32,
     round: u32,
     sizes: &'a Sizes,
@@ -257,9 +311,8 @@ impl Crowd<'_> {
         done.map_err(failed(load.label()))
     }
 
-    fn connect(&self, number: u32) -> std::io::Result<(Client, Vec<u8>)> {
-        let mut client = Client::connect(self.server)?;
-        let top = client.mount(&self.export)?;
+    fn connect(&self, number: u32) -> std::io::Result<(Client, Handle)> {
+        let (mut client, top) = self.export.client()?;
         // There already, but for the first load.
         let file = client.create(&top, &self.name(number))?;
         Ok((client, file))
@@ -271,8 +324,7 @@ impl Crowd<'_> {
 
     /// Removes the files: each round begins alike.
     fn clear(&self) -> Result<(), Error> {
-        let removed = Client::connect(self.server).and_then(|mut client| {
-            let top = client.mount(&self.export)?;
+        let removed = self.export.client().and_then(|(mut client, top)| {
             (0..self.count).try_for_each(|number| client.remove(&top, &self.name(number)))
         });
         removed.map_err(failed("remove the files of"))
@@ -325,7 +377,10 @@ fn falls(row: &Row, clients: &[u32], most: u32) -> Vec<f64> {
 
 /// Rows and the picture that follow from the rates.
 fn tell(report: &mut ComparisonReport, clients: &[u32]) {
-    let rows: Vec<Row> = Load::ALL.iter().filter_map(|load| report.row(load.key())).cloned().collect();
+    let fronts = [Front::Ours, Front::Ganesha];
+    let keys =
+        fronts.iter().flat_map(|front| Load::ALL.map(|load| front.row(load.key(), "", "", true, "").key));
+    let rows: Vec<Row> = keys.filter_map(|key| report.row(&key)).cloned().collect();
     let series = rows.iter().map(|row| Series {
         label: row.label.clone(),
         calculated: false,
@@ -394,7 +449,6 @@ fn notes_of_every_run() -> Vec<String> {
         "All clients move the same number of bytes together, however many they are. A write ends with COMMIT of each. \
          The sequential read is cold, the random read follows it and finds much in memory."
             .to_owned(),
-        "NFS-Ganesha takes no part: `iris-fronts` has it beside this server on one local pool.".to_owned(),
     ]
 }
 

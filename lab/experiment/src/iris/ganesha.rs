@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::client::Export;
 use crate::error::Error;
 use crate::host::requirements::on_path;
 
@@ -26,10 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Ganesha {
     server: Child,
     port_mapper: Option<Child>,
-    /// Address of NFS.
-    pub nfs: SocketAddr,
-    /// Address of MOUNT.
-    pub mount: SocketAddr,
+    nfs: SocketAddr,
+    mount: SocketAddr,
 }
 
 /// The reason why this machine has no Ganesha; `None` if it has one.
@@ -101,6 +100,11 @@ impl Ganesha {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(ganesha)
+    }
+
+    /// An export of it.
+    pub fn export(&self, path: PathBuf) -> Export {
+        Export { nfs: self.nfs, mount: self.mount, path }
     }
 
     /// Its process.
