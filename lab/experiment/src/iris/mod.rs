@@ -18,7 +18,8 @@
 //!
 //! ## Reading order
 //! `client` (NFS), `crowd`, `ganesha` (the server that is compared), `portal`, `split` (the
-//! daemon's counters), `latency`, `cache`, `scale`; `fronts`, which needs no store; `retrievability`.
+//! daemon's counters), `latency`, `cache`, `scale`; `fronts`, which needs no
+//! store; `retrievability`.
 
 pub(crate) mod cache;
 pub(crate) mod client;
