@@ -1,6 +1,7 @@
 //! Inodes by number: found, made, changed, forgotten, reclaimed (ZFS: `zfs_zget`, `zfs_zinactive`,
 //! `zfs_rmnode`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +20,8 @@ use crate::{Error, Result};
 /// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB
 /// of them.
 const TOUCHED_MAX: usize = 32_768;
+/// Names in a path: more than in any that a kernel resolves, so a circle of hints ends here.
+const PATH_PARTS_MAX: usize = 4_096;
 
 impl Dataset {
     /// An inode that is in memory.
@@ -412,13 +415,58 @@ impl Dataset {
         Ok(())
     }
 
+    /// Paths of many inodes below the root directory, without a leading slash. Each directory above
+    /// them is read once. An inode without a name, or whose name cannot be read, has none.
+    #[must_use]
+    pub fn paths_of(&self, ids: &BTreeSet<InodeId>) -> BTreeMap<InodeId, Vec<u8>> {
+        let mut links: BTreeMap<InodeId, (InodeId, Vec<u8>)> = BTreeMap::new();
+        let mut wanted: BTreeSet<InodeId> = ids.iter().copied().filter(|id| *id != ROOT_INODE).collect();
+        // One that has no answer is not asked for again.
+        let mut asked = wanted.clone();
+        while !wanted.is_empty() {
+            let mut of_parent: BTreeMap<InodeId, BTreeSet<InodeId>> = BTreeMap::new();
+            for id in wanted {
+                let parent = self.inode(id).map_or(InodeId(0), |inode| inode.record().parent);
+                if parent.0 != 0 {
+                    of_parent.entry(parent).or_default().insert(id);
+                }
+            }
+            wanted = BTreeSet::new();
+            for (parent, mut children) in of_parent {
+                for item in self.names.range(NamesKey::entries(parent)..NamesKey::xattrs(parent)) {
+                    let Ok((_, value)) = item else { break };
+                    let Ok(entry) = Dirent::decode(&value) else { continue };
+                    if children.remove(&entry.inode) {
+                        links.insert(entry.inode, (parent, entry.name));
+                    }
+                    if children.is_empty() {
+                        break;
+                    }
+                }
+                if parent != ROOT_INODE && asked.insert(parent) {
+                    wanted.insert(parent);
+                }
+            }
+        }
+        let path = |id: &InodeId| {
+            let (mut parts, mut at) = (Vec::new(), *id);
+            while at != ROOT_INODE {
+                let (parent, name) = links.get(&at)?;
+                parts.push(name.clone());
+                at = if parts.len() < PATH_PARTS_MAX { *parent } else { return None };
+            }
+            parts.reverse();
+            Some((*id, parts.join(&b'/')))
+        };
+        ids.iter().filter_map(path).collect()
+    }
+
     /// Path of an inode below the root directory, without a leading slash; `None` if it has no name
     /// any more.
     pub fn path_of(&self, id: InodeId) -> Result<Option<Vec<u8>>> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut at = id;
-        // Deeper than any path a kernel resolves: a circle of hints ends here.
-        for _ in 0..4_096 {
+        for _ in 0..PATH_PARTS_MAX {
             if at == ROOT_INODE {
                 parts.reverse();
                 return Ok(Some(parts.join(&b'/')));

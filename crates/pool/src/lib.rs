@@ -70,6 +70,7 @@ pub use crate::devices::groups::{
 };
 pub use crate::devices::grow::Growth;
 pub use crate::devices::l2arc::CacheDeviceStatus;
+pub use crate::devices::lost_content::{LostContent, LostNode};
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
     Agent, AskAgent, Asked, AuditReport, Coverage, NoSum, ParityStatus, Recovered, Rekeyed, StratumReport,

@@ -15,6 +15,7 @@ use steadfast_env::Env;
 use steadfast_format::PoolGuid;
 use steadfast_format::object_names::LABELS;
 use steadfast_pool::{Error, FoundPool, ImportSpec, ParityMedium, Pool, Registers, scan};
+use steadfast_posix::FileSystem;
 
 const CAPACITY: u64 = 256 * MIB;
 const PATH: &str = "/safe/parity";
@@ -520,4 +521,132 @@ fn a_parity_of_before_a_re_key_is_told() {
     }
     assert!(pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery").lost.is_empty());
     check(&pool, 0..4);
+}
+
+/// Files of a dataset or snapshot, each with the ranges of pages that cannot be read.
+fn unreadable(fs: &FileSystem, names: &[String]) -> BTreeMap<Vec<u8>, Vec<(u64, u64)>> {
+    const PAGE: u64 = 4096;
+    let mut found = BTreeMap::new();
+    for name in names {
+        let Ok(entry) = fs.lookup(ROOT, name.as_bytes()) else { continue };
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for at in (0..entry.attr.size).step_by(usize::try_from(PAGE).unwrap()) {
+            let end = entry.attr.size.min(at + PAGE);
+            let mut bytes = vec![0; usize::try_from(end - at).unwrap()];
+            if fs.read(entry.ino, at, &mut bytes).is_err() {
+                match ranges.last_mut() {
+                    Some(last) if last.1 == at => last.1 = end,
+                    _ => ranges.push((at, end)),
+                }
+            }
+        }
+        fs.forget(entry.ino, 1);
+        if !ranges.is_empty() {
+            found.insert(name.clone().into_bytes(), ranges);
+        }
+    }
+    found
+}
+
+/// Files in cells that did not come back are named with their ranges: of the dataset, of each
+/// snapshot and of a clone those that cannot be read, and no others. Content is not read for it.
+/// Cells of what was deleted are told as dead.
+#[test]
+fn files_in_lost_cells_are_named() {
+    let world = World::new(8);
+    world.corner.put(PATH, 32 * MIB);
+    let pool = world.create();
+    world.add(&pool);
+    let before = world.segments();
+    {
+        // Of its first object some cells have nothing that lives.
+        let (fs, _open) = mount(&pool, "tank");
+        let file = write_file(&fs, ROOT, b"file 20", &noise(20, 1_500_000));
+        pool.sync().expect("committed");
+        fs.write(file, 0, &noise(21, 128 << 10), false).expect("written over");
+    }
+    fill(&pool, 0..10);
+    let datasets = pool.datasets();
+    datasets.take_snapshots(&["tank@one".to_owned()], &BTreeMap::new()).expect("taken");
+    datasets.clone_snapshot("tank@one", "tank/clone", BTreeMap::new()).expect("cloned");
+    until(&pool, "all is covered", || parity(&pool).uncovered == 0);
+    let content: Vec<String> = world.segments().into_iter().filter(|name| !before.contains(name)).collect();
+    {
+        let (fs, _open) = mount(&pool, "tank");
+        // Only the snapshot and the clone have these.
+        (0..2).for_each(|number| fs.unlink(ROOT, format!("file {number}").as_bytes()).expect("removed"));
+        let file = fs.lookup(ROOT, b"file 2").expect("found");
+        fs.write(file.ino, 0, &noise(99, 303_104), false).expect("written");
+        let other = fs.lookup(ROOT, b"file 3").expect("found");
+        fs.rename(ROOT, b"file 3", ROOT, b"moved", 0).expect("renamed");
+        fs.forget(file.ino, 1);
+        fs.forget(other.ino, 1);
+        let (clone, _open) = mount(&pool, "tank/clone");
+        clone.unlink(ROOT, b"file 4").expect("removed");
+    }
+    pool.sync().expect("committed");
+    datasets.take_snapshots(&["tank@two".to_owned()], &BTreeMap::new()).expect("taken");
+    fill(&pool, 10..14);
+    until(&pool, "a pass ends", || {
+        let figures = parity(&pool).figures.expect("a code");
+        figures.journal_used < figures.journal_size / 8
+    });
+    let mut lost = 0;
+    for name in &content {
+        if let Ok(object) = world.store.read(name, None)
+            && lost < 2600 * 4096
+        {
+            lost += object.len();
+            assert!(world.store.remove(name));
+        }
+    }
+    let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
+    assert!(!recovered.lost.is_empty());
+    let read = |pool: &Pool| pool.state().leaves[0].sample.read.bytes;
+    let before = read(&pool);
+    let mut passed = Vec::new();
+    let named = pool
+        .devices()
+        .name_lost(&recovered.lost, &AtomicBool::new(false), &mut |done, of| passed.push((done, of)))
+        .expect("nobody stopped it");
+    assert!(read(&pool) - before < MIB, "{}", read(&pool) - before);
+    assert!(passed.len() > 4 && passed.is_sorted() && passed.last().is_some_and(|(done, of)| done <= of));
+    assert!(named.is_complete() && named.unnamed == 0, "{named:?}");
+    assert_eq!(named.live_cells + named.dead_cells, recovered.lost.len() as u64);
+    assert!(named.dead_cells >= 32 && named.live_cells > 2000, "{named:?}");
+    // `zpool status -v` has them, too.
+    let listed = pool.state().damaged;
+    assert!(named.files.iter().all(|file| listed.contains(file)), "{listed:?}");
+
+    // A reader finds the same.
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = world.import(2);
+    let names: Vec<String> =
+        (0..14).chain([20]).map(|number| format!("file {number}")).chain(["moved".to_owned()]).collect();
+    let mut all = 0;
+    for moment in ["tank", "tank@one", "tank@two", "tank/clone"] {
+        let of = |file: &&steadfast_pool::DamagedFile| file.dataset == moment;
+        let told = named
+            .files
+            .iter()
+            .filter(of)
+            .map(|file| (file.path.clone().expect("all have names"), file.ranges.clone()));
+        let told: BTreeMap<_, _> = told.collect();
+        let found = match moment.split_once('@') {
+            None => unreadable(&mount(&pool, moment).0, &names),
+            Some((dataset, snapshot)) => {
+                let open = pool.datasets().open_dataset(dataset).expect("it opens");
+                let open = open.snapshots().open(snapshot).expect("it is there");
+                open.with(|files| {
+                    unreadable(&FileSystem::of_snapshot(Arc::clone(files), crate::common::options()), &names)
+                })
+                .expect("it is there")
+            }
+        };
+        assert_eq!(told, found, "{moment}");
+        all += found.len();
+    }
+    assert!(all > 6 && named.files.len() == all, "{named:?}");
+    assert!(named.files.iter().any(|file| file.dataset == "tank" && file.path.as_deref() == Some(b"moved")));
 }

@@ -8,12 +8,13 @@ use crate::progress::Bar;
 use crate::session::{Doing, Failure, Session};
 use crate::steadfast::{audit_agent, audit_file};
 use crate::table::tame;
+use crate::zpool::errors;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use steadfast_bucket::prices::{amount, exact};
 use steadfast_control::api::{
-    AuditOutcome, AuditStratum, PoolAudit, PoolRecover, PoolRecovery, RecoverOutcome, RecoveryState,
-    RekeyOutcome,
+    AuditOutcome, AuditStratum, LostContent, LostNode, PoolAudit, PoolRecover, PoolRecovery, RecoverOutcome,
+    RecoveryState, RekeyOutcome,
 };
 use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, parse_size};
@@ -35,6 +36,7 @@ pub(crate) const COMMAND: Command = Command {
             LISTEN,
             MEMORY,
             STOP,
+            FILES,
         ],
         operands: "pool|recover pool|rekey pool|verify file|agent store",
         least: 1,
@@ -43,7 +45,7 @@ pub(crate) const COMMAND: Command = Command {
     doc: "Asks the stores of a pool with a parity device for cells drawn at random, and checks each. A store that \
           lacks half of what the code gives back is found out but for one case in 2^40. Exits with 1 if a sample is \
           not held. `recover` reads all stores once, and puts back objects that are missing or changed, with the \
-          bytes that they had; it exits with 1 if cells did not come back, and names them. It goes on if the command is \
+          bytes that they had; it exits with 1 if cells did not come back, and names them, and the files in them. It goes on if the command is \
           interrupted: the same command waits for it again, and `-s` ends it. Where cells did not come back, the code is \
           made anew behind it, under another map, and leaves their objects out: what came back and what did not \
           shows a store which cells stand together. `rekey` recovers and makes the code anew in any case, as after \
@@ -66,6 +68,7 @@ const MEMORY: Flag = valued(
 )
 .or("memory");
 const STOP: Flag = flag('s', "with recover and rekey: ends what is under way").or("stop");
+const FILES: Flag = flag('f', "names the files in cells that are not held").or("files");
 /// The daemon answers after this time, or when the recovery has ended.
 const LOOK: Duration = Duration::from_millis(500);
 const KEY: Flag = valued('k', "key", "with verify: the key that the records must have").or("key");
@@ -105,6 +108,7 @@ fn ask(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str) -> Result<(),
             name: name.to_owned(),
             samples,
             agent: parsed.value(AGENT.letter).map(str::to_owned),
+            files: parsed.has(FILES.letter),
         })
         .doing(doing)?;
     if parsed.has(JSON.letter) {
@@ -243,6 +247,9 @@ fn as_text(name: &str, outcome: &AuditOutcome) -> String {
     if let Some(reason) = &outcome.no_record {
         text.push_str(&format!("no record of it was kept: {}\n", tame(reason)));
     }
+    if let Some(content) = &outcome.content {
+        text.push_str(&content_text(content));
+    }
     if !outcome.is_held() {
         text.push_str(&format!("to put back what is lost: steadfast audit recover {}\n", tame(name)));
     }
@@ -280,13 +287,14 @@ fn as_json(name: &str, outcome: &AuditOutcome) -> String {
     let price = price.map(|(nano, currency)| json!({ "currency": currency, "amount": exact(*nano) }));
     document.insert("price".into(), json!(price));
     document.insert("record".into(), json!(outcome.record));
+    document.insert("content".into(), json!(outcome.content.as_ref().map(content_json)));
     json::text(document)
 }
 
 fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bool) -> Result<(), Failure> {
-    if ['n', 'r', 'k', 'a', 'l'].into_iter().any(|letter| parsed.has(letter)) {
+    if ['n', 'r', 'k', 'a', 'l', 'f'].into_iter().any(|letter| parsed.has(letter)) {
         return Err(Failure::Usage(
-            "-n, -r, -k, -a and -l belong to audits; a recovery reads everything".to_owned(),
+            "-n, -r, -k, -a, -l and -f belong to audits; a recovery reads everything".to_owned(),
         ));
     }
     let memory = match parsed.value(MEMORY.letter) {
@@ -333,7 +341,11 @@ fn ended(session: &mut Session<'_, '_>, wish: &PoolRecover) -> Result<RecoverOut
         if let Some(bar) = &mut bar
             && state.of > 0
         {
-            let what = if state.rekeying { "rekey" } else { "recover" };
+            let what = match (state.rekeying, state.naming) {
+                (true, _) => "rekey",
+                (_, true) => "name files",
+                _ => "recover",
+            };
             bar.draw(session, what, (state.of - state.done.min(state.of)) * CELL, since.elapsed());
         }
         let patience_ms = u64::try_from(LOOK.as_millis()).expect("short");
@@ -373,6 +385,7 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         from_code,
         restored,
         lost,
+        content,
         unsound,
         rounds,
         nanos,
@@ -417,6 +430,10 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
         ));
         let cells = lost.iter().map(|(_, segment, cell)| format!("{segment:x}/{cell}")).collect();
         text.push_str(&format!("    segment/cell {}\n", named(cells)));
+        match content {
+            Some(content) => text.push_str(&content_text(content)),
+            None => text.push_str("the files in them were not looked for: it was stopped\n"),
+        }
     }
     if let Some(RekeyOutcome { left_out, nanos, .. }) = rekeyed {
         text.push_str(&format!("the code was made anew under another map in {:.1} s", *nanos as f64 / 1e9));
@@ -438,6 +455,83 @@ fn recovered_text(name: &str, outcome: &RecoverOutcome) -> String {
     text
 }
 
+/// Files in lost cells.
+fn content_text(content: &LostContent) -> String {
+    let LostContent { live_cells, dead_cells, files, metadata, spared, unnamed, locked, .. } = content;
+    let mut text = format!(
+        "live data in {} of the cells, none found in {}\n",
+        grouped(*live_cells),
+        grouped(*dead_cells)
+    );
+    let places = files.iter().map(errors::place).chain(metadata.iter().map(node));
+    let all = (files.len() + metadata.len()) as u64 + unnamed;
+    for place in places.take(NAMED_MAX) {
+        text.push_str(&format!("    {place}\n"));
+    }
+    if all > NAMED_MAX as u64 {
+        text.push_str(&format!("    and {} more (-j names them)\n", grouped(all - NAMED_MAX as u64)));
+    }
+    if *spared > 0 {
+        text.push_str(&format!(
+            "{} blocks have a copy elsewhere: a scrub writes them anew\n",
+            grouped(*spared)
+        ));
+    }
+    let left_out = locked.iter().map(|name| format!("{}, whose key is not loaded", tame(name)));
+    let unread = (content.unread > 0)
+        .then(|| format!("what is below {} of the nodes, which cannot be read", grouped(content.unread)));
+    let checkpoint = content.has_checkpoint.then(|| "the pool's checkpoint".to_owned());
+    for what in left_out.chain(unread).chain(checkpoint) {
+        text.push_str(&format!("not looked at: {what}\n"));
+    }
+    text
+}
+
+/// A node of a tree, as a place.
+fn node(node: &LostNode) -> String {
+    let LostNode { dataset, tree, level, inodes } = node;
+    let of = match inodes {
+        None => String::new(),
+        Some((first, last)) if first == last => format!(" (inode {first:#x})"),
+        Some((first, u64::MAX)) => format!(" (inodes from {first:#x} on)"),
+        Some((first, last)) => format!(" (inodes {first:#x} to {last:#x})"),
+    };
+    let of_tree = if tree == "pool" { String::new() } else { format!(" of its {tree}") };
+    format!("{}:<metadata>{of_tree}, level {level}{of}", tame(dataset))
+}
+
+fn content_json(content: &LostContent) -> serde_json::Value {
+    let files = content.files.iter().map(|file| {
+        json!({
+            "dataset": file.dataset,
+            "path": file.path,
+            "inode": file.inode,
+            "offset": file.offset,
+            "length": file.length,
+        })
+    });
+    let metadata = content.metadata.iter().map(|node| {
+        json!({
+            "dataset": node.dataset,
+            "tree": node.tree,
+            "level": node.level,
+            "first_inode": node.inodes.map(|(first, _)| first),
+            "last_inode": node.inodes.map(|(_, last)| last),
+        })
+    });
+    json!({
+        "live_cells": content.live_cells,
+        "dead_cells": content.dead_cells,
+        "files": files.collect::<Vec<_>>(),
+        "metadata": metadata.collect::<Vec<_>>(),
+        "blocks_with_another_copy": content.spared,
+        "unnamed": content.unnamed,
+        "locked_datasets": content.locked,
+        "unread_nodes": content.unread,
+        "has_checkpoint": content.has_checkpoint,
+    })
+}
+
 fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
     let mut document = json::document("audit recover");
     document.insert("pool".into(), json!(name));
@@ -451,6 +545,7 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
         .iter()
         .map(|(store, segment, cell)| json!({ "store": store, "segment": segment, "cell": cell }));
     document.insert("lost".into(), lost.collect());
+    document.insert("content".into(), json!(outcome.content.as_ref().map(content_json)));
     let rekeyed = outcome.rekeyed.as_ref().map(|rekeyed| {
         let left_out = rekeyed.left_out.iter();
         let left_out = left_out.map(|(store, segment)| json!({ "store": store, "segment": segment }));
@@ -470,6 +565,8 @@ fn recovered_json(name: &str, outcome: &RecoverOutcome) -> String {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_control::api::DataError;
+
     use super::*;
 
     fn outcome(stored: u64, covered: u64, uncovered: u64) -> AuditOutcome {
@@ -510,5 +607,60 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&as_json("tank", &outcome(80, 20, 3))).unwrap();
         assert_eq!((json["stored_bytes"].as_u64(), json["covered_bytes"].as_u64()), (Some(80), Some(20)));
         assert_eq!(json["uncovered_objects"].as_u64(), Some(3));
+    }
+
+    /// Lost content is named as in `zpool status -v`, as many places as fit, and the rest of the
+    /// pool that was left out is told.
+    #[test]
+    fn files_in_lost_cells_are_told() {
+        let file = |number: u64| DataError {
+            dataset: "tank@monday".to_owned(),
+            mountpoint: None,
+            path: Some(format!("file {number}")),
+            inode: number,
+            offset: 0,
+            length: 4096,
+        };
+        let node = |tree: &str, inodes| LostNode {
+            dataset: "tank".to_owned(),
+            tree: tree.to_owned(),
+            level: 1,
+            inodes,
+        };
+        let content = LostContent {
+            live_cells: 1200,
+            dead_cells: 7,
+            files: (1..3).map(file).collect(),
+            metadata: vec![
+                node("extents", Some((3, 5))),
+                node("names", Some((9, u64::MAX))),
+                node("pool", None),
+            ],
+            spared: 2,
+            locked: vec!["tank/safe".to_owned()],
+            unread: 1,
+            ..LostContent::default()
+        };
+        let told = content_text(&content);
+        for line in [
+            "live data in 1,200 of the cells, none found in 7",
+            "    tank@monday:/file 1 (bytes 0 to 4095)",
+            "    tank:<metadata> of its extents, level 1 (inodes 0x3 to 0x5)",
+            "    tank:<metadata> of its names, level 1 (inodes from 0x9 on)",
+            "    tank:<metadata>, level 1",
+            "2 blocks have a copy elsewhere: a scrub writes them anew",
+            "not looked at: tank/safe, whose key is not loaded",
+            "not looked at: what is below 1 of the nodes, which cannot be read",
+        ] {
+            assert!(told.lines().any(|told| told == line), "{line}: {told}");
+        }
+        let many = LostContent { files: (0..30).map(file).collect(), unnamed: 5, ..LostContent::default() };
+        assert!(content_text(&many).contains("    and 15 more (-j names them)\n"));
+        let json = content_json(&content);
+        assert_eq!(json["files"][1]["path"], "file 2");
+        assert_eq!(
+            (json["metadata"][0]["last_inode"].as_u64(), json["dead_cells"].as_u64()),
+            (Some(5), Some(7))
+        );
     }
 }

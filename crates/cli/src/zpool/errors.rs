@@ -56,7 +56,7 @@ pub(super) fn as_json(kinds: &ErrorKinds, as_number: bool) -> Value {
 
 /// A damaged range: `/tank/file` if mounted, `tank/fs:/file` if not, `tank/fs:<0x2a>` if the file
 /// has no name; then its bytes.
-pub(super) fn place(error: &DataError) -> String {
+pub(crate) fn place(error: &DataError) -> String {
     let bytes = match error.length {
         0 => String::new(),
         length => format!(" (bytes {} to {})", error.offset, error.offset.saturating_add(length - 1)),

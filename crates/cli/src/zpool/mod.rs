@@ -9,7 +9,7 @@ mod ddtprune;
 mod dedup;
 mod destroy;
 mod detach;
-mod errors;
+pub(crate) mod errors;
 mod events;
 mod export;
 mod get;

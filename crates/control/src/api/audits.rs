@@ -14,6 +14,9 @@ pub struct PoolAudit {
     /// Address of an agent beside the store, `HOST:PORT`.
     #[serde(default)]
     pub agent: Option<String>,
+    /// Name the files in cells that are not held.
+    #[serde(default)]
+    pub files: bool,
 }
 
 /// Outcome of an audit.
@@ -46,6 +49,9 @@ pub struct AuditOutcome {
     /// Why none was kept.
     #[serde(default)]
     pub no_record: Option<String>,
+    /// Files in the cells that are named as not held, if that was asked for.
+    #[serde(default)]
+    pub content: Option<LostContent>,
 }
 
 /// Outcome of one part.
@@ -71,6 +77,42 @@ impl AuditOutcome {
     pub fn is_held(&self) -> bool {
         self.strata.iter().all(|stratum| stratum.held == stratum.samples)
     }
+}
+
+/// Content in cells of a pool.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct LostContent {
+    /// Cells with bytes of blocks that live.
+    pub live_cells: u64,
+    /// Cells in which none was found.
+    pub dead_cells: u64,
+    /// Ranges of files, of datasets and snapshots; one entry for each.
+    pub files: Vec<crate::api::DataError>,
+    /// Nodes of trees, lost with all copies.
+    pub metadata: Vec<LostNode>,
+    /// Blocks that have a copy elsewhere.
+    pub spared: u64,
+    /// Ranges and nodes beyond those that are named.
+    pub unnamed: u64,
+    /// Datasets that were not looked at, because their keys are not loaded.
+    pub locked: Vec<String>,
+    /// Nodes that could not be read for another reason: nothing is known of what is below them.
+    pub unread: u64,
+    /// There is a checkpoint: what only that has was not looked at.
+    pub has_checkpoint: bool,
+}
+
+/// A node of a tree.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct LostNode {
+    /// Dataset or snapshot, or the pool.
+    pub dataset: String,
+    /// Tree: `extents`, `names` or `pool`.
+    pub tree: String,
+    /// Its height above the leaves.
+    pub level: u8,
+    /// First inode of which it holds something, and the last one; not of the pool's tree.
+    pub inodes: Option<(u64, u64)>,
 }
 
 /// The records of audits that are kept, oldest first.
@@ -131,6 +173,9 @@ pub struct RecoveryState {
     /// True if these are cells of the code that is being made anew.
     #[serde(default)]
     pub rekeying: bool,
+    /// True if these are cells of the pool, passed to name the files in lost ones.
+    #[serde(default)]
+    pub naming: bool,
     /// Outcome, if it came to its end.
     pub outcome: Option<RecoverOutcome>,
     /// Why it did not.
@@ -152,6 +197,9 @@ pub struct RecoverOutcome {
     pub restored: Vec<u64>,
     /// Cells that did not come back: store, segment, cell.
     pub lost: Vec<(u16, u64, u16)>,
+    /// Files in lost cells.
+    #[serde(default)]
+    pub content: Option<LostContent>,
     /// Tiles that are not the sum of their cells.
     pub unsound: Vec<u32>,
     /// Times that all stores were read: more than one where memory was short.

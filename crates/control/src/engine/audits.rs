@@ -13,15 +13,18 @@
 //!     cannot be kept makes no audit fail.
 
 use crate::agent;
-use crate::api::{AuditOutcome, AuditStratum};
+use crate::api::{AuditOutcome, AuditStratum, LostContent};
 use crate::audit_record::{AuditLog, AuditRecord, RecordedStratum, hex};
+use crate::engine::recoveries::content_told;
 use crate::engine::refuse;
 use crate::engine::state::{Engine, ImportedPool};
 use crate::refusal::Refusal;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use steadfast_bucket::Counts;
 use steadfast_crypto::Signer;
+use steadfast_format::SegmentId;
 use steadfast_pool::agent::Question;
 use steadfast_pool::{Agent, AuditReport, StratumReport};
 
@@ -52,12 +55,13 @@ fn every(held: &ImportedPool) -> Option<Duration> {
 
 impl Engine {
     /// Audits a pool, with so many samples of each store, by an agent at an address if there is
-    /// one, and keeps a record [audits.2].
+    /// one, and keeps a record [audits.2]. With `files` it names those in cells that are not held.
     pub(super) fn audit(
         &self,
         held: &ImportedPool,
         samples: Option<u32>,
         agent: Option<AgentAt<'_>>,
+        files: bool,
     ) -> Result<AuditOutcome, Refusal> {
         let devices = held.pool.devices();
         let samples = match samples {
@@ -96,6 +100,7 @@ impl Engine {
             ..AuditRecord::default()
         };
         let kept = self.audit_log(held, &signer).append(record, &signer);
+        let content = if files && !report.is_held() { content_of(held, &report) } else { None };
         Ok(AuditOutcome {
             loss_ppm: report.loss_ppm,
             stored_bytes: report.coverage.stored,
@@ -108,6 +113,7 @@ impl Engine {
             price: price.filter(|(_, currency)| !currency.is_empty()),
             record: kept.as_ref().ok().copied(),
             no_record: kept.err().map(|error| error.to_string()),
+            content,
         })
     }
 
@@ -132,7 +138,7 @@ impl Engine {
             let properties = held.pool.pool_props();
             let agent = properties.get("auditagent").filter(|agent| agent.as_str() != "none");
             let agent = agent.map(|address| AgentAt { address, may_be_silent: true });
-            let audited = self.audit(&held, None, agent);
+            let audited = self.audit(&held, None, agent, false);
             let mut policies = self.policies.lock();
             match audited {
                 Ok(outcome) => {
@@ -148,6 +154,19 @@ impl Engine {
             }
         }
     }
+}
+
+/// Content in the cells that a report names as not held.
+fn content_of(held: &ImportedPool, report: &AuditReport) -> Option<LostContent> {
+    let of_store = report.strata.iter().filter_map(|stratum| Some((stratum.store?, &stratum.failed)));
+    let named = of_store.flat_map(|(store, failed)| {
+        failed.iter().filter_map(move |(segment, cell, _)| {
+            Some((store, SegmentId(*segment), u16::try_from(*cell).ok()?))
+        })
+    });
+    let cells: Vec<_> = named.collect();
+    let content = held.pool.devices().content_in(&cells, &AtomicBool::new(false), &mut |_, _| ());
+    content.map(|content| content_told(held, content))
 }
 
 fn strata(report: AuditReport) -> Vec<AuditStratum> {

@@ -11,8 +11,9 @@
 //! [recoveries.4] An import that recovered by itself, and could not give back everything, is
 //!     followed by a recovery, and so by a re-key: once, and before any that a command asks for.
 
-use crate::api::{RecoverOutcome, RecoveryState, RekeyOutcome};
+use crate::api::{LostContent, LostNode, RecoverOutcome, RecoveryState, RekeyOutcome};
 use crate::engine::refuse;
+use crate::engine::reports::damage::data_errors;
 use crate::engine::state::ImportedPool;
 use crate::refusal::{Code, Refusal};
 use parking_lot::{Condvar, Mutex};
@@ -45,6 +46,7 @@ struct Job {
     /// A command wants the code to be made anew.
     rekey: AtomicBool,
     rekeying: AtomicBool,
+    naming: AtomicBool,
 }
 
 impl State {
@@ -56,6 +58,7 @@ impl State {
                 told.done = job.done.load(Ordering::Relaxed);
                 told.of = job.of.load(Ordering::Relaxed);
                 told.rekeying = job.rekeying.load(Ordering::Relaxed);
+                told.naming = job.naming.load(Ordering::Relaxed);
             }
             (None, Some(Ok(outcome))) => told.outcome = Some(outcome.clone()),
             (None, Some(Err(refusal))) => told.refused = Some(refusal.clone()),
@@ -110,6 +113,14 @@ pub(super) fn begin(
         let devices = end.held.pool.devices();
         let recovered = devices.recover_until(memory, &job.stop, &mut watch);
         let nanos = clock.monotonic_ns().saturating_sub(begun);
+        let lost = recovered.as_ref().map_or(&[][..], |recovered| &recovered.lost);
+        let content = if lost.is_empty() {
+            None
+        } else {
+            job.naming.store(true, Ordering::Relaxed);
+            devices.name_lost(lost, &job.stop, &mut watch).map(|content| content_told(&end.held, content))
+        };
+        job.naming.store(false, Ordering::Relaxed);
         let rekeyed = recovered.as_ref().ok().and_then(|recovered| {
             let is_due = job.rekey.load(Ordering::Relaxed) || devices.is_rekey_due(recovered);
             job.rekeying.store(is_due, Ordering::Relaxed);
@@ -134,6 +145,7 @@ pub(super) fn begin(
             from_code: recovered.from_code,
             restored: recovered.restored.iter().map(|segment| segment.0).collect(),
             lost: recovered.lost.into_iter().map(|(store, segment, cell)| (store, segment.0, cell)).collect(),
+            content,
             unsound: recovered.unsound,
             rounds: recovered.rounds,
             nanos,
@@ -144,6 +156,27 @@ pub(super) fn begin(
     };
     drop(env.tasks.spawn("recovery", Box::new(work)));
     Ok(state.told())
+}
+
+/// Content in lost cells, with the places where it is mounted.
+pub(super) fn content_told(held: &ImportedPool, content: steadfast_pool::LostContent) -> LostContent {
+    let node = |node: steadfast_pool::LostNode| LostNode {
+        dataset: node.dataset,
+        tree: node.tree.to_owned(),
+        level: node.level,
+        inodes: node.inodes,
+    };
+    LostContent {
+        live_cells: content.live_cells,
+        dead_cells: content.dead_cells,
+        files: data_errors(held, &content.files),
+        metadata: content.metadata.into_iter().map(node).collect(),
+        spared: content.spared,
+        unnamed: content.unnamed,
+        locked: content.locked,
+        unread: content.unread,
+        has_checkpoint: content.has_checkpoint,
+    }
 }
 
 impl Recoveries {

@@ -76,8 +76,9 @@ fn audits(house: &House) -> Vec<String> {
 #[test]
 fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     let (clock, house) = on_a_folder("audits");
-    let audit =
-        |samples| house.host().call(&caller(), PoolAudit { name: "tank".into(), samples, agent: None });
+    let audit = |samples| {
+        house.host().call(&caller(), PoolAudit { name: "tank".into(), samples, agent: None, files: true })
+    };
     assert_eq!(audit(None).unwrap_err().code, Code::ParityNone);
     let path = house.folder.join("parity.img");
     assert_eq!(add(&house, &path).unwrap_err().code, Code::ParityUnusable);
@@ -112,7 +113,13 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     house.host().audit_by_schedule();
     assert_eq!(audits(&house), ["finish", "failure"]);
     assert!(status(&house).messages.iter().any(|message| message.code == Code::AuditFailed));
-    assert!(!audit(Some(2000)).unwrap().is_held());
+    let asked = audit(Some(2000)).unwrap();
+    assert!(!asked.is_held());
+    // Files in these cells are named as it asked. They may come back, so status has none.
+    let content = asked.content.unwrap();
+    assert!(content.live_cells > 0 && content.unread == 0, "{content:?}");
+    assert!(content.spared > 0 || !content.files.is_empty() || !content.metadata.is_empty(), "{content:?}");
+    assert!(status(&house).errors.is_empty());
     // Each of the three left a record, of command and of schedule alike.
     let kept = house.host().call(&caller(), PoolAuditRecords { name: "tank".into() }).unwrap();
     let records = read_all(&kept.lines.join("\n"), Some(&kept.key)).unwrap();
@@ -191,7 +198,7 @@ fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
     assert!(first.record.is_held() && parts(&first).contains(&"all".to_owned()), "{first:?}");
     assert!(!parts(&first).contains(&"agent".to_owned()));
     // By command, an agent that does not answer is a failure.
-    let asked = PoolAudit { name: "tank".into(), samples: Some(50), agent: Some(address) };
+    let asked = PoolAudit { name: "tank".into(), samples: Some(50), agent: Some(address), files: false };
     assert!(!house.host().call(&caller(), asked).unwrap().is_held());
     assert_eq!(is_silent(), 1);
 

@@ -77,6 +77,8 @@ pub(crate) mod rank {
         Sweeps,
         /// `ErrorSearch::search`.
         Search,
+        /// `ErrorSearch::lost`.
+        LostFiles,
         /// `ScanState::progress`.
         ScanProgress,
         /// `MoveState::progress`.

@@ -22,6 +22,10 @@ pub(crate) struct Reader {
 /// A dataset or a snapshot, as the last commit stored it.
 pub(crate) struct Roots {
     pub dataset: DatasetId,
+    /// Txg of the snapshot; `None` of the dataset itself.
+    pub moment: Option<Txg>,
+    /// The snapshot before it, or the origin, which has the older blocks.
+    pub before: Option<(DatasetId, Txg)>,
     /// Older blocks belong to the snapshot before, or to the origin.
     pub after: Txg,
     /// It is the dataset itself and no snapshot of it.
@@ -49,6 +53,13 @@ pub(crate) trait DatasetView: Send + Sync {
 
     /// All datasets and snapshots, parents before children.
     fn roots(&self) -> Vec<Roots>;
+
+    /// Full name of a dataset, or of a snapshot of it; its number if it is gone.
+    fn name_of_moment(&self, id: DatasetId, moment: Option<Txg>) -> String;
+
+    /// Lets a dataset or a snapshot of it be read as files. Not one that is gone, whose key is not
+    /// loaded, or that is stored as it was received.
+    fn read_moment(&self, id: DatasetId, moment: Option<Txg>, read: &mut dyn FnMut(&Arc<Dataset>));
 }
 
 impl Core {
@@ -81,6 +92,18 @@ impl Core {
     /// Keys and family of a dataset; `None` if it is gone or being destroyed.
     pub fn reader_of(&self, id: DatasetId) -> Option<Reader> {
         self.view()?.reader(id)
+    }
+
+    /// Full name of a dataset, or of a snapshot of it; its number if it is gone.
+    pub fn name_of_moment(&self, id: DatasetId, moment: Option<Txg>) -> String {
+        self.view().map_or_else(|| format!("<{id}>"), |view| view.name_of_moment(id, moment))
+    }
+
+    /// Lets a dataset or a snapshot of it be read as files, if it can be.
+    pub fn read_moment(&self, id: DatasetId, moment: Option<Txg>, read: &mut dyn FnMut(&Arc<Dataset>)) {
+        if let Some(view) = self.view() {
+            view.read_moment(id, moment, read);
+        }
     }
 
     /// All datasets and snapshots, parents before children.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use steadfast_dataset::Dataset;
-use steadfast_format::{BlockPointer, DatasetId};
+use steadfast_format::{BlockPointer, DatasetId, Txg};
 
 use crate::core::error::Result;
 use crate::core::state::Core;
@@ -88,13 +88,52 @@ impl DatasetView for Datasets {
         let mut all = Vec::new();
         for (dataset, entry) in table.iter() {
             let roots = both([entry.row.extents, entry.row.names]);
-            all.push(Roots { dataset, after: entry.base, is_head: true, roots });
+            // Of a snapshot that goes on from no snapshot of its own, the origin has what is older.
+            let origin = table.origin_of(dataset);
+            let before = |txg: Txg| match entry.snapshots.contains_key(&txg) {
+                true => Some((dataset, txg)),
+                false => origin,
+            };
+            let last = entry.snapshots.keys().next_back().map_or(entry.base, |last| *last);
+            let (after, before_head) = (entry.base, before(last));
+            all.push(Roots { dataset, moment: None, before: before_head, after, is_head: true, roots });
             for (txg, snapshot) in &entry.snapshots {
                 let roots = both([snapshot.row.extents, snapshot.row.names]);
                 let after = entry.neighbours(*txg).0;
-                all.push(Roots { dataset, after, is_head: false, roots });
+                let (moment, before) = (Some(*txg), before(after));
+                all.push(Roots { dataset, moment, before, after, is_head: false, roots });
             }
         }
         all
+    }
+
+    fn name_of_moment(&self, id: DatasetId, moment: Option<Txg>) -> String {
+        let table = self.table.read();
+        let name = table.full_name(id);
+        let Some(txg) = moment else { return name };
+        match table.get(id).and_then(|entry| entry.snapshots.get(&txg)) {
+            Some(snapshot) => format!("{name}@{}", snapshot.row.name),
+            None => format!("{name}@<{txg}>"),
+        }
+    }
+
+    fn read_moment(&self, id: DatasetId, moment: Option<Txg>, read: &mut dyn FnMut(&Arc<Dataset>)) {
+        if self.is_raw(id) {
+            return;
+        }
+        let Some(txg) = moment else {
+            if let Ok(head) = Datasets::open_head(self, id) {
+                read(&head);
+            }
+            return;
+        };
+        let name = {
+            let table = self.table.read();
+            let snapshot = table.get(id).and_then(|entry| entry.snapshots.get(&txg));
+            snapshot.map(|snapshot| snapshot.row.name.clone())
+        };
+        if let Some(Ok(snapshot)) = name.map(|name| self.open_snapshot(id, &name)) {
+            snapshot.with(read);
+        }
     }
 }

@@ -23,7 +23,7 @@ pub struct DamagedFile {
 }
 
 /// Joins ranges that touch. They come in order of their beginnings.
-fn join(ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+pub(crate) fn join(ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {
         match joined.last_mut() {
@@ -107,6 +107,7 @@ impl Devices {
                 found.insert(DamagedFile { dataset, path: None, inode: 0, ranges: Vec::new() });
             }
         }
+        found.extend(self.errors.lost.lock().iter().cloned());
         found.into_iter().collect()
     }
 
@@ -132,6 +133,7 @@ impl Devices {
     fn clear_damage(&self) {
         self.core.events.forget_errors();
         self.core.blockio.clear_faults();
+        self.errors.lost.lock().clear();
         for head in self.core.heads() {
             head.clear_damage();
         }

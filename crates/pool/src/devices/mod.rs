@@ -11,6 +11,7 @@ pub(crate) mod l2arc;
 pub(crate) mod labels;
 pub(crate) mod labels_due;
 pub(crate) mod leaf;
+pub(crate) mod lost_content;
 pub(crate) mod offline;
 pub(crate) mod parity;
 pub(crate) mod probe;

@@ -120,8 +120,10 @@ pub struct ParityStatus {
 pub struct StratumReport {
     /// Store, or the parity device.
     pub device: String,
-    /// Part of it: `all`, `newest`, or `tiles`.
+    /// Part of it: `all`, `newest`, `agent` or `tiles`.
     pub part: &'static str,
+    /// Number of the store, if samples that failed name cells of it.
+    pub store: Option<u16>,
     /// Cells (or tiles) of which samples were drawn.
     pub cells: u64,
     /// Samples.
@@ -687,6 +689,7 @@ impl Devices {
                 let told = silent.is_none().then(|| StratumReport {
                     device: leaf.path(),
                     part: "agent",
+                    store: None,
                     cells: audit.cells,
                     samples,
                     held: if is_proof { samples } else { 0 },
@@ -722,6 +725,7 @@ impl Devices {
                 strata.push(StratumReport {
                     device: leaf.path(),
                     part: name,
+                    store: Some(store_number(leaf.id())),
                     cells: audit.cells,
                     samples: audit.judgement.held + missing,
                     held: audit.judgement.held,
@@ -743,6 +747,7 @@ impl Devices {
         strata.push(StratumReport {
             device: parity.path.clone(),
             part: "tiles",
+            store: None,
             cells: u64::from(figures.tiles),
             samples: TILE_SAMPLES,
             held: TILE_SAMPLES - lost,
@@ -836,6 +841,9 @@ impl Devices {
             standing.samples = count(recovered.cells);
             standing.failed = count(recovered.lost.len() as u64);
             standing.cells = recovered.cells;
+        }
+        if recovered.lost.is_empty() {
+            self.errors.lost.lock().clear();
         }
         self.core.health.changed.store(true, Ordering::Release);
         self.core.events.note(EventKind::Recovered {

@@ -77,7 +77,7 @@ impl Devices {
         let mut walk = Walk { todo: Vec::new(), content: Waiting::default(), locked: BTreeSet::new() };
         let stands_alone = self.leaves().iter().any(|leaf| leaf.config().group == 0);
         if stands_alone || self.core.space.has_suspect_copies() {
-            for Roots { dataset, after, is_head, roots } in self.core.dataset_roots() {
+            for Roots { dataset, after, is_head, roots, .. } in self.core.dataset_roots() {
                 let tree = Tree { dataset, after, is_head };
                 let newer = roots.into_iter().filter(|root| root.birth > after);
                 walk.todo.extend(newer.map(|root| Visit::Node(tree, root)));

@@ -13,6 +13,7 @@ use steadfast_format::{AuxConfig, DeviceId, GroupConfig, ScanRow};
 
 use crate::core::state::Core;
 use crate::devices::diagnosis::Diagnosis;
+use crate::devices::errlog::DamagedFile;
 use crate::devices::l2arc::CacheDevice;
 use crate::devices::labels_due::LabelsDue;
 use crate::devices::leaf::Leaf;
@@ -103,6 +104,8 @@ pub(crate) struct ErrorSearch {
     pub search: RankedMutex<Option<Search>, rank::Search>,
     /// There is one, or a step of it is under way.
     pub searching: AtomicBool,
+    /// Files in cells that the last recovery could not give back.
+    pub lost: RankedMutex<Vec<DamagedFile>, rank::LostFiles>,
 }
 
 /// Log devices: their room labels them.

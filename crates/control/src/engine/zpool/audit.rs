@@ -23,7 +23,7 @@ impl Verb for PoolAudit {
     fn run(self, engine: &Engine, _: &Caller) -> Result<AuditOutcome, Refusal> {
         let held = engine.held_pool(&self.name)?;
         let agent = self.agent.as_deref().map(|address| AgentAt { address, may_be_silent: false });
-        engine.audit(&held, self.samples, agent)
+        engine.audit(&held, self.samples, agent, self.files)
     }
 }
 

@@ -1,12 +1,13 @@
 //! `zpool status`: a pool with its devices, its problems and its damaged files.
 
 use crate::api::{
-    BudgetLevel, BudgetReport, CheckpointReport, DataError, Health, LogReport, PoolReport, PoolStatus,
-    ScanReport, VdevClass, VdevReport,
+    BudgetLevel, BudgetReport, CheckpointReport, Health, LogReport, PoolReport, PoolStatus, ScanReport,
+    VdevClass, VdevReport,
 };
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
 use crate::engine::registry::missing;
+use crate::engine::reports::damage::data_errors;
 use crate::engine::reports::devices::{
     devices_of, gone, health, leaf_health, log_health, moment, removed_names,
 };
@@ -50,7 +51,11 @@ fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
     let mut vdevs = devices_of(measured);
     if let Some(state) = held.recoveries.progress() {
         let percent = state.done.saturating_mul(100).checked_div(state.of).unwrap_or(0);
-        let what = if state.rekeying { "a re-key" } else { "a recovery" };
+        let what = match (state.rekeying, state.naming) {
+            (true, _) => "a re-key",
+            (_, true) => "a search for the files in lost cells",
+            _ => "a recovery",
+        };
         for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
             let note = vdev.note.get_or_insert_default();
             note.push_str(&format!(", {what} has looked at {percent} % of the cells"));
@@ -149,19 +154,7 @@ fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
             ..VdevReport::new(anchor.register.clone(), 0, VdevClass::Anchor, state)
         }
     };
-    // One entry for each range; one without a range for metadata.
-    let errors = measured.damaged.iter().flat_map(|file| {
-        let ranges = if file.ranges.is_empty() { vec![(0, 0)] } else { file.ranges.clone() };
-        ranges.into_iter().map(move |(start, end)| DataError {
-            dataset: file.dataset.clone(),
-            mountpoint: held.mounted_at(&file.dataset),
-            path: file.path.as_deref().map(legible),
-            inode: file.inode,
-            offset: start,
-            length: end - start,
-        })
-    });
-    let errors: Vec<DataError> = errors.collect();
+    let errors = data_errors(held, &measured.damaged);
     let error_count = errors.len() as u64;
     PoolReport {
         sharing: dedup::report(&held.pool.sharing()),
@@ -336,11 +329,4 @@ fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
         budgets: Vec::new(),
         log: LogReport::default(),
     }
-}
-
-/// A path as text: bytes that are no UTF-8 as `\xff`, so that two names never look the same.
-fn legible(path: &[u8]) -> String {
-    let chunk =
-        |chunk: std::str::Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
-    path.utf8_chunks().map(chunk).collect()
 }
