@@ -185,15 +185,16 @@ impl Inode {
     /// is on its way (a cut that is has no bytes).
     #[must_use]
     pub fn record_and_pending(&self) -> (InodeRecord, Option<u64>) {
-        self.shown(&self.state.lock())
+        let state = self.state.lock();
+        (state.record, self.pending(&state))
     }
 
-    /// The same for a holder of its state.
-    pub(crate) fn shown(&self, state: &InodeState) -> (InodeRecord, Option<u64>) {
+    /// Bytes of content that are not stored yet, for a holder of its state.
+    pub(crate) fn pending(&self, state: &InodeState) -> Option<u64> {
         let frozen = self.frozen.lock();
         let is_pending = frozen.is_some() || !state.open.is_empty();
         let bytes = state.open.bytes() + frozen.as_ref().map_or(0, |frozen| frozen.layer.bytes());
-        (state.record, is_pending.then_some(bytes))
+        is_pending.then_some(bytes)
     }
 
     /// Last txg that changed it; 0 if none since it was read.

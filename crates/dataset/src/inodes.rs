@@ -45,17 +45,23 @@ impl Dataset {
         self.find(id, 1)
     }
 
-    /// The answer of [`Inode::record_and_pending`] of an inode in memory, for a caller that keeps
-    /// nothing of it: one look at its shard and one at its state. `None` if it is not in memory.
-    pub fn peek(&self, id: InodeId) -> Result<Option<(InodeRecord, Option<u64>)>> {
+    /// Shows an inode in memory as [`Inode::record_and_pending`] does, and gives it so many
+    /// references more: one look at its shard and one at its state. `None` if it is not in memory.
+    pub fn peek<R>(
+        &self,
+        id: InodeId,
+        refs: u64,
+        show: impl FnOnce(&InodeRecord, Option<u64>) -> R,
+    ) -> Result<Option<R>> {
         let shard = self.inodes.shard(id);
         let Some(inode) = shard.get(id) else { return Ok(None) };
-        let state = inode.state.lock();
+        let mut state = inode.state.lock();
         if state.gone {
             return Err(Error::NoInode(id));
         }
+        state.refs += refs;
         inode.use_it();
-        Ok(Some(inode.shown(&state)))
+        Ok(Some(show(&state.record, inode.pending(&state))))
     }
 
     fn find(&self, id: InodeId, refs: u64) -> Result<Arc<Inode>> {

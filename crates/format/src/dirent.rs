@@ -118,6 +118,28 @@ impl Dirent {
 
     /// Reads an entry.
     pub fn decode(bytes: &[u8]) -> Result<Dirent, DecodeError> {
+        DirentView::decode(bytes).map(|DirentView { inode, kind, name }| Dirent {
+            inode,
+            kind,
+            name: name.to_vec(),
+        })
+    }
+}
+
+/// An entry whose name stays where it is stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DirentView<'b> {
+    /// The inode it leads to.
+    pub inode: InodeId,
+    /// Type bits of its mode, shifted right by 12.
+    pub kind: u8,
+    /// Name.
+    pub name: &'b [u8],
+}
+
+impl<'b> DirentView<'b> {
+    /// Reads an entry.
+    pub fn decode(bytes: &'b [u8]) -> Result<DirentView<'b>, DecodeError> {
         let mut from = Decoder::new(&LAYOUT, bytes)?;
         let (inode, kind, length) = (from.u64("inode"), from.u8("kind"), from.u8("length"));
         if !InodeId(inode).is_valid() {
@@ -126,12 +148,12 @@ impl Dirent {
         if !KINDS.contains(&kind) {
             return Err(from.refuse("kind", kind));
         }
-        let name = from.tail("name", length.into())?.to_vec();
-        if !name_is_valid(&name) {
+        let name = from.tail("name", length.into())?;
+        if !name_is_valid(name) {
             return Err(from.refuse("length", length));
         }
         from.finish()?;
-        Ok(Dirent { inode: InodeId(inode), kind, name })
+        Ok(DirentView { inode: InodeId(inode), kind, name })
     }
 }
 

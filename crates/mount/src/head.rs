@@ -547,11 +547,11 @@ impl Handler for HeadHandler {
     }
 
     fn readdir(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
-        let take = |found: steadfast_posix::DirEntry| {
+        let take = |found: steadfast_posix::Listed<'_>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
-            out.add(found.ino, found.cookie, kind, &found.name)
+            out.add(found.ino, found.cookie, kind, found.name)
         };
-        self.fs.readdir(ino, offset, take).map_err(errno)?;
+        self.fs.list(ino, offset, take).map_err(errno)?;
         self.forget_listing(ino);
         Ok(())
     }
@@ -564,13 +564,13 @@ impl Handler for HeadHandler {
         offset: u64,
         out: &mut DirPlusSink<'_>,
     ) -> Reply<()> {
-        let take = |found: steadfast_posix::DirEntry, known: Option<steadfast_posix::Result<_>>| {
+        let take = |found: steadfast_posix::Listed<'_>, known: Option<steadfast_posix::Result<_>>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
             match known {
-                Some(Ok(known)) => out.add(found.cookie, &found.name, &self.entry(&known)),
+                Some(Ok(known)) => out.add(found.cookie, found.name, &self.entry(&known)),
                 // Removed since it was listed, or unreadable: the kernel gets the name, and asks
                 // for attributes later. Of `.` and `..` it wants none.
-                Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, &found.name),
+                Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, found.name),
             }
         };
         self.fs.readdir_plus(ino, offset, take).map_err(errno)?;

@@ -27,8 +27,11 @@
 //! file below a directory that it may not enter; it could guess numbers otherwise.
 
 use crate::nfs3::Handle;
+use crate::tags::{self, TAG};
 use crate::xdr::Reader;
 use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use steadfast_crypto::{Key, derive, keyed_hash};
 
 const VERSION: u32 = 1;
@@ -36,7 +39,6 @@ const VERSION: u32 = 1;
 const VERSION_SNAPSHOT: u32 = 2;
 /// Bytes of the longest handle.
 pub const SIZE_MAX: usize = 60;
-const TAG: usize = 16;
 /// Bytes before the number of a snapshot.
 const PLAIN: usize = 36;
 /// In place of a snapshot: the live file system.
@@ -80,7 +82,13 @@ impl Deref for Signed {
 }
 
 /// Signs the handles of one dataset.
-pub struct HandleKey(Key);
+pub struct HandleKey {
+    key: Key,
+    /// Tells it from all others of this process.
+    number: u64,
+    /// The first one that it signed for: only handles of this one have their tags kept.
+    export: OnceLock<ExportId>,
+}
 
 impl HandleKey {
     /// The key that belongs to a dataset's secret.
@@ -88,12 +96,47 @@ impl HandleKey {
     pub fn of(secret: &[u8; 16]) -> HandleKey {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(secret);
-        HandleKey(derive(&Key::from_bytes(bytes), &[], "steadfast nfs handle 1"))
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let key = derive(&Key::from_bytes(bytes), &[], "steadfast nfs handle 1");
+        HandleKey { key, number: NEXT.fetch_add(1, Ordering::Relaxed), export: OnceLock::new() }
+    }
+
+    /// The handle of a file, which is to be handed out.
+    #[must_use]
+    pub fn give(&self, export: ExportId, file: FileId) -> Signed {
+        if file.snapshot != LIVE || *self.export.get_or_init(|| export) != export {
+            return self.sign(export, file);
+        }
+        let owner = [self.number, file.ino, file.generation];
+        if let Some(tag) = tags::get(owner) {
+            return Signed::new(export, file, |_| tag);
+        }
+        let signed = self.sign(export, file);
+        tags::put(owner, signed[PLAIN..].try_into().expect("the rest of a handle is its tag"));
+        signed
     }
 
     /// Makes the handle of a file.
     #[must_use]
     pub fn sign(&self, export: ExportId, file: FileId) -> Signed {
+        Signed::new(export, file, |fields| {
+            *keyed_hash(&self.key, fields).first_chunk().expect("a hash is longer than a tag")
+        })
+    }
+
+    /// The file of a handle that this key signed.
+    #[must_use]
+    pub fn open(&self, handle: Handle<'_>) -> Option<FileId> {
+        let (export, file) = parts(handle)?;
+        // All of it is compared, whatever differs, so that time tells nothing.
+        let expected = self.sign(export, file);
+        let differs = expected.iter().zip(handle).fold(0, |differs, (one, other)| differs | (one ^ other));
+        (differs == 0 && expected.len() == handle.len()).then_some(file)
+    }
+}
+
+impl Signed {
+    fn new(export: ExportId, file: FileId, tag: impl FnOnce(&[u8]) -> [u8; TAG]) -> Signed {
         let (mut bytes, mut length) = ([0; SIZE_MAX], 0);
         let mut put = |field: &[u8]| {
             bytes[length..length + field.len()].copy_from_slice(field);
@@ -107,19 +150,9 @@ impl HandleKey {
         if file.snapshot != LIVE {
             put(&file.snapshot.to_be_bytes());
         }
-        let tag = keyed_hash(&self.0, &bytes[..length]);
-        bytes[length..length + TAG].copy_from_slice(&tag[..TAG]);
+        let tag = tag(&bytes[..length]);
+        bytes[length..length + TAG].copy_from_slice(&tag);
         Signed { bytes, length: length + TAG }
-    }
-
-    /// The file of a handle that this key signed.
-    #[must_use]
-    pub fn open(&self, handle: Handle<'_>) -> Option<FileId> {
-        let (export, file) = parts(handle)?;
-        // All of it is compared, whatever differs, so that time tells nothing.
-        let expected = self.sign(export, file);
-        let differs = expected.iter().zip(handle).fold(0, |differs, (one, other)| differs | (one ^ other));
-        (differs == 0 && expected.len() == handle.len()).then_some(file)
     }
 }
 
@@ -161,6 +194,11 @@ mod tests {
             let file = FileId { snapshot, ino: 7, generation: 8 };
             let handle = key.sign(export, file);
             assert_eq!(handle.len(), length);
+            // Made, then kept.
+            assert_eq!([key.give(export, file), key.give(export, file)], [handle; 2]);
+            let elsewhere = ExportId { pool: 6, dataset: 6 };
+            assert_eq!(key.give(elsewhere, file), key.sign(elsewhere, file));
+            assert_eq!(other.give(export, file), other.sign(export, file));
             assert_eq!((key.open(&handle), export_of(&handle)), (Some(file), Some(export)));
             assert_eq!(other.open(&handle), None);
             for at in 0..length {

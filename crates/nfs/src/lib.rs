@@ -43,6 +43,7 @@ mod server;
 mod service;
 mod snapshot_folders;
 mod spare;
+mod tags;
 mod turns;
 pub mod xdr;
 

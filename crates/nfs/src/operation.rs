@@ -20,6 +20,8 @@ use steadfast_posix::{
 
 /// Longest answer of a listing.
 const LISTING_MAX: usize = 256 << 10;
+/// Bytes of an entry in a listing with attributes, its name taken for 16 bytes.
+const LISTED_BYTES: usize = 24 + 16 + POST_BYTES + 8 + SIZE_MAX;
 /// Bytes of attributes that are there (`post_op_attr`).
 const POST_BYTES: usize = 88;
 /// Shorter reads are copied: that costs less than a piece of its own.
@@ -391,7 +393,7 @@ impl Operation<'_> {
     }
 
     pub(crate) fn sign(&self, ino: u64, generation: u64) -> Signed {
-        self.export.key.sign(self.export.id, FileId { snapshot: self.snapshot, ino, generation })
+        self.export.key.give(self.export.id, FileId { snapshot: self.snapshot, ino, generation })
     }
 
     /// Results of what made a name: the handle, its attributes, those of the directory.
@@ -687,12 +689,12 @@ impl Operation<'_> {
                 out.bool(true).u64(Folder::Zfs.number()).opaque(ZFS).u64(ZFS_COOKIE);
             })
         };
-        self.fs().readdir(directory.ino, cookie, |entry| {
+        self.fs().list(directory.ino, cookie, |entry| {
             if entry.cookie > ZFS_COOKIE && std::mem::take(&mut tells_folder) && !folder(&mut listing) {
                 return false;
             }
             listing.add(entry.name.len(), 0, |out| {
-                out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
+                out.bool(true).u64(entry.ino).opaque(entry.name).u64(entry.cookie);
             })
         })?;
         if tells_folder && !listing.is_full {
@@ -703,6 +705,9 @@ impl Operation<'_> {
 
     fn readdir_plus(&self, directory: &Held<'_>, cookie: u64, count: usize, out: &mut Writer) -> Result<()> {
         let attr = self.attr(directory.ino);
+        let entries = usize::try_from(directory.attr.size).unwrap_or(usize::MAX);
+        let room = entries.saturating_mul(LISTED_BYTES).min(LISTING_MAX).min(count);
+        out.out.reserve(room);
         let mut listing = Listing::begin(self, attr.as_ref(), count, out);
         let extra = POST_BYTES + 8 + SIZE_MAX;
         let mut tells_folder = self.tells_folder(directory.ino, cookie);
@@ -719,7 +724,7 @@ impl Operation<'_> {
             }
             let known = known.and_then(std::result::Result::ok);
             listing.add(entry.name.len(), extra, |out| {
-                out.bool(true).u64(entry.ino).opaque(&entry.name).u64(entry.cookie);
+                out.bool(true).u64(entry.ino).opaque(entry.name).u64(entry.cookie);
                 self.post(out, known.as_ref().map(|known| &known.attr));
                 out.bool(known.is_some());
                 if let Some(known) = &known {

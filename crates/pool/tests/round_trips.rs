@@ -40,7 +40,7 @@ fn list(fs: &FileSystem, directory: u64) -> usize {
         assert_eq!(known.expect("no dot").expect("there").ino, entry.ino);
         count += 1;
         if entry.kind == 4 {
-            below.push((entry.name, entry.ino));
+            below.push((entry.name.to_vec(), entry.ino));
         }
         true
     })
@@ -103,7 +103,7 @@ fn a_tar_of_small_files_takes_few_round_trips() {
 fn tar(fs: &FileSystem, directory: u64) -> usize {
     let mut entries = Vec::new();
     fs.readdir_plus(directory, 2, |entry, _| {
-        entries.push(entry);
+        entries.push(entry.to_entry());
         true
     })
     .expect("listed");

@@ -111,14 +111,9 @@ impl SetIds<'_> {
     }
 }
 
-/// Content not yet stored counts as occupying its own size, so that nothing takes a new file for
-/// one hole.
-pub(crate) fn attr_of(
-    id: InodeId,
-    record: &InodeRecord,
-    pending_bytes: Option<u64>,
-    block_bytes: u32,
-) -> Attr {
+/// Attributes of an inode whose content is all stored. Content that is not counts as occupying its
+/// own size (`Entry::with_pending`), so that nothing takes a new file for one hole.
+pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, block_bytes: u32) -> Attr {
     let (size, blksize) = if is_directory(record) {
         (record.size + 2, block_bytes)
     } else {
@@ -127,7 +122,7 @@ pub(crate) fn attr_of(
     Attr {
         ino: id.0,
         size,
-        blocks: (record.allocated + pending_bytes.unwrap_or(0)).div_ceil(512),
+        blocks: record.allocated.div_ceil(512),
         atime: record.atime,
         mtime: record.mtime,
         ctime: record.ctime,
@@ -138,7 +133,7 @@ pub(crate) fn attr_of(
         gid: record.gid,
         rdev: record.rdev,
         blksize,
-        is_settled: pending_bytes.is_none(),
+        is_settled: true,
     }
 }
 

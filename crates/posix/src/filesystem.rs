@@ -83,6 +83,17 @@ pub struct Entry {
     pub attr: Attr,
 }
 
+impl Entry {
+    /// With content of so many bytes on its way to the devices.
+    fn with_pending(mut self, allocated: u64, bytes: Option<u64>) -> Entry {
+        if let Some(bytes) = bytes {
+            self.attr.blocks = (allocated + bytes).div_ceil(512);
+            self.attr.is_settled = false;
+        }
+        self
+    }
+}
+
 /// Answer of `statfs`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StatFs {
@@ -119,6 +130,8 @@ pub struct FileSystem {
     pub(crate) listings: Listings,
     /// Read by every call, so shared.
     pub(crate) options: RwLock<Options>,
+    /// Of the options; never changes.
+    block_bytes: u32,
     pub(crate) acls: AtomicBool,
     pub(crate) user_attributes: AtomicBool,
     pub(crate) utf8_only: AtomicBool,
@@ -155,6 +168,7 @@ impl FileSystem {
             names: BriefMutex::new(()),
             walks: Walks::default(),
             listings: Listings::default(),
+            block_bytes: options.block_bytes,
             options: RwLock::new(options),
             acls: AtomicBool::new(false),
             user_attributes: AtomicBool::new(true),
@@ -304,20 +318,29 @@ impl FileSystem {
     }
 
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
-        self.entry_as(inode.id, inode.record_and_pending())
+        let (record, pending) = inode.record_and_pending();
+        self.entry_as(inode.id, &record).with_pending(record.allocated, self.pending_blocks(pending))
     }
 
-    fn entry_as(&self, id: InodeId, (record, pending): (InodeRecord, Option<u64>)) -> Entry {
-        // As they will be once they are stored: `stat` must not tell less before a commit.
-        let pending = pending.map(|bytes| bytes * self.dataset.copies());
-        let attr = attr_of(id, &record, pending, self.options.read().block_bytes);
+    fn entry_as(&self, id: InodeId, record: &InodeRecord) -> Entry {
+        let attr = attr_of(id, record, self.block_bytes);
         Entry { ino: id.0, generation: record.generation, attr }
     }
 
-    /// An entry as it is now, if its inode is in memory: no reference is taken.
-    pub(crate) fn look(&self, id: InodeId) -> Option<Result<Entry>> {
-        let shown = self.dataset.peek(id).transpose()?;
-        Some(shown.map(|shown| self.entry_as(id, shown)).map_err(Errno::from))
+    /// Bytes of content that is not stored yet as they will be once they are: `stat` must not tell
+    /// less before a commit.
+    fn pending_blocks(&self, bytes: Option<u64>) -> Option<u64> {
+        bytes.map(|bytes| bytes * self.dataset.copies())
+    }
+
+    /// An entry as it is now, with so many references more, if its inode is in memory.
+    pub(crate) fn look(&self, id: InodeId, refs: u64) -> Option<Result<Entry>> {
+        let show = |record: &InodeRecord, pending| (self.entry_as(id, record), record.allocated, pending);
+        let shown = self.dataset.peek(id, refs, show).transpose()?;
+        let whole = |(entry, allocated, pending): (Entry, u64, _)| {
+            entry.with_pending(allocated, self.pending_blocks(pending))
+        };
+        Some(shown.map(whole).map_err(Errno::from))
     }
 
     /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.
@@ -476,10 +499,7 @@ impl FileSystem {
     /// Space.
     #[must_use]
     pub fn statfs(&self) -> StatFs {
-        let (usage, block_bytes) = {
-            let options = self.options.read();
-            (Arc::clone(&options.usage), options.block_bytes)
-        };
+        let (usage, block_bytes) = (Arc::clone(&self.options.read().usage), self.block_bytes);
         let usage = usage();
         let block = u64::from(block_bytes);
         let blocks_free = usage.available_bytes / block;

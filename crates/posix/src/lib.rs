@@ -41,7 +41,7 @@ pub use attributes::{Attr, SetAttr, SetIds, SetTime};
 pub use content::Fallocate;
 pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
-pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
+pub use namespace::{DirEntry, Listed, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use permission::{Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use steadfast_dataset::{BlockPart, Time, WriteRoom};
 pub use steadfast_env::requests;

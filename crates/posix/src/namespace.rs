@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use steadfast_dataset::{Inode, InodeRecord};
 use steadfast_env::Bug;
 use steadfast_format::InodeId;
-use steadfast_format::dirent::{COOKIE_RESERVED, Dirent, NAME_MAX};
+use steadfast_format::dirent::{COOKIE_RESERVED, Dirent, DirentView, NAME_MAX};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation};
 
@@ -46,6 +46,38 @@ pub struct DirEntry {
     pub kind: u8,
     /// Name.
     pub name: Vec<u8>,
+}
+
+/// The same with its name where it is stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Listed<'n> {
+    /// Number.
+    pub ino: u64,
+    /// Where to go on behind it.
+    pub cookie: u64,
+    /// Type bits of mode over 4096, as in `readdir`.
+    pub kind: u8,
+    /// Name.
+    pub name: &'n [u8],
+}
+
+impl Listed<'_> {
+    /// The entry with a name of its own.
+    #[must_use]
+    pub fn to_entry(self) -> DirEntry {
+        DirEntry { ino: self.ino, cookie: self.cookie, kind: self.kind, name: self.name.to_vec() }
+    }
+
+    /// False for `.` and `..`.
+    fn is_own(&self) -> bool {
+        !matches!(self.name, b"." | b"..")
+    }
+}
+
+impl DirEntry {
+    fn listed(&self) -> Listed<'_> {
+        Listed { ino: self.ino, cookie: self.cookie, kind: self.kind, name: &self.name }
+    }
 }
 
 /// Changes of the names tree.
@@ -576,24 +608,16 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Lists a directory with attributes, as [`FileSystem::readdir`] lists it without: `take` gets
+    /// Lists a directory with attributes, as [`FileSystem::list`] lists it without: `take` gets
     /// each entry and a look at its inode, which takes a reference that is given back where `take`
     /// says no. `.` and `..` come without one.
     pub fn readdir_plus(
         &self,
         ino: u64,
         cookie: u64,
-        mut take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+        take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
     ) -> Result<()> {
-        let held = (|_: InodeId| None, |id: InodeId| self.entry(id));
-        self.list_with(ino, cookie, held, |entry, known| {
-            let (id, is_held) = (entry.ino, matches!(known, Some(Ok(_))));
-            let is_taken = take(entry, known);
-            if !is_taken && is_held {
-                self.forget(id, 1);
-            }
-            is_taken
-        })
+        self.list_with(ino, cookie, 1, take)
     }
 
     /// The same for who keeps nothing: no reference is taken.
@@ -601,68 +625,99 @@ impl FileSystem {
         &self,
         ino: u64,
         cookie: u64,
-        take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+        take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
     ) -> Result<()> {
-        let read = |id: InodeId| {
-            let entry = self.entry(id);
-            if entry.is_ok() {
-                self.forget(id.0, 1);
-            }
-            entry
-        };
-        self.list_with(ino, cookie, (|id| self.look(id), read), take)
+        self.list_with(ino, cookie, 0, take)
     }
 
-    /// Lists a directory with attributes: those of which the first of two looks finds none are
-    /// brought together for the second one.
+    /// Lists a directory with attributes, in one walk over its entries as long as their inodes are
+    /// in memory. Those of the next entries are brought together where one is not.
     fn list_with(
         &self,
         ino: u64,
         cookie: u64,
-        (first, second): (impl Fn(InodeId) -> Option<Result<Entry>>, impl Fn(InodeId) -> Result<Entry>),
-        mut take: impl FnMut(DirEntry, Option<Result<Entry>>) -> bool,
+        refs: u64,
+        mut take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
     ) -> Result<()> {
+        let directory = self.listed_directory(ino)?;
         let (mut behind, mut count) = (cookie, LIST_FIRST);
+        let mut give = |entry: Listed<'_>, known: Option<Result<Entry>>| {
+            let is_held = refs > 0 && matches!(known, Some(Ok(_)));
+            let is_taken = take(entry, known);
+            if !is_taken && is_held {
+                self.forget(entry.ino, refs);
+            }
+            is_taken
+        };
         loop {
+            let mut is_missing = false;
+            self.list_in(&directory, behind, |entry| {
+                let known = entry.is_own().then(|| self.look(InodeId(entry.ino), refs));
+                is_missing = matches!(known, Some(None));
+                let goes_on = !is_missing && give(entry, known.flatten());
+                behind = if goes_on { entry.cookie } else { behind };
+                goes_on
+            })?;
+            if !is_missing {
+                return Ok(());
+            }
             let mut found = Vec::with_capacity(count);
-            self.readdir(ino, behind, |entry| {
-                let is_own = !matches!(&entry.name[..], b"." | b"..");
-                found.push((entry, is_own));
+            self.list_in(&directory, behind, |entry| {
+                found.push(entry.to_entry());
                 found.len() < count
             })?;
-            let is_last = found.len() < count;
-            let Some((last, _)) = found.last() else { return Ok(()) };
-            behind = last.cookie;
-            let look =
-                |(entry, is_own): &(DirEntry, bool)| is_own.then(|| first(InodeId(entry.ino))).flatten();
-            let looked: Vec<_> = found.iter().map(look).collect();
-            let missing =
-                found.iter().zip(&looked).filter(|((_, is_own), looked)| *is_own && looked.is_none());
-            let missing: Vec<_> = missing.map(|((entry, _), _)| InodeId(entry.ino)).collect();
-            if !missing.is_empty() {
-                bring_records(&self.dataset, missing);
-            }
-            for ((entry, is_own), looked) in found.into_iter().zip(looked) {
-                let known = looked.or_else(|| is_own.then(|| second(InodeId(entry.ino))));
-                if !take(entry, known) {
+            let own = found.iter().filter(|entry| entry.listed().is_own());
+            bring_records(&self.dataset, own.map(|entry| InodeId(entry.ino)).collect());
+            for entry in &found {
+                let known = entry.listed().is_own().then(|| self.read_entry(InodeId(entry.ino), refs));
+                if !give(entry.listed(), known) {
                     return Ok(());
                 }
+                behind = entry.cookie;
             }
-            if is_last {
+            if found.len() < count {
                 return Ok(());
             }
             count = (2 * count).min(LIST_MAX);
         }
     }
 
-    /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until
-    /// it says no. Cookies stay true while entries come and go.
+    /// An entry whose inode may have to be read, with so many references more: one or none.
+    fn read_entry(&self, id: InodeId, refs: u64) -> Result<Entry> {
+        let entry = self.entry(id)?;
+        if refs == 0 {
+            self.forget(id.0, 1);
+        }
+        Ok(entry)
+    }
+
+    /// Lists a directory as [`FileSystem::list`] does, each entry with a name of its own.
     pub fn readdir(&self, ino: u64, cookie: u64, mut take: impl FnMut(DirEntry) -> bool) -> Result<()> {
+        self.list(ino, cookie, |entry| take(entry.to_entry()))
+    }
+
+    /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until
+    /// it says no. Cookies stay true while entries come and go. No lock is held while `take` runs.
+    pub fn list(&self, ino: u64, cookie: u64, take: impl FnMut(Listed<'_>) -> bool) -> Result<()> {
+        self.list_in(&self.listed_directory(ino)?, cookie, take)
+    }
+
+    /// A directory that is being listed, which counts as a read of it.
+    fn listed_directory(&self, ino: u64) -> Result<Arc<Inode>> {
         let directory = self.directory(ino)?;
+        self.accessed(&directory, &directory.record());
+        Ok(directory)
+    }
+
+    fn list_in(
+        &self,
+        directory: &Arc<Inode>,
+        cookie: u64,
+        mut take: impl FnMut(Listed<'_>) -> bool,
+    ) -> Result<()> {
         let record = directory.record();
-        self.accessed(&directory, &record);
         for (at, name, id) in [(1, &b"."[..], directory.id), (2, &b".."[..], record.parent)] {
-            if cookie < at && !take(DirEntry { ino: id.0, cookie: at, kind: 4, name: name.to_vec() }) {
+            if cookie < at && !take(Listed { ino: id.0, cookie: at, kind: 4, name }) {
                 return Ok(());
             }
         }
@@ -684,7 +739,7 @@ impl FileSystem {
         let notes_files = self.dataset.brings_content();
         self.dataset.names().scan(&from, &NamesKey::xattrs(directory.id), |key, value| {
             let (Ok(NamesKey::Entry { cookie, .. }), Ok(entry)) =
-                (NamesKey::decode(key), Dirent::decode(value))
+                (NamesKey::decode(key), DirentView::decode(value))
             else {
                 result = Err(Errno::EIO);
                 return false;
@@ -694,7 +749,7 @@ impl FileSystem {
             } else if notes_files && u32::from(entry.kind) << 12 == S_IFREG {
                 files.push(entry.inode);
             }
-            take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name })
+            take(Listed { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name })
         })?;
         self.walks.listed(directory.id, &subdirectories);
         if notes_files {

@@ -14,8 +14,6 @@
 //! were read one listing after the other, the first file of the next listing is enough, and with
 //! the neighbours of a directory comes the content of their files.
 
-use std::collections::HashMap;
-
 use parking_lot::Mutex;
 use steadfast_dataset::Dataset;
 use steadfast_format::InodeId;
@@ -139,11 +137,38 @@ struct Listed {
 struct Listing {
     directory: InodeId,
     files: Vec<InodeId>,
-    places: HashMap<InodeId, usize>,
+    /// Each file with its place, by number: made when somebody asks, as most listings are followed
+    /// by no read.
+    places: Option<Vec<(InodeId, usize)>>,
     /// Files that were read since.
     read: usize,
     /// As many are read when content is brought next.
     due: usize,
+}
+
+impl Listing {
+    /// Where a file stands in the listing.
+    fn place(&mut self, file: InodeId) -> Option<usize> {
+        let files = &mut self.files;
+        let places = self.places.get_or_insert_with(|| {
+            let sorted = |files: &[InodeId]| {
+                let mut places: Vec<_> = files.iter().copied().zip(0..).collect();
+                places.sort_unstable();
+                places
+            };
+            let mut places = sorted(files);
+            // A part that was listed again, or a second name of a file.
+            places.dedup_by_key(|(file, _)| *file);
+            if places.len() < files.len() {
+                places.sort_unstable_by_key(|(_, place)| *place);
+                *files = places.iter().map(|(file, _)| *file).collect();
+                places = sorted(files);
+            }
+            places
+        });
+        let at = places.partition_point(|(other, _)| *other < file);
+        places.get(at).filter(|(other, _)| *other == file).map(|(_, place)| *place)
+    }
 }
 
 impl Listings {
@@ -159,15 +184,12 @@ impl Listings {
                     *read_in_turn = 0;
                 }
                 let due = if *read_in_turn < FILES_MIN { FILES_MIN } else { 1 };
-                Listing { directory, files: Vec::new(), places: HashMap::new(), read: 0, due }
+                Listing { directory, files: Vec::new(), places: None, read: 0, due }
             }
         };
         let room = LISTED_MAX.saturating_sub(listing.files.len());
-        for &file in files.iter().take(room) {
-            if listing.places.insert(file, listing.files.len()).is_none() {
-                listing.files.push(file);
-            }
-        }
+        listing.files.extend(files.iter().take(room));
+        listing.places = None;
         if listings.len() == LISTINGS_MAX {
             listings.remove(0);
         }
@@ -186,7 +208,7 @@ impl Listings {
             let mut listed = self.0.lock();
             let Listed { listings, read_in_turn } = &mut *listed;
             let found = listings.iter_mut().find_map(|listing| {
-                let place = *listing.places.get(&file)?;
+                let place = listing.place(file)?;
                 Some((listing, place))
             });
             let Some((listing, place)) = found else { return };

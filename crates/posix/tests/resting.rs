@@ -54,7 +54,7 @@ fn step(world: &mut World, held: &mut BTreeMap<u64, u64>, mut draw: Draw) -> Str
         }
         format!("{entry:?}")
     };
-    match draw.below(20) {
+    match draw.below(22) {
         0..=4 => entry(fs.lookup(1, &name)),
         5 | 6 => entry(fs.mknod(ROOT, 1, &name, 0o100_644, 0)),
         7 => entry(fs.link(one, 1, &name)),
@@ -78,6 +78,28 @@ fn step(world: &mut World, held: &mut BTreeMap<u64, u64>, mut draw: Draw) -> Str
             let mut listed = Vec::new();
             let ended = fs.readdir(1, 0, |entry| {
                 listed.push((entry.ino, entry.name));
+                true
+            });
+            format!("{ended:?} {listed:?}")
+        }
+        20 => {
+            // Up to an entry for which there is no room.
+            let (mut room, mut listed) = (draw.below(80), Vec::new());
+            let ended = fs.readdir_plus(1, 0, |found, known| {
+                listed.push(format!("{found:?} {known:?}"));
+                let is_taken = room > 0;
+                if let Some(known) = known.filter(|_| is_taken) {
+                    entry(known);
+                }
+                room = room.saturating_sub(1);
+                is_taken
+            });
+            format!("{ended:?} {listed:?}")
+        }
+        21 => {
+            let mut listed = Vec::new();
+            let ended = fs.readdir_looking(1, 0, |found, known| {
+                listed.push(format!("{found:?} {known:?}"));
                 true
             });
             format!("{ended:?} {listed:?}")
