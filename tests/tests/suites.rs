@@ -64,6 +64,16 @@ fn tar_there_and_back_on_a_bucket() {
     assert!(store.seen().iter().any(|seen| seen.kind == Kind::Put && seen.object.contains("suite-tar-")));
 }
 
+/// The client is another kernel, which mounts the pool over NFS.
+#[test]
+fn pjdfstest_in_a_guest_over_nfs() {
+    let test = "pjdfstest in a guest";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    suite_with(&Host::new(), "conformance", "pjdfstest", "--guest");
+}
+
 #[test]
 fn a_project_in_c() {
     suite("conformance", "build");

@@ -32,6 +32,15 @@ pub const PACKAGES: &[(&str, &str)] = &[
     ("/usr/share/perl5/Capture/Tiny.pm", "libcapture-tiny-perl"),
 ];
 
+/// Of a guest that mounts over NFS: a kernel in a process, its way out, its client of NFS.
+pub const GUEST: &[(&str, &str)] = &[
+    ("/usr/bin/linux.uml", "user-mode-linux"),
+    ("/usr/bin/slirp-fullbolt", "slirp"),
+    ("/usr/sbin/mount.nfs", "nfs-common"),
+    ("/usr/sbin/modprobe", "kmod"),
+    ("/usr/sbin/ip", "iproute2"),
+];
+
 /// The other architecture that parity has a kernel for.
 const ARM: &str = "aarch64-unknown-linux-gnu";
 /// Programs that build and run its unit tests on another architecture, and their packages.
@@ -157,7 +166,7 @@ pub fn run(root: &Path, wish: &Wish) -> bool {
     let runner = Runner::new(root);
     let board = Board::default();
     let mut tally = Tally::default();
-    runner.packages(PACKAGES, true);
+    runner.packages(&[PACKAGES, GUEST].concat(), true);
     std::thread::scope(|scope| {
         let needs_build = ["build", "tests", "explorer", "histories"].iter().any(|step| wish.wants(step));
         let suite = scope.spawn(|| {

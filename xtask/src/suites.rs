@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::check::{PJDFSTEST, Runner};
+use crate::check::{GUEST, PJDFSTEST, Runner};
 
 const FSX: (&str, &str) = ("fsx", "0.3.2");
 
@@ -37,8 +37,12 @@ const KERNEL: &[(&str, &str)] = &[
 pub fn run(root: &Path, kind: &str, words: &[String]) -> bool {
     let runner = Runner::new(root);
     let asked = |word: &str| words.iter().any(|given| given == word);
-    let long = asked("--long");
-    let packages = if long { [PACKAGES, KERNEL].concat() } else { PACKAGES.to_vec() };
+    let mut packages = PACKAGES.to_vec();
+    for (word, more) in [("--long", KERNEL), ("--guest", GUEST)] {
+        if asked(word) {
+            packages.extend(more);
+        }
+    }
     runner.packages(&packages, asked("--install"));
     runner.tool(PJDFSTEST);
     runner.tool(FSX);

@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 
 const TEXT: &str = include_str!("../known-failures.txt");
 
-/// Case to reason, for one suite.
-pub(crate) fn of(suite: &str) -> BTreeMap<String, String> {
+/// Marks a suite in a guest, over NFS.
+const OVER_NFS: &str = "@nfs";
+
+/// Case to reason, for one suite, on the mount or over NFS.
+pub(crate) fn of(suite: &str, over_nfs: bool) -> BTreeMap<String, String> {
     rows(TEXT)
-        .filter(|(of, ..)| *of == suite)
+        .filter(|(of, ..)| match of.strip_suffix(OVER_NFS) {
+            Some(of) => over_nfs && of == suite,
+            None => !over_nfs && *of == suite,
+        })
         .map(|(_, case, why)| (case.to_owned(), why.to_owned()))
         .collect()
 }
@@ -32,6 +38,7 @@ mod tests {
     #[test]
     fn every_known_failure_names_a_suite_and_has_a_reason() {
         for (of, case, why) in rows(TEXT) {
+            let of = of.strip_suffix(OVER_NFS).unwrap_or(of);
             assert!(suite::ALL.iter().any(|suite| suite.name == of), "{of} {case}: no such suite");
             assert!(why.split(' ').count() >= 3, "{of} {case}: say why, not `{why}`");
         }

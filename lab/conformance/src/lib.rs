@@ -19,10 +19,11 @@
 //!      the logs stay.
 //!
 //! ## Reading order
-//! [`suite`] (the list), [`stage`] (a pool for one suite), [`tally`] (its result), [`stress`] (our
-//! own suite).
+//! [`suite`] (the list), [`stage`] (a pool for one suite), `guest` (the same over NFS), [`tally`]
+//! (its result), [`stress`] (our own suite).
 #![forbid(unsafe_code)]
 
+mod guest;
 mod known;
 mod random;
 mod request;
@@ -33,7 +34,7 @@ pub mod tally;
 pub mod tree;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_lab_experiment::{Context, Error, Workdir, stop_on_signals};
@@ -50,6 +51,11 @@ use tally::Tally;
 pub fn main(args: &[String], context: &Context) -> i32 {
     if args.first().map(String::as_str) == Some("stress-worker") {
         return stress::worker_main(&args[1..]);
+    }
+    if let [word, dir] = args
+        && word == "tree-of"
+    {
+        return tree::print(Path::new(dir));
     }
     let answered = match request::parse(args) {
         Ok(request::Request::Help(text)) => {
@@ -115,10 +121,13 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
             return Err(Error::Stopped);
         }
         let log = out.join(format!("{}.log", suite.name));
+        let of_guest = if request.guest { guest::NEEDS } else { &[] };
         let missing: Vec<&str> =
-            suite.needs.iter().copied().filter(|program| !stage::on_path(program)).collect();
+            suite.needs.iter().chain(of_guest).copied().filter(|program| !stage::on_path(program)).collect();
         let mut tally = if suite.root && !rustix::process::geteuid().is_root() {
             Tally::skipped(suite.name, "it changes users, which takes root")
+        } else if request.guest && suite.kind != Kind::Conformance {
+            Tally::skipped(suite.name, "a guest runs the suites of conformance alone")
         } else if missing.is_empty() {
             let workdir = Workdir::create(&parent)?;
             let mut stage = Stage::new(workdir, context, request, suite)?;
@@ -126,7 +135,7 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
         } else {
             Tally::skipped(suite.name, &format!("{} not installed", missing.join(", ")))
         };
-        tally.judge(&known::of(suite.name));
+        tally.judge(&known::of(suite.name, request.guest));
         println!("{}", tally.line());
         if let Some(reason) = &tally.skipped_whole {
             println!("    SKIP {reason}");

@@ -49,6 +49,9 @@ pub struct RunRequest {
     /// Run in a directory below DIR instead of a pool: the same suites on any file system
     #[arg(long, value_name = "DIR")]
     pub on: Option<PathBuf>,
+    /// Run in a guest of user-mode Linux that mounts the pool over NFS
+    #[arg(long, conflicts_with = "on")]
+    pub guest: bool,
     /// Size of the pool's image, sparse [default: what each suite asks for]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
@@ -72,6 +75,7 @@ impl RunRequest {
             dir: None,
             out: None,
             on: None,
+            guest: false,
             size: None,
             pool: None,
             seed: 1,
@@ -187,6 +191,7 @@ mod tests {
             ("stress --size 1", "64M"),
             ("stress --seed x", "'x' for '--seed"),
             ("stress --fast", "--fast"),
+            ("conformance --guest --on /tmp", "cannot be used with"),
             ("dance", "neither"),
         ] {
             let error = words(line).unwrap_err();

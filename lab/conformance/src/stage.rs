@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use steadfast_lab_experiment::{Commands, Context, Error, Workdir, end_process, mounts_below, unmount};
 
+use crate::guest::Guest;
 use crate::request::RunRequest;
 use crate::suite::{PRELUDE, REFERENCE_TREE, SQLITE_DRIVER, Suite};
 use crate::tally::Tally;
@@ -39,6 +41,7 @@ pub struct Stage {
     /// Place where an import finds it.
     found_at: String,
     daemon: Option<u32>,
+    guest: Option<Guest>,
 }
 
 impl Stage {
@@ -82,6 +85,7 @@ impl Stage {
             device,
             found_at,
             daemon: None,
+            guest: None,
         };
         if !foreign {
             let mut words = vec!["pool", "create"];
@@ -99,13 +103,33 @@ impl Stage {
             stage.daemon = stage.daemon_pid();
         }
         fs::create_dir(&stage.place).map_err(Error::io("create", &stage.place))?;
+        if stage.request.guest {
+            stage.guest = Some(stage.guest()?);
+        }
         Ok(stage)
+    }
+
+    /// Shares the pool with a guest.
+    fn guest(&mut self) -> Result<Guest, Error> {
+        self.commands.run(&["fs", "set", "sharenfs=insecure,no_root_squash", POOL], None)?;
+        let answer = self.commands.ask(&["fs", "share"])?;
+        let server = answer.split_whitespace().find_map(|word| word.parse::<SocketAddr>().ok());
+        let server = server.ok_or_else(|| Error::Answer {
+            line: "steadfast fs share".to_owned(),
+            answer,
+            expected: "the address of the server",
+        })?;
+        let home = self.workdir.subdirectory("guest")?;
+        Ok(Guest::new(home, self.workdir.path().join("scratch"), self.mount.clone(), server.port()))
     }
 
     /// Runs a suite, then exports, checks and imports the pool and compares its tree.
     pub(crate) fn perform(&mut self, suite: &Suite, log: &Path, stop: &AtomicBool) -> Result<Tally, Error> {
         let (clock, cpu) = (Instant::now(), self.cpu_s());
         let late = self.script(suite, log, stop)?;
+        if let Some(guest) = &self.guest {
+            fs::copy(guest.log(), log).map_err(Error::io("copy", &guest.log()))?;
+        }
         let said = fs::read(log).map_err(Error::io("read", log))?;
         let mut tally = Tally::read(suite.name, &String::from_utf8_lossy(&said));
         if let Some(words) = late {
@@ -131,21 +155,40 @@ impl Stage {
     fn script(&mut self, suite: &Suite, log: &Path, stop: &AtomicBool) -> Result<Option<String>, Error> {
         let out = File::create(log).map_err(Error::io("create", log))?;
         let err = out.try_clone().map_err(Error::io("open", log))?;
-        let mut child = Command::new("bash")
-            .args(["-c", &format!("{PRELUDE}\n{}", suite.script)])
-            .current_dir(self.workdir.path().join("scratch"))
-            .env("W", &self.place)
-            .env("S", self.workdir.path().join("scratch"))
-            .env("SF", &self.context.steadfast)
-            .env("STEADFAST_RUNTIME_DIR", self.workdir.path().join("run"))
-            .env("DEVICE", &self.device)
-            .env("FOUND_AT", &self.found_at)
-            .env("POOL", if self.foreign { "" } else { POOL })
-            .env("LONG", if self.request.long { "1" } else { "0" })
-            .env("SEED", self.request.seed.to_string())
-            .env("REFERENCE_TREE", REFERENCE_TREE)
-            .env("SQLITE_DRIVER", SQLITE_DRIVER)
-            .env("LC_ALL", "C.UTF-8")
+        let path = |path: &Path| path.display().to_string();
+        let scratch = self.workdir.path().join("scratch");
+        // A guest has no daemon to speak to.
+        let pool = if self.foreign || self.guest.is_some() { "" } else { POOL };
+        let environment = [
+            (
+                "W",
+                path(
+                    &self.guest.as_ref().map_or_else(|| self.place.clone(), |guest| guest.place(&self.place)),
+                ),
+            ),
+            ("S", path(&scratch)),
+            ("SF", path(&self.context.steadfast)),
+            ("STEADFAST_RUNTIME_DIR", path(&self.workdir.path().join("run"))),
+            ("DEVICE", self.device.clone()),
+            ("FOUND_AT", self.found_at.clone()),
+            ("POOL", pool.to_owned()),
+            ("LONG", if self.request.long { "1" } else { "0" }.to_owned()),
+            ("SEED", self.request.seed.to_string()),
+            ("REFERENCE_TREE", REFERENCE_TREE.to_owned()),
+            ("SQLITE_DRIVER", SQLITE_DRIVER.to_owned()),
+            ("LC_ALL", "C.UTF-8".to_owned()),
+        ];
+        let script = format!("{PRELUDE}\n{}", suite.script);
+        let mut command = match &self.guest {
+            Some(guest) => guest.command(&script, &environment)?,
+            None => {
+                let mut command = Command::new("bash");
+                command.args(["-c", &script]).envs(environment);
+                command
+            }
+        };
+        let mut child = command
+            .current_dir(&scratch)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -182,6 +225,10 @@ impl Stage {
         let before = tree::walk(&self.place);
         if !note("walk", before.as_ref().map(drop).map_err(ToString::to_string)) {
             return Ok(());
+        }
+        if let (Some(guest), Ok(here)) = (&self.guest, &before) {
+            let there = fs::read_to_string(guest.tree()).map_err(|error| error.to_string());
+            note("same-over-nfs", there.and_then(|there| same_lines(&there, &tree::text(here))));
         }
         let said = |result: Result<String, Error>| result.map(drop).map_err(|error| error.to_string());
         if !note("export", said(self.commands.run(&["pool", "export", POOL], None))) {
@@ -234,6 +281,20 @@ impl Stage {
         let own = fields("self", 13);
         let daemon = self.daemon.map_or(0, |pid| fields(&pid.to_string(), 11));
         (own + daemon) as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+}
+
+/// The first line that differs, in words.
+fn same_lines(guest: &str, here: &str) -> Result<(), String> {
+    let mut pairs = guest.lines().zip(here.lines());
+    match pairs.find(|(there, here)| there != here) {
+        Some((there, here)) => Err(format!("the guest sees {there}; the mount has {here}")),
+        None if guest.len() == here.len() => Ok(()),
+        None => Err(format!(
+            "the guest sees {} objects, the mount has {}",
+            guest.lines().count(),
+            here.lines().count()
+        )),
     }
 }
 

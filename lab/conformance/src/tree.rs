@@ -64,6 +64,33 @@ pub fn walk(root: &Path) -> io::Result<Tree> {
     Ok(tree)
 }
 
+/// Behind it stand extended attributes, which NFS version 3 does not carry.
+const XATTRS: &str = " xattrs ";
+
+/// A tree as lines, without extended attributes: what an NFS client can see of it.
+pub fn text(tree: &Tree) -> String {
+    let line = |(name, about): (&Vec<u8>, &String)| {
+        let (head, tail) = about.split_once(XATTRS).unwrap_or((about, ""));
+        let content = tail.split_once(' ').map_or("", |(_, content)| content);
+        format!("{} {head} {content}\n", name.escape_ascii())
+    };
+    tree.iter().map(line).collect()
+}
+
+/// `steadfast lab tree-of DIR`: prints the tree below it, and returns the exit status.
+pub(crate) fn print(root: &Path) -> i32 {
+    match walk(root) {
+        Ok(tree) => {
+            print!("{}", text(&tree));
+            0
+        }
+        Err(error) => {
+            eprintln!("steadfast lab: {}: {error}", root.display());
+            1
+        }
+    }
+}
+
 /// The first difference between two walks, in words.
 pub fn difference(before: &Tree, after: &Tree) -> Option<String> {
     let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -157,6 +184,13 @@ mod tests {
         let after = walk(dir.path()).unwrap();
         assert!(difference(&after, &before).unwrap().contains("d"));
         assert_eq!(after.len(), 1);
+    }
+
+    #[test]
+    fn lines_have_everything_but_attributes() {
+        let about = "mode 644 mtime 1.0 ctime 2.0 xattrs 00ff is abc";
+        let tree = Tree::from([(b"a\nb".to_vec(), about.to_owned())]);
+        assert_eq!(text(&tree), "a\\nb mode 644 mtime 1.0 ctime 2.0 is abc\n");
     }
 
     #[test]

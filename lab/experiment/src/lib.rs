@@ -63,7 +63,7 @@ use std::io::Write;
 pub use context::{Context, stop_on_signals};
 pub use error::Error;
 pub use feature::{Pools, RunRequest, Target, Volume, run, terminal};
-pub use host::commands::Commands;
+pub use host::commands::{Commands, quoted};
 pub use host::mounts::{mounts_below, unmount};
 pub use host::processes::end_process;
 pub use host::requirements::check_fuse;

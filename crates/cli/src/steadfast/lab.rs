@@ -13,7 +13,7 @@ pub(crate) const LAB: Door = Door {
     doc: "Runs experiments and prints their reports. `steadfast lab --help` lists the options.",
     run: |world, words| {
         with_context(world, |context| match words.first().map(String::as_str) {
-            Some("conformance" | "stress" | "stress-worker") => suites(words, context),
+            Some("conformance" | "stress" | "stress-worker" | "tree-of") => suites(words, context),
             _ => lab(words, context),
         })
     },
