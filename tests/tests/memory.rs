@@ -91,7 +91,7 @@ fn on_a_bucket(round_trip: Duration) {
     let (host, near) = with_keys(&store, "tank");
     let (_, rest) = near.split_once("endpoint=http://").expect("it has one");
     let endpoint = rest.split_once('&').map_or(rest, |(endpoint, _)| endpoint);
-    let conditions = Conditions { round_trip, rate: None };
+    let conditions = Conditions { round_trip, rate: None, loss: None };
     let link = Link::start(endpoint.parse().expect("an address"), conditions).expect("a link");
     let address = near.replace(endpoint, &link.address().to_string());
     let sealed = "-O compression=off -O encryption=on -O keyformat=raw -O keylocation=KEY";

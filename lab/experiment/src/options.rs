@@ -127,6 +127,25 @@ impl std::fmt::Display for RoundTrip {
     }
 }
 
+/// A share, in parts of a million.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Percent(pub(crate) u32);
+
+/// Reads a share of at most a half.
+pub(crate) fn percent(text: &str) -> Result<Percent, String> {
+    let number = text.strip_suffix('%').and_then(|digits| digits.parse::<f64>().ok());
+    match number.ok_or("give a share like 0.1%")? {
+        share if (0.0..=50.0).contains(&share) => Ok(Percent((share * 1e4).round() as u32)),
+        _ => Err("give a share from 0% to 50%".to_owned()),
+    }
+}
+
+impl std::fmt::Display for Percent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 1e4)
+    }
+}
+
 /// The command that repeats a run, built option by option.
 pub(crate) struct RepeatLine(String);
 

@@ -14,6 +14,11 @@
 //! handshake would. The growth of TCP's window is not played: a client that opens connections for
 //! each request looks better here than on a real way.
 //!
+//! Packets may get lost ([`Loss`]): a lost one arrives a round trip later, and nothing behind it on
+//! its connection arrives before it. Which ones follows from a seed, the number of the connection
+//! and the place in its stream, so a run can be repeated. A window that shrinks after a loss and
+//! timeouts are not played.
+//!
 //! The link also reads the heads of HTTP/1.1 as they pass, without changing them, so that the
 //! requests of every client are counted by the same instrument. Bytes that are no HTTP pass and
 //! count as bytes alone.
@@ -25,14 +30,18 @@
 //!      `Way::due`
 //! [link.3] A request is in flight from the last byte of its head to the last byte of its answer.
 //!      `Exchange`
+//! [link.4] The packets that are lost do not depend on how the bytes were cut into reads.
+//!      test: `losses_follow_the_seed`
 //!
 //! ## Reading order
-//! `scanner` (HTTP), `tally` (counts), `link`.
+//! `scanner` (HTTP), `tally` (counts), `loss`, `link`.
 #![forbid(unsafe_code)]
 
 mod link;
+mod loss;
 mod scanner;
 mod tally;
 
 pub use link::{Conditions, Link};
+pub use loss::Loss;
 pub use tally::{Counts, Kind, SLICE, Slice};

@@ -11,6 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use crate::loss::{Direction, Loss, Losses};
 use crate::scanner::{Event, Head, Scanner};
 use crate::tally::{Counts, Kind, Slice, Tally};
 
@@ -27,6 +28,8 @@ pub struct Conditions {
     pub round_trip: Duration,
     /// Bytes a second in each direction, all connections together; `None` sets no limit.
     pub rate: Option<u64>,
+    /// Packets that are lost, and sent again; `None` loses none.
+    pub loss: Option<Loss>,
 }
 
 /// One direction.
@@ -147,7 +150,7 @@ impl Exchange {
 /// Carries one connection to its end.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
-    shared.tally.connected();
+    let number = shared.tally.connected();
     // The handshake.
     tokio::time::sleep(shared.conditions.round_trip).await;
     let Ok(store) = TcpStream::connect(shared.upstream).await else { return };
@@ -156,16 +159,28 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let (from_store, to_store) = store.into_split();
     let exchange = Exchange::default();
     let (of_requests, of_answers) = (Scanner::of_requests(), Scanner::of_answers());
-    let up = pass(from_client, to_store, &shared.up, watch_requests(&shared.tally, &exchange, of_requests));
-    let down = pass(from_store, to_client, &shared.down, watch_answers(&shared.tally, &exchange, of_answers));
+    let losses = |direction| Losses::of(shared.conditions.loss, number, direction);
+    let up = watch_requests(&shared.tally, &exchange, of_requests);
+    let up = pass(from_client, to_store, (&shared.up, losses(Direction::Up)), up);
+    let down = watch_answers(&shared.tally, &exchange, of_answers);
+    let down = pass(from_store, to_client, (&shared.down, losses(Direction::Down)), down);
     tokio::join!(up, down);
     let left = exchange.requests().len();
     shared.tally.ended(left);
 }
 
-fn watch_requests(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8], Instant) {
-    move |bytes, _| {
-        tally.up(bytes.len());
+/// Bytes that pass in one direction.
+struct Passing<'p> {
+    bytes: &'p [u8],
+    /// Packets among them that were lost, each time that they were.
+    lost: u64,
+    /// When they arrive.
+    due: Instant,
+}
+
+fn watch_requests(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(Passing<'_>) {
+    move |Passing { bytes, lost, .. }| {
+        tally.up(bytes.len(), lost);
         scanner.read(bytes, &mut |_| true, &mut |event| {
             if let Event::Head(Head::Request(method, target)) = event {
                 let round_trip = tally.request(Kind::of(&method, &target));
@@ -175,11 +190,11 @@ fn watch_requests(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> i
     }
 }
 
-fn watch_answers(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(&[u8], Instant) {
+fn watch_answers(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> impl FnMut(Passing<'_>) {
     // `100 Continue` and its like stand before the answer.
     let mut is_last = false;
-    move |bytes, due| {
-        tally.down(bytes.len());
+    move |Passing { bytes, lost, due }| {
+        tally.down(bytes.len(), lost);
         let mut has_body = |status: u16| {
             let is_of_head = exchange.requests().front().is_some_and(|(method, _)| method == "HEAD");
             !(is_of_head || status < 200 || status == 204 || status == 304)
@@ -201,18 +216,23 @@ fn watch_answers(tally: &Tally, exchange: &Exchange, mut scanner: Scanner) -> im
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    way: &Way,
-    mut watch: impl FnMut(&[u8], Instant),
+    (way, mut losses): (&Way, Losses),
+    mut watch: impl FnMut(Passing<'_>),
 ) {
     let (send, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES_MAX);
     let read = async move {
+        let mut before = Instant::now();
         loop {
             let mut piece = Vec::with_capacity(PIECE);
             match from.read_buf(&mut piece).await {
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
-                    let due = way.due(count, Instant::now());
-                    watch(&piece, due);
+                    let loss = losses.next(count);
+                    // It is missed one way later, and sent again; nothing overtakes it.
+                    let late = way.delay * 2 * loss.times;
+                    let due = (way.due(count, Instant::now()) + late).max(before);
+                    before = due;
+                    watch(Passing { bytes: &piece, lost: loss.packets, due });
                     if send.send((due, piece)).await.is_err() {
                         return;
                     }

@@ -74,6 +74,10 @@ pub struct Counts {
     pub round_trips: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Packets from clients to the store that were lost, each time that they were.
+    pub lost_up: u64,
+    /// The same from the store to clients.
+    pub lost_down: u64,
 }
 
 impl Counts {
@@ -98,6 +102,8 @@ impl Counts {
             down: self.down - earlier.down,
             round_trips: self.round_trips - earlier.round_trips,
             connections: self.connections - earlier.connections,
+            lost_up: self.lost_up - earlier.lost_up,
+            lost_down: self.lost_down - earlier.lost_down,
         }
     }
 }
@@ -169,6 +175,8 @@ impl Tally {
         slice.counts.up += more.up;
         slice.counts.down += more.down;
         slice.counts.connections += more.connections;
+        slice.counts.lost_up += more.lost_up;
+        slice.counts.lost_down += more.lost_down;
         slice.in_flight = slice.in_flight.max(state.in_flight);
     }
 
@@ -190,9 +198,15 @@ impl Tally {
         self.state().answers.push((due, round_trip));
     }
 
-    /// A connection was opened.
-    pub fn connected(&self) {
-        self.note(|counts| counts.connections += 1, |held| held);
+    /// A connection was opened. Gives its number, from 1 on.
+    pub fn connected(&self) -> u64 {
+        let mut number = 0;
+        let count = |counts: &mut Counts| {
+            counts.connections += 1;
+            number = counts.connections;
+        };
+        self.note(count, |held| held);
+        number
     }
 
     /// Requests were answered, or their connection is gone.
@@ -201,12 +215,20 @@ impl Tally {
         self.note(|_| (), |held| held.saturating_sub(requests));
     }
 
-    pub fn up(&self, bytes: usize) {
-        self.note(|counts| counts.up += bytes as u64, |held| held);
+    pub fn up(&self, bytes: usize, lost: u64) {
+        let count = |counts: &mut Counts| {
+            counts.up += bytes as u64;
+            counts.lost_up += lost;
+        };
+        self.note(count, |held| held);
     }
 
-    pub fn down(&self, bytes: usize) {
-        self.note(|counts| counts.down += bytes as u64, |held| held);
+    pub fn down(&self, bytes: usize, lost: u64) {
+        let count = |counts: &mut Counts| {
+            counts.down += bytes as u64;
+            counts.lost_down += lost;
+        };
+        self.note(count, |held| held);
     }
 
     pub fn counts(&self) -> Counts {

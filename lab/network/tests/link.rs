@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use steadfast_lab_network::{Conditions, Kind, Link};
+use steadfast_lab_network::{Conditions, Counts, Kind, Link, Loss};
 
 /// A server of one connection.
 fn serve(work: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
@@ -30,7 +30,7 @@ fn bytes_arrive_unchanged() {
         connection.read_to_end(&mut bytes).expect("everything");
         connection.write_all(&bytes).expect("back");
     });
-    let conditions = Conditions { round_trip: Duration::from_millis(4), rate: Some(200 << 20) };
+    let conditions = Conditions { round_trip: Duration::from_millis(4), rate: Some(200 << 20), loss: None };
     let link = Link::start(upstream, conditions).expect("a link");
     let mut client = TcpStream::connect(link.address()).expect("a connection");
     let sent = noise(1_000_003);
@@ -65,7 +65,7 @@ fn requests_are_counted_and_wait_for_their_way() {
         }
     });
     let round_trip = Duration::from_millis(20);
-    let link = Link::start(upstream, Conditions { round_trip, rate: None }).expect("a link");
+    let link = Link::start(upstream, Conditions { round_trip, rate: None, loss: None }).expect("a link");
     let mut client = TcpStream::connect(link.address()).expect("a connection");
     let began = Instant::now();
     let mut ask = |request: &[u8], answer_ends: &[u8]| {
@@ -91,4 +91,57 @@ fn requests_are_counted_and_wait_for_their_way() {
     let slices = link.slices();
     assert_eq!(slices.iter().map(|slice| slice.counts.total()).sum::<u64>(), 3);
     assert_eq!(slices.iter().map(|slice| slice.in_flight).max(), Some(1), "one after the other");
+}
+
+/// Counts of a link on which some packets are lost, after one connection brought some bytes there
+/// and back.
+fn counts_with(loss: Option<Loss>, sent: &[u8]) -> Counts {
+    let (upstream, server) = serve(|mut connection| {
+        let mut bytes = Vec::new();
+        connection.read_to_end(&mut bytes).expect("everything");
+        connection.write_all(&bytes).expect("back");
+    });
+    let conditions = Conditions { round_trip: Duration::from_millis(2), rate: None, loss };
+    let link = Link::start(upstream, conditions).expect("a link");
+    let mut client = TcpStream::connect(link.address()).expect("a connection");
+    client.write_all(sent).expect("sent");
+    client.shutdown(Shutdown::Write).expect("that is all");
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).expect("an answer");
+    assert!(got == sent, "{} bytes came back", got.len());
+    server.join().expect("the server ends");
+    link.counts()
+}
+
+#[test]
+fn the_same_seed_loses_the_same_packets_and_nothing_is_changed() {
+    let sent = noise(1_000_003);
+    let with = |seed| counts_with(Some(Loss { per_million: 20_000, seed }), &sent);
+    let (once, again, other) = (with(1), with(1), with(2));
+    // Of 691 packets in each direction.
+    assert!((1..60).contains(&once.lost_up) && (1..60).contains(&once.lost_down), "{once:?}");
+    assert_eq!((once.lost_up, once.lost_down), (again.lost_up, again.lost_down));
+    assert_ne!((once.lost_up, once.lost_down), (other.lost_up, other.lost_down));
+    let none = counts_with(None, &sent);
+    assert_eq!((none.lost_up, none.lost_down), (0, 0));
+}
+
+#[test]
+fn a_lost_packet_comes_a_round_trip_later() {
+    let (upstream, server) = serve(|mut connection| {
+        connection.read_exact(&mut [0; 1]).expect("a byte");
+        connection.write_all(b"b").expect("back");
+    });
+    let round_trip = Duration::from_millis(20);
+    // Each packet is lost as often as can be.
+    let loss = Some(Loss { per_million: 1_000_000, seed: 3 });
+    let link = Link::start(upstream, Conditions { round_trip, rate: None, loss }).expect("a link");
+    let mut client = TcpStream::connect(link.address()).expect("a connection");
+    let began = Instant::now();
+    client.write_all(b"a").expect("sent");
+    client.read_exact(&mut [0; 1]).expect("an answer");
+    // Eight times there and eight times back, one for the bytes and one for the handshake.
+    assert!(began.elapsed() >= 18 * round_trip, "{:?}", began.elapsed());
+    server.join().expect("the server ends");
+    assert_eq!((link.counts().lost_up, link.counts().lost_down), (8, 8));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use steadfast_lab_network::Conditions;
+use steadfast_lab_network::{Conditions, Loss};
 use steadfast_lab_report::number;
 
 use super::remote::Given;
-use crate::options::RoundTrip;
-use crate::options::round_trip;
 use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
+use crate::options::{Percent, RoundTrip};
+use crate::options::{percent, round_trip};
 
 /// Columns, in their order.
 pub(super) const ARMS: [&str; 6] = ["bare", "bucket", "local", "rclone", "s3fs", "zerofs"];
@@ -26,6 +26,12 @@ pub struct BucketRequest {
     /// Bytes a second in each direction, like 100M [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = crate::options::size(RATE_LEAST, "give 64K or more"))]
     rate: Option<u64>,
+    /// Packets that are lost on the way and sent again, like 0.1% [default: none]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    loss: Option<Percent>,
+    /// Seed of --loss: the same one loses the same packets of each connection [default: 1]
+    #[arg(long, value_name = "N", requires = "loss")]
+    loss_seed: Option<u64>,
     /// A store to use instead of the lab's own in memory, like
     /// s3://BUCKET/PREFIX?endpoint=http://HOST:PORT. Its keys are in the environment:
     /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
@@ -68,13 +74,20 @@ impl BucketRequest {
 
     /// Conditions of every way to the store.
     pub(super) fn conditions(&self) -> Conditions {
-        Conditions { round_trip: self.round_trip(), rate: self.rate }
+        Conditions { round_trip: self.round_trip(), rate: self.rate, loss: self.loss() }
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        self.loss.map(|Percent(per_million)| Loss { per_million, seed: self.loss_seed.unwrap_or(1) })
     }
 
     /// The conditions in words.
     pub(super) fn way(&self) -> String {
         let rate = self.rate.map_or_else(|| "no limit".to_owned(), |rate| number::bytes(rate) + "/s");
-        format!("round trip {}, rate: {rate}", RoundTrip(self.round_trip()))
+        let loss = self.loss().map_or_else(String::new, |Loss { per_million, seed }| {
+            format!(", {} of packets lost by seed {seed}", Percent(per_million))
+        });
+        format!("round trip {}, rate: {rate}{loss}", RoundTrip(self.round_trip()))
     }
 
     /// Rounds.
@@ -105,6 +118,8 @@ impl BucketRequest {
             .form(self.form)
             .value("--rtt", self.rtt)
             .size("--rate", self.rate)
+            .value("--loss", self.loss)
+            .value("--loss-seed", self.loss_seed)
             .value("--store", self.store.as_ref())
             .value("--rounds", self.rounds)
             .list("--arms", self.arms.as_deref())
@@ -120,11 +135,15 @@ mod tests {
     #[test]
     fn options_are_read_and_repeated() {
         let store = "--store s3://bucket/lab?endpoint=http://127.0.0.1:7070";
+        let lossy = "--loss 0.15% --loss-seed 9";
         let lines =
-            ["", "--quick --rtt 20ms --rate 100M --rounds 3 --arms bare,bucket", "--rtt 500us", store];
+            ["", "--quick --rtt 20ms --rate 100M --rounds 3 --arms bare,bucket", "--rtt 500us", store, lossy];
         repeats("bucket", &lines, BucketRequest::repeat);
         assert_eq!(read::<BucketRequest>("--rtt 1s").repeat(), "steadfast lab run bucket --rtt 1000ms");
         assert_eq!(read::<BucketRequest>("").round_trip(), Duration::from_millis(50));
+        let lossy = read::<BucketRequest>(lossy);
+        assert_eq!(lossy.conditions().loss, Some(Loss { per_million: 1_500, seed: 9 }));
+        assert!(lossy.way().ends_with(", 0.15% of packets lost by seed 9"), "{}", lossy.way());
     }
 
     #[test]
@@ -136,6 +155,9 @@ mod tests {
             ("--rtt 6s", "0ms to 5s"),
             ("--rtt -1ms", "'-1'"),
             ("--rate 1K", "64K"),
+            ("--loss 1", "like 0.1%"),
+            ("--loss 51%", "0% to 50%"),
+            ("--loss-seed 3", "--loss"),
             ("--store bucket", "s3://"),
             ("--store s3://b/p", "endpoint="),
             ("--store s3://b/p?endpoint=https://x", "http://"),

@@ -116,7 +116,7 @@ pub fn run(
     let mut points = Vec::new();
     let done = trips.iter().try_for_each(|round_trip| {
         progress.begin(&format!("making a portal {} ms away", round_trip.as_millis()));
-        let conditions = Conditions { round_trip: *round_trip, rate: None };
+        let conditions = Conditions { round_trip: *round_trip, rate: None, loss: None };
         let portal = Portal::make(&setup, context, &remote, conditions, &["recordsize=4K"], &mut shell)?;
         let mut hands = Hands::fill(portal, &sizes)?;
         progress.advance(2.0, "");

@@ -47,7 +47,7 @@ impl LatencyRequest {
 
     /// Conditions of the way to the store.
     pub(in crate::iris) fn conditions(&self) -> Conditions {
-        Conditions { round_trip: self.round_trip(), rate: None }
+        Conditions { round_trip: self.round_trip(), rate: None, loss: None }
     }
 
     /// How large everything is.

@@ -106,7 +106,7 @@ fn at_distance(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     progress.begin(&format!("making a pool {ms} ms away"));
-    let conditions = Conditions { round_trip: Duration::from_millis(ms), rate: None };
+    let conditions = Conditions { round_trip: Duration::from_millis(ms), rate: None, loss: None };
     let mut pool = CoveredPool::make(setup, context, remote, conditions, (request.file(), PARITY), shell)?;
     progress.advance(1.0, "");
     progress.begin(&format!("audits, {ms} ms away"));

@@ -76,7 +76,7 @@ pub fn run(
     let cleared = Cleared(&remote);
     let mut progress = Progress::new(f64::from(request.rounds()) + 2.0);
     progress.begin("making the pool");
-    let conditions = Conditions { round_trip: Duration::ZERO, rate: None };
+    let conditions = Conditions { round_trip: Duration::ZERO, rate: None, loss: None };
     let sizes = (request.file(), request.parity());
     let rounds = (request.rounds(), request.file() / LOST_PART);
     let done = CoveredPool::make(&setup, context, &remote, conditions, sizes, &mut shell)

@@ -53,7 +53,7 @@ pub(in crate::iris) struct Sizes {
 impl ScaleRequest {
     /// Conditions of the way to the store.
     pub(in crate::iris) fn conditions(&self) -> Conditions {
-        Conditions { round_trip: self.rtt.map_or(ROUND_TRIP, |given| given.0), rate: self.rate }
+        Conditions { round_trip: self.rtt.map_or(ROUND_TRIP, |given| given.0), rate: self.rate, loss: None }
     }
 
     /// How often everything is measured.
