@@ -1,7 +1,7 @@
 //! Finds the command of a command line and runs it.
 
 use crate::catalog::CATALOG;
-use crate::command::{Command, FAILED, NotBuilt, SUCCESS, USAGE};
+use crate::command::{Command, FAILED, Family, NotBuilt, SUCCESS, USAGE};
 use crate::json;
 use crate::message::{Words, refused};
 use crate::session::{Failure, Session};
@@ -11,7 +11,7 @@ use crate::world::World;
 use crate::{catalog, zfs, zpool};
 use std::path::Path;
 use steadfast_control::{Code, Refusal};
-use steadfast_property::nearest;
+use steadfast_property::{Scope, nearest, usage_list};
 
 /// Version of OpenZFS whose commands and options ours follow.
 const ZFS_VERSION: &str = "2.3.0";
@@ -27,7 +27,7 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
         "zfs" => (&zfs::FAMILY, Words::Zfs),
         "vdbench" => return (bench::BENCH.run)(world, rest),
         name if CATALOG.mount_names.contains(&name) => {
-            return one(world, CATALOG.mount, Words::Own, name, rest);
+            return one(world, (CATALOG.mount, None), Words::Own, name, rest);
         }
         _ => {
             if let [option, dir, tail @ ..] = rest
@@ -87,7 +87,8 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
         }
         verb => {
             if let Some(command) = family.commands.iter().find(|c| c.names.contains(&verb)) {
-                return one(world, command, words, &format!("{shown} {verb}"), tail);
+                let listed = listed_properties(family, command);
+                return one(world, (command, listed), words, &format!("{shown} {verb}"), tail);
             }
             if let Some(door) = family.doors.iter().find(|door| door.name == verb) {
                 return (door.run)(world, tail);
@@ -109,9 +110,28 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
     }
 }
 
-fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail: &[String]) -> u8 {
+/// The properties that belong to the usage of a command. As in ZFS: programs take names there.
+fn listed_properties(family: &Family, command: &Command) -> Option<Scope> {
+    let takes_some = matches!(command.names[0], "get" | "set" | "inherit");
+    match family.name {
+        "zfs" if takes_some => Some(Scope::Dataset),
+        "zpool" if takes_some => Some(Scope::Pool),
+        _ => None,
+    }
+}
+
+/// Runs a command. Its usage may have a list of properties.
+fn one(
+    world: &mut World<'_>,
+    (command, listed): (&Command, Option<Scope>),
+    words: Words,
+    shown: &str,
+    tail: &[String],
+) -> u8 {
     let usage = |sentence: &str| {
-        format!("{sentence}\nusage:\n    {shown}{}\n{}", command.syntax.usage(), command.syntax.explain())
+        let list = listed.map_or_else(String::new, |scope| format!("\n{}", usage_list(scope)));
+        let (syntax, options) = (command.syntax.usage(), command.syntax.explain());
+        format!("{sentence}\nusage:\n    {shown}{syntax}\n{options}{list}")
     };
     // A verb alone asks for its usage: programs look there for the options that they need.
     let unusable = |sentence: &str| match tail.is_empty() {

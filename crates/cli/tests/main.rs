@@ -5,4 +5,5 @@ mod datasets;
 mod pool_words;
 mod programs;
 mod suite_words;
+mod usages;
 mod words;

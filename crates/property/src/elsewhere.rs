@@ -263,7 +263,11 @@ pub fn note(scope: Scope, name: &str, value: &str) -> Option<String> {
     if scope == Scope::Pool
         && let Some(state) = name.strip_prefix("feature@").and_then(zfs_feature_state)
     {
-        let why = if state == "active" { "every pool has its function" } else { "no pool has its function" };
+        let why = match (state, value) {
+            ("active", "disabled") => "every pool has its function, and uses it when a command asks for it",
+            ("active", _) => "every pool has its function",
+            _ => "no pool has its function",
+        };
         return Some(format!("'{name}={value}' has no effect: {why}"));
     }
     let property = lookup(scope, name)?;
@@ -361,5 +365,16 @@ mod tests {
         assert_eq!(zfs_feature_state("extensible_dataset"), Some("active"));
         assert_eq!(zfs_feature_state("draid"), Some("disabled"));
         assert_eq!(zfs_feature_state("nonsense"), None);
+        // Nobody is left in the belief that a feature is off.
+        for name in FEATURES_HERE {
+            let told = note(Scope::Pool, &format!("feature@{name}"), "disabled").expect(name);
+            assert!(told.ends_with(
+                "has no effect: every pool has its function, and uses it when a command asks for it"
+            ));
+        }
+        for (name, _) in FEATURES_ABSENT {
+            let told = note(Scope::Pool, &format!("feature@{name}"), "enabled").expect(name);
+            assert!(told.ends_with("has no effect: no pool has its function"), "{told}");
+        }
     }
 }

@@ -31,6 +31,7 @@ mod resolve;
 mod share;
 mod size;
 mod table;
+mod usage;
 mod value;
 mod vdev;
 mod volume;
@@ -45,6 +46,7 @@ pub use resolve::{Local, Resolved, Source, resolve};
 pub use share::{ShareAccess, ShareOptions};
 pub use size::{is_too_large, nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, Property, Scope, document};
+pub use usage::usage_list;
 pub use value::{
     PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, nearest,
     parse_assignment,

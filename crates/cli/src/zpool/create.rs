@@ -45,6 +45,11 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         return Err(refusal.advising("Add `-o feature@allocation_classes=enabled`.")).doing(doing);
     }
     let mut properties = assignments(session, Scope::Pool, parsed.values('o'))?;
+    if parsed.has('d') {
+        session.tell(
+            "note: -d leaves out optional features only; functions that every pool has, such as raidz_expansion, stay\n",
+        );
+    }
     if let Some(root) = parsed.value('R') {
         properties.insert("altroot".into(), root.to_owned());
         properties.entry("cachefile".into()).or_insert_with(|| "none".into());
