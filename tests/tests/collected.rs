@@ -225,3 +225,50 @@ for number in range(40):
     host.shell("zpool export tank; zpool import -d $PWD tank; stat -c '%n %y %z' t/*").ok().says(&told);
     host.run("pool export tank").ok();
 }
+
+/// Requests that want one node at once read it once, and each surface tells the same of it.
+#[test]
+fn nodes_that_several_requests_want_are_read_once_and_counted() {
+    let Some(host) = new_host("collected-nodes", 128 << 20, "") else { return };
+    host.shell("mkdir t/d; for n in {1..2000}; do : > t/d/$n; done; zpool sync tank").ok();
+    let counts = || -> Vec<u64> {
+        let told = host.shell("zpool iostat --caches -Hp tank").ok().out;
+        let row = told.lines().find(|line| line.starts_with("tank\tnodes\t")).expect("a line for nodes");
+        row.split('\t').skip(2).map(|cell| cell.parse().expect("a number")).collect()
+    };
+    // The kernel knows no name, and the pool no node. A busy machine may send one after the other.
+    steadfast_tests::until(|| {
+        host.shell("zpool export tank; zpool import -d $PWD tank; zpool inject tank $PWD/tank.img slow latency=200ms")
+            .ok();
+        let [_, limit, _, misses, shared, ..] = counts()[..] else { panic!("seven numbers") };
+        assert!(limit > 0);
+        let look =
+            "for n in {1..1999..90}; do stat t/d/$n > one.$n & done; wait; cat one.* | grep -c 'File:'";
+        host.shell(look).ok().says("23");
+        host.shell("zpool inject -c tank $PWD/tank.img").ok();
+        let seen = counts();
+        let (read, taken) = (seen[3] - misses, seen[4] - shared);
+        // The path to a leaf, and the leaves that there are.
+        assert!((1..100).contains(&read), "{read} nodes were read");
+        if taken == 0 { Err(format!("none was shared, {read} were read")) } else { Ok(()) }
+    });
+    // At rest nothing is shared any more, so that all tell the same.
+    let shared = counts()[4];
+    let json = host.shell("zpool iostat --caches -j --json-int tank").ok().out;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let nodes = &json["pools"]["tank"]["caches"]["nodes"];
+    assert_eq!(nodes["shared"], shared);
+    for name in ["bytes", "bytes_max", "hits", "misses", "evictions", "pinned"] {
+        assert!(nodes[name].is_u64(), "{name} in {nodes}");
+    }
+    let metrics = host.run("daemon metrics").ok().out;
+    let metric = |name: &str| {
+        let begin = format!("steadfast_cache_{name}{{pool=\"tank\",cache=\"nodes\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(begin.as_str()));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<u64>().expect("a whole number")
+    };
+    assert_eq!(metric("shared_total"), shared);
+    assert_eq!(metric("pinned"), nodes["pinned"]);
+    host.shell("zpool iostat --caches -v tank").fails(2).says("--caches cannot be combined");
+    host.run("pool export tank").ok();
+}

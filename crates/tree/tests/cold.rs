@@ -1,10 +1,15 @@
 //! Nodes are not in memory: they are read side by side, once, and not under a caller's locks.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use steadfast_format::BlockPointer;
 use steadfast_tree::testing::CountingStore;
-use steadfast_tree::{Attempts, Change, Error, NodeCache, Options, Tree, without_reading};
+use steadfast_tree::{
+    Attempts, CacheStatistics, Change, Error, NodeCache, NodeStore, Options, StoreError, Tree,
+    without_reading,
+};
 
 const SMALL: Options = Options { node_bytes_max: 1_280 };
 
@@ -127,4 +132,83 @@ fn a_walk_reads_more_leaves_at_once_the_longer_it_goes() {
         tree.get(&key(number)).unwrap();
     }
     assert!(store.statistics().nodes_read <= rounds(&store));
+}
+
+/// A store that answers a read only when so many readers have asked the tree, and a moment later.
+#[derive(Debug)]
+struct Patient {
+    inner: Arc<CountingStore>,
+    asked: AtomicUsize,
+    readers: usize,
+}
+
+impl NodeStore for Patient {
+    fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
+        while self.asked.load(Ordering::SeqCst) < self.readers {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        self.inner.read(pointer)
+    }
+
+    fn read_many(&self, pointers: &[BlockPointer]) -> Vec<Result<Vec<u8>, StoreError>> {
+        pointers.iter().map(|pointer| self.read(pointer)).collect()
+    }
+
+    fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
+        self.inner.write(nodes)
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        self.inner.free(pointer);
+    }
+}
+
+/// However many want a node, it is read once. Each of them counts as a hit, as a miss or as shared.
+#[test]
+fn a_node_that_many_want_at_once_is_one_miss_and_shared_by_the_others() {
+    const READERS: usize = 8;
+    let began = Instant::now();
+    loop {
+        let (inner, root) = stored(10_000);
+        let read_before = inner.statistics().nodes_read;
+        let store = Arc::new(Patient { inner, asked: AtomicUsize::new(0), readers: READERS });
+        let cache = NodeCache::new(1 << 20);
+        let tree = Tree::open(Arc::clone(&store) as Arc<dyn NodeStore>, Arc::clone(&cache), root, SMALL);
+        let start = Barrier::new(READERS);
+        std::thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(|| {
+                    start.wait();
+                    store.asked.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(tree.get(&key(77)).unwrap(), Some(key(77)));
+                });
+            }
+        });
+        let CacheStatistics { hits, misses, shared, pinned, evictions, .. } = cache.statistics();
+        let levels = u64::from(root.expect("stored").level) + 1;
+        assert_eq!(store.inner.statistics().nodes_read - read_before, levels, "each node once");
+        assert_eq!((misses, evictions), (levels, 0));
+        assert_eq!(hits + shared, levels * (READERS as u64 - 1), "{hits} hits, {shared} shared");
+        assert_eq!(pinned, 0, "nobody uses a node any more");
+        // A thread that was late found the first node in the cache.
+        if shared >= READERS as u64 - 1 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "never were all in time: {shared} shared");
+    }
+}
+
+/// A walk that has not ended uses the node at which it stands.
+#[test]
+fn a_walk_pins_the_node_where_it_stands() {
+    let (store, root) = stored(10_000);
+    let cache = NodeCache::new(4 << 20);
+    let tree = Tree::open(store, Arc::clone(&cache), root, SMALL);
+    let mut walk = tree.range::<Vec<u8>>(..);
+    assert!(walk.next().is_some());
+    let pinned = cache.statistics().pinned;
+    assert!(pinned >= 1, "{pinned}");
+    drop(walk);
+    assert_eq!(cache.statistics().pinned, 0);
 }

@@ -236,11 +236,12 @@ mod tests {
             write_ns: 0,
             histogram,
         };
-        let (groups, devices, stores) = (Vec::new(), Vec::new(), Vec::new());
+        let (groups, devices, stores, caches) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let name = "ta\"nk".to_owned();
         let requests = vec![requests];
+        let (age_ns, allocated, free) = (1, 7, 8);
         let pool =
-            PoolIo { name, guid: 9, age_ns: 1, allocated: 7, free: 8, groups, devices, stores, requests };
+            PoolIo { name, guid: 9, age_ns, allocated, free, groups, devices, stores, requests, caches };
         let mut out = Text::default();
         super::requests(&mut out, &[pool]);
         let text = out.into_text();

@@ -209,8 +209,8 @@ mod tests {
             trim: count(0, 0, 0),
         };
         let (name, devices) = ("tank".into(), vec![device(1), device(2)]);
-        let (groups, stores, requests) = (Vec::new(), Vec::new(), Vec::new());
-        PoolIo { name, guid: 9, age_ns, allocated: 20, free: 40, groups, devices, stores, requests }
+        let (groups, stores, requests, caches) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        PoolIo { name, guid: 9, age_ns, allocated: 20, free: 40, groups, devices, stores, requests, caches }
     }
 
     #[test]

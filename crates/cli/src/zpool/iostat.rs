@@ -1,5 +1,6 @@
 //! `zpool iostat`: operations, bandwidth and latency of pools and devices.
 
+use super::caches::{self, CACHES, CacheFlow};
 use super::io_flow::{Flow, Word, flow};
 use super::operands::device_path;
 use super::requests::{self, REQUESTS, RequestFlow};
@@ -22,6 +23,7 @@ pub(super) const COMMAND: Command = Command {
     syntax: Syntax {
         flags: &[
             BY_GUID,
+            CACHES,
             SCRIPTED,
             JSON,
             JSON_INT,
@@ -149,6 +151,11 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     if of_requests && ['l', 'q', 'c', 'r', 'v', 'w'].iter().any(|letter| parsed.has(*letter)) {
         return Err(Failure::Usage("--requests cannot be combined with -c, -l, -q, -r, -v or -w".into()));
     }
+    let of_caches = parsed.has_long(CACHES.long);
+    if of_caches && (of_requests || ['l', 'q', 'c', 'r', 'v', 'w'].iter().any(|letter| parsed.has(*letter))) {
+        let sentence = "--caches cannot be combined with -c, -l, -q, -r, -v, -w or --requests";
+        return Err(Failure::Usage(sentence.into()));
+    }
     let (names, words) = split_names(session, &plan.names)?;
     let scripts = match parsed.has('c') {
         true => {
@@ -174,6 +181,7 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         };
         let stores = stores::flows(&pools, &before);
         let requests = requests::flows(&pools, &before);
+        let caches = caches::flows(&pools, &before);
         before = pools;
         if std::mem::take(&mut first) && skips_first {
             return Ok(false);
@@ -181,9 +189,12 @@ fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         if parsed.has('j') {
             let deep = parsed.has('v') || !words.is_empty();
             let requests = of_requests.then_some(&requests[..]);
-            session.line(as_json(&flows, (&stores, requests), deep, parsed));
+            let caches = of_caches.then_some(&caches[..]);
+            session.line(as_json(&flows, (&stores, requests, caches), deep, parsed));
         } else if of_requests {
             requests::table(session, &requests, parsed);
+        } else if of_caches {
+            caches::table(session, &caches, parsed);
         } else if parsed.has('H') && parsed.has_long(STORES.long) {
             // Lines of the other table have other columns.
             stores::table(session, &stores, parsed);
@@ -429,7 +440,7 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
 
 fn as_json(
     flows: &[Flow],
-    (stores, requests): (&[StoreFlow], Option<&[RequestFlow]>),
+    (stores, requests, caches): (&[StoreFlow], Option<&[RequestFlow]>, Option<&[CacheFlow]>),
     deep: bool,
     parsed: &Parsed,
 ) -> String {
@@ -478,6 +489,9 @@ fn as_json(
             }
             if let Some(requests) = requests {
                 entry["requests"] = requests::json(&flow.name, requests, Numbers::of(parsed));
+            }
+            if let Some(caches) = caches {
+                entry["caches"] = caches::json(&flow.name, caches, Numbers::of(parsed));
             }
             (flow.name.clone(), entry)
         })

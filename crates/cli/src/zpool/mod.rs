@@ -2,6 +2,7 @@
 
 mod add;
 mod attach;
+mod caches;
 mod checkpoint;
 mod clear;
 mod create;

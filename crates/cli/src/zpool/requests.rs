@@ -166,9 +166,9 @@ mod tests {
     }
 
     fn pool(age_ns: u64, requests: Vec<RequestIo>) -> PoolIo {
-        let (groups, devices, stores) = (Vec::new(), Vec::new(), Vec::new());
+        let (groups, devices, stores, caches) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let name = "tank".to_owned();
-        PoolIo { name, guid: 9, age_ns, allocated: 0, free: 0, groups, devices, stores, requests }
+        PoolIo { name, guid: 9, age_ns, allocated: 0, free: 0, groups, devices, stores, requests, caches }
     }
 
     #[test]

@@ -344,6 +344,7 @@ mod tests {
             devices: Vec::new(),
             stores: vec![store],
             requests: Vec::new(),
+            caches: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! History, events and counters of pools.
 
 use super::costs::StoreIo;
+use super::daemon::CacheReport;
 use super::devices::VdevClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -99,6 +100,18 @@ pub struct PoolIo {
     /// Requests of its clients, by operation.
     #[serde(default)]
     pub requests: Vec<RequestIo>,
+    /// Its caches in memory.
+    #[serde(default)]
+    pub caches: Vec<CacheIo>,
+}
+
+/// Counters of one cache of a pool since the import.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct CacheIo {
+    /// Its content: `nodes`, `blocks` or `chunks`.
+    pub cache: String,
+    /// The counters.
+    pub counts: CacheReport,
 }
 
 /// Requests of one operation since the import, and where their time went.

@@ -33,6 +33,13 @@ fn limit(name: &str, asked: Option<u64>, least: u64) -> Result<Option<u64>, Refu
     }
 }
 
+impl From<CacheUse> for CacheReport {
+    fn from(cache: CacheUse) -> CacheReport {
+        let CacheUse { bytes, bytes_max, hits, misses, shared, evictions, pinned } = cache;
+        CacheReport { bytes, bytes_max, hits, misses, shared, evictions, pinned }
+    }
+}
+
 impl DaemonMemory {
     fn change(&self, memory: &mut Memory) -> Result<(), Refusal> {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -58,10 +65,7 @@ impl Verb for DaemonMemory {
             engine.share_memory();
         }
         let memory = *engine.memory.read();
-        let cache = |cache: CacheUse| {
-            let CacheUse { bytes, bytes_max, hits, misses, shared, evictions, pinned } = cache;
-            CacheReport { bytes, bytes_max, hits, misses, shared, evictions, pinned }
-        };
+        let cache = CacheReport::from;
         let pools = engine.pools.read();
         let pools = pools.iter().map(|(name, held)| {
             let used = held.pool.memory();

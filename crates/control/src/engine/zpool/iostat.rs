@@ -1,6 +1,6 @@
 //! `zpool iostat`: counters of pools, groups and devices.
 
-use crate::api::{CallCount, DeviceIo, GroupIo, PoolIo, PoolIostat, RequestIo, VdevClass};
+use crate::api::{CacheIo, CallCount, DeviceIo, GroupIo, PoolIo, PoolIostat, RequestIo, VdevClass};
 use crate::caller::Caller;
 use crate::engine::reports::devices::{class_of, group_report, leaf_report, raw_room, stands_alone};
 use crate::engine::reports::groups::{group_name, log_mirror_number, log_mirror_of, log_mirrors};
@@ -9,7 +9,7 @@ use crate::engine::verb::Verb;
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use steadfast_env::requests::Sample;
-use steadfast_pool::{LeafStatus, PoolStatus as Measured};
+use steadfast_pool::{LeafStatus, MemoryUse, PoolStatus as Measured};
 
 impl Verb for PoolIostat {
     const IN_TURN: bool = false;
@@ -85,10 +85,16 @@ impl Verb for PoolIostat {
                 devices,
                 stores: engine.store_io(&held, &state),
                 requests: held.pool.requests().iter().map(requests).collect(),
+                caches: caches(held.pool.memory()),
             }
         };
         Ok(engine.select(&self.names)?.into_iter().map(pool).collect())
     }
+}
+
+fn caches(used: MemoryUse) -> Vec<CacheIo> {
+    let all = [("nodes", used.nodes), ("blocks", used.blocks), ("chunks", used.chunks)];
+    all.map(|(cache, counts)| CacheIo { cache: cache.to_owned(), counts: counts.into() }).into()
 }
 
 fn requests(sample: &Sample) -> RequestIo {
