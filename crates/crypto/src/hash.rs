@@ -5,7 +5,38 @@ use crate::Key;
 /// BLAKE3 of `bytes`: what block pointers and labels carry.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> [u8; 32] {
-    *blake3::hash(bytes).as_bytes()
+    let hash = *blake3::hash(bytes).as_bytes();
+    #[cfg(debug_assertions)]
+    noted::note(hash);
+    hash
+}
+
+/// Hashes that a thread computed, for tests that count them. Builds without debug assertions have
+/// nothing of it.
+#[cfg(debug_assertions)]
+pub mod noted {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static NOTED: RefCell<Option<Vec<[u8; 32]>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn note(hash: [u8; 32]) {
+        let add = |noted: &RefCell<Option<Vec<[u8; 32]>>>| {
+            if let Some(noted) = noted.borrow_mut().as_mut() {
+                noted.push(hash);
+            }
+        };
+        // A thread that ends notes nothing.
+        _ = NOTED.try_with(add);
+    }
+
+    /// Does some work, and gives the result of each [`super::hash`] in it on this thread, in order.
+    pub fn during<T>(work: impl FnOnce() -> T) -> (T, Vec<[u8; 32]>) {
+        NOTED.set(Some(Vec::new()));
+        let done = work();
+        (done, NOTED.take().unwrap_or_default())
+    }
 }
 
 /// BLAKE3 of parts, as if they were one.

@@ -25,6 +25,8 @@ mod full_log;
 mod garbage;
 mod golden;
 mod grow;
+#[cfg(debug_assertions)]
+mod hashes;
 mod held_reads;
 mod hostile;
 mod hostile_items;
