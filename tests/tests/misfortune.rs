@@ -59,7 +59,16 @@ fn a_full_disk_under_the_image_suspends_the_pool_and_loses_nothing() {
     host.shell("cat t/kept").ok().says("kept");
     host.shell("echo x > t/new").fails(1).says("Input/output error");
     host.shell("zpool sync").fails(1).says("HOST-FULL");
-    host.shell("zpool export tank").ok();
+    // Changes are lost by -f only, and it says which.
+    let refused = host.shell("zpool export tank").fails(1).says("HOST-FULL");
+    refused.says("an export loses the changes since its last commit (txg ").says("zpool export -f tank");
+    host.run("daemon stop").fails(1).says("HOST-FULL");
+    host.shell("cat t/kept").ok().says("kept");
+    let lost = host.shell("zpool export -f tank").ok();
+    let words = "note: 'tank' was suspended, and the changes since its last commit (txg ";
+    assert!(lost.err.starts_with(words) && lost.err.contains(" s ago)"), "{lost:?}");
+    assert_eq!(lost.err.lines().count(), 1, "{lost:?}");
+    host.shell("zpool events -v").ok().says("changes_lost").says("committed_ns");
     // Looking needs no room; the import that writes says what it lacks.
     host.shell("zpool import -o readonly=on -d $PWD/small/i.img tank; cat t/kept; zpool export tank").ok();
     // The first import after the fault gives back what no commit names; the next has nothing.
@@ -103,7 +112,9 @@ fn a_pool_on_a_full_disk_resumes_when_there_is_room() {
             host.shell("cat t/kept").ok().says("kept");
             host.shell("zpool sync").fails(1).says("HOST-FULL");
             host.shell("zpool clear tank").fails(1).says("HOST-FULL").says("zpool clear tank");
-            assert!(!writer.is_finished());
+            if writer.is_finished() {
+                panic!("it did not wait: {:?}", writer.join());
+            }
             host.shell(&format!("mount -o remount,size={size} small; {clear}")).ok();
             writer.join().expect("no panic").expect("it only waited");
         });

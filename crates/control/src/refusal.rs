@@ -233,6 +233,8 @@ codes! {
     PoolSuspended "POOL-SUSPENDED" "After a write error the pool stopped, because it cannot know which writes succeeded."
         "Repair the device, then run `zpool export -f {pool}` and import the pool again; it returns to the last commit."
         "Writes, reads and waiting commands meanwhile: [repair.md](repair.md#suspended-pools).";
+    ChangesLost "CHANGES-LOST" "The pool was suspended and is closed. On its devices it is as it was at its last commit, and with what fsync made durable since then."
+        "Import it with `zpool import {pool}`, and write again what is missing.";
     PoolFull "POOL-FULL" "The pool has no space left for this."
         "Delete something: deleting always works. If the pool has a checkpoint (`zpool list -o checkpoint {pool}`), what it holds comes back with `zpool checkpoint -d {pool}` only.";
     PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted and needs its key."
@@ -369,6 +371,8 @@ codes! {
         "Say who may use it: `zfs set sharenfs=on FS` for everybody who reaches the server, or `zfs set sharenfs=rw=@NETWORK/LENGTH FS`.";
     ShareListen "SHARE-LISTEN" "The daemon cannot listen for NFS clients, so nothing is shared."
         "Another NFS server may have the port. Start the daemon with another one, as in `STEADFAST_NFS=127.0.0.1:20490 steadfast daemon run`, then run `zfs share -a`.";
+    ShareOpen "SHARE-OPEN" "The daemon listens for NFS clients of other machines, as STEADFAST_NFS says. Whoever has one of them, or reads the network, has the files."
+        "Share with machines that you trust (`zfs set sharenfs=rw=@NETWORK/LENGTH FS`), in a network that you trust, or through a tunnel.";
     FsNotMounted "FS-NOT-MOUNTED" "The file system is not mounted."
         "Nothing needs to be done.";
     FsCanmount "FS-CANMOUNT" "The properties of the file system prevent its mount."

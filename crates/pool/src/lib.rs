@@ -742,6 +742,12 @@ impl Pool {
         self.core.suspension()
     }
 
+    /// The last commit: its txg, and when it was made, in nanoseconds since 1970.
+    #[must_use]
+    pub fn last_commit(&self) -> (Txg, u64) {
+        (self.core.txgs.commits.committed(), self.core.health.committed_ns.load(Ordering::Acquire))
+    }
+
     /// True if another host has imported the pool from its store, and this one writes no more.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {

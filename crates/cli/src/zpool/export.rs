@@ -5,11 +5,15 @@ use crate::options::{MANY, Parsed, Syntax, flag};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{PoolExport, PoolList};
+use steadfast_control::{Code, Refusal};
 
 pub(super) const COMMAND: Command = Command {
     names: &["export"],
     syntax: Syntax {
-        flags: &[flag('a', "all pools"), flag('f', "even if files are open")],
+        flags: &[
+            flag('a', "all pools"),
+            flag('f', "even if files are open, or the pool is suspended and loses its last changes"),
+        ],
         operands: "[pool]...",
         least: 0,
         most: MANY,
@@ -32,7 +36,15 @@ fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     for name in names {
         let request = PoolExport { name: name.clone(), force: parsed.has('f') };
         match session.ask_in_steps(request, &format!("export {}", tame(&name))) {
-            Ok(outcome) => session.warn(&format!("'{name}' is exported, but"), &outcome.warnings),
+            Ok(outcome) => {
+                // It was asked for by -f, so it is no failure.
+                let (lost, others): (Vec<Refusal>, Vec<Refusal>) =
+                    outcome.warnings.into_iter().partition(|warning| warning.code == Code::ChangesLost);
+                for lost in lost {
+                    session.tell(&format!("note: {}\n", tame(&lost.what)));
+                }
+                session.warn(&format!("'{name}' is exported, but"), &others);
+            }
             Err(refusal) => session.complain(&format!("cannot export '{}'", tame(&name)), &refusal),
         }
     }

@@ -122,6 +122,7 @@ fn words(event: &PoolEvent) -> (Priority, String) {
             (Priority::Error, what)
         }
         "rekey_failure" => (Priority::Error, with_detail("no code under another map".to_owned())),
+        "changes_lost" => (Priority::Error, field("notice").to_owned()),
         "log_given_up" | "rollback" => (Priority::Warning, field("notice").to_owned()),
         word if word.starts_with("budget_") => {
             let word = word.trim_start_matches("budget_");

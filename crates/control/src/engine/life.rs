@@ -119,7 +119,8 @@ impl Engine {
         if !force {
             pools.iter().try_for_each(|(name, held)| {
                 refuse_away(name, held)?;
-                check_names_last(name, held)
+                check_names_last(name, held)?;
+                self.refuse_suspended(name, held)
             })?;
         } else {
             // The service manager waits no longer than a store may be away.
@@ -143,7 +144,11 @@ impl Engine {
         for (name, held) in &pools {
             sweeps::write_down(held);
             held.recoveries.end();
+            let was_suspended = held.pool.suspended().is_some();
             let exported = held.pool.export();
+            if was_suspended || held.pool.suspended().is_some() {
+                eprintln!("steadfast: pool '{name}': {}", self.tell_lost(name, held).what);
+            }
             self.harvest(name, &held.pool);
             match exported {
                 Ok(()) => {

@@ -676,6 +676,7 @@ impl Syncer {
         if self.core.env.has_bug(Bug::AnchorEarly) {
             self.flush_devices()?;
         }
+        self.core.health.committed_ns.store(uberblock.time_ns, Ordering::Release);
         (state.tag, state.last) = (tag, Some(uberblock));
         Ok(())
     }

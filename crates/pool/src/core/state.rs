@@ -105,6 +105,8 @@ pub(crate) struct Health {
     pub went_back: OnceLock<WentBack>,
     /// Something changed of which no dataset knows: properties, history, a destroyed dataset.
     pub changed: AtomicBool,
+    /// Wall time of the last commit, nanoseconds since 1970.
+    pub committed_ns: AtomicU64,
 }
 
 /// Caches that all trees and datasets of the pool share. The cache of blocks is in `blockio`.

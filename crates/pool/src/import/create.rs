@@ -244,6 +244,7 @@ impl Plan {
                 overtaker: OnceLock::new(),
                 went_back: OnceLock::new(),
                 changed: AtomicBool::new(false),
+                committed_ns: AtomicU64::new(0),
             },
             requests: Arc::default(),
             view: OnceLock::new(),

@@ -222,6 +222,7 @@ impl<'a> Rooted<'a> {
         let root = Root { uberblock, tag: root.tag };
         pool.open_unlocked()?;
         pool.core.update_limits();
+        pool.core.health.committed_ns.store(root.uberblock.time_ns, Ordering::Release);
         if !spec.read_only
             && let Some(head) = log
         {

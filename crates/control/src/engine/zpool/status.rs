@@ -64,26 +64,30 @@ fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
     vdevs
 }
 
+/// Why a pool writes nothing, if so.
+pub(in crate::engine) fn suspension(name: &str, held: &ImportedPool, measured: &Measured) -> Option<Refusal> {
+    let reason = measured.suspended.as_ref()?;
+    let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
+    let mut what = format!("the pool is suspended: {reason}");
+    if let Some(overtaker) = held.pool.overtaker() {
+        what.push_str(&has_it(&overtaker));
+    }
+    let code = match fenced {
+        _ if held.pool.is_overtaken() => Code::PoolOvertaken,
+        true => Code::AnchorFenced,
+        false if held.pool.waits_for() == Some(Obstacle::HostFull) => Code::HostFull,
+        false => Code::PoolSuspended,
+    };
+    Some(Refusal::new(code, what).with("pool", name))
+}
+
 fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
     // Counters first: budgets are of the same moment.
     let stores = engine.store_reports(held, &measured);
     let budgets = engine.budgets(held, &measured);
-    let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
-    if let Some(reason) = &measured.suspended {
-        let mut what = format!("the pool is suspended: {reason}");
-        if let Some(overtaker) = held.pool.overtaker() {
-            what.push_str(&has_it(&overtaker));
-        }
-        let code = match fenced {
-            _ if held.pool.is_overtaken() => Code::PoolOvertaken,
-            true => Code::AnchorFenced,
-            false if held.pool.waits_for() == Some(Obstacle::HostFull) => Code::HostFull,
-            false => Code::PoolSuspended,
-        };
-        messages.push(Refusal::new(code, what).with("pool", name));
-    }
+    messages.extend(suspension(name, held, &measured));
     messages.extend(
         measured.leaves.iter().filter_map(|leaf| leaf.away.as_ref()).map(|outage| away(name, outage)),
     );
