@@ -352,6 +352,28 @@ fn a_port_that_is_taken_is_told() {
     assert_eq!(found, u32::from(port).to_be_bytes());
 }
 
+/// Other machines reach the shares only where somebody says so, and then hear what that means.
+#[test]
+fn the_front_listens_at_this_machine_alone_unless_it_is_told_otherwise() {
+    let Some(host) = Host::with_tank("nfs address") else { return };
+    let log = || std::fs::read_to_string(host.at("run/daemon.log")).expect("a log");
+    const WARNING: &str = "there is no Kerberos";
+    host.kill_daemon();
+    // Another server may have the port: the address is told all the same.
+    let plain = "unset STEADFAST_NFS; export STEADFAST_NFS_PORTMAP=off; zfs set sharenfs=on tank";
+    let shared = host.shell(plain);
+    let told = if shared.status == 0 { host.shell("zfs share").ok().out } else { shared.err.clone() };
+    assert!(told.contains("127.0.0.1:2049"), "{told} {shared:?}");
+    assert!(!shared.err.contains(WARNING) && !log().contains(WARNING), "{shared:?} {}", log());
+    host.kill_daemon();
+    let open = "export STEADFAST_NFS=0.0.0.0:0 STEADFAST_NFS_PORTMAP=off; zfs set sharenfs=rw=127.0.0.1 tank";
+    let shared = host.shell(open).ok();
+    assert!(shared.err.starts_with("note: clients of other machines reach 0.0.0.0:"), "{shared:?}");
+    assert!(shared.err.contains(WARNING) && log().contains(WARNING), "{shared:?} {}", log());
+    host.shell("zfs unshare tank; zfs share tank 2>&1").ok().says(WARNING);
+    assert_eq!(host.shell("zfs set sharenfs=off tank").ok().err, "");
+}
+
 /// The page "Sharing over NFS": its commands for this machine.
 #[test]
 fn the_commands_of_the_page_can_be_typed() {

@@ -203,3 +203,66 @@ fn a_day_of_clients_that_come_and_go_leaves_memory_and_descriptors_as_they_were(
     let grown = seen[4].0.saturating_sub(seen[0].0);
     assert!(grown < GROWTH_MAX, "{grown} bytes more after {sessions} clients: {seen:?}");
 }
+
+/// Most resident bytes that an idle client may cost.
+const IDLE_MAX: u64 = 64 << 10;
+
+/// Clients that mounted, asked, and then do nothing cost the daemon little memory and one
+/// descriptor each. `STEADFAST_LONG=1` takes ten thousand of them.
+#[test]
+fn an_idle_client_costs_the_daemon_little_memory() {
+    let Some(host) = Host::with_images("idle clients", 1, 256 << 20) else { return };
+    let long = std::env::var_os("STEADFAST_LONG").is_some_and(|value| value != "0" && !value.is_empty());
+    let wanted = if long { 9_900 } else { 400 };
+    host.shell("zpool create -m $PWD/t -O sharenfs=insecure,no_root_squash tank $PWD/d1.img").ok();
+    let path = host.at("t").display().to_string();
+    let pid = host.run("daemon pid").ok().out;
+    let pid = pid.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
+    let list = host.shell("zfs share").ok().out;
+    let address = list.split_whitespace().next().expect("an address").parse().expect("an address");
+    let visit = || -> Client {
+        let mut client = Client::connect(address, crate::nfs::ROOT).expect("connects");
+        let top = client.mount(&path).expect("answered").expect("allowed");
+        call(&mut client, 1, |out| _ = out.opaque(&top));
+        client
+    };
+    // Threads, caches and buffers are there before it is counted.
+    let first: Vec<Client> = (0..100).map(|_| visit()).collect();
+    let before = held(pid);
+    let clients: Vec<Client> = (0..wanted).map(|_| visit()).collect();
+    let after = held(pid);
+    let each = after.0.saturating_sub(before.0) / wanted;
+    println!("{wanted} idle clients: {before:?}, then {after:?}: {each} resident bytes each");
+    assert_eq!(after.1 - before.1, wanted as usize, "a descriptor each");
+    assert!(each <= IDLE_MAX, "{each} bytes each: {before:?}, {after:?}");
+    drop((first, clients));
+}
+
+/// A daemon without descriptors accepts nobody for a while. Those that it serves notice nothing,
+/// and later it takes others again.
+#[test]
+fn clients_go_on_where_no_more_can_be_accepted() {
+    let Some(host) = Host::with_images("no descriptors", 1, 128 << 20) else { return };
+    host.shell("ulimit -n 256; zpool create -m $PWD/t -O sharenfs=insecure,no_root_squash tank $PWD/d1.img")
+        .ok();
+    let path = host.at("t").display().to_string();
+    let (mut client, top) = mount(&host, &path);
+    let list = host.shell("zfs share").ok().out;
+    let address: std::net::SocketAddr =
+        list.split_whitespace().next().expect("an address").parse().expect("an address");
+    // The system takes them all; the daemon has descriptors for some.
+    let crowd: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(address).expect("connects")).collect();
+    let log = || fs::read_to_string(host.at("run/daemon.log")).expect("a log");
+    const LINE: &str = "no connection can be accepted: Too many open files";
+    until(|| if log().contains(LINE) { Ok(()) } else { Err(log()) });
+    for number in 0..200 {
+        assert_eq!(call(&mut client, 1, |out| _ = out.opaque(&top)).0, 0, "call {number}");
+    }
+    assert_eq!(log().matches(LINE).count(), 1, "it is not tried again and again: {}", log());
+    drop(crowd);
+    // It tries again by itself.
+    let (mut other, again) = mount(&host, &path);
+    assert_eq!((call(&mut other, 1, |out| _ = out.opaque(&again)).0, &again), (0, &top));
+    create(&mut client, &top, "file");
+    host.shell("ls t").ok().says("file");
+}

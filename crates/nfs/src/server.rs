@@ -16,6 +16,7 @@
 //! | what | bound |
 //! |---|---|
 //! | connections | [`crate::CONNECTIONS_MAX`], and less of one address; one more is closed at once |
+//! | no descriptors | nothing is accepted until the next sweep; a line in the log, once a minute |
 //! | requests of one connection that run | [`RUNNING_MAX`]; further ones are not read |
 //! | replies that one connection does not take | [`REPLIES_MAX`] bytes; then no more of it runs |
 //! | incomplete records of all connections | [`KEPT_MAX`] bytes; then a connection with a long one is closed |
@@ -79,6 +80,11 @@ const PIECE: usize = 64 << 10;
 const PIECES_MAX: usize = 20;
 /// Connections accepted at once.
 const ACCEPT_MAX: usize = 64;
+/// Connections that the system keeps until they are accepted: after a restart all clients come at
+/// once, and one that finds no place tries again a second later.
+const BACKLOG: i32 = 4_096;
+/// Seconds between two lines about connections that the system does not give.
+const TELL_AFTER: u64 = 60;
 
 /// Datagrams read at once from one socket.
 const DATAGRAMS_MAX: usize = 64;
@@ -151,6 +157,8 @@ struct Shared {
     idle: AtomicUsize,
     answered: AtomicU64,
     kept: AtomicUsize,
+    /// Second at which it was last told that the system gives no connection; 0 for never.
+    refused: AtomicU64,
     stopping: AtomicBool,
     supervisor: OnceLock<Thread>,
     left: Mutex<()>,
@@ -230,7 +238,10 @@ impl Server {
         let mut udp = 0;
         for door in &doors {
             match door {
-                Door::Stream(listener) => listener.set_nonblocking(true)?,
+                Door::Stream(listener) => {
+                    listener.set_nonblocking(true)?;
+                    rustix::net::listen(listener, BACKLOG)?;
+                }
                 Door::Datagrams(socket) => {
                     socket.set_nonblocking(true)?;
                     // Notices of restarts go to the first one.
@@ -261,6 +272,7 @@ impl Server {
             idle: AtomicUsize::new(0),
             answered: AtomicU64::new(0),
             kept: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             supervisor: OnceLock::new(),
             left: Mutex::new(()),
@@ -508,6 +520,18 @@ impl Shared {
         }
     }
 
+    /// Says that the system gives no connection, once in a while: each sweep tries again.
+    fn tell_refused(&self, error: &io::Error) {
+        let now = self.now();
+        let is_due = |told: u64| (told == 0 || now >= told + TELL_AFTER).then_some(now.max(1));
+        if self.refused.try_update(SeqCst, SeqCst, is_due).is_ok() {
+            (self.log)(format!(
+                "no connection can be accepted: {error}; those that there are go on, and it is tried again every {} s",
+                SWEEP.as_secs()
+            ));
+        }
+    }
+
     /// Accepts connections. False if the system gives none.
     fn accept(self: &Arc<Self>, listener: &TcpListener) -> bool {
         for _ in 0..ACCEPT_MAX {
@@ -518,7 +542,7 @@ impl Shared {
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // No descriptors, most likely. The next sweep tries again.
                 Err(error) => {
-                    (self.log)(format!("no connection can be accepted: {error}"));
+                    self.tell_refused(&error);
                     return false;
                 }
             }

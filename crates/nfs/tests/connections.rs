@@ -2,10 +2,13 @@
 
 use crate::support::{Calls, PATH, Portal};
 use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use steadfast_nfs::xdr::Reader;
 use steadfast_nfs::{LockSettings, Log};
 
@@ -179,4 +182,64 @@ fn many_connections_at_rest_are_a_few_bytes_each() {
         std::thread::yield_now();
     }
     assert_eq!(portal.server.figures().kept, 0);
+}
+
+/// Lets this process have so many descriptors, if the system does. Gives how many it may have.
+fn raise_descriptors(wanted: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // The greatest limit is root's to raise.
+    for maximum in [maximum.map(|most| most.max(wanted)), maximum] {
+        let current = Some(maximum.map_or(wanted, |most| most.min(wanted)));
+        if setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile).current.or(current).unwrap_or(u64::MAX)
+}
+
+/// A connection from one of the addresses of this machine, which leaves no port behind.
+fn connected_from(address: Ipv4Addr, server: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).expect("set");
+    bind(&socket, &SocketAddrV4::new(address, 0)).expect("a port");
+    connect(&socket, &server).expect("connects");
+    TcpStream::from(socket)
+}
+
+/// Each of ten thousand connections is answered, no thread is added for them, and at rest nothing
+/// is kept of them.
+#[test]
+fn ten_thousand_connections_are_served() {
+    let descriptors = raise_descriptors(20_600);
+    let count = (descriptors.saturating_sub(600) / 2).min(10_000) as usize;
+    if count < 10_000 {
+        eprintln!("SKIPPED in part: {count} connections, as only {descriptors} descriptors are allowed here");
+    }
+    let portal = Portal::new("async,insecure,no_root_squash");
+    let (mut client, top) = portal.root();
+    let threads = portal.server.figures().threads;
+    let null = client.record(100_003, 3, 0, b"");
+    let from = |number: usize| Ipv4Addr::new(127, 0, 1, 1 + (number % 4) as u8);
+    let mut crowd: Vec<_> = (0..count).map(|number| connected_from(from(number), portal.address())).collect();
+    for stream in &mut crowd {
+        stream.write_all(&null).expect("sent");
+    }
+    for stream in &mut crowd {
+        let mut reply = [0; 28];
+        stream.read_exact(&mut reply).expect("answered");
+        assert_eq!(&reply[..4], b"\x80\0\0\x18");
+    }
+    // It has counted an answer a moment after that is here.
+    while portal.server.figures().answered < count as u64 {
+        std::thread::yield_now();
+    }
+    let figures = portal.server.figures();
+    assert_eq!((figures.connections, figures.kept), (count + 1, 0));
+    assert!(figures.threads <= threads + 8, "{} threads, {threads} before", figures.threads);
+    assert_eq!(client.getattr(&top).expect("answered").kind, 2);
+    drop(crowd);
+    while portal.server.figures().connections > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.getattr(&top).expect("answered").kind, 2);
 }

@@ -49,10 +49,13 @@ fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         let request = FsSet { name: name.clone(), properties: properties.clone(), no_mount: parsed.has('u') };
         match session.ask(request) {
             Ok(outcome) => {
-                // As in ZFS, a place that is taken does not make the setting a failure.
-                let (taken, others): (Vec<Refusal>, Vec<Refusal>) =
-                    outcome.warnings.into_iter().partition(|warning| warning.code == Code::FsMountpoint);
-                for warning in taken {
+                // As in ZFS, a place that is taken does not make the setting a failure; nor does a
+                // share that is open to others.
+                let is_note =
+                    |warning: &Refusal| matches!(warning.code, Code::FsMountpoint | Code::ShareOpen);
+                let (notes, others): (Vec<Refusal>, Vec<Refusal>) =
+                    outcome.warnings.into_iter().partition(is_note);
+                for warning in notes {
                     session.tell(&format!("note: {}\n", tame(&warning.what)));
                 }
                 session.warn(&format!("the property of '{name}' is set, but"), &others);

@@ -68,8 +68,13 @@ fn unshare(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
 
 fn change(session: &mut Session<'_, '_>, name: &str, share: bool) {
     let verb = if share { "share" } else { "unshare" };
-    if let Err(refusal) = session.ask(FsShare { name: name.to_owned(), share }) {
-        session.complain(&format!("cannot {verb} '{}'", tame(name)), &refusal);
+    match session.ask(FsShare { name: name.to_owned(), share }) {
+        Ok(outcome) => {
+            for warning in outcome.warnings {
+                session.tell(&format!("note: {}\n", tame(&warning.what)));
+            }
+        }
+        Err(refusal) => session.complain(&format!("cannot {verb} '{}'", tame(name)), &refusal),
     }
 }
 

@@ -98,10 +98,7 @@ impl Shares {
         let started = Server::start(service, listener, helped.doors, log, keeps_awake()).map_err(failed)?;
         eprintln!("steadfast: nfs: listens at {}", started.address());
         if !address.ip().is_loopback() {
-            eprintln!(
-                "steadfast: nfs: there is no Kerberos: every machine that may mount a share says itself who its users \
-                 are, and the network reads all that is sent"
-            );
+            eprintln!("steadfast: nfs: {}", open_to_all(started.address()));
         }
         *server = Some(Listening { registration: helped.registration, server: started });
         Ok(())
@@ -117,6 +114,14 @@ impl Shares {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.server.lock().as_ref().map(|listening| listening.server.address())
     }
+}
+
+/// The warning about clients on other machines.
+fn open_to_all(address: SocketAddr) -> String {
+    format!(
+        "clients of other machines reach {address}, and there is no Kerberos: every machine that may mount a share says \
+         itself who its users are, and the network reads all that is sent"
+    )
 }
 
 /// Keeps the processors awake while clients ask one thing after the other, as mounts do for
@@ -273,9 +278,23 @@ impl Engine {
     }
 
     /// Shares everything that is mounted at and below a name as its property says. Failures are
-    /// warnings.
+    /// warnings; one more says what it means that other machines reach the shares.
     pub(super) fn share_below(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
-        let mounted = held.mounted_below(name).into_iter();
-        mounted.filter_map(|name| self.share(held, &name).err()).collect()
+        let mut warnings = Vec::new();
+        let mut is_shared = false;
+        for name in held.mounted_below(name) {
+            match self.share(held, &name) {
+                Ok(shared) => is_shared |= shared,
+                Err(refusal) => warnings.push(refusal),
+            }
+        }
+        warnings.extend(self.share_warning().filter(|_| is_shared));
+        warnings
+    }
+
+    /// The warning that other machines reach the shares, if they do.
+    pub(super) fn share_warning(&self) -> Option<Refusal> {
+        let address = self.shares.address().filter(|address| !address.ip().is_loopback())?;
+        Some(Refusal::new(Code::ShareOpen, open_to_all(address)))
     }
 }

@@ -28,7 +28,7 @@ impl Verb for FsShare {
             };
         }
         match engine.share(&held, name)? {
-            true => Ok(touched(name)),
+            true => Ok(Outcome { warnings: engine.share_warning().into_iter().collect(), ..touched(name) }),
             false => refuse(Code::FsNotShared, format!("'{name}' has sharenfs={value}")),
         }
     }
