@@ -87,6 +87,35 @@ fn files_that_did_not_come_back_are_named() {
     host.shell("zpool clear tank").ok();
 }
 
+/// The loss is named when the device comes, and changed while the pool is in use.
+#[test]
+fn the_loss_is_named_and_changed() {
+    if let Some(why) = no_fuse() {
+        return skip("a loss", &why);
+    }
+    let host = Host::new();
+    host.shell("mkdir bucket; truncate -s 64M parity; zpool create -m $PWD/t tank file://$PWD/bucket").ok();
+    let refused = host.shell("zpool add -o loss=20% tank parity $PWD/parity");
+    assert!(refused.status == 1 && refused.err.contains("0.5 % to 10 % of all"), "{}", refused.err);
+    assert_eq!(host.shell("zpool add -o loss=two tank parity $PWD/parity").status, 2);
+    let refused = host.shell("truncate -s 64M spare; zpool add -o loss=2% tank spare $PWD/spare");
+    assert!(refused.status == 1 && refused.err.contains("only a parity device"), "{}", refused.err);
+    host.shell("zpool add -o loss=1% tank parity $PWD/parity; head -c 4M /dev/urandom > t/noise; zpool sync")
+        .ok();
+    let status = host.until("zpool status tank", |told| told.contains("all covered"));
+    assert!(status.contains("up to 1 % may be lost"), "{status}");
+    let steadfast = steadfast_bin();
+    let rekey = |words: &str| host.shell(&format!("{} audit rekey {words} tank", steadfast.display()));
+    rekey("--loss 5%").ok();
+    let status = host.shell("zpool status tank").out;
+    assert!(status.contains("up to 5 % may be lost"), "{status}");
+    assert_eq!(rekey("--loss 0.1%").status, 1);
+    rekey("").ok();
+    assert!(host.shell("zpool status tank").out.contains("up to 5 % may be lost"));
+    host.shell("find bucket -path '*seg*' -size +2M | head -1 | xargs rm").ok();
+    host.shell(&format!("{} audit recover tank; cat t/noise > /dev/null", steadfast.display())).ok();
+}
+
 /// A re-key takes the room for its second code before it begins. Where that lacks, it says how many
 /// bytes; the present code stays, and the same command works when they are there.
 #[test]

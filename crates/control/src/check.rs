@@ -10,6 +10,7 @@ use crate::secret::{Key, KeyFormat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_format::{Feature, Placement};
+use steadfast_pool::LOSSES_PPM;
 use steadfast_property::{
     ALLOW_PREFIX, Change, NameError, PropertyError, Scope, applies, check_snapshot_name, is_user_property,
     lookup, parse_assignment,
@@ -22,6 +23,17 @@ pub(crate) const FEATURE: &str = "feature@";
 /// `#`.
 pub(crate) fn check_snapshot_or_bookmark(name: &str) -> Result<(), Refusal> {
     check_snapshot_name(&name.replacen('#', "@", 1)).map_err(name_refusal)
+}
+
+/// Refuses a loss that no code is made for.
+pub(crate) fn check_loss(loss_ppm: Option<u32>) -> Result<(), Refusal> {
+    if loss_ppm.is_none_or(|loss| LOSSES_PPM.contains(&loss)) {
+        return Ok(());
+    }
+    let percent = |ppm: &u32| f64::from(*ppm) / 1e4;
+    let (least, most) = (percent(LOSSES_PPM.start()), percent(LOSSES_PPM.end()));
+    let what = format!("the cells that may be lost are {least} % to {most} % of all");
+    Err(Refusal::new(Code::PropValue, what).with("property", "loss"))
 }
 
 /// The refusal of a name.

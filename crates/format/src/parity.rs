@@ -13,6 +13,8 @@ const CHECKED_FROM: usize = 40;
 const VERSION: u32 = 1;
 /// Version of a header and of a manifest that tell of a code under another map.
 const REKEYED: u32 = 2;
+/// Version of a header whose codes have other sizes than one another, or other places.
+const PLACED: u32 = 3;
 
 /// The check in the bytes of a structure of this module, for the one that names it.
 ///
@@ -65,7 +67,7 @@ fn begin_of<'b>(
 /// |-----|-----|----------------|--------------------------------------------------------------|
 /// |   0 |   8 | magic          | `SFparity`                                                   |
 /// |   8 |  32 | check          | BLAKE3 of all that follows                                   |
-/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero                    |
+/// |  40 |   4 | version        | 1; 2 if next_map or slot_area is not zero; 3 if first_tiles is not |
 /// |  44 |   4 | flags          | bit 0: root_key is zero, the key comes from the pool's own   |
 /// |  48 |   8 | pool           | the pool                                                     |
 /// |  56 |   8 | sequence       | from 1; the copy with the greater one counts                 |
@@ -81,8 +83,13 @@ fn begin_of<'b>(
 /// | 176 |   4 | manifest_area  | 1 or 2                                                       |
 /// | 180 |  32 | journal_prev   | check of the record before journal_tail; random at first     |
 /// | 212 |   8 | next_map       | map of the code that is being made in the other area; 0: none |
-/// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them   |
-/// | 224 |  32 | reserved       | zero                                                         |
+/// | 220 |   4 | slot_area      | area of the slots of map: 0 before the tags, 1 behind them; 0 in version 3 |
+/// | 224 |   4 | first_tiles    | version 3: tiles for which area 0 has room; else 0, and so are those behind |
+/// | 228 |   4 | next_loss_ppm  | like loss_ppm, of next_map; 0 without it                     |
+/// | 232 |   4 | next_tiles     | tiles of next_map; 0 without it                              |
+/// | 236 |   8 | slots_at       | where the slots of map begin, a multiple of 4,096            |
+/// | 244 |   8 | next_slots_at  | where those of next_map begin; 0 without it                  |
+/// | 252 |   4 | reserved       | zero                                                         |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParityHeader {
     /// Pool.
@@ -113,8 +120,32 @@ pub struct ParityHeader {
     pub journal_prev: [u8; 32],
     /// Map of the code that is being made in the other area of slots.
     pub next_map: Option<u64>,
-    /// Area of the slots of the code, 0 or 1.
+    /// Area of the slots of the code, 0 or 1; 0 if there are places.
     pub slot_area: u32,
+    /// Places of the codes, if they are not those of areas of one size.
+    pub places: Option<ParityPlaces>,
+}
+
+/// Places of codes on a parity device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ParityPlaces {
+    /// Tiles for which the area before the tags has room.
+    pub first_tiles: u32,
+    /// Where the slots of the code begin.
+    pub slots_at: u64,
+    /// The code that is being made.
+    pub next: Option<NextParity>,
+}
+
+/// Figures and place of the code that is being made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NextParity {
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    /// Tiles.
+    pub tiles: u32,
+    /// Where its slots begin.
+    pub slots_at: u64,
 }
 
 const DERIVED: u32 = 1;
@@ -144,7 +175,12 @@ impl ParityHeader {
             ("journal_prev", 180, 32),
             ("next_map", 212, 8),
             ("slot_area", 220, 4),
-            ("reserved", 224, 32),
+            ("first_tiles", 224, 4),
+            ("next_loss_ppm", 228, 4),
+            ("next_tiles", 232, 4),
+            ("slots_at", 236, 8),
+            ("next_slots_at", 244, 8),
+            ("reserved", 252, 4),
         ],
         &[],
     );
@@ -159,7 +195,12 @@ impl ParityHeader {
         assert!(self.journal_size != 0 && self.journal_size.is_multiple_of(4096));
         assert!(self.root_key != Some([0; 32]), "a key is not zero");
         assert!(self.next_map != Some(0) && self.next_map != Some(self.map) && self.slot_area <= 1);
-        let version = if (self.next_map, self.slot_area) == (None, 0) { VERSION } else { REKEYED };
+        let version = match (self.places, self.next_map, self.slot_area) {
+            (Some(_), ..) => PLACED,
+            (None, None, 0) => VERSION,
+            (None, ..) => REKEYED,
+        };
+        assert!(self.places.is_none_or(|places| self.are_right(places)), "places of codes");
         let flags = if self.root_key.is_none() { DERIVED } else { 0 };
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", Self::MAGIC).bytes("check", &[0; 32]).u32("version", version).u32("flags", flags);
@@ -170,7 +211,26 @@ impl ParityHeader {
         out.u64("manifest_len", self.manifest_len).bytes("manifest_check", &self.manifest_check);
         out.u32("manifest_area", self.manifest_area).bytes("journal_prev", &self.journal_prev);
         out.u64("next_map", self.next_map.unwrap_or(0)).u32("slot_area", self.slot_area);
+        let none = NextParity { loss_ppm: 0, tiles: 0, slots_at: 0 };
+        let places = self.places.unwrap_or(ParityPlaces { first_tiles: 0, slots_at: 0, next: None });
+        let next = places.next.unwrap_or(none);
+        out.u32("first_tiles", places.first_tiles).u32("next_loss_ppm", next.loss_ppm);
+        out.u32("next_tiles", next.tiles).u64("slots_at", places.slots_at);
+        out.u64("next_slots_at", next.slots_at);
         seal(out.reserved().finish(), hash)
+    }
+
+    /// True if places belong to such a header.
+    fn are_right(&self, places: ParityPlaces) -> bool {
+        let is_place = |at: u64| at != 0 && at.is_multiple_of(4096);
+        let is_right = |next: NextParity| {
+            (1..=500_000).contains(&next.loss_ppm) && next.tiles != 0 && is_place(next.slots_at)
+        };
+        places.first_tiles != 0
+            && self.slot_area == 0
+            && is_place(places.slots_at)
+            && places.next.is_some() == self.next_map.is_some()
+            && places.next.is_none_or(is_right)
     }
 
     /// Reads a header. Bytes behind it are not looked at.
@@ -178,7 +238,7 @@ impl ParityHeader {
     /// # Errors
     /// The bytes are no header, or not one that this version writes.
     pub fn decode(bytes: &[u8], hash: impl Fn(&[u8]) -> [u8; 32]) -> Result<ParityHeader, DecodeError> {
-        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, REKEYED)?;
+        let (mut from, check, version) = begin_of(&Self::LAYOUT, Self::MAGIC, bytes, PLACED)?;
         let flags = from.u32("flags");
         if flags & !DERIVED != 0 {
             return Err(from.refuse("flags", flags));
@@ -190,8 +250,16 @@ impl ParityHeader {
         let (manifest_len, manifest_check) = (from.u64("manifest_len"), from.array("manifest_check"));
         let (manifest_area, journal_prev) = (from.u32("manifest_area"), from.array("journal_prev"));
         let (next_map, slot_area) = (from.u64("next_map"), from.u32("slot_area"));
+        let (first_tiles, next_loss_ppm) = (from.u32("first_tiles"), from.u32("next_loss_ppm"));
+        let (next_tiles, slots_at) = (from.u32("next_tiles"), from.u64("slots_at"));
+        let next_slots_at = from.u64("next_slots_at");
         from.reserved()?;
+        let next = NextParity { loss_ppm: next_loss_ppm, tiles: next_tiles, slots_at: next_slots_at };
+        let next =
+            (next_map != 0 || next != NextParity { loss_ppm: 0, tiles: 0, slots_at: 0 }).then_some(next);
+        let places = (version == PLACED).then_some(ParityPlaces { first_tiles, slots_at, next });
         let is_plain = (next_map, slot_area) == (0, 0);
+        let beyond = u64::from(first_tiles | next_loss_ppm | next_tiles) | slots_at | next_slots_at;
         let loss_ok = (1..=500_000).contains(&loss_ppm);
         for (field, value, is_right) in [
             ("pool", pool.0, pool.0 != 0),
@@ -204,7 +272,8 @@ impl ParityHeader {
             ("manifest_area", u64::from(manifest_area), (1..=2).contains(&manifest_area)),
             ("next_map", next_map, next_map != map),
             ("slot_area", u64::from(slot_area), slot_area <= 1),
-            ("version", u64::from(version), is_plain == (version == VERSION)),
+            ("version", u64::from(version), version == PLACED || is_plain == (version == VERSION)),
+            ("first_tiles", beyond, version == PLACED || beyond == 0),
             ("check", 0, hash(&bytes[CHECKED_FROM..Self::ENCODED_SIZE]) == check),
         ] {
             if !is_right {
@@ -212,7 +281,7 @@ impl ParityHeader {
             }
         }
         let root_key = (flags & DERIVED == 0).then_some(root_key);
-        Ok(ParityHeader {
+        let header = ParityHeader {
             pool,
             sequence,
             cells,
@@ -228,7 +297,12 @@ impl ParityHeader {
             journal_prev,
             next_map: (next_map != 0).then_some(next_map),
             slot_area,
-        })
+            places,
+        };
+        match places {
+            Some(places) if !header.are_right(places) => Err(from.refuse("first_tiles", beyond)),
+            _ => Ok(header),
+        }
     }
 }
 
@@ -630,17 +704,40 @@ mod tests {
             journal_prev: [9; 32],
             next_map: None,
             slot_area: 0,
+            places: None,
         };
+        let next = NextParity { loss_ppm: 5_000, tiles: 2, slots_at: 3 * 4096 };
+        let places = ParityPlaces { first_tiles: 1, slots_at: 2 * 4096, next: None };
+        let placed = Some(ParityPlaces { next: Some(next), ..places });
         for header in [
             ParityHeader { root_key: None, ..header.clone() },
             ParityHeader { next_map: Some(4), ..header.clone() },
             ParityHeader { slot_area: 1, ..header.clone() },
             ParityHeader { next_map: Some(4), slot_area: 1, ..header.clone() },
-            header,
+            ParityHeader { places: Some(places), ..header.clone() },
+            ParityHeader { next_map: Some(4), places: placed, ..header.clone() },
+            header.clone(),
         ] {
             let bytes = header.encode(sum);
             assert_eq!(ParityHeader::decode(&bytes, sum), Ok(header));
             each_byte_counts(&bytes, |bytes| ParityHeader::decode(bytes, sum).is_ok());
+        }
+        // Places that are none, and a code that is being made without one or the other way round.
+        let bytes = ParityHeader { next_map: Some(4), places: placed, ..header }.encode(sum);
+        for (field, value) in [
+            ("next_map", 0_u64),
+            ("first_tiles", 0),
+            ("next_loss_ppm", 0),
+            ("next_tiles", 0),
+            ("slots_at", 4097),
+            ("next_slots_at", 0),
+            ("version", 2),
+        ] {
+            let (_, offset, length) =
+                *ParityHeader::LAYOUT.fields.iter().find(|(name, ..)| *name == field).expect("a field");
+            let mut bytes = bytes.clone();
+            bytes[offset..offset + length].copy_from_slice(&value.to_le_bytes()[..length]);
+            assert!(ParityHeader::decode(&seal(bytes, sum), sum).is_err(), "{field}");
         }
         let tile = ParityTile { tile: 1, pool: PoolGuid(2), map: 3, generation: 4, cut: 5, hash: [6; 32] };
         assert_eq!(ParityTile::decode(&tile.encode(sum), sum), Ok(tile.clone()));

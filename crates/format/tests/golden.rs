@@ -7,7 +7,6 @@
 
 #[allow(dead_code, reason = "each test uses its part")]
 use crate::support;
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use steadfast_format::anchor;
@@ -17,19 +16,17 @@ use steadfast_format::label::{
     LogPart, PoolState,
 };
 use steadfast_format::layout::Layout;
-use steadfast_format::parity::{
-    ParityHeader, ParityManifest, ParityRecord, ParitySegment, ParityTile, RecordKind,
-};
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, CacheChunk, CacheEntry, Cell, CellId,
     CellPlace, Checkpoint, Checksums, Column, CommitTail, Compression, ContentRow, DatasetEncryption,
     DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
     KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, ManifestEntry, ManifestRun, ManifestWriter,
-    MetaKey, OwnerRow, ParityStanding, Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow,
-    ScanState, SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock,
-    WrappedKey,
+    MetaKey, OwnerRow, Placement, PoolGuid, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState,
+    SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
+#[path = "golden/parity.rs"]
+mod parity;
 #[path = "golden/streams.rs"]
 mod streams;
 
@@ -819,91 +816,6 @@ fn cache_chunks() {
         page.line(&bytes[72..112], "entry").line(&bytes[112..], "entry");
     });
     assert_eq!(CacheChunk::decode(&bytes, check), Ok(head));
-}
-
-#[test]
-fn parity_devices() {
-    let check = |_: &[u8]| [0x55; 32];
-    let segment =
-        ParitySegment { segment: SegmentId(0x0102), store: 3, opening: 0x0405, length: 0x0010_0001 };
-    let header = ParityHeader {
-        pool: PoolGuid(0x0102),
-        sequence: 3,
-        cells: 1 << 28,
-        loss_ppm: 20_000,
-        tiles: 3390,
-        map: 1,
-        root_key: Some([0x33; 32]),
-        journal_size: 1 << 34,
-        journal_tail: 0x0102_0000,
-        manifest_len: 88,
-        manifest_check: [0x44; 32],
-        manifest_area: 2,
-        journal_prev: [0x77; 32],
-        next_map: None,
-        slot_area: 0,
-    };
-    let derived = ParityHeader { root_key: None, ..header.clone() };
-    let rekeyed = ParityHeader { next_map: Some(0x0708), slot_area: 1, ..header.clone() };
-    for (name, header) in
-        [("parity_header", header), ("parity_header_derived", derived), ("parity_header_rekeyed", rekeyed)]
-    {
-        let bytes = header.encode(check);
-        golden(name, "Parity header", &bytes, |page| {
-            page.fixed(&ParityHeader::LAYOUT, &bytes, "");
-        });
-        assert_eq!(ParityHeader::decode(&bytes, check), Ok(header));
-    }
-    let tile =
-        ParityTile { tile: 7, pool: PoolGuid(0x0102), map: 1, generation: 9, cut: 4096, hash: [0x66; 32] };
-    let bytes = tile.encode(check);
-    golden("parity_tile", "Parity tile", &bytes, |page| {
-        page.fixed(&ParityTile::LAYOUT, &bytes, "");
-    });
-    assert_eq!(ParityTile::decode(&bytes, check), Ok(tile));
-    let record = ParityRecord {
-        kind: RecordKind::Remove,
-        pool: PoolGuid(0x0102),
-        position: 8192,
-        segment,
-        prev: [0x77; 32],
-    };
-    let bytes = record.encode(check);
-    golden("parity_record", "Parity record", &bytes, |page| {
-        page.fixed(&ParityRecord::LAYOUT, &bytes, "");
-    });
-    assert_eq!(ParityRecord::decode(&bytes, check), Ok(record));
-    let manifest = ParityManifest {
-        pool: PoolGuid(0x0102),
-        cut: 8192,
-        segments: vec![segment],
-        units: vec![7, 5],
-        left_out: BTreeSet::new(),
-    };
-    let rekeyed = ParityManifest { left_out: BTreeSet::from([segment]), ..manifest.clone() };
-    for (name, manifest) in [("parity_manifest", manifest), ("parity_manifest_rekeyed", rekeyed)] {
-        let bytes = manifest.encode(check);
-        golden(name, "Parity manifest", &bytes, |page| {
-            page.fixed(&ParityManifest::LAYOUT, &bytes, "");
-            page.line(&bytes[64..88], "row").line(&bytes[88..], "unit");
-        });
-        assert_eq!(ParityManifest::decode(&bytes, check), Ok(manifest));
-    }
-    let standing = ParityStanding {
-        generation: 9,
-        root: [0x88; 32],
-        position: 0x0102_0000,
-        audited_ns: 0x0102_0304,
-        samples: 2759,
-        failed: 2,
-        cells: 1 << 28,
-        device: 0x0a0b,
-    };
-    let bytes = standing.encode();
-    golden("parity_standing", "Parity standing", &bytes, |page| {
-        page.fixed(&ParityStanding::LAYOUT, &bytes, "");
-    });
-    assert_eq!(ParityStanding::decode(&bytes), Ok(standing));
 }
 
 #[test]

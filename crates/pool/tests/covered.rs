@@ -499,7 +499,7 @@ fn a_parity_of_before_a_re_key_is_told() {
         let recovered = pool.devices().recover(1 << 30, &mut |_, _| ()).expect("a recovery");
         let rekeyed = pool.devices().rekey(&recovered, 1, &stop, &mut watch);
         assert_eq!(rekeyed.is_err(), is_cut, "{rekeyed:?}");
-        assert_eq!(parity(&pool).figures.expect("a code").made_anew.is_some(), is_cut);
+        assert_eq!(parity(&pool).figures.expect("a code").next.is_some(), is_cut);
         pool.export().expect("exported");
         drop(pool);
         let now = world.corner.bytes(PATH);

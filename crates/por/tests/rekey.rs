@@ -31,7 +31,7 @@ impl World {
 
     fn rekey_within(&self, memory: u64, lost: Option<&[CellId]>, stop: &AtomicBool) -> Result<Rekey, Error> {
         let env = Env::seeded(self.header().sequence);
-        rekey(&[Arc::clone(&self.covered)], lost, &env, memory, stop, &mut |_, _| ())
+        rekey(&[Arc::clone(&self.covered)], lost, None, &env, memory, stop, &mut |_, _| ())
     }
 
     /// The header as it lies on the device.
@@ -205,7 +205,7 @@ fn a_re_key_that_is_interrupted_twice_goes_on_with_what_is_left() {
             rounds += u32::from(done == of);
             stop.store(rounds == 1, Ordering::Relaxed);
         };
-        let stopped = rekey(&[Arc::clone(&world.covered)], None, &Env::seeded(8), 1, &stop, watch);
+        let stopped = rekey(&[Arc::clone(&world.covered)], None, None, &Env::seeded(8), 1, &stop, watch);
         assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
         world.reopen();
         assert_eq!(world.stage(), Some(Stage::Making(unmade)));
@@ -248,7 +248,7 @@ fn a_store_that_loses_more_meanwhile_ends_a_re_key() {
     // Cells that are lost since are left out of no tile that was made: another code is begun.
     let stop = AtomicBool::new(false);
     let watch = &mut |done, of| stop.store(done == of, Ordering::Relaxed);
-    let stopped = rekey(&[Arc::clone(&world.covered)], None, &Env::seeded(8), 1, &stop, watch);
+    let stopped = rekey(&[Arc::clone(&world.covered)], None, None, &Env::seeded(8), 1, &stop, watch);
     assert!(matches!(stopped, Err(Error::Stopped)));
     let begun = world.header().next_map.unwrap();
     let lost = world.cells()[60];
@@ -322,14 +322,14 @@ fn a_re_key_that_dies_at_any_request_is_begun_again() {
 }
 
 /// One life of a device with a re-key in it, tile by tile, which leaves out a segment that the
-/// store lost.
-fn life(device: &mut ParityDevice, given: &mut Given) -> Result<(), Error> {
+/// store lost, perhaps for another loss.
+fn life(device: &mut ParityDevice, given: &mut Given, loss: Option<u32>) -> Result<(), Error> {
     let random = Env::seeded(3).random;
     let lost = given.add(device, 11, 40 * PAYLOAD)?;
     let second = given.add(device, 12, 41 * PAYLOAD)?;
     device.pass()?;
     given.add(device, 13, 20 * PAYLOAD + 5)?;
-    device.begin_rekey(&BTreeSet::from([lost]), &*random)?;
+    device.begin_rekey(&BTreeSet::from([lost]), loss, &*random)?;
     go_on(device, given, lost, &mut |device, given| {
         // Between rounds one comes, and one goes that the store has.
         given.add(device, 14, 10 * PAYLOAD)?;
@@ -384,19 +384,35 @@ fn go_on(
 }
 
 fn small() -> (False, ParityDevice) {
-    let medium = False::new(SMALL.bytes());
-    let device = ParityDevice::create(Box::new(medium.clone()), &SMALL, &*Env::seeded(1).random).unwrap();
+    made(&SMALL)
+}
+
+fn made(creation: &Creation<'_>) -> (False, ParityDevice) {
+    let medium = False::new(creation.bytes());
+    medium.0.lock().unwrap().size_max = 8 * creation.bytes();
+    let device = ParityDevice::create(Box::new(medium.clone()), creation, &*Env::seeded(1).random).unwrap();
     (medium, device)
 }
 
 /// [por.17]
 #[test]
 fn a_crash_at_any_write_of_a_re_key_leaves_a_whole_code() {
+    crash_at_any_write(&SMALL, None);
+}
+
+/// The same where the next code has two tiles and the present one has one.
+#[test]
+fn a_crash_at_any_write_of_a_change_of_the_loss_leaves_a_whole_code() {
+    crash_at_any_write(&Creation { loss_ppm: 100_000, ..SMALL }, Some(500_000));
+}
+
+fn crash_at_any_write(creation: &Creation<'_>, loss: Option<u32>) {
     let (total, of_re_key) = {
-        let (medium, mut device) = small();
+        let (medium, mut device) = made(creation);
         medium.0.lock().unwrap().done = 0;
         let mut given = Given::default();
-        life(&mut device, &mut given).unwrap();
+        life(&mut device, &mut given, loss).unwrap();
+        assert_eq!(device.figures().loss_ppm, 500_000);
         assert!(device.segments().all(|known| known.segment != SegmentId(11)));
         given.check(&device);
         let total = medium.0.lock().unwrap().done;
@@ -407,10 +423,10 @@ fn a_crash_at_any_write_of_a_re_key_leaves_a_whole_code() {
     let (mut begun, mut rounds_saved) = (0, 0);
     for seed in 0..seeds {
         for cut in (of_re_key.0 + seed % stride..of_re_key.1).step_by(stride) {
-            let (medium, mut device) = small();
+            let (medium, mut device) = made(creation);
             medium.0.lock().unwrap().left = Some(cut);
             let mut given = Given::default();
-            let error = life(&mut device, &mut given).unwrap_err();
+            let error = life(&mut device, &mut given, loss).unwrap_err();
             assert!(matches!(error, Error::Io { .. } | Error::NoRoom { .. }), "cut {cut}: {error}");
             let dice = Dice::new((seed * total + cut) as u64);
             let after = medium.crashed(|_| [0, BLOCK, BLOCK, 1 + dice.below(BLOCK - 1)][dice.below(4)]);
@@ -419,9 +435,10 @@ fn a_crash_at_any_write_of_a_re_key_leaves_a_whole_code() {
             // It goes on, or another one begins.
             let stage = device.rekey_stage();
             begun += u32::from(stage.is_some());
+            let wanted = if stage.is_some() { 500_000 } else { device.figures().loss_ppm };
             let lost = *given.0.keys().next().unwrap();
             let random = Env::seeded(cut as u64).random;
-            device.begin_rekey(&BTreeSet::from([lost]), &*random).unwrap();
+            device.begin_rekey(&BTreeSet::from([lost]), None, &*random).unwrap();
             let rounds = go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap();
             if let Some(Stage::Making(unmade)) = stage {
                 assert_eq!(rounds, unmade, "cut {cut}");
@@ -432,6 +449,7 @@ fn a_crash_at_any_write_of_a_re_key_leaves_a_whole_code() {
             device.pass().unwrap();
             let device = open(&after, 100).unwrap();
             assert!(device.rekey_stage().is_none() && device.segments().all(|known| known != lost));
+            assert_eq!(device.figures().loss_ppm, wanted, "cut {cut}");
             given.check(&device);
         }
     }
@@ -446,7 +464,7 @@ fn without_room_the_present_code_stays() {
     given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
     medium.0.lock().unwrap().size_max = SMALL.bytes();
     let random = Env::seeded(5).random;
-    let refused = device.begin_rekey(&BTreeSet::new(), &*random).unwrap_err();
+    let refused = device.begin_rekey(&BTreeSet::new(), None, &*random).unwrap_err();
     let Error::NoRoomBeside { have, need, missing } = refused else { panic!("{refused}") };
     assert!(have == SMALL.bytes() && need > have && missing == need - have);
     device.pass().unwrap();
@@ -474,7 +492,7 @@ fn without_room_the_present_code_stays() {
     medium.0.lock().unwrap().size_max = 2 * SMALL.bytes();
     let failing = Box::new(Failing(medium.clone(), SMALL.bytes()));
     let mut device = ParityDevice::open(failing, crate::device::POOL, None, &*random).unwrap();
-    device.begin_rekey(&BTreeSet::new(), &*random).unwrap();
+    device.begin_rekey(&BTreeSet::new(), None, &*random).unwrap();
     let lost = ParitySegment { segment: SegmentId(99), store: 1, opening: 1, length: 1 };
     let failed = go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap_err();
     assert!(matches!(failed, Error::NoRoom { .. }), "{failed}");
@@ -485,7 +503,7 @@ fn without_room_the_present_code_stays() {
     let mut device = open(&medium, 9).unwrap();
     assert!(device.rekey_stage().is_none(), "a pass forgot it");
     given.check(&device);
-    device.begin_rekey(&BTreeSet::new(), &*random).unwrap();
+    device.begin_rekey(&BTreeSet::new(), None, &*random).unwrap();
     assert_eq!(go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap(), 2);
     given.check(&device);
 }
@@ -498,7 +516,7 @@ fn a_damaged_tile_of_the_next_code_is_made_again() {
         let mut given = Given::default();
         given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
         device.pass().unwrap();
-        device.begin_rekey(&BTreeSet::new(), &*Env::seeded(6).random).unwrap();
+        device.begin_rekey(&BTreeSet::new(), None, &*Env::seeded(6).random).unwrap();
         let lost = ParitySegment { segment: SegmentId(99), store: 1, opening: 1, length: 1 };
         let stopped = go_on(&mut device, &mut given, lost, &mut |_, _| Err(Error::Stopped));
         assert!(matches!(stopped, Err(Error::Stopped)) && device.rekey_stage() == Some(Stage::Making(1)));
@@ -547,11 +565,109 @@ fn a_sealed_code_is_made_anew() {
     let mut device = ParityDevice::create(Box::new(medium.clone()), &creation, &*random).unwrap();
     let mut given = Given::default();
     given.add(&mut device, 1, 30 * PAYLOAD).unwrap();
-    device.begin_rekey(&BTreeSet::new(), &*random).unwrap();
+    device.begin_rekey(&BTreeSet::new(), None, &*random).unwrap();
     let lost = ParitySegment { segment: SegmentId(99), store: 1, opening: 1, length: 1 };
     go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap();
     assert!(matches!(open(&medium, 13), Err(Error::KeyNeeded)));
     given.check(
         &ParityDevice::open(Box::new(medium.clone()), crate::device::POOL, Some(&key), &*random).unwrap(),
     );
+}
+
+/// The loss is raised and lowered while the code works: each time the losses that it is made for
+/// come back, those of before would not have, and the room of a code that went is used again.
+#[test]
+fn a_code_for_another_loss_is_made_while_it_works() {
+    let mut world = World::of((8000, 100_000), 61, Arc::new(MemoryStore::new("bucket")), None);
+    (1..=75).for_each(|id| _ = world.put(id, 100 * PAYLOAD));
+    world.pass();
+    let size = |world: &World| world.file.metadata().unwrap().len();
+    let first = size(&world);
+    let slots = |tiles: u64| 2 * tiles * (BLOCK + TILE) as u64;
+    let to = |world: &World, loss: Option<u32>, stop: bool| {
+        let env = Env::seeded(world.header().sequence);
+        let stop = AtomicBool::new(stop);
+        rekey(&[Arc::clone(&world.covered)], None, loss, &env, 1, &stop, &mut |_, _| ())
+    };
+    // Two thirds of a tile's rows come back, and of more than a tile nothing is promised.
+    let lose = |world: &World, segments: std::ops::Range<u64>| {
+        segments.for_each(|id| world.drop_object(id));
+        world.repair()
+    };
+    assert!(lose(&world, 1..16).from_code.is_complete());
+    // More cells than rows of the code before, each time.
+    let losses = [
+        (500_000, 3, 1..36, slots(3)),
+        (300_000, 2, 1..31, slots(3) + slots(2)),
+        (20_000, 1, 1..16, slots(3)),
+    ];
+    for (turn, (loss, tiles, lost, more)) in losses.into_iter().enumerate() {
+        // One that was interrupted goes on for the same loss, though nobody names it.
+        if turn == 0 {
+            let stopped = to(&world, Some(loss), true);
+            assert!(matches!(stopped, Err(Error::Stopped)));
+            let env = Env::seeded(5);
+            let stop = AtomicBool::new(false);
+            let mut seen = 0;
+            // Within little memory a round makes one tile; it is stopped in the second one.
+            let mut watch = |done: u64, of: u64| {
+                seen += u32::from(done == of);
+                stop.store(seen >= 1, Ordering::Relaxed);
+            };
+            let covered = [Arc::clone(&world.covered)];
+            let stopped = rekey(&covered, None, Some(loss), &env, 1, &stop, &mut watch);
+            assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+            world.reopen();
+            let next = world.parity.read().unwrap().figures().next.expect("it is under way");
+            assert_eq!((next.loss_ppm, next.tiles), (loss, tiles));
+            assert!(next.made > 0, "{next:?}");
+            let rekeyed = to(&world, None, false).unwrap();
+            assert_eq!(rekeyed.rounds, tiles - next.made);
+        } else {
+            let other = world.header().next_map;
+            assert_eq!(other, None);
+            assert_eq!(to(&world, Some(loss), false).unwrap().rounds, tiles);
+        }
+        world.reopen();
+        let figures = world.parity.read().unwrap().figures();
+        assert_eq!((figures.loss_ppm, figures.tiles, figures.next), (loss, tiles, None), "turn {turn}");
+        assert!(size(&world) <= first + slots(3) + slots(2), "{more}");
+        // Software that knows of one size alone refuses the device while the sizes differ.
+        assert_eq!(world.header().places.is_some(), tiles != 1, "turn {turn}");
+        assert_eq!(world.audit(200).judgement.failed.len(), 0);
+        let repair = lose(&world, lost.clone());
+        assert!(repair.from_code.is_complete() && repair.unsound.is_empty(), "turn {turn}");
+        assert_eq!(repair.restored.len() as u64, lost.end - lost.start);
+        world.put(100 + turn as u64, 10 * PAYLOAD);
+        world.pass();
+    }
+    // Of what the code of three tiles gave back, the one of one tile does not.
+    assert!(!lose(&world, 1..36).from_code.is_complete());
+}
+
+/// One that is being made for a loss does not go on for another one; a device that cannot grow says
+/// how large it must be.
+#[test]
+fn a_change_of_the_loss_is_begun_anew_for_another_one() {
+    let (medium, mut device) = made(&Creation { loss_ppm: 100_000, ..SMALL });
+    let random = Env::seeded(62).random;
+    let mut given = Given::default();
+    given.add(&mut device, 1, 90 * PAYLOAD).unwrap();
+    device.pass().unwrap();
+    let lost = ParitySegment { segment: SegmentId(99), store: 1, opening: 1, length: 1 };
+    device.begin_rekey(&BTreeSet::new(), Some(500_000), &*random).unwrap();
+    let stopped = go_on(&mut device, &mut given, lost, &mut |_, _| Err(Error::Stopped));
+    assert!(matches!(stopped, Err(Error::Stopped)) && device.rekey_stage() == Some(Stage::Making(1)));
+    device.begin_rekey(&BTreeSet::new(), Some(500_000), &*random).unwrap();
+    assert_eq!(device.rekey_stage(), Some(Stage::Making(1)), "it goes on");
+    device.begin_rekey(&BTreeSet::new(), Some(20_000), &*random).unwrap();
+    assert_eq!(device.rekey_stage(), Some(Stage::Wished));
+    assert_eq!(go_on(&mut device, &mut given, lost, &mut |_, _| Ok(())).unwrap(), 1);
+    assert_eq!(device.figures().loss_ppm, 20_000);
+    given.check(&device);
+    given.check(&open(&medium, 3).unwrap());
+    medium.0.lock().unwrap().size_max = 0;
+    let refused = device.begin_rekey(&BTreeSet::new(), Some(500_000), &*random).unwrap_err();
+    let Error::NoRoomBeside { have, need, .. } = refused else { panic!("{refused}") };
+    assert_eq!(need, have + 2 * (BLOCK + TILE) as u64, "two tiles for one");
 }

@@ -8,6 +8,7 @@ use crate::progress::Bar;
 use crate::session::{Doing, Failure, Session};
 use crate::steadfast::{audit_agent, audit_file};
 use crate::table::tame;
+use crate::zpool::add::loss;
 use crate::zpool::errors;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ pub(crate) const COMMAND: Command = Command {
             MEMORY,
             STOP,
             FILES,
+            LOSS,
         ],
         operands: "pool|recover pool|rekey pool|verify file|agent store",
         least: 1,
@@ -49,7 +51,7 @@ pub(crate) const COMMAND: Command = Command {
           interrupted: the same command waits for it again, and `-s` ends it. Where cells did not come back, the code is \
           made anew behind it, under another map, and leaves their objects out: what came back and what did not \
           shows a store which cells stand together. `rekey` recovers and makes the code anew in any case, as after \
-          a leak of the parity device. `verify` checks a file of \
+          a leak of the parity device, and for another loss with `--loss`. `verify` checks a file of \
           records: it exits with 1 if the file cannot be believed, and with 3 if an audit in it was not held. `agent` runs beside \
           a store and answers `audit -a`; it has no keys and is not trusted.",
     run: audit,
@@ -68,6 +70,9 @@ const MEMORY: Flag = valued(
 )
 .or("memory");
 const STOP: Flag = flag('s', "with recover and rekey: ends what is under way").or("stop");
+const LOSS: Flag =
+    valued('p', "percent", "with rekey: the part of all cells that comes back from then on, 0.5 to 10 %")
+        .or("loss");
 const FILES: Flag = flag('f', "names the files in cells that are not held").or("files");
 /// The daemon answers after this time, or when the recovery has ended.
 const LOOK: Duration = Duration::from_millis(500);
@@ -79,9 +84,11 @@ fn audit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
         [word, name] if word == "rekey" => recover(session, parsed, name, true),
         [word, file] if word == "verify" => audit_file::verify(session, parsed, file),
         [word, store] if word == "agent" => audit_agent::serve(session, parsed, store),
-        [_] if [KEY, LISTEN, MEMORY, STOP].iter().any(|flag| parsed.has(flag.letter)) => Err(Failure::Usage(
-            "-k belongs to verify, -l to agent, -m and -s to recover and rekey".to_owned(),
-        )),
+        [_] if [KEY, LISTEN, MEMORY, STOP, LOSS].iter().any(|flag| parsed.has(flag.letter)) => {
+            Err(Failure::Usage(
+                "-k belongs to verify, -l to agent, -p to rekey, -m and -s to recover and rekey".to_owned(),
+            ))
+        }
         [name] => ask(session, parsed, name),
         [word, _] => Err(Failure::Usage(format!(
             "unknown verb '{}'; there are: recover, rekey, verify, agent",
@@ -297,6 +304,11 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bo
             "-n, -r, -k, -a, -l and -f belong to audits; a recovery reads everything".to_owned(),
         ));
     }
+    let loss_ppm = match parsed.value(LOSS.letter) {
+        Some(_) if !rekey => return Err(Failure::Usage("-p belongs to rekey".to_owned())),
+        Some(text) => Some(loss(text)?),
+        None => None,
+    };
     let memory = match parsed.value(MEMORY.letter) {
         None => None,
         Some(text) => match parse_size(text) {
@@ -311,7 +323,7 @@ fn recover(session: &mut Session<'_, '_>, parsed: &Parsed, name: &str, rekey: bo
     if parsed.has(STOP.letter) {
         return stop(session, name);
     }
-    let wish = PoolRecover { name: name.to_owned(), memory, rekey };
+    let wish = PoolRecover { name: name.to_owned(), memory, rekey, loss_ppm };
     let is_done = |outcome: &RecoverOutcome| outcome.rekeyed.is_some() || outcome.rekey_refused.is_some();
     let mut outcome = ended(session, &wish).doing(doing)?;
     if rekey && !is_done(&outcome) {

@@ -1,9 +1,9 @@
 //! `zpool add`.
 
-use super::operands::{ASHIFT, FORCE, check_new, layout, vdevs};
+use super::operands::{FORCE, check_new, layout, vdevs};
 use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label, with_members};
 use crate::command::Command;
-use crate::options::{Flag, MANY, Parsed, Syntax, flag};
+use crate::options::{Flag, MANY, Parsed, Syntax, flag, valued};
 use crate::session::{Doing, Failure, Session};
 use crate::table::tame;
 use steadfast_control::api::{PoolAdd, PoolStatus, VdevReport};
@@ -14,7 +14,11 @@ pub(super) const COMMAND: Command = Command {
         flags: &[
             FORCE,
             flag('n', "check only, and print the layout"),
-            ASHIFT,
+            valued(
+                'o',
+                "property=value",
+                "ashift=N, which must be 0 or the pool's own; loss=PERCENT: what a parity device gives back, 0.5 to 10 % (2 %)",
+            ),
             BY_GUID,
             LINKS,
             FULL_PATHS,
@@ -33,6 +37,8 @@ pub(super) const COMMAND: Command = Command {
     run: add,
 };
 
+/// `-o loss=2%`.
+const LOSS: &str = "loss=";
 const ALLOW_IN_USE: &str = "allow-in-use";
 const ALLOW_MISMATCH: &str = "allow-replication-mismatch";
 
@@ -40,10 +46,28 @@ const fn allow(long: &'static str, doc: &'static str) -> Flag {
     Flag { letter: '\0', long, value: "", doc }
 }
 
+/// Reads a percentage, such as `2%` or `0.5`: cells in a million.
+pub(crate) fn loss(text: &str) -> Result<u32, Failure> {
+    let wrong = || Failure::Usage(format!("'{}' is no percentage, such as 2% or 0.5%", tame(text)));
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 4 || whole.len() > 3 {
+        return Err(wrong());
+    }
+    let (whole, part): (u32, u32) =
+        (whole.parse().map_err(|_| wrong())?, format!("{part:0<4}").parse().map_err(|_| wrong())?);
+    Ok(whole * 10_000 + part)
+}
+
 fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot add to '{}'", tame(&name));
-    check_new(session, parsed, &name, doing)?;
+    check_new(session, parsed, &name, LOSS, doing)?;
+    let loss_ppm = match parsed.values('o').filter_map(|text| text.strip_prefix(LOSS)).last() {
+        None => None,
+        Some(text) => Some(loss(text)?),
+    };
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
     let layout = layout(&vdevs);
     let dry_run = parsed.has('n');
@@ -59,6 +83,7 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         force: parsed.has('f') || parsed.has_long(ALLOW_IN_USE),
         allow_mismatch: parsed.has('f') || parsed.has_long(ALLOW_MISMATCH),
         dry_run,
+        loss_ppm,
     };
     let outcome = session.ask(request).doing(doing)?;
     if dry_run {
@@ -71,4 +96,22 @@ fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     }
     session.warn(&format!("devices are added to '{name}', but"), &outcome.warnings);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_a_percentage() {
+        let ppm = |text: &str| loss(text).ok();
+        assert_eq!(
+            [ppm("2%"), ppm("2"), ppm("0.5%"), ppm("10%")],
+            [20_000, 20_000, 5_000, 100_000].map(Some)
+        );
+        assert_eq!([ppm("1.25%"), ppm("0.0001")], [12_500, 1].map(Some));
+        for wrong in ["", "%", "-2%", "2%%", "1e3", "1.", ".5", "1.00001", "1234", "two"] {
+            assert_eq!(ppm(wrong), None, "{wrong}");
+        }
+    }
 }

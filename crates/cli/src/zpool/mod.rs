@@ -1,6 +1,6 @@
 //! `zpool`, which is `steadfast pool`: a file for each verb, and the table of them.
 
-mod add;
+pub(crate) mod add;
 mod attach;
 mod caches;
 mod checkpoint;

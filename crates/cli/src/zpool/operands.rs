@@ -143,15 +143,19 @@ fn not_built(word: &str) -> Option<Refusal> {
 
 /// Checks `-o` of a verb that takes new devices: all devices have the pool's ashift.
 ///
+/// Those that begin with `own` are the verb's own.
+///
 /// # Errors
 /// Another property, or another ashift.
 pub(super) fn check_new(
     session: &mut Session<'_, '_>,
     parsed: &Parsed,
     pool: &str,
+    own: &str,
     doing: impl Fn() -> String,
 ) -> Result<(), Failure> {
-    for (name, value) in assignments(session, Scope::Pool, parsed.values('o'))? {
+    let others = parsed.values('o').filter(|text| own.is_empty() || !text.starts_with(own));
+    for (name, value) in assignments(session, Scope::Pool, others)? {
         let text = format!("{name}={value}");
         let (name, value) = parse_assignment(Scope::Pool, &text).map_err(property_refusal).doing(&doing)?;
         if name != "ashift" {

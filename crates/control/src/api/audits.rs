@@ -144,6 +144,9 @@ pub struct PoolRecover {
     /// that was begun before, it is made anew without being asked for.
     #[serde(default)]
     pub rekey: bool,
+    /// Cells in a million that the code gives back from then on; `None`: as before.
+    #[serde(default)]
+    pub loss_ppm: Option<u32>,
 }
 
 /// Look at the recovery of a pool, at once or when it has ended.

@@ -228,6 +228,10 @@ pub struct PoolAdd {
     pub allow_mismatch: bool,
     /// Only check (`-n`).
     pub dry_run: bool,
+    /// Cells in a million that may be lost and still come back, if there is a parity device among
+    /// them (`-o loss=2%`).
+    #[serde(default)]
+    pub loss_ppm: Option<u32>,
 }
 
 /// Remove devices.

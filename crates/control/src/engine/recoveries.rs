@@ -18,7 +18,7 @@ use crate::engine::state::ImportedPool;
 use crate::refusal::{Code, Refusal};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use steadfast_env::Env;
 
@@ -45,6 +45,8 @@ struct Job {
     of: AtomicU64,
     /// A command wants the code to be made anew.
     rekey: AtomicBool,
+    /// Cells in a million that it is to give back; 0: as before.
+    loss_ppm: AtomicU32,
     rekeying: AtomicBool,
     naming: AtomicBool,
 }
@@ -89,16 +91,23 @@ pub(super) fn begin(
     held: &Arc<ImportedPool>,
     env: &Env,
     memory: u64,
-    rekey: bool,
+    (rekey, loss_ppm): (bool, Option<u32>),
 ) -> Result<RecoveryState, Refusal> {
     // Without a parity device there is nothing to begin.
     held.pool.devices().audit_signer().map_err(refuse::pool)?;
     let state = &mut *held.recoveries.state.lock();
     if let Some(job) = &state.job {
         job.rekey.fetch_or(rekey, Ordering::Relaxed);
+        if let Some(loss_ppm) = loss_ppm {
+            job.loss_ppm.store(loss_ppm, Ordering::Relaxed);
+        }
         return Ok(state.told());
     }
-    let job = Arc::new(Job { rekey: AtomicBool::new(rekey), ..Job::default() });
+    let job = Arc::new(Job {
+        rekey: AtomicBool::new(rekey),
+        loss_ppm: AtomicU32::new(loss_ppm.unwrap_or(0)),
+        ..Job::default()
+    });
     state.job = Some(Arc::clone(&job));
     state.number += 1;
     let (held, clock) = (Arc::clone(held), Arc::clone(&env.clock));
@@ -126,8 +135,9 @@ pub(super) fn begin(
             job.rekeying.store(is_due, Ordering::Relaxed);
             is_due.then(|| {
                 let begun = clock.monotonic_ns();
-                let rekeyed =
-                    devices.rekey(recovered, memory, &job.stop, &mut watch).map_err(refuse::pool)?;
+                let loss = Some(job.loss_ppm.load(Ordering::Relaxed)).filter(|loss| *loss != 0);
+                let rekeyed = devices.rekey_for(recovered, loss, memory, &job.stop, &mut watch);
+                let rekeyed = rekeyed.map_err(refuse::pool)?;
                 let left_out = rekeyed.left_out.iter().map(|(store, segment)| (*store, segment.0)).collect();
                 let nanos = clock.monotonic_ns().saturating_sub(begun);
                 Ok(RekeyOutcome { left_out, rounds: rekeyed.rounds, nanos })

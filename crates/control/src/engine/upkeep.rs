@@ -96,7 +96,7 @@ impl Engine {
         let is_here = self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held));
         if is_here
             && wants_recovering(held)
-            && let Err(refusal) = recoveries::begin(held, &self.env, machine_bytes() / 4, false)
+            && let Err(refusal) = recoveries::begin(held, &self.env, machine_bytes() / 4, (false, None))
         {
             eprintln!("steadfast: pool '{name}': its recovery cannot go on: {}", refusal.what);
         }

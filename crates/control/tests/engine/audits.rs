@@ -30,7 +30,14 @@ fn segments(house: &House) -> Vec<std::path::PathBuf> {
 fn add(house: &House, path: &std::path::Path) -> Result<Outcome, Refusal> {
     let vdevs =
         vec![VdevSpec { class: VdevClass::Parity, kind: VdevKind::Plain, devices: vec![path.to_owned()] }];
-    let add = PoolAdd { name: "tank".into(), vdevs, force: false, dry_run: false, allow_mismatch: false };
+    let add = PoolAdd {
+        name: "tank".into(),
+        vdevs,
+        force: false,
+        dry_run: false,
+        allow_mismatch: false,
+        loss_ppm: None,
+    };
     house.host().call(&caller(), add)
 }
 
@@ -38,7 +45,7 @@ fn add(house: &House, path: &std::path::Path) -> Result<Outcome, Refusal> {
 fn recovered(house: &House) -> RecoverOutcome {
     let begun = house
         .host()
-        .call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false })
+        .call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false, loss_ppm: None })
         .unwrap();
     let ended = ended(house);
     assert_eq!(ended.number, begun.number);
@@ -228,8 +235,11 @@ fn a_schedule_asks_an_agent_and_the_store_if_that_is_silent() {
 #[test]
 fn a_recovery_runs_beside_other_commands() {
     let (_, house) = covered("recoveries");
-    let recover =
-        || house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false });
+    let recover = || {
+        house
+            .host()
+            .call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey: false, loss_ppm: None })
+    };
     let look =
         |stop| house.host().call(&caller(), PoolRecovery { name: "tank".into(), stop, patience_ms: 100 });
     assert_eq!(look(true).unwrap_err().code, Code::RecoveryNone);
@@ -299,7 +309,9 @@ fn a_recovery_runs_beside_other_commands() {
 fn a_code_is_made_anew_by_command() {
     let (_, house) = covered("rekeyed");
     let recover = |rekey| {
-        let begun = house.host().call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey });
+        let begun = house
+            .host()
+            .call(&caller(), PoolRecover { name: "tank".into(), memory: None, rekey, loss_ppm: None });
         let ended = ended(&house);
         assert_eq!(ended.number, begun.unwrap().number);
         ended.outcome.unwrap_or_else(|| panic!("{:?}", ended.refused))
@@ -314,4 +326,47 @@ fn a_code_is_made_anew_by_command() {
     let outcome = recover(false);
     assert!(outcome.restored.len() == 1 && outcome.lost.is_empty() && outcome.rekeyed.is_none());
     assert!(classes(&house).iter().any(|class| class.contains("rekey_finish")));
+
+    // For another loss, which audits and status know from then on.
+    let to = |loss_ppm| {
+        let wish = PoolRecover { name: "tank".into(), memory: None, rekey: true, loss_ppm: Some(loss_ppm) };
+        house.host().call(&caller(), wish)
+    };
+    let begun = to(40_000).unwrap();
+    let ended = ended(&house);
+    assert_eq!(ended.number, begun.number);
+    assert!(ended.outcome.is_some_and(|outcome| outcome.rekeyed.is_some()));
+    assert!(note(&house).contains("up to 4 % may be lost"), "{}", note(&house));
+    let audited = house
+        .host()
+        .call(&caller(), PoolAudit { name: "tank".into(), samples: None, agent: None, files: false })
+        .unwrap();
+    assert!(audited.is_held() && audited.loss_ppm == 40_000);
+    // ln(2^-40) / ln(1 - 0.02)
+    assert_eq!(audited.strata[0].samples, 1373);
+    std::fs::remove_file(segments(&house).remove(0)).unwrap();
+    assert!(recover(false).lost.is_empty());
+}
+
+/// A parity device is made for a loss that the operator names.
+#[test]
+fn a_parity_device_is_made_for_a_loss() {
+    let (_, house) = on_a_folder("losses");
+    let path = house.folder.join("parity.img");
+    std::fs::File::create(&path).unwrap().set_len(128 << 20).unwrap();
+    let add = |loss_ppm| {
+        let class = VdevClass::Parity;
+        let vdevs = vec![VdevSpec { class, kind: VdevKind::Plain, devices: vec![path.clone()] }];
+        let name = "tank".into();
+        let add = PoolAdd { name, vdevs, force: false, dry_run: false, allow_mismatch: false, loss_ppm };
+        house.host().call(&caller(), add)
+    };
+    add(Some(100_000)).unwrap();
+    assert!(note(&house).contains("up to 10 % may be lost"), "{}", note(&house));
+}
+
+/// The note of the parity device in status.
+fn note(house: &House) -> String {
+    let parity = status(house).vdevs.into_iter().find(|vdev| vdev.class == VdevClass::Parity);
+    parity.and_then(|parity| parity.note).unwrap_or_default()
 }

@@ -38,9 +38,10 @@ fn a_pool_grows_by_devices_and_keeps_them() {
     let add = |house: &House, image: &str, force, dry_run| {
         let device = vec![house.image(image)];
         let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: device }];
-        house
-            .host()
-            .call(&caller(), PoolAdd { name: "tank".into(), vdevs, force, allow_mismatch: force, dry_run })
+        house.host().call(
+            &caller(),
+            PoolAdd { name: "tank".into(), vdevs, force, allow_mismatch: force, dry_run, loss_ppm: None },
+        )
     };
     add(&house, "b.img", false, true).unwrap();
     assert_eq!(size(&house), before, "a dry run changes nothing");

@@ -27,6 +27,7 @@ use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -45,8 +46,10 @@ pub(crate) const FEATURE: &str = "parity";
 /// Name of that under which a second code is made.
 const REKEY_FEATURE: &str = "parity_rekey";
 
-/// Cells in a million that may be lost and still come back.
-const LOSS_PPM: u32 = 20_000;
+/// Cells in a million that may be lost and still come back, where nobody says how many.
+pub const LOSS_PPM: u32 = 20_000;
+/// How many that may be: 0.5 % to 10 %.
+pub const LOSSES_PPM: RangeInclusive<u32> = 5_000..=100_000;
 /// Part of a parity device that the journal takes, and its bounds.
 const JOURNAL_PART: u64 = 4;
 const JOURNAL_MAX: u64 = 16 << 30;
@@ -384,6 +387,19 @@ impl Devices {
     /// code by and by. With `dry_run` only says whether it would. A file that is a parity device
     /// already is refused unless `force`. Durable when it returns.
     pub fn add_parity(&self, path: &str, medium: Box<dyn Medium>, force: bool, dry_run: bool) -> Result<()> {
+        self.add_parity_for(LOSS_PPM, path, medium, force, dry_run)
+    }
+
+    /// Like [`Devices::add_parity`], for so many cells in a million that may be lost: one of
+    /// [`LOSSES_PPM`].
+    pub fn add_parity_for(
+        &self,
+        loss_ppm: u32,
+        path: &str,
+        medium: Box<dyn Medium>,
+        force: bool,
+        dry_run: bool,
+    ) -> Result<()> {
         self.core.check_writable()?;
         let pool = self.core.name();
         if let Some(parity) = self.listed_parity() {
@@ -392,7 +408,7 @@ impl Devices {
         if !self.core.space.is_all_objects() {
             return Err(Error::ParityNoStores { pool });
         }
-        let creation = self.parity_plan(path, &*medium)?;
+        let creation = self.parity_plan(loss_ppm, path, &*medium)?;
         check_parity(path, &*medium, force)?;
         if dry_run {
             return Ok(());
@@ -426,7 +442,7 @@ impl Devices {
     }
 
     /// The largest code for which a medium has room, if that is large enough for the pool.
-    fn parity_plan(&self, path: &str, medium: &dyn Medium) -> Result<Creation<'static>> {
+    fn parity_plan(&self, loss_ppm: u32, path: &str, medium: &dyn Medium) -> Result<Creation<'static>> {
         let least = u64::from(self.core.space.geometry().slot_size) * JOURNAL_SEGMENTS;
         let bytes = medium.size().map_err(|error| Error::ParityUnusable {
             pool: self.core.name(),
@@ -434,13 +450,8 @@ impl Devices {
             reason: error.to_string(),
         })?;
         let journal_bytes = (bytes / JOURNAL_PART).min(JOURNAL_MAX).max(least);
-        let creation = Creation {
-            pool: self.core.identity.guid,
-            cells: 0,
-            loss_ppm: LOSS_PPM,
-            journal_bytes,
-            key: None,
-        };
+        let creation =
+            Creation { pool: self.core.identity.guid, cells: 0, loss_ppm, journal_bytes, key: None };
         let cells = self.stored_cells().max(1);
         let planned = creation.fitting(bytes).filter(|planned| planned.cells >= cells);
         planned.ok_or_else(|| {
@@ -879,10 +890,24 @@ impl Devices {
         stop: &AtomicBool,
         watch: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Rekeyed> {
+        self.rekey_for(recovered, None, memory, stop, watch)
+    }
+
+    /// Like [`Devices::rekey`]; the code gives back so many cells in a million from then on, one of
+    /// [`LOSSES_PPM`]. Without a number as many as before, or as the one that was begun and has not
+    /// ended.
+    pub fn rekey_for(
+        &self,
+        recovered: &Recovered,
+        loss_ppm: Option<u32>,
+        memory: u64,
+        stop: &AtomicBool,
+        watch: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Rekeyed> {
         self.core.check_writable()?;
         let (parity, _) = self.code()?;
         self.core.check_ours()?;
-        let outcome = self.rekey_code(&parity, &recovered.lost_cells, memory, stop, watch);
+        let outcome = self.rekey_code(&parity, (&recovered.lost_cells, loss_ppm), memory, stop, watch);
         // Segments that found no room in the journal meanwhile come in soon, and the rest of those
         // that were left out.
         parity.catch_up.lock().look_ns = 0;
@@ -897,7 +922,7 @@ impl Devices {
     fn rekey_code(
         &self,
         parity: &Parity,
-        lost: &[CellId],
+        (lost, loss_ppm): (&[CellId], Option<u32>),
         memory: u64,
         stop: &AtomicBool,
         watch: &mut (dyn FnMut(u64, u64) + Send),
@@ -911,7 +936,7 @@ impl Devices {
             self.write_labels_or(&[], || *self.core.features.write() = before)?;
         }
         let stores: Vec<Arc<Covered>> = self.stores().into_iter().map(|(_, store)| store).collect();
-        let made = steadfast_por::rekey(&stores, Some(lost), &self.core.env, memory, stop, watch);
+        let made = steadfast_por::rekey(&stores, Some(lost), loss_ppm, &self.core.env, memory, stop, watch);
         let (pool, path) = (self.core.name(), parity.path.clone());
         let made = made.map_err(|source| match source {
             steadfast_por::parity::Error::NoRoomBeside { have: bytes, need: needed, missing } => {

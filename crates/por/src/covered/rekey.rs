@@ -24,7 +24,8 @@ pub struct Rekey {
 
 /// Makes the code of these stores anew, under another map: all stores of one code. `lost` are the
 /// cells that a recovery just named; without them, a re-key that was interrupted goes on, or one
-/// begins that leaves out nothing. It takes `memory` bytes at most, as far as one tile and one
+/// begins that leaves out nothing. With `loss_ppm` the code gives back so many cells in a million
+/// from then on. It takes `memory` bytes at most, as far as one tile and one
 /// segment let it, and ends soon after `stop` is true: the present code stays, and what was made is
 /// kept. `watch` hears how many cells of a round were looked at, of how many. Puts go on
 /// meanwhile; passes wait while a round reads [por.16].
@@ -35,6 +36,7 @@ pub struct Rekey {
 pub fn rekey(
     stores: &[Arc<Covered>],
     lost: Option<&[CellId]>,
+    loss_ppm: Option<u32>,
     env: &Env,
     memory: u64,
     stop: &AtomicBool,
@@ -48,7 +50,7 @@ pub fn rekey(
             Some(lost) => lost.iter().filter_map(|id| segment_of(parity, *id)).collect(),
             None => parity.left_out(),
         };
-        parity.begin_rekey(&left_out, &*env.random)?;
+        parity.begin_rekey(&left_out, loss_ppm, &*env.random)?;
         parity.map_number()
     };
     passes_while(first, stop, |parity| parity.rekey_stage() == Some(Stage::Wished))?;

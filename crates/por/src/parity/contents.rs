@@ -10,7 +10,7 @@ use steadfast_format::parity::{ParitySegment, RecordKind};
 
 use super::device::{UNIT, cell_id, ids, read, tags_at};
 use super::error::{Error, Result};
-use super::geometry::{BLOCK, Geometry};
+use super::geometry::{BLOCK, Geometry, Slots};
 use super::medium::Medium;
 use super::tags::TagArea;
 use crate::cell::{PAYLOAD, Payload, TAG, Tag};
@@ -36,31 +36,31 @@ pub(super) struct Code {
     /// Number of the map.
     pub number: u64,
     pub map: Arc<Map>,
-    /// Area of its slots.
-    pub area: u32,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    pub slots: Slots,
     pub tiles: Vec<Stored>,
-    slots: u32,
     /// Slots that no tile has.
     pub free: Vec<u32>,
 }
 
 impl Code {
     /// A code of which no tile is stored.
-    pub fn new(root: &Key, number: u64, area: u32, geometry: Geometry) -> Code {
+    pub fn new(root: &Key, number: u64, loss_ppm: u32, slots: Slots) -> Code {
         Code {
             number,
-            map: Arc::new(Map::new(root, number, geometry.tiles)),
-            area,
-            tiles: vec![Stored::default(); geometry.tiles as usize],
-            slots: geometry.slots(),
-            free: (0..geometry.slots()).collect(),
+            map: Arc::new(Map::new(root, number, slots.tiles)),
+            loss_ppm,
+            slots,
+            tiles: vec![Stored::default(); slots.tiles as usize],
+            free: (0..slots.count()).collect(),
         }
     }
 
     /// Lists the slots that no tile has.
     pub fn find_free(&mut self) {
         let used: BTreeSet<u32> = self.tiles.iter().filter_map(|tile| tile.slot).collect();
-        self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
+        self.free = (0..self.slots.count()).filter(|slot| !used.contains(slot)).collect();
     }
 
     pub fn tile(&self, tile: u32) -> &Stored {
@@ -214,7 +214,7 @@ impl Contents {
     /// Bytes of a stored tile, not checked yet; `None` if it was never stored.
     pub fn read_tile(&self, code: &Code, tile: u32) -> Result<Option<Vec<u8>>> {
         let slot = code.tile(tile).slot;
-        slot.map(|slot| self.read(self.geometry.slot(code.area, slot) + BLOCK, Tile::SIZE)).transpose()
+        slot.map(|slot| self.read(code.slots.slot(slot) + BLOCK, Tile::SIZE)).transpose()
     }
 
     /// Refuses bytes of a stored tile that are not those of its head.

@@ -100,8 +100,19 @@ pub struct Figures {
     pub segments: u64,
     /// Bytes of the whole device.
     pub bytes: u64,
-    /// Tiles that a code has which is being made anew, under another map.
-    pub made_anew: Option<u32>,
+    /// The code that is being made anew, under another map.
+    pub next: Option<NextFigures>,
+}
+
+/// Figures of a code that is being made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NextFigures {
+    /// Tiles that are made, and that it will have.
+    pub made: u32,
+    /// Tiles that it will have.
+    pub tiles: u32,
+    /// Cells in a million that may be lost then.
+    pub loss_ppm: u32,
 }
 
 /// An opened parity device.
@@ -169,7 +180,7 @@ impl ParityDevice {
             sequence: 1,
             cells: creation.cells,
             loss_ppm: creation.loss_ppm,
-            tiles: geometry.tiles,
+            tiles: creation.tiles(),
             // Random, so that tiles of a former parity are of another map.
             map: random.nonzero_u64(),
             root_key: creation.key.is_none().then_some(root_key),
@@ -181,6 +192,7 @@ impl ParityDevice {
             journal_prev,
             next_map: None,
             slot_area: 0,
+            places: None,
         };
         root_key.zeroize();
         // No copy of a former header may be newer than the new one.
@@ -223,16 +235,19 @@ impl ParityDevice {
         if have < need {
             return Err(Error::TooSmall { have, need });
         }
-        let code = |number, area| Code::new(&root, number, area, geometry);
-        let next = header
-            .next_map
-            .map(|number| Next { code: code(number, 1 - header.slot_area), left_out: BTreeSet::new() });
+        let (slots, next_slots) = geometry.slots_of(&header);
+        let next_loss = header.places.and_then(|places| places.next).map(|next| next.loss_ppm);
+        let next_loss = next_loss.unwrap_or(header.loss_ppm);
+        let next = header.next_map.zip(next_slots).map(|(number, slots)| Next {
+            code: Code::new(&root, number, next_loss, slots),
+            left_out: BTreeSet::new(),
+        });
         let mut device = ParityDevice {
             now: Contents {
                 medium: medium.into(),
                 geometry,
                 keys: Arc::new(TagKeys::new(&root)),
-                code: code(header.map, header.slot_area),
+                code: Code::new(&root, header.map, header.loss_ppm, slots),
                 next,
                 window: Vec::new(),
                 mirror: BTreeMap::new(),
@@ -318,7 +333,7 @@ impl ParityDevice {
     /// The medium fails.
     pub fn audit_tiles(&self, samples: u32, random: &dyn Random) -> Result<Vec<u32>> {
         let draw = |_| {
-            let number = (u128::from(random.nonzero_u64()) * u128::from(self.now.geometry.tiles)) >> 64;
+            let number = (u128::from(random.nonzero_u64()) * u128::from(self.now.code.slots.tiles)) >> 64;
             u32::try_from(number).expect("below the number of tiles")
         };
         // One that is drawn twice is read once.
@@ -354,9 +369,10 @@ impl ParityDevice {
             generation: self.header.sequence,
             segments: self.now.segments.len() as u64,
             bytes: self.now.geometry.size_for(&self.header),
-            made_anew: self.now.next.as_ref().map(|next| {
+            next: self.now.next.as_ref().map(|next| {
+                let tiles = next.code.slots.tiles;
                 let unmade = u32::try_from(next.code.unmade().count()).expect("tiles have four bytes");
-                self.header.tiles - unmade
+                NextFigures { made: tiles - unmade, tiles, loss_ppm: next.code.loss_ppm }
             }),
         }
     }
@@ -653,9 +669,9 @@ impl ParityDevice {
         let mut codes: Vec<&mut Code> = vec![&mut self.now.code];
         codes.extend(self.now.next.as_mut().map(|next| &mut next.code));
         for code in codes {
-            for slot in 0..self.now.geometry.slots() {
+            for slot in 0..code.slots.count() {
                 let mut bytes = vec![0; ParityTile::ENCODED_SIZE];
-                read(&*self.now.medium, self.now.geometry.slot(code.area, slot), &mut bytes)?;
+                read(&*self.now.medium, code.slots.slot(slot), &mut bytes)?;
                 let Ok(head) = ParityTile::decode(&bytes, hash) else { continue };
                 let is_ours = (head.pool, head.map) == (pool, code.number);
                 let Some(stored) = code.tiles.get_mut(head.tile as usize).filter(|_| is_ours) else {

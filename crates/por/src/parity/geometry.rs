@@ -1,7 +1,8 @@
 //! Places on a parity device. docs/format/parity.md.
 
-use steadfast_format::parity::{ParityHeader, ParityManifest, ParitySegment};
+use steadfast_format::parity::{NextParity, ParityHeader, ParityManifest, ParityPlaces, ParitySegment};
 
+use super::contents::Code;
 use crate::cell::{PAYLOAD, TAG};
 use crate::tile::Tile;
 
@@ -17,19 +18,47 @@ const SPARE_MAX: u32 = 8;
 const CELLS_A_SHORT: u64 = 512;
 const SHORT_MORE: u64 = 1024;
 
+/// Slots of one code: where they begin, and for how many tiles.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Slots {
+    pub at: u64,
+    pub tiles: u32,
+}
+
+impl Slots {
+    pub fn spare(self) -> u32 {
+        self.tiles.min(SPARE_MAX)
+    }
+
+    pub fn count(self) -> u32 {
+        self.tiles.saturating_add(self.spare())
+    }
+
+    /// Place of a slot.
+    pub fn slot(self, slot: u32) -> u64 {
+        let before = u64::from(slot).saturating_mul(BLOCK + Tile::SIZE as u64);
+        self.at.saturating_add(before)
+    }
+
+    pub fn end(self) -> u64 {
+        self.slot(self.count())
+    }
+}
+
 /// Places, as they follow from the header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Geometry {
     /// Cells that the code is made for.
     cells: u64,
-    pub tiles: u32,
+    /// Tiles for which there is room before the tags.
+    first_tiles: u32,
     pub manifest_size: u64,
     pub journal_size: u64,
 }
 
 impl Geometry {
-    pub fn new(cells: u64, tiles: u32, journal_size: u64) -> Geometry {
-        let mut geometry = Geometry { cells, tiles, manifest_size: 0, journal_size };
+    pub fn new(cells: u64, first_tiles: u32, journal_size: u64) -> Geometry {
+        let mut geometry = Geometry { cells, first_tiles, manifest_size: 0, journal_size };
         let units = u64::from(geometry.tag_units()) * ParityManifest::UNIT_SIZE as u64;
         geometry.manifest_size = geometry
             .rows()
@@ -52,7 +81,8 @@ impl Geometry {
     }
 
     pub fn of(header: &ParityHeader) -> Geometry {
-        Geometry::new(header.cells, header.tiles, header.journal_size)
+        let first_tiles = header.places.map_or(header.tiles, |places| places.first_tiles);
+        Geometry::new(header.cells, first_tiles, header.journal_size)
     }
 
     pub fn header(sequence: u64) -> u64 {
@@ -67,45 +97,82 @@ impl Geometry {
         self.manifest(3)
     }
 
-    pub fn slots(&self) -> u32 {
-        self.tiles.saturating_add(self.spare())
-    }
-
-    pub fn spare(&self) -> u32 {
-        self.tiles.min(SPARE_MAX)
-    }
-
-    /// Place of a slot of an area: 0 before the tags, 1 behind them.
-    pub fn slot(&self, area: u32, slot: u32) -> u64 {
-        let before = u64::from(slot).saturating_mul(BLOCK + Tile::SIZE as u64);
-        let area = match area {
-            0 => self.journal().saturating_add(self.journal_size),
-            _ => self.tags(self.tag_units()),
-        };
-        area.saturating_add(before)
+    /// The slots before the tags.
+    pub fn first(&self) -> Slots {
+        Slots { at: self.journal().saturating_add(self.journal_size), tiles: self.first_tiles }
     }
 
     /// Place of a unit of tags.
     pub fn tags(&self, unit: u32) -> u64 {
-        self.slot(0, self.slots()).saturating_add(u64::from(unit).saturating_mul(BLOCK))
+        self.first().end().saturating_add(u64::from(unit).saturating_mul(BLOCK))
     }
 
-    /// Bytes of a device with the first area of slots.
+    /// Bytes of a device with the slots before the tags alone.
     pub fn size(&self) -> u64 {
         self.tags(self.tag_units())
     }
 
-    /// Bytes of a device with both areas of slots.
-    pub fn size_of_both(&self) -> u64 {
-        self.slot(1, self.slots())
+    /// Where a code of so many tiles goes while another one is there: before the tags if there is
+    /// room, else behind them, before the other one or behind it.
+    pub fn beside(&self, present: Slots, tiles: u32) -> Slots {
+        let (first, behind) = (self.first(), Slots { at: self.size(), tiles });
+        if present.at != first.at && tiles <= first.tiles {
+            return Slots { tiles, ..first };
+        }
+        match present.at == first.at || behind.end() <= present.at {
+            true => behind,
+            false => Slots { at: present.end(), tiles },
+        }
+    }
+
+    /// Slots of the code, and of the one that is being made.
+    pub fn slots_of(&self, header: &ParityHeader) -> (Slots, Option<Slots>) {
+        let area = |area| if area == 0 { self.first().at } else { self.size() };
+        match header.places {
+            None => {
+                let slots = |at| Slots { at, tiles: header.tiles };
+                let next = header.next_map.map(|_| slots(area(1 - header.slot_area)));
+                (slots(area(header.slot_area)), next)
+            }
+            Some(places) => {
+                let next = places.next.map(|next| Slots { at: next.slots_at, tiles: next.tiles });
+                (Slots { at: places.slots_at, tiles: header.tiles }, next)
+            }
+        }
+    }
+
+    /// Notes the codes in a header: as software that knows of one size alone does, if it can.
+    pub fn note(&self, header: &mut ParityHeader, code: &Code, next: Option<&Code>) {
+        (header.map, header.loss_ppm, header.tiles) = (code.number, code.loss_ppm, code.slots.tiles);
+        header.next_map = next.map(|next| next.number);
+        let (first, behind) = (self.first().at, self.size());
+        let other = if code.slots.at == first { behind } else { first };
+        let is_alike =
+            |next: &Code| (next.slots, next.loss_ppm) == (Slots { at: other, ..code.slots }, code.loss_ppm);
+        let is_plain = code.slots.tiles == self.first_tiles
+            && [first, behind].contains(&code.slots.at)
+            && next.is_none_or(is_alike);
+        header.slot_area = u32::from(is_plain && code.slots.at == behind);
+        header.places = (!is_plain).then(|| ParityPlaces {
+            first_tiles: self.first_tiles,
+            slots_at: code.slots.at,
+            next: next.map(|next| NextParity {
+                loss_ppm: next.loss_ppm,
+                tiles: next.slots.tiles,
+                slots_at: next.slots.at,
+            }),
+        });
+    }
+
+    /// Bytes of a device with these codes.
+    pub fn size_with(&self, code: Slots, next: Option<Slots>) -> u64 {
+        self.size().max(code.end()).max(next.map_or(0, Slots::end))
     }
 
     /// Bytes that this header's parts take.
     pub fn size_for(&self, header: &ParityHeader) -> u64 {
-        match (header.next_map, header.slot_area) {
-            (None, 0) => self.size(),
-            _ => self.size_of_both(),
-        }
+        let (code, next) = self.slots_of(header);
+        self.size_with(code, next)
     }
 }
 

@@ -67,7 +67,7 @@ mod recovery;
 mod rekey;
 mod tags;
 
-pub use device::{Creation, Figures, ParityDevice, Standing};
+pub use device::{Creation, Figures, NextFigures, ParityDevice, Standing};
 pub use error::{Error, Result};
 pub use medium::Medium;
 pub use pass::Pass;

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_crypto::hash;
-use steadfast_format::parity::{ParityManifest, ParitySegment, ParityTile, RecordKind, check_of};
+use steadfast_format::parity::{
+    ParityHeader, ParityManifest, ParitySegment, ParityTile, RecordKind, check_of,
+};
 
 use super::contents::{Code, Next, Stored, WindowCell};
 use super::device::{ParityDevice, UNIT, flush, padded, write};
@@ -116,7 +118,7 @@ impl ParityDevice {
         let work = |code: &Code, without: &BTreeSet<ParitySegment>, is_made: fn(&Stored) -> bool| {
             let is_behind =
                 |tile: &u32| Some(code.tile(*tile)).is_some_and(|tile| is_made(tile) && tile.cut < end);
-            let behind = (0..now.geometry.tiles).rev().filter(is_behind).collect();
+            let behind = (0..code.slots.tiles).rev().filter(is_behind).collect();
             Work { cells: now.window_cells(code, without), behind }
         };
         // A code that goes, or is about to be begun anew, stays as it is.
@@ -136,7 +138,8 @@ impl ParityDevice {
 
     fn pass_tiles(&mut self, which: Which, passing: &mut Passing) -> Result<()> {
         let is_switch = matches!(passing.change, Change::Switch);
-        let (cut, spare) = (passing.end, self.now.geometry.spare().max(1) as usize);
+        let Some(code) = self.code(which) else { return Ok(()) };
+        let (cut, spare) = (passing.end, code.slots.spare().max(1) as usize);
         let Work { cells, behind } = passing.work(which);
         let group = behind.split_off(behind.len().saturating_sub(spare));
         let mut tiles = Vec::with_capacity(group.len());
@@ -172,7 +175,7 @@ impl ParityDevice {
         // Records must be durable before a tile that includes them is, or a crash would leave a
         // tile with cells that no record names.
         flush(&*self.now.medium)?;
-        let (medium, geometry) = (self.now.medium.clone(), self.now.geometry);
+        let medium = self.now.medium.clone();
         let (pool, mut written) = (self.header.pool, Vec::with_capacity(tiles.len()));
         let write = |at: u64, bytes: &[u8]| match write(&*medium, at, bytes) {
             Err(Error::Io { offset, source, .. }) if which == Which::Next => {
@@ -187,14 +190,14 @@ impl ParityDevice {
         let outcome = (|| {
             for (tile, bytes) in tiles {
                 let slot = code.free.pop().expect("as many spare slots as tiles of a group");
-                write(geometry.slot(code.area, slot) + BLOCK, &bytes)?;
+                write(code.slots.slot(slot) + BLOCK, &bytes)?;
                 written.push((tile, slot, hash(&bytes)));
             }
             flush(&*medium)?;
             for &(tile, slot, of_tile) in &written {
                 let generation = code.tile(tile).generation + 1;
                 let head = ParityTile { tile, pool, map: code.number, generation, cut, hash: of_tile };
-                write(geometry.slot(code.area, slot), &padded(head.encode(hash)))?;
+                write(code.slots.slot(slot), &padded(head.encode(hash)))?;
             }
             flush(&*medium)
         })();
@@ -212,11 +215,11 @@ impl ParityDevice {
     }
 
     fn end_pass(&mut self, passing: &Passing) -> Result<Pass> {
-        let (root, geometry) = (&self.root_key, self.now.geometry);
+        let root = &self.root_key;
         let (mut segments, mut next) = (passing.segments.clone(), self.now.next.clone());
         match (&passing.change, &mut next) {
             (Change::Begin(wish), _) => {
-                let code = Code::new(root, wish.number, 1 - self.now.code.area, geometry);
+                let code = Code::new(root, wish.number, wish.loss_ppm, wish.slots);
                 let left_out = wish.left_out.intersection(&segments).copied().collect();
                 next = Some(Next { code, left_out });
             }
@@ -241,9 +244,10 @@ impl ParityDevice {
             }
         }
         let code = next.as_ref().filter(|_| is_switch).map_or(&self.now.code, |next| &next.code);
-        let (map, area) = (code.number, code.area);
+        let mut header = self.header.clone();
         let other = next.as_ref().filter(|_| !is_switch);
-        self.write_manifest_and_header(passing, segments, (map, area), other)?;
+        self.now.geometry.note(&mut header, code, other.map(|next| &next.code));
+        self.write_manifest_and_header(passing, segments, header, other)?;
         self.now.tags.keep(segments);
         if let Some(next) = next.take_if(|_| is_switch) {
             for segment in next.left_out.iter().filter(|segment| self.now.segments.contains(segment)) {
@@ -271,7 +275,7 @@ impl ParityDevice {
         &mut self,
         passing: &Passing,
         segments: &BTreeSet<ParitySegment>,
-        (map, slot_area): (u64, u32),
+        mut header: ParityHeader,
         next: Option<&Next>,
     ) -> Result<()> {
         let manifest = ParityManifest {
@@ -282,13 +286,10 @@ impl ParityDevice {
             left_out: next.map(|next| next.left_out.clone()).unwrap_or_default(),
         };
         let manifest = manifest.encode(hash);
-        let mut header = self.header.clone();
         header.sequence += 1;
         header.manifest_area = 3 - header.manifest_area;
         (header.manifest_len, header.manifest_check) = (manifest.len() as u64, check_of(&manifest));
         (header.journal_tail, header.journal_prev) = (passing.end, passing.check);
-        (header.map, header.slot_area) = (map, slot_area);
-        header.next_map = next.map(|next| next.code.number);
         write(&*self.now.medium, self.now.geometry.manifest(header.manifest_area), &manifest)?;
         flush(&*self.now.medium)?;
         write(&*self.now.medium, Geometry::header(header.sequence), &padded(header.encode(hash)))?;

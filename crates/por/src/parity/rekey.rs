@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_env::{Job, Random};
 use steadfast_format::parity::ParitySegment;
 
-use super::contents::{Code, Contents};
+use super::contents::{Code, Contents, Next};
 use super::device::{ParityDevice, cell_id, ids, size};
 use super::error::{Error, Result};
+use super::geometry::Slots;
 use super::pass::{Change, Which};
 use super::recovery::{Search, Share, Snapshot, Sum, Turns, locked, places};
+use crate::bound::Plan;
 use crate::cell::PAYLOAD;
 use crate::code::{Place, Rows};
 use crate::tag::Proven;
@@ -30,6 +32,9 @@ use crate::tile::Tile;
 pub(crate) struct Wish {
     /// Number of its map.
     pub number: u64,
+    /// Cells in a million that may be lost.
+    pub loss_ppm: u32,
+    pub slots: Slots,
     pub left_out: BTreeSet<ParitySegment>,
 }
 
@@ -54,18 +59,32 @@ pub enum Stage {
 
 impl ParityDevice {
     /// Wishes for a code under another map, without some segments: a pass begins it. One that is
-    /// being made, and leaves out these segments at least, goes on. The medium grows if it has no
-    /// room.
+    /// being made, and leaves out these segments at least, goes on. With `loss_ppm` it gives back
+    /// so many cells in a million, and one that is being made for another loss does not go on;
+    /// without it, as many as the one that is being made, or as the present one. The medium grows
+    /// if it has no room.
     ///
     /// # Errors
     /// There is no room, or the medium fails.
-    pub fn begin_rekey(&mut self, left_out: &BTreeSet<ParitySegment>, random: &dyn Random) -> Result<()> {
+    pub fn begin_rekey(
+        &mut self,
+        left_out: &BTreeSet<ParitySegment>,
+        loss_ppm: Option<u32>,
+        random: &dyn Random,
+    ) -> Result<()> {
         let left_out: BTreeSet<ParitySegment> = left_out.intersection(&self.now.segments).copied().collect();
-        let is_under_way = self.now.next.as_ref().is_some_and(|next| left_out.is_subset(&next.left_out));
+        let wished = self.wish.as_ref().map(|wish| wish.loss_ppm);
+        let next_loss = wished.or(self.now.next.as_ref().map(|next| next.code.loss_ppm));
+        let loss_ppm = loss_ppm.or(next_loss).unwrap_or(self.header.loss_ppm);
+        let goes_on = |next: &Next| left_out.is_subset(&next.left_out) && next.code.loss_ppm == loss_ppm;
+        let is_under_way = self.now.next.as_ref().is_some_and(goes_on);
         if is_under_way && self.wish.is_none() {
             return Ok(());
         }
-        let (have, need) = (size(&*self.now.medium)?, self.now.geometry.size_of_both());
+        let tiles = Plan::new(self.header.cells, f64::from(loss_ppm) / 1e6).tiles;
+        let (geometry, present) = (self.now.geometry, self.now.code.slots);
+        let slots = geometry.beside(present, tiles);
+        let (have, need) = (size(&*self.now.medium)?, geometry.size_with(present, Some(slots)));
         if have < need && self.now.medium.grow(need).is_err() {
             return Err(Error::NoRoomBeside { have, need, missing: self.now.medium.missing_for(need) });
         }
@@ -77,7 +96,7 @@ impl ParityDevice {
         self.opening = self.fresh_opening(random);
         // A pass that is under way may be about to end what is begun anew.
         self.passing = None;
-        self.wish = Some(Wish { number, left_out });
+        self.wish = Some(Wish { number, loss_ppm, slots, left_out });
         Ok(())
     }
 
@@ -128,9 +147,10 @@ impl ParityDevice {
     /// # Errors
     /// The medium fails. If only the room of the next code does, that is given up.
     pub fn store_made(&mut self, made: &mut MadeTiles) -> Result<bool> {
-        let rest = made.tiles.len().saturating_sub(self.now.geometry.spare().max(1) as usize);
-        let group = made.tiles.split_off(rest);
-        let is_named = self.now.next.as_ref().is_some_and(|next| next.code.number == made.number);
+        let next = self.now.next.as_ref().filter(|next| next.code.number == made.number);
+        let spare = next.map_or(1, |next| next.code.slots.spare().max(1));
+        let group = made.tiles.split_off(made.tiles.len().saturating_sub(spare as usize));
+        let is_named = next.is_some();
         if is_named {
             let tiles = group.iter().map(|(tile, sum)| (*tile, sum.to_bytes())).collect();
             self.guarded(|device| device.write_tiles(Which::Next, tiles, made.cut))?;

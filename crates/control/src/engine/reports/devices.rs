@@ -49,8 +49,11 @@ fn parity_report(parity: &ParityStatus) -> VdevReport {
             if let Some(reason) = &parity.left_out {
                 note.push_str(&format!(" ({reason})"));
             }
-            if let Some(made) = figures.made_anew {
-                note.push_str(&format!(", {made} of {} tiles of another code are made", figures.tiles));
+            if let Some(next) = figures.next {
+                note.push_str(&format!(", {} of {} tiles of another code are made", next.made, next.tiles));
+                if next.loss_ppm != figures.loss_ppm {
+                    note.push_str(&format!(" (for up to {} %)", percent(next.loss_ppm)));
+                }
             }
             match &parity.audit {
                 None => note.push_str(", never audited"),

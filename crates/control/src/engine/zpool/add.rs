@@ -2,18 +2,24 @@
 
 use crate::api::{Outcome, PoolAdd};
 use crate::caller::Caller;
-use crate::check::check_vdevs;
+use crate::check::{check_loss, check_vdevs};
 use crate::engine::device_list::HandlesByClass;
 use crate::engine::state::{Engine, touched};
 use crate::engine::verb::Verb;
 use crate::engine::{device_list, refuse};
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::stores;
 use steadfast_format::GroupClass;
+use steadfast_pool::LOSS_PPM;
 
 impl Verb for PoolAdd {
     fn check(&mut self) -> Result<(), Refusal> {
-        check_vdevs(&self.vdevs, false)
+        check_vdevs(&self.vdevs, false)?;
+        if self.loss_ppm.is_some() && Engine::parity_of(&self.vdevs).is_none() {
+            let what = "only a parity device takes loss=, and none is among the devices";
+            return Err(Refusal::new(Code::PropCreation, what).with("property", "loss"));
+        }
+        check_loss(self.loss_ppm)
     }
 
     fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
@@ -48,13 +54,14 @@ impl Verb for PoolAdd {
             held.pool.devices().add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         let parity = Engine::parity_of(&self.vdevs);
+        let loss_ppm = self.loss_ppm.unwrap_or(LOSS_PPM);
         if let (Some(_), Some(there)) = (&parity, held.pool.state().parity) {
             let pool = self.name.clone();
             return Err(refuse::pool(steadfast_pool::Error::ParityThere { pool, path: there.path }));
         }
         if let Some(path) = &parity {
             let (devices, medium) = (held.pool.devices(), engine.open_parity(&self.name, path)?);
-            devices.add_parity(path, medium, self.force, true).map_err(refuse::pool)?;
+            devices.add_parity_for(loss_ppm, path, medium, self.force, true).map_err(refuse::pool)?;
             devices.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
         }
         if !groups.is_empty() {
@@ -80,7 +87,8 @@ impl Verb for PoolAdd {
         }
         if let Some(path) = parity {
             let medium = engine.open_parity(&self.name, &path)?;
-            held.pool.devices().add_parity(&path, medium, self.force, false).map_err(refuse::pool)?;
+            let devices = held.pool.devices();
+            devices.add_parity_for(loss_ppm, &path, medium, self.force, false).map_err(refuse::pool)?;
             engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path)]);
         }
         for path in &paths {

@@ -5,6 +5,7 @@ use crate::api::{
 };
 use crate::audit_record::hex;
 use crate::caller::Caller;
+use crate::check::check_loss;
 use crate::engine::audits::AgentAt;
 use crate::engine::state::Engine;
 use crate::engine::verb::Verb;
@@ -39,10 +40,14 @@ impl Verb for PoolAuditRecords {
 }
 
 impl Verb for PoolRecover {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_loss(self.loss_ppm)
+    }
+
     fn run(self, engine: &Engine, caller: &Caller) -> Result<RecoveryState, Refusal> {
         let held = engine.held_pool(&self.name)?;
         let memory = self.memory.unwrap_or_else(|| machine_bytes() / 4);
-        let begun = recoveries::begin(&held, &engine.env, memory, self.rekey)?;
+        let begun = recoveries::begin(&held, &engine.env, memory, (self.rekey, self.loss_ppm))?;
         engine.log(&held, caller);
         Ok(begun)
     }
