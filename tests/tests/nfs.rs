@@ -325,6 +325,42 @@ fn each_side_sees_the_others_changes_at_once() {
     host.shell("cat t/.zfs/snapshot/now/kept t/kept").ok().says("beforebehind");
 }
 
+/// The kernel is told of changes in the top folder only if it has asked about it; replies wait for
+/// the log and for the kernel at once.
+#[test]
+fn the_top_shows_durable_changes_of_clients_whatever_was_looked_at_before() {
+    let Some(host) = Host::with_tank("nfs at the top") else { return };
+    host.shell("zfs set sharenfs=insecure,no_root_squash tank").ok();
+    let (mut client, top) = mount(&host, &host.at("t").display().to_string());
+    let at = |name: &str| host.at("t").join(name);
+    let names = |round: usize| [format!("made{round}"), format!("other{round}")];
+    let seen = || {
+        let metadata = std::fs::metadata(host.at("t")).expect("there");
+        (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec(), metadata.size())
+    };
+    for round in 0..40 {
+        let [name, other] = names(round);
+        // Each of these looks leaves something with the kernel, in every combination.
+        let before = (round & 1 != 0).then(seen);
+        if round & 2 != 0 {
+            assert!(!at(&name).exists());
+        }
+        if round & 4 != 0 {
+            std::fs::read_dir(host.at("t")).expect("listed").for_each(|entry| drop(entry.expect("read")));
+        }
+        create(&mut client, &top, &name);
+        assert!(before.is_none_or(|before| before != seen()), "round {round}: its times are old");
+        create(&mut client, &top, &other);
+        assert!(at(&name).exists() && at(&other).exists(), "round {round}");
+        let before = (round & 1 != 0).then(seen);
+        assert_eq!(call(&mut client, 12, |out| _ = out.opaque(&top).opaque(name.as_bytes())).0, 0);
+        assert!(before.is_none_or(|before| before != seen()), "round {round}: its times are old");
+        assert!(!at(&name).exists() && at(&other).exists(), "round {round}");
+    }
+    let listed = std::fs::read_dir(host.at("t")).expect("listed").count();
+    assert_eq!(listed, 40);
+}
+
 /// A port that somebody else has is told by all commands that share.
 #[test]
 fn a_port_that_is_taken_is_told() {

@@ -108,6 +108,13 @@ impl Notifier {
         Ok(())
     }
 
+    /// True if all that was queued has been delivered.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let state = self.lock();
+        !state.under_way && state.waiting.is_empty()
+    }
+
     fn push(&self, notification: Notification) -> Result<(), NotifyError> {
         let mut state = self.lock();
         if state.ended {
@@ -189,7 +196,9 @@ mod tests {
         }
         assert_eq!(notifier.inval_inode(1, 0, 0), Err(NotifyError::Full));
         assert_eq!(notifier.drain(Duration::from_millis(1)), Err(NotifyError::TimedOut));
+        assert!(!notifier.is_idle());
         notifier.end();
+        assert!(notifier.is_idle());
         assert_eq!(notifier.delete(1, 2, b"x"), Err(NotifyError::Ended));
         assert_eq!(notifier.drain(Duration::from_millis(1)), Ok(()), "nothing is waiting any more");
     }

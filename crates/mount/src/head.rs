@@ -21,6 +21,7 @@ use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_tim
 use crate::fsync_waiters::{FsyncWaiters, is_dying};
 use crate::groups::is_member;
 use crate::mapped::Mapped;
+use crate::top::{TOP, TopFolder};
 
 const O_TRUNC: u32 = 0o1000;
 const O_ACCMODE: u32 = 3;
@@ -60,6 +61,7 @@ pub(crate) struct HeadHandler {
     /// The kernel can look names up again and leave mounts on them alone.
     expires_names: AtomicBool,
     mapped: Mapped,
+    pub(crate) top: Arc<TopFolder>,
     waiters: Arc<FsyncWaiters>,
     pub(crate) requests: Arc<Requests>,
 }
@@ -155,6 +157,7 @@ impl HeadHandler {
             collected: Arc::default(),
             expires_names,
             mapped: Mapped::default(),
+            top: Arc::default(),
             waiters: Arc::default(),
             requests,
         }
@@ -172,6 +175,7 @@ impl HeadHandler {
     fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
         // `zfs set volsize` does not tell the kernel.
         let ttl = if self.volume { TTL_UNSETTLED } else { self.ttl(attributes) };
+        self.top.shows_attributes(attributes.ino);
         AttrReply { attr: attr(attributes), ttl }
     }
 
@@ -182,6 +186,7 @@ impl HeadHandler {
     }
 
     fn entry(&self, found: &steadfast_posix::Entry) -> Entry {
+        self.top.shows_attributes(found.ino);
         Entry { attr_ttl: self.ttl(&found.attr), ..entry(found) }
     }
 
@@ -327,6 +332,10 @@ impl Handler for HeadHandler {
     }
 
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
+        self.top.shows_names(parent);
+        if matches!(name, b"." | b"..") {
+            self.top.shows_attributes(TOP);
+        }
         match self.fs.lookup(parent, name) {
             Ok(found) => Ok(self.entry(&found)),
             Err(steadfast_posix::Errno::ENOENT) => Ok(Entry::negative(TTL)),
@@ -341,6 +350,7 @@ impl Handler for HeadHandler {
     }
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
+        self.top.shows_attributes(ino);
         let attributes = self.fs.getattr(ino).map_err(errno)?;
         if let Some(fh) = fh.filter(|fh| fh & COLLECTS != 0)
             && self.collected.is_tight()
@@ -351,6 +361,7 @@ impl Handler for HeadHandler {
     }
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
+        self.top.shows_attributes(ino);
         if self.collected.is_telling(req.pid) {
             return self.fs.getattr(ino).map(|attributes| self.reply(&attributes)).map_err(errno);
         }
@@ -384,30 +395,38 @@ impl Handler for HeadHandler {
     }
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
+        self.top.shows_names(parent);
         self.made(req, || self.fs.symlink(self.caller(req), parent, name, target))
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
+        self.top.shows_names(parent);
         self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, rdev))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
+        self.top.shows_names(parent);
         self.made(req, || self.fs.mkdir(self.caller(req), parent, name, mode))
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        self.top.shows_names(parent);
         changing(req, || self.fs.unlink(parent, name))
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        self.top.shows_names(parent);
         changing(req, || self.fs.rmdir(parent, name))
     }
 
     fn rename(&self, req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
+        self.top.shows_names(args.parent);
+        self.top.shows_names(args.new_parent);
         changing(req, || self.fs.rename(args.parent, args.name, args.new_parent, args.new_name, args.flags))
     }
 
     fn link(&self, req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
+        self.top.shows_names(new_parent);
         self.made(req, || self.fs.link(ino, new_parent, new_name))
     }
 
@@ -433,6 +452,7 @@ impl Handler for HeadHandler {
         args: &OpenArgs,
     ) -> Reply<(Entry, Opened)> {
         self.look_first();
+        self.top.shows_names(parent);
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
         let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
         // Nothing that may have to wait can follow: the call would be made again, and the name
@@ -524,6 +544,7 @@ impl Handler for HeadHandler {
     }
 
     fn setxattr(&self, req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
+        self.top.shows_attributes(args.ino);
         if let Some(kind) = AclKind::of(args.name) {
             return changing(req, || self.fs.set_acl(args.ino, kind, args.value, args.kill_sgid));
         }
@@ -531,6 +552,7 @@ impl Handler for HeadHandler {
     }
 
     fn getxattr(&self, _req: &Request, ino: u64, name: &[u8], out: &mut ValueSink<'_>) -> Reply<()> {
+        self.top.shows_attributes(ino);
         out.put(&self.fs.getxattr(ino, name).map_err(errno)?)
     }
 
@@ -564,6 +586,7 @@ impl Handler for HeadHandler {
         offset: u64,
         out: &mut DirPlusSink<'_>,
     ) -> Reply<()> {
+        self.top.shows_names(ino);
         let take = |found: steadfast_posix::Listed<'_>, known: Option<steadfast_posix::Result<_>>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
             match known {

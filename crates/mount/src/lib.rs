@@ -14,6 +14,7 @@
 //! - `volume`: a volume as an NBD client reads and writes it.
 //! - `volume_client`: whether that client still listens.
 //! - `share`: a mounted file system as network clients use it.
+//! - `top`: the top folder as the kernel may have seen it.
 #![forbid(unsafe_code)]
 
 mod collected;
@@ -28,6 +29,7 @@ mod names;
 mod share;
 mod snapshot_door;
 mod snapshots;
+mod top;
 mod volume;
 mod volume_client;
 

@@ -13,19 +13,19 @@ use steadfast_posix::{Errno, FileSystem, Identity};
 use crate::desk::Person;
 use crate::snapshot_door::SnapshotDoor;
 use crate::snapshots::SnapshotFolders;
+use crate::top::{TOP, TopFolder};
 
 /// Longest wait for requests under way, before the file system is unmounted.
 const PARTING_MAX: Duration = Duration::from_secs(10);
 /// Longest wait of a reply until the kernel knows what changed.
 const NOTED_MAX: Duration = Duration::from_secs(1);
-/// Inode of the top folder, of which the kernel knows without a lookup.
-const TOP: u64 = 1;
 
 /// The way of network clients into a mount.
 pub(crate) struct NetworkDoor {
     folders: Arc<SnapshotFolders>,
     snapshots: SnapshotDoor,
     notifier: Notifier,
+    top: Arc<TopFolder>,
     /// Held while a request runs.
     is_open: RwLock<bool>,
     verifier: Mutex<[u8; 8]>,
@@ -34,10 +34,13 @@ pub(crate) struct NetworkDoor {
 
 impl NetworkDoor {
     pub(crate) fn new(folders: Arc<SnapshotFolders>, notifier: Notifier, read_only: bool) -> NetworkDoor {
-        let verifier = Mutex::new(verifier_of(&folders.head.read().fs));
+        let (verifier, top) = {
+            let head = folders.head.read();
+            (Mutex::new(verifier_of(&head.fs)), Arc::clone(&head.top))
+        };
         let (is_open, read_only) = (RwLock::new(true), AtomicBool::new(read_only));
         let snapshots = folders.door();
-        NetworkDoor { folders, snapshots, notifier, is_open, verifier, read_only }
+        NetworkDoor { folders, snapshots, notifier, top, is_open, verifier, read_only }
     }
 
     /// Lets nobody in any more, and waits for those inside. False if they do not leave.
@@ -72,14 +75,33 @@ impl NetworkDoor {
         ino == TOP || self.folders.head.read().fs.dataset().is_referenced(InodeId(ino))
     }
 
-    fn push(&self, note: &Note) -> Result<(), NotifyError> {
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    /// Tells the kernel, if it can hold anything of what changed.
+    fn tell(&self, note: &Note) -> bool {
         match note {
+            Note::Attributes(TOP) => return self.top.tell_attributes(|| self.push(note)),
+            Note::Name(TOP, _) if !self.top.has_shown_names() => return false,
+            Note::Attributes(ino) | Note::Content(ino, ..) | Note::Name(ino, _) => {
+                if !self.is_remembered(*ino) {
+                    return false;
+                }
+            }
+        }
+        self.push(note);
+        true
+    }
+
+    fn push(&self, note: &Note) {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let push = || match note {
             Note::Attributes(ino) => self.notifier.inval_inode(*ino, -1, 0),
             Note::Content(ino, offset, length) => {
                 self.notifier.inval_inode(*ino, signed(*offset), signed(*length))
             }
             Note::Name(directory, name) => self.notifier.inval_entry(*directory, name),
+        };
+        if push() == Err(NotifyError::Full) {
+            self.notifier.drain(NOTED_MAX).ok();
+            push().ok();
         }
     }
 }
@@ -99,22 +121,14 @@ impl Volume for NetworkDoor {
         true
     }
 
-    fn note(&self, notes: &[Note]) {
-        let mut is_told = false;
-        for note in notes {
-            let (Note::Attributes(ino) | Note::Content(ino, ..) | Note::Name(ino, _)) = note;
-            if !self.is_remembered(*ino) {
-                continue;
-            }
-            is_told = true;
-            if self.push(note) == Err(NotifyError::Full) {
-                self.notifier.drain(NOTED_MAX).ok();
-                self.push(note).ok();
-            }
-        }
-        if is_told {
-            self.notifier.drain(NOTED_MAX).ok();
-        }
+    fn note(&self, notes: &[Note]) -> bool {
+        let told = notes.iter().filter(|note| self.tell(note)).count();
+        // Others may have told what this change would have. [top.2]
+        told > 0 || !notes.is_empty() && !self.notifier.is_idle()
+    }
+
+    fn await_noted(&self) {
+        self.notifier.drain(NOTED_MAX).ok();
     }
 
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {

@@ -1,16 +1,17 @@
-//! What the kernel may hold of the top folder.
+//! The top folder as the kernel may have seen it.
 //!
 //! A change by a network client is told to the kernel, by another thread, and its reply waits for
 //! that. Of a folder that the kernel does not remember there is nothing to tell. It remembers the
-//! top folder as long as it is mounted; so for that one it is noted what the kernel has asked.
+//! top folder as long as it is mounted; so for that one each question of the kernel is noted.
 //! Where no program of this machine looks at the mount, nobody is woken for a create in its top.
 //!
 //! ## Invariants
-//! [top.1] What an answer may leave with the kernel is noted before it is looked up. So who changes
-//!      it and finds no note then changed it before it was looked up.
-//! [top.2] A note of attributes is taken away only by who tells the kernel to forget them, and it is
-//!      made again with the answer: an answer that was under way meanwhile is told of at the next
-//!      change. Whoever finds no note waits for those who are telling ([`NetworkDoor`]).
+//! [top.1] Something that the kernel asks for is noted before it is looked up. So a client's
+//!      change that finds no note was made before the look, and the kernel's answer has it.
+//! [top.2] A note of attributes is taken away only by a thread that tells the kernel to forget
+//!      them, and it is made again with each answer: an answer that was under way meanwhile is
+//!      told of at the next change. A change that finds no note waits for the threads that tell
+//!      ([`NetworkDoor`]).
 //!
 //! [`NetworkDoor`]: crate::share::NetworkDoor
 
@@ -66,7 +67,7 @@ impl TopFolder {
     /// Has the kernel told to forget the attributes, if it may hold them. False if not.
     pub(crate) fn tell_attributes(&self, tell: impl FnOnce()) -> bool {
         if !is_set(&self.attributes) {
-            // Somebody may have taken the note and be telling.
+            // Another thread may have taken the note and be telling. [top.2]
             drop(self.telling.lock());
             return false;
         }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_note_was_preceded_by_who_tells() {
+    fn a_change_that_finds_no_note_waited_for_the_one_that_tells() {
         let (top, told) = (TopFolder::default(), AtomicBool::new(false));
         for _ in 0..2_000 {
             top.shows_attributes(TOP);

@@ -86,9 +86,14 @@ pub trait Volume: Send + Sync {
     /// exchanged.
     fn enter(&self, act: &mut dyn FnMut(&View<'_>)) -> bool;
 
-    /// Tells caches above the file system what changed, and waits until they know, for a limited
-    /// time. No request of this volume runs in the calling thread.
-    fn note(&self, notes: &[Note]);
+    /// Tells caches above the file system what changed. False if none of them can hold anything of
+    /// it; otherwise nobody may hear of the change before [`Volume::await_noted`] returned. No
+    /// request of this volume runs in the calling thread.
+    fn note(&self, notes: &[Note]) -> bool;
+
+    /// Waits until caches know what they were told before, for a limited time. No request of this
+    /// volume runs in the calling thread.
+    fn await_noted(&self);
 
     /// Changes a snapshot, if this user may, and waits for a limited time only. No request of this
     /// volume runs in the calling thread: others may wait for the end of those that do.

@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use steadfast_env::insist::{Client, serving};
 use steadfast_posix::requests::Origin;
-use steadfast_posix::{FileSystem, Identity, MAY_EXECUTE, Patience, Span};
+use steadfast_posix::{Errno, FileSystem, Identity, MAY_EXECUTE, Patience, Span};
 use steadfast_property::{ShareAccess, ShareOptions};
 
 /// Ports that only root of the client's machine can use.
@@ -342,8 +342,10 @@ impl Service {
                 outcome = Some(made.unwrap_or_else(|status| failed(xid, procedure, status).into()));
             })
         });
-        if !notes.is_empty() {
-            export.volume.note(&notes);
+        let is_told = !notes.is_empty() && export.volume.note(&notes);
+        let waits_for_log = entered && matches!(outcome, Some(Outcome::Durable { .. }));
+        if is_told && !waits_for_log {
+            export.volume.await_noted();
         }
         // It is being unmounted, or comes back in a moment.
         let Some((outcome, requests)) = outcome.filter(|_| entered).zip(requests) else {
@@ -362,14 +364,23 @@ impl Service {
             }
             Outcome::Durable { fs, ino, reply } => {
                 let departed = span.depart();
-                fs.fsync_later(ino, move |durable| {
+                let end = move |durable: Result<(), Errno>| {
                     requests.add(Origin::Nfs, counted, &departed.split());
                     let reply = match durable {
                         Ok(()) => reply,
                         Err(errno) => failed(xid, procedure, errno.into()),
                     };
                     answer(reply.into());
-                });
+                };
+                if !is_told {
+                    return fs.fsync_later(ino, end);
+                }
+                // Both waits at once; the later one of them answers.
+                let meeting = Arc::new(Meeting::default());
+                let first = Arc::clone(&meeting);
+                fs.fsync_later(ino, move |durable| first.is_durable(Box::new(move || end(durable))));
+                export.volume.await_noted();
+                meeting.is_noted();
             }
         }
     }
@@ -414,7 +425,6 @@ fn change_snapshot(
     xid: u32,
     procedure: u32,
 ) -> Vec<u8> {
-    use steadfast_posix::Errno;
     let who = person.identity();
     let made = export.volume.change_snapshot(&who, change).map_err(|errno| match errno {
         // Something holds it. No number says that, and a client would ask again for ever.
@@ -430,6 +440,39 @@ fn change_snapshot(
         });
     }
     reply.unwrap_or_else(|status| failed(xid, procedure, status))
+}
+
+/// A change that waits for two things: that it is durable, and that caches know of it.
+#[derive(Default)]
+struct Meeting(Mutex<Met>);
+
+#[derive(Default)]
+enum Met {
+    #[default]
+    Neither,
+    Noted,
+    /// With what is to be done then.
+    Durable(Box<dyn FnOnce() + Send>),
+}
+
+impl Meeting {
+    /// It is durable, or cannot be made so. `end` runs once caches know, too.
+    fn is_durable(&self, end: Box<dyn FnOnce() + Send>) {
+        let mut met = self.0.lock();
+        if let Met::Noted = *met {
+            drop(met);
+            return end();
+        }
+        *met = Met::Durable(end);
+    }
+
+    /// Caches know of it.
+    fn is_noted(&self) {
+        let met = std::mem::replace(&mut *self.0.lock(), Met::Noted);
+        if let Met::Durable(end) = met {
+            end();
+        }
+    }
 }
 
 /// Keeps the reply to a call, however it ends.
@@ -480,7 +523,7 @@ fn descend_within(
     names: &[String],
 ) -> Result<FileId, mount3::Refusal> {
     use mount3::Refusal;
-    use steadfast_posix::{Errno, S_IFDIR, S_IFMT};
+    use steadfast_posix::{S_IFDIR, S_IFMT};
     let refuse = |errno| match errno {
         Errno::ENOENT => Refusal::NoEntry,
         Errno::ENOTDIR => Refusal::NotDirectory,
@@ -547,6 +590,25 @@ fn unless_late(status: Status, reader: Client) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_change_is_answered_once_by_the_later_of_its_two_waits() {
+        for is_durable_first in [true, false] {
+            let (meeting, ended) = (Meeting::default(), Arc::new(AtomicUsize::new(0)));
+            let count = Arc::clone(&ended);
+            let end = Box::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
+            let mut end = Some(end);
+            for (step, durable) in [is_durable_first, !is_durable_first].into_iter().enumerate() {
+                assert_eq!(ended.load(Ordering::SeqCst), 0, "before step {step}");
+                match durable {
+                    true => meeting.is_durable(end.take().expect("once")),
+                    false => meeting.is_noted(),
+                }
+            }
+            assert_eq!(ended.load(Ordering::SeqCst), 1);
+        }
+    }
 
     #[test]
     fn a_read_that_waited_in_vain_is_to_be_asked_again_and_one_that_failed_is_not() {

@@ -49,9 +49,12 @@ impl Volume for Mounted {
         true
     }
 
-    fn note(&self, notes: &[Note]) {
+    fn note(&self, notes: &[Note]) -> bool {
         self.notes.lock().extend_from_slice(notes);
+        true
     }
+
+    fn await_noted(&self) {}
 
     /// Root may all. The name `held` is one that something holds.
     fn change_snapshot(&self, who: &Identity<'_>, change: &SnapshotChange) -> Result<(), Errno> {
