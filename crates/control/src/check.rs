@@ -258,8 +258,10 @@ pub(crate) fn check_features(properties: &Properties) -> Result<(), Refusal> {
     let unknown = |name: &&String| name.strip_prefix(FEATURE).is_some_and(|feature| !is_known(feature));
     let Some(name) = properties.keys().find(unknown) else { return Ok(()) };
     if name.strip_prefix(FEATURE).is_some_and(|feature| Feature::STRUCTURAL.contains(&feature)) {
-        let what = format!("'{name}' cannot be set: the command that needs it turns it on");
-        return Err(Refusal::new(Code::PropValue, what).with("property", name));
+        let what = format!(
+            "'{name}' cannot be set: the command that needs it turns it on; `zpool upgrade -v` lists the others"
+        );
+        return Err(Refusal::new(Code::PropUnknown, what).with("property", name));
     }
     let what = format!("there is no feature '{name}'; `zpool upgrade -v` lists the features");
     Err(Refusal::new(Code::PropUnknown, what).with("property", name))
