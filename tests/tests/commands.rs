@@ -128,6 +128,19 @@ fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
     host.shell("zpool clear tank; zpool status -x").ok().says("all pools are healthy");
 }
 
+/// As in ZFS: `zfs unmount` leaves the folder, and export and destroy remove it.
+#[test]
+fn the_folder_of_a_mount_stays_until_the_export() {
+    let Some(host) = Host::with_tank("folders that stay") else { return };
+    host.shell("zfs create -o mountpoint=$PWD/x/y tank/a; zfs unmount tank/a; ls -A x/y; test -d x/y").ok();
+    host.shell("zfs mount tank/a; echo hello > x/y/file; zfs unmount -a; test -d x/y; test -d t").ok();
+    host.shell("zfs mount -a; cat x/y/file; zpool export tank; test ! -e x; test ! -e t").ok().says("hello");
+    host.shell("zpool import -d $PWD tank; zfs unmount tank/a; zfs destroy tank/a; test ! -e x").ok();
+    // A folder that holds something by then is nobody's to remove.
+    host.shell("zfs create -o mountpoint=$PWD/x/y tank/a; zfs unmount tank/a; echo mine > x/y/file").ok();
+    host.shell("zfs destroy tank/a; cat x/y/file; zpool export tank").ok().says("mine");
+}
+
 #[test]
 fn empty_folders_of_places_that_nobody_chose_go_with_the_mount() {
     let Some(host) = Host::with_tank("left-folders") else { return };

@@ -151,6 +151,29 @@ impl ImportedPool {
         Ok(())
     }
 
+    /// Lets the folders made for mounts stay when these are unmounted: `zfs unmount` of ZFS leaves
+    /// them, and programs use them. A later mount there takes them over.
+    pub(super) fn leave_folders(&self, names: &[String]) {
+        let (mut mounts, mut folders) = (self.mounts.lock(), self.folders.lock());
+        for name in names {
+            if let Some(mount) = mounts.get_mut(name) {
+                folders.insert(name.clone(), (mount.at.clone(), std::mem::take(&mut mount.made)));
+            }
+        }
+    }
+
+    /// Folders that were made for a mount of a file system there and were left.
+    pub(super) fn take_folders(&self, name: &str, at: &Path) -> Vec<PathBuf> {
+        let left = self.folders.lock().remove(name);
+        left.filter(|(was, _)| was == at).map(|(_, folders)| folders).unwrap_or_default()
+    }
+
+    /// Removes the folders that were left of file systems which are destroyed.
+    pub(super) fn remove_folders(&self, names: &[String]) {
+        let left: Vec<_> = names.iter().filter_map(|name| self.folders.lock().remove(name)).collect();
+        left.iter().for_each(|(_, folders)| unmake(folders));
+    }
+
     /// True if a path lies inside a mounted file system of this pool.
     pub(super) fn is_inside_ours(&self, at: &Path) -> bool {
         self.mounts.lock().values().any(|mount| at != mount.at && at.starts_with(&mount.at))

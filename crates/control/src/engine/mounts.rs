@@ -101,6 +101,9 @@ impl Engine {
         self.front.clear_stale(&at);
         let shape = Shape::of(&info);
         let mut made = mountpoints::prepare(&at, request.overlay || self.is_overlay(held, name)?, shape)?;
+        made.extend(held.take_folders(name, &at));
+        made.sort();
+        made.dedup();
         // The folder of a default mountpoint is ours, even if a killed daemon made it.
         let chosen = request.at.is_some() || self.is_chosen(held, name)?;
         if made.is_empty() && !chosen {

@@ -131,8 +131,19 @@ impl Engine {
         let since_ns = self.env.clock.monotonic_ns();
         let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
         let (budgets, listed) = (Mutex::default(), RwLock::new(listed));
-        let recoveries = Recoveries::default();
-        ImportedPool { pool, devices, since_ns, altroot, listed, mounts, budgets, streams, recoveries }
+        let (recoveries, folders) = (Recoveries::default(), Mutex::default());
+        ImportedPool {
+            pool,
+            devices,
+            since_ns,
+            altroot,
+            listed,
+            mounts,
+            folders,
+            budgets,
+            streams,
+            recoveries,
+        }
     }
 
     /// Takes in a new pool: records the command, mounts, remembers. The pool exists already, so

@@ -73,6 +73,8 @@ pub(super) struct ImportedPool {
     /// The list in which it stands, for the next start or for `zpool import -c`.
     pub(super) listed: RwLock<Listed>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
+    /// Mountpoints that `zfs unmount` left, by file system, with the folders that we made for them.
+    pub(super) folders: Mutex<BTreeMap<String, (PathBuf, Vec<PathBuf>)>>,
     /// How much of each budget is used, by its property.
     pub(super) budgets: Mutex<BTreeMap<&'static str, BudgetLevel>>,
     /// Streams that go out or come in.

@@ -231,6 +231,7 @@ impl Engine {
         // A deferred snapshot goes with its last clone.
         held.note_gone(&origins);
         destroyed.map_err(refuse::pool)?;
+        held.remove_folders(names);
         for at in places.iter().filter(|at| held.is_inside_ours(at)) {
             unmake(std::slice::from_ref(at));
         }

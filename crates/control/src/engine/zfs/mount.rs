@@ -43,6 +43,10 @@ impl Verb for FsUnmount {
             let what = format!("'{}' is not mounted", self.name);
             return Err(Refusal::new(Code::FsNotMounted, what).with("fs", &self.name));
         }
+        // The file of a volume goes: nothing of ZFS is there.
+        let mut inside = held.mounted_below(&self.name);
+        inside.retain(|name| held.pool.datasets().dataset_info(name).is_ok_and(|info| info.volume.is_none()));
+        held.leave_folders(&inside);
         // Children that are mounted inside it go with it, as in ZFS.
         let done = engine.unmount_below(&held, &self.name, self.force)?;
         commit_last(&held);
