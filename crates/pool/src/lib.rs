@@ -61,6 +61,7 @@ pub use crate::datasets::partial::Partial;
 pub use crate::datasets::snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use crate::datasets::state::Datasets;
 pub use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
+pub use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 pub use crate::devices::diagnosis::{Cause, ERRORS_MAX, WINDOW};
 pub use crate::devices::errlog::DamagedFile;
 pub use crate::devices::groups;
@@ -73,8 +74,7 @@ pub use crate::devices::l2arc::CacheDeviceStatus;
 pub use crate::devices::lost_content::{LostContent, LostNode};
 pub use crate::devices::offline::Offline;
 pub use crate::devices::parity::{
-    Agent, AskAgent, Asked, AuditReport, Coverage, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, Recovered,
-    Rekeyed, StratumReport, check_parity,
+    Agent, AskAgent, LOSS_PPM, LOSSES_PPM, NoSum, ParityStatus, Recovered, Rekeyed, check_parity,
 };
 pub use crate::devices::probe::{
     FoundDevice, FoundPool, RootAge, check_copies, check_unoccupied, erase, label_of, mark_destroyed,

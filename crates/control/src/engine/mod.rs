@@ -30,6 +30,7 @@
 //!      first change.
 
 mod anchors;
+mod audit_spread;
 mod audits;
 mod auto_snapshot;
 mod autoexpand;

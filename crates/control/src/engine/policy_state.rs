@@ -1,5 +1,6 @@
 //! Progress of snapshot policies since the daemon started.
 
+use crate::engine::audit_spread::Spread;
 use std::collections::BTreeMap;
 use steadfast_property::Period;
 
@@ -12,6 +13,8 @@ pub(super) struct PolicyState {
     pub done: BTreeMap<(String, Period), (String, u32)>,
     /// Pools whose last audit could not be made: until when they rest, in seconds since 1970.
     pub audited: BTreeMap<String, u64>,
+    /// Audits of pools that have begun, and are spread over their period.
+    pub spread: BTreeMap<String, Spread>,
     /// Last message about a file system, by its name.
     pub said: BTreeMap<String, String>,
 }

@@ -155,6 +155,55 @@ fn a_schedule_asks_by_itself_and_says_what_is_lost() {
     assert!(status(&house).messages.is_empty());
 }
 
+/// [audits.4]
+#[test]
+fn a_schedule_asks_all_over_the_hour() {
+    let (clock, house) = covered("spread");
+    set(&house, "audit", "hourly").unwrap();
+    assert!(note(&house).contains(", any byte is asked for every 0."), "{}", note(&house));
+    house.host().audit_by_schedule();
+    assert_eq!(audits(&house), ["finish"], "the first one asks at once");
+    let begun = clock.wall_seconds.load(Ordering::SeqCst);
+    let at = |minute: u64| {
+        clock.wall_seconds.store(begun + 60 * minute, Ordering::SeqCst);
+        house.host().audit_by_schedule();
+        audits(&house).len()
+    };
+    let ended = (1..=60).find(|minute| at(*minute) > 1).expect("it ends within the hour");
+    assert!(ended > 55, "{ended}");
+    let kept = house.host().call(&caller(), PoolAuditRecords { name: "tank".into() }).unwrap();
+    let records = read_all(&kept.lines.join("\n"), Some(&kept.key)).unwrap();
+    let record = &records.last().unwrap().record;
+    assert!(record.is_held() && (record.ended_ns - record.begun_ns) / 60_000_000_000 > 45);
+    let of = |part: &str| -> Vec<_> { record.strata.iter().filter(|stratum| stratum.part == part).collect() };
+    let all = of("all");
+    assert_eq!((all.len(), all.iter().map(|stratum| stratum.samples).sum::<u32>()), (12, 2759));
+    assert!(all.iter().all(|stratum| (229..=230).contains(&stratum.samples)));
+    let seeds: std::collections::BTreeSet<_> = all.iter().map(|stratum| stratum.seed.clone()).collect();
+    assert_eq!(seeds.len(), 12, "each batch has a seed of its own");
+    assert_eq!(of("newest").iter().map(|stratum| stratum.samples).sum::<u32>(), 459);
+    assert_eq!(of("tiles").iter().map(|stratum| stratum.samples).sum::<u32>(), 2);
+
+    // A loss is told by the batch that finds it, and the next audit begins behind it.
+    let begun = clock.wall_seconds.load(Ordering::SeqCst);
+    let at = |minute: u64| {
+        clock.wall_seconds.store(begun + 60 * minute, Ordering::SeqCst);
+        house.host().audit_by_schedule();
+        audits(&house).len()
+    };
+    assert_eq!(at(20), 2);
+    let lost = segments(&house).remove(0);
+    let bytes = std::fs::read(&lost).unwrap();
+    std::fs::remove_file(&lost).unwrap();
+    let found = (21..=60).find(|minute| at(*minute) > 2).expect("it is found out");
+    assert!(found <= 31, "{found}");
+    assert_eq!(audits(&house), ["finish", "finish", "failure"]);
+    std::fs::write(&lost, bytes).unwrap();
+    // One whose daemon did not run for long asks for all at once.
+    assert_eq!(at(60 + 240), 4);
+    assert_eq!(audits(&house)[3], "finish");
+}
+
 /// A pool on a folder that a code covers, with content.
 fn covered(name: &str) -> (Arc<Shown>, House) {
     let (clock, house) = on_a_folder(name);

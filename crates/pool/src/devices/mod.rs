@@ -1,6 +1,7 @@
 //! The devices that hold segments, and the work on them.
 
 pub(crate) mod attach;
+pub(crate) mod audit_report;
 pub(crate) mod cache_devices;
 pub(crate) mod diagnose;
 pub(crate) mod diagnosis;

@@ -23,9 +23,10 @@ use crate::core::error::{Error, Result};
 use crate::core::events::EventKind;
 use crate::core::ranked::{RankedMutex, rank};
 use crate::core::state::Sealing;
+use crate::devices::audit_report::{Asked, AuditReport, Coverage, Samples, StratumReport};
 use crate::devices::leaf::Leaf;
 use crate::devices::state::Devices;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,10 +67,6 @@ const PASS_TILES: u64 = 2;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time between two looks whether a recovery is over.
 const PINNED: Duration = Duration::from_secs(1);
-/// Samples of the newest segments at most: 99 % for a loss of 1 % of them.
-const NEWEST_SAMPLES: u32 = 459;
-/// Tiles of the parity that each audit reads.
-const TILE_SAMPLES: u32 = 2;
 /// Failed cells that a report names.
 const NAMED_MAX: usize = 64;
 
@@ -118,62 +115,6 @@ pub struct ParityStatus {
     pub audit: Option<ParityStanding>,
 }
 
-/// Outcome of an audit of one part of the pool.
-#[derive(Clone, Debug)]
-pub struct StratumReport {
-    /// Store, or the parity device.
-    pub device: String,
-    /// Part of it: `all`, `newest`, `agent` or `tiles`.
-    pub part: &'static str,
-    /// Number of the store, if samples that failed name cells of it.
-    pub store: Option<u16>,
-    /// Cells (or tiles) of which samples were drawn.
-    pub cells: u64,
-    /// Samples.
-    pub samples: u32,
-    /// Samples that were held.
-    pub held: u32,
-    /// Some of the others: segment, cell, reason.
-    pub failed: Vec<(u64, u32, String)>,
-    /// Question and answers, of a store.
-    pub asked: Option<Asked>,
-}
-
-/// Question of an audit, and what was answered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Asked {
-    /// Seed that chose the cells.
-    pub seed: [u8; 32],
-    /// Number of the list of cells, and its hash.
-    pub generation: u64,
-    /// Hash of the list of cells.
-    pub list: [u8; 32],
-    /// Hash of the answers.
-    pub answers: [u8; 32],
-}
-
-/// How much of what a pool stores its code covers: audits promise something of that alone.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Coverage {
-    /// Bytes that the pool stores.
-    pub stored: u64,
-    /// Those of them that the code covers.
-    pub covered: u64,
-    /// Objects that it does not cover.
-    pub uncovered: u64,
-}
-
-/// Outcome of an audit.
-#[derive(Clone, Debug)]
-pub struct AuditReport {
-    /// Cells in a million that may be lost and still come back.
-    pub loss_ppm: u32,
-    /// Coverage when the first question was drawn.
-    pub coverage: Coverage,
-    /// Part by part.
-    pub strata: Vec<StratumReport>,
-}
-
 /// Outcome of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
@@ -206,14 +147,6 @@ pub struct Rekeyed {
     pub left_out: Vec<(u16, SegmentId)>,
     /// Times that all stores were read.
     pub rounds: u32,
-}
-
-impl AuditReport {
-    /// True if every sample was held.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.strata.iter().all(|stratum| stratum.held == stratum.samples)
-    }
 }
 
 /// Why an agent gave no sum.
@@ -636,13 +569,13 @@ impl Devices {
         move |source| Error::Parity { pool: pool.clone(), path: path.clone(), source: Box::new(source) }
     }
 
-    /// True if the last audit ended so long ago, and one can be made now.
+    /// When the last audit ended, in nanoseconds since 1970 (0: there was none), and how long ago;
+    /// `None` if none can be made now.
     #[must_use]
-    pub fn is_audit_due(&self, every: Duration) -> bool {
-        let Some(parity) = self.parity().filter(|parity| parity.code.is_ok()) else { return false };
+    pub fn last_audit(&self) -> Option<(u64, Duration)> {
+        let parity = self.parity().filter(|parity| parity.code.is_ok() && !self.core.is_sparing())?;
         let last = parity.standing.lock().audited_ns;
-        let since = Duration::from_nanos(self.core.now_ns().saturating_sub(last));
-        !self.core.is_sparing() && since >= every
+        Some((last, Duration::from_nanos(self.core.now_ns().saturating_sub(last))))
     }
 
     /// Samples after which a store that lacks half of what the code gives back is found out but for
@@ -669,6 +602,13 @@ impl Devices {
     /// Like [`Devices::audit`]. An agent beside the stores, if there is one, is asked first; a
     /// store of which it gives no proof is asked by ranged reads, which name the cells.
     pub fn audit_by(&self, samples: u32, agent: Option<Agent<'_>>) -> Result<AuditReport> {
+        let report = self.ask(samples.into(), agent)?;
+        self.note_audit(&report)?;
+        Ok(report)
+    }
+
+    /// Asks for a batch of an audit. Nothing tells of its outcome before [`Devices::note_audit`].
+    pub fn ask(&self, samples: Samples, agent: Option<Agent<'_>>) -> Result<AuditReport> {
         let (parity, code) = self.code()?;
         let failed = self.parity_error(&parity);
         let random = &*self.core.env.random;
@@ -680,7 +620,7 @@ impl Devices {
             let Some(store) = &leaf.covered else { continue };
             // One that was silent once is not waited for again.
             if let Some(Agent { ask, may_be_silent }) = agent.as_mut().filter(|_| silent.is_none()) {
-                let audit = store.audit_by_agent(samples, random, &mut |question| {
+                let audit = store.audit_by_agent(samples.all, random, &mut |question| {
                     ask(&leaf.path(), question).map_err(|no| match no {
                         NoSum::Refused(reason) => reason,
                         NoSum::Silent(reason) => {
@@ -702,8 +642,8 @@ impl Devices {
                     part: "agent",
                     store: None,
                     cells: audit.cells,
-                    samples,
-                    held: if is_proof { samples } else { 0 },
+                    samples: samples.all,
+                    held: if is_proof { samples.all } else { 0 },
                     failed: audit.problem.into_iter().map(|reason| (0, 0, reason)).collect(),
                     asked: Some(Asked {
                         seed: audit.challenge.seed,
@@ -717,9 +657,8 @@ impl Devices {
                     continue;
                 }
             }
-            for (part, name, samples) in
-                [(Part::All, "all", samples), (Part::Newest, "newest", samples.min(NEWEST_SAMPLES))]
-            {
+            let parts = [(Part::All, "all", samples.all), (Part::Newest, "newest", samples.newest)];
+            for (part, name, samples) in parts.into_iter().filter(|(.., samples)| *samples > 0) {
                 let Some(audit) = store.audit(part, samples, random).map_err(&failed)? else { continue };
                 if audit.cells == 0 {
                     continue;
@@ -752,22 +691,21 @@ impl Devices {
         }
         let (damaged, figures) = {
             let code = reading(&code);
-            (code.audit_tiles(TILE_SAMPLES, random).map_err(&failed)?, code.figures())
+            (code.audit_tiles(samples.tiles, random).map_err(&failed)?, code.figures())
         };
         let lost = u32::try_from(damaged.len()).expect("as many as samples");
-        strata.push(StratumReport {
+        let tiles = StratumReport {
             device: parity.path.clone(),
             part: "tiles",
             store: None,
             cells: u64::from(figures.tiles),
-            samples: TILE_SAMPLES,
-            held: TILE_SAMPLES - lost,
+            samples: samples.tiles,
+            held: samples.tiles - lost,
             failed: damaged.into_iter().map(|tile| (u64::from(tile), 0, "damaged".to_owned())).collect(),
             asked: None,
-        });
-        let report = AuditReport { loss_ppm: figures.loss_ppm, coverage, strata };
-        self.note_audit(&parity, &report);
-        Ok(report)
+        };
+        strata.extend(Some(tiles).filter(|tiles| tiles.samples > 0));
+        Ok(AuditReport { loss_ppm: figures.loss_ppm, coverage, strata })
     }
 
     /// The part of all that is stored that the code covers.
@@ -786,7 +724,9 @@ impl Devices {
         coverage
     }
 
-    fn note_audit(&self, parity: &Parity, report: &AuditReport) {
+    /// Tells of an audit: in an event, in status, and in the next root.
+    pub fn note_audit(&self, report: &AuditReport) -> Result<()> {
+        let (parity, _) = self.code()?;
         let sum = |count: fn(&StratumReport) -> u32| {
             report.strata.iter().map(count).fold(0_u32, u32::saturating_add)
         };
@@ -795,17 +735,14 @@ impl Devices {
             let mut standing = parity.standing.lock();
             standing.audited_ns = self.core.now_ns();
             (standing.samples, standing.failed) = (samples, samples - held);
-            let mut cells: Vec<(&str, u64)> = Vec::new();
-            for stratum in report.strata.iter().filter(|s| matches!(s.part, "all" | "agent")) {
-                if cells.last().is_none_or(|(device, _)| *device != stratum.device) {
-                    cells.push((&stratum.device, stratum.cells));
-                }
-            }
-            standing.cells = cells.into_iter().map(|(_, cells)| cells).sum();
+            let of_stores = report.strata.iter().filter(|s| matches!(s.part, "all" | "agent"));
+            let cells: BTreeMap<&str, u64> = of_stores.map(|s| (&*s.device, s.cells)).collect();
+            standing.cells = cells.values().sum();
         }
         let Coverage { stored, covered, .. } = report.coverage;
         self.core.events.note(EventKind::Audited { samples, failed: samples - held, stored, covered });
         self.core.health.changed.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Reads all stores once, recovers what is missing or wrong, and puts whole objects back,

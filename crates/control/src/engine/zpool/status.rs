@@ -6,6 +6,7 @@ use crate::api::{
 };
 use crate::cachefile::CachedPool;
 use crate::caller::Caller;
+use crate::engine::audits::mean_interval;
 use crate::engine::registry::missing;
 use crate::engine::reports::damage::data_errors;
 use crate::engine::reports::devices::{
@@ -16,6 +17,7 @@ use crate::engine::state::{Engine, ImportedPool};
 use crate::engine::verb::Verb;
 use crate::refusal::{Code, Refusal};
 use crate::rights::without_paths;
+use std::time::Duration;
 use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{
     LeafStatus, LogDeviceStatus, Obstacle, Outage, Overtaker, ParityStatus, PoolStatus as Measured, Presence,
@@ -49,6 +51,12 @@ const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {
 /// The devices, with the progress of a recovery at the parity device.
 fn devices(held: &ImportedPool, measured: &Measured) -> Vec<VdevReport> {
     let mut vdevs = devices_of(measured);
+    if let Some(interval) = mean_interval(held, measured) {
+        for vdev in vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Parity) {
+            let note = vdev.note.get_or_insert_default();
+            note.push_str(&format!(", any byte is asked for every {} in the mean", roughly(interval)));
+        }
+    }
     if let Some(state) = held.recoveries.progress() {
         let percent = state.done.saturating_mul(100).checked_div(state.of).unwrap_or(0);
         let what = match (state.rekeying, state.naming) {
@@ -79,6 +87,16 @@ pub(in crate::engine) fn suspension(name: &str, held: &ImportedPool, measured: &
         false => Code::PoolSuspended,
     };
     Some(Refusal::new(code, what).with("pool", name))
+}
+
+/// A time in hours, days or years.
+fn roughly(time: Duration) -> String {
+    let hours = time.as_secs_f64() / 3600.0;
+    match hours {
+        ..48.0 => format!("{hours:.1} hours"),
+        ..17_520.0 => format!("{:.1} days", hours / 24.0),
+        _ => format!("{:.1} years", hours / 8_766.0),
+    }
 }
 
 fn pool_report(engine: &Engine, name: &str, held: &ImportedPool) -> PoolReport {
