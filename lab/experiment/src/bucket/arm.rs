@@ -148,6 +148,11 @@ impl Arm {
         Ok(arm)
     }
 
+    /// Its folder on this machine.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Where the work is done.
     pub fn place(&self) -> PathBuf {
         self.home.join("mnt")

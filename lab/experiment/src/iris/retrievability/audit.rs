@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast_lab_network::Conditions;
-use steadfast_lab_report::figures::goals::{Bound, bound, summary};
+use steadfast_lab_report::figures::goals::{Bound, bound, ratio, summary};
 use steadfast_lab_report::figures::{ArmInfo, Axis, Chart, Goal, Row, Series};
 use steadfast_lab_report::number;
 
 use super::AuditRequest;
 use super::covered::CoveredPool;
 use super::program::{self, Audits, Detection};
+use super::writers;
 use crate::bucket::Cleared;
 use crate::bucket::remote::Remote;
 use crate::comparison::{self, ComparisonReport, Heading};
@@ -49,6 +50,8 @@ pub fn run(
     let mut shell = setup.shell(context, stop)?;
     let mut arms: Vec<ArmInfo> =
         request.delays().iter().map(|ms| arm(&ms.to_string(), &format!("{ms} ms"))).collect();
+    arms.push(arm(writers::PLAIN, "writers, without parity"));
+    arms.push(arm(writers::COVERED, "writers, with parity and audits"));
     arms.push(arm(MEMORY, "in memory, one core"));
     let mut report = ComparisonReport::new(
         Some(heading()),
@@ -65,13 +68,17 @@ pub fn run(
         arms,
     );
     let cleared = Cleared(&remote);
-    let mut progress = Progress::new(request.delays().len() as f64 * 2.0 + 1.0);
+    let mut progress = Progress::new(request.delays().len() as f64 * 2.0 + 2.0);
     let mut done = Ok(());
     for &ms in request.delays() {
         done = done.and_then(|()| {
             at_distance(ms, request, (&setup, context, &remote), &mut shell, &mut progress, &mut report, stop)
         });
     }
+    let done = done.and_then(|()| {
+        let places = (&setup, context, &remote);
+        writers::measure(request, places, PARITY, &mut shell, &mut progress, &mut report, stop)
+    });
     let done = done.and_then(|()| {
         progress.begin("auditing damaged stores in memory");
         let words = format!("audit --audits {}", request.audits());
@@ -277,10 +284,15 @@ fn judge(rows: &[Row]) -> Vec<Goal> {
         ("verify", MEMORY, 1.0, "check of that reply: at most 1 ms"),
         ("deviations", MEMORY, 3.0, "detection within 3 standard deviations of 1 - (1 - e)^N"),
     ];
-    goals
+    let mut goals: Vec<Goal> = goals
         .into_iter()
         .filter_map(|(row, arm, limit, text)| bound(rows, row, arm, Bound::AtMost(limit), text))
-        .collect()
+        .collect();
+    let text = "writers, with parity and audits by the hour: at least 0.95 of the rate without";
+    goals.extend(ratio(rows, "written", writers::COVERED, writers::PLAIN, 0.95, text));
+    let text = "parity traffic: at most 1.1 of the formula";
+    goals.extend(bound(rows, "of_formula", writers::COVERED, Bound::AtMost(1.1), text));
+    goals
 }
 
 fn heading() -> Heading {

@@ -11,7 +11,8 @@
 //! pool.
 //!
 //! ## Reading order
-//! `program`, `encode`; `covered` (a pool with a parity device), `audit`, `recover`.
+//! `program`, `encode`; `covered` (a pool with a parity device), `audit`, `writers` (a part of it),
+//! `recover`.
 
 pub(crate) mod audit;
 mod covered;
@@ -19,5 +20,6 @@ pub(crate) mod encode;
 mod program;
 pub(crate) mod recover;
 mod request;
+mod writers;
 
 pub(crate) use request::{AuditRequest, EncodeRequest, RecoverRequest};

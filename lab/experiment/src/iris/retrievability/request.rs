@@ -68,6 +68,11 @@ impl AuditRequest {
         self.form.sized(24 << 20, 256 << 20, 1 << 30)
     }
 
+    /// Bytes that writers write in a round.
+    pub(super) fn written(&self) -> u64 {
+        self.form.sized(16 << 20, 256 << 20, 1 << 30)
+    }
+
     /// Round trips to the store, ms.
     pub(super) fn delays(&self) -> &'static [u64] {
         self.form.sized(&[0, 50], &[0, 20, 50], &[0, 20, 50])
