@@ -140,6 +140,19 @@ pub struct DirentView<'b> {
 impl<'b> DirentView<'b> {
     /// Reads an entry.
     pub fn decode(bytes: &'b [u8]) -> Result<DirentView<'b>, DecodeError> {
+        // Past the decoder where nothing is wrong: a listing reads thousands.
+        if let Some(([number @ .., kind, length], name)) = bytes.split_first_chunk::<10>() {
+            let inode = InodeId(u64::from_le_bytes(*number));
+            let is_right = inode.is_valid() && KINDS.contains(kind) && name.len() == usize::from(*length);
+            if is_right && name_is_valid(name) {
+                return Ok(DirentView { inode, kind: *kind, name });
+            }
+        }
+        DirentView::decode_by_layout(bytes)
+    }
+
+    /// The same by the table, which tells what is wrong.
+    fn decode_by_layout(bytes: &'b [u8]) -> Result<DirentView<'b>, DecodeError> {
         let mut from = Decoder::new(&LAYOUT, bytes)?;
         let (inode, kind, length) = (from.u64("inode"), from.u8("kind"), from.u8("length"));
         if !InodeId(inode).is_valid() {
@@ -207,6 +220,7 @@ impl NamesHead {
 
 /// Any bytes: what is accepted encodes to what it came from.
 pub fn fuzz(bytes: &[u8]) {
+    assert_eq!(DirentView::decode(bytes), DirentView::decode_by_layout(bytes));
     if let Ok(entry) = Dirent::decode(bytes) {
         assert_eq!(entry.encode(), bytes);
     }

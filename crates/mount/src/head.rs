@@ -587,10 +587,10 @@ impl Handler for HeadHandler {
         out: &mut DirPlusSink<'_>,
     ) -> Reply<()> {
         self.top.shows_names(ino);
-        let take = |found: steadfast_posix::Listed<'_>, known: Option<steadfast_posix::Result<_>>| {
+        let take = |found: steadfast_posix::Listed<'_>, known: Option<steadfast_posix::Result<&_>>| {
             let kind = FileKind::from_mode(u32::from(found.kind) << 12);
             match known {
-                Some(Ok(known)) => out.add(found.cookie, found.name, &self.entry(&known)),
+                Some(Ok(known)) => out.add(found.cookie, found.name, &self.entry(known)),
                 // Removed since it was listed, or unreadable: the kernel gets the name, and asks
                 // for attributes later. Of `.` and `..` it wants none.
                 Some(Err(_)) | None => out.add_bare(found.ino, found.cookie, kind, found.name),

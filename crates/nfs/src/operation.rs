@@ -725,9 +725,9 @@ impl Operation<'_> {
             let known = known.and_then(std::result::Result::ok);
             listing.add(entry.name.len(), extra, |out| {
                 out.bool(true).u64(entry.ino).opaque(entry.name).u64(entry.cookie);
-                self.post(out, known.as_ref().map(|known| &known.attr));
+                self.post(out, known.map(|known| &known.attr));
                 out.bool(known.is_some());
-                if let Some(known) = &known {
+                if let Some(known) = known {
                     out.opaque(&self.sign(known.ino, known.generation));
                 }
             })

@@ -45,8 +45,10 @@ fn slot([key, ino, _]: Owner) -> &'static Slot {
 pub(crate) fn get(owner: Owner) -> Option<[u8; TAG]> {
     let slot = slot(owner);
     let before = slot.number.load(Ordering::Acquire);
-    let found = slot.owner.each_ref().map(|part| part.load(Ordering::Relaxed));
-    let tag = slot.tag.each_ref().map(|part| part.load(Ordering::Relaxed));
+    let [key, ino, generation] = &slot.owner;
+    let found =
+        [key.load(Ordering::Relaxed), ino.load(Ordering::Relaxed), generation.load(Ordering::Relaxed)];
+    let tag = [slot.tag[0].load(Ordering::Relaxed), slot.tag[1].load(Ordering::Relaxed)];
     fence(Ordering::Acquire);
     let is_whole = before.is_multiple_of(2) && slot.number.load(Ordering::Relaxed) == before;
     if !is_whole || found != owner {

@@ -112,7 +112,7 @@ impl SetIds<'_> {
 }
 
 /// Attributes of an inode whose content is all stored. Content that is not counts as occupying its
-/// own size (`Entry::with_pending`), so that nothing takes a new file for one hole.
+/// own size (`Entry::add_pending`), so that nothing takes a new file for one hole.
 pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, block_bytes: u32) -> Attr {
     let (size, blksize) = if is_directory(record) {
         (record.size + 2, block_bytes)

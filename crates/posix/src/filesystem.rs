@@ -84,13 +84,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// With content of so many bytes on its way to the devices.
-    fn with_pending(mut self, allocated: u64, bytes: Option<u64>) -> Entry {
-        if let Some(bytes) = bytes {
-            self.attr.blocks = (allocated + bytes).div_ceil(512);
-            self.attr.is_settled = false;
-        }
-        self
+    /// Content of so many bytes is on its way to the devices, beside what is allocated.
+    fn add_pending(&mut self, allocated: u64, bytes: u64) {
+        self.attr.blocks = (allocated + bytes).div_ceil(512);
+        self.attr.is_settled = false;
     }
 }
 
@@ -319,7 +316,11 @@ impl FileSystem {
 
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
         let (record, pending) = inode.record_and_pending();
-        self.entry_as(inode.id, &record).with_pending(record.allocated, self.pending_blocks(pending))
+        let mut entry = self.entry_as(inode.id, &record);
+        if let Some(bytes) = pending {
+            entry.add_pending(record.allocated, self.pending_blocks(bytes));
+        }
+        entry
     }
 
     fn entry_as(&self, id: InodeId, record: &InodeRecord) -> Entry {
@@ -329,18 +330,24 @@ impl FileSystem {
 
     /// Bytes of content that is not stored yet as they will be once they are: `stat` must not tell
     /// less before a commit.
-    fn pending_blocks(&self, bytes: Option<u64>) -> Option<u64> {
-        bytes.map(|bytes| bytes * self.dataset.copies())
+    fn pending_blocks(&self, bytes: u64) -> u64 {
+        bytes * self.dataset.copies()
     }
 
-    /// An entry as it is now, with so many references more, if its inode is in memory.
-    pub(crate) fn look(&self, id: InodeId, refs: u64) -> Option<Result<Entry>> {
-        let show = |record: &InodeRecord, pending| (self.entry_as(id, record), record.allocated, pending);
-        let shown = self.dataset.peek(id, refs, show).transpose()?;
-        let whole = |(entry, allocated, pending): (Entry, u64, _)| {
-            entry.with_pending(allocated, self.pending_blocks(pending))
+    /// Puts an entry as it is now into `place`, with so many references more. `None` if its inode
+    /// is not in memory.
+    pub(crate) fn look(&self, id: InodeId, refs: u64, place: &mut Option<Entry>) -> Option<Result<()>> {
+        // How many copies content has is not asked under the inode's lock.
+        let show = |record: &InodeRecord, pending: Option<u64>| {
+            *place = Some(self.entry_as(id, record));
+            pending.map(|bytes| (record.allocated, bytes))
         };
-        Some(shown.map(whole).map_err(Errno::from))
+        let shown = self.dataset.peek(id, refs, show).transpose()?;
+        Some(shown.map_err(Errno::from).map(|pending| {
+            if let (Some((allocated, bytes)), Some(entry)) = (pending, place) {
+                entry.add_pending(allocated, self.pending_blocks(bytes));
+            }
+        }))
     }
 
     /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.

@@ -615,7 +615,7 @@ impl FileSystem {
         &self,
         ino: u64,
         cookie: u64,
-        take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
+        take: impl FnMut(Listed<'_>, Option<Result<&Entry>>) -> bool,
     ) -> Result<()> {
         self.list_with(ino, cookie, 1, take)
     }
@@ -625,7 +625,7 @@ impl FileSystem {
         &self,
         ino: u64,
         cookie: u64,
-        take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
+        take: impl FnMut(Listed<'_>, Option<Result<&Entry>>) -> bool,
     ) -> Result<()> {
         self.list_with(ino, cookie, 0, take)
     }
@@ -637,11 +637,11 @@ impl FileSystem {
         ino: u64,
         cookie: u64,
         refs: u64,
-        mut take: impl FnMut(Listed<'_>, Option<Result<Entry>>) -> bool,
+        mut take: impl FnMut(Listed<'_>, Option<Result<&Entry>>) -> bool,
     ) -> Result<()> {
         let directory = self.listed_directory(ino)?;
         let (mut behind, mut count) = (cookie, LIST_FIRST);
-        let mut give = |entry: Listed<'_>, known: Option<Result<Entry>>| {
+        let mut give = |entry: Listed<'_>, known: Option<Result<&Entry>>| {
             let is_held = refs > 0 && matches!(known, Some(Ok(_)));
             let is_taken = take(entry, known);
             if !is_taken && is_held {
@@ -649,12 +649,14 @@ impl FileSystem {
             }
             is_taken
         };
+        let mut place = None;
         loop {
             let mut is_missing = false;
             self.list_in(&directory, behind, |entry| {
-                let known = entry.is_own().then(|| self.look(InodeId(entry.ino), refs));
+                let known = entry.is_own().then(|| self.look(InodeId(entry.ino), refs, &mut place));
                 is_missing = matches!(known, Some(None));
-                let goes_on = !is_missing && give(entry, known.flatten());
+                let known = known.flatten().map(|found| found.map(|()| place.as_ref().expect("looked")));
+                let goes_on = !is_missing && give(entry, known);
                 behind = if goes_on { entry.cookie } else { behind };
                 goes_on
             })?;
@@ -670,6 +672,7 @@ impl FileSystem {
             bring_records(&self.dataset, own.map(|entry| InodeId(entry.ino)).collect());
             for entry in &found {
                 let known = entry.listed().is_own().then(|| self.read_entry(InodeId(entry.ino), refs));
+                let known = known.as_ref().map(|known| known.as_ref().map_err(|errno| *errno));
                 if !give(entry.listed(), known) {
                     return Ok(());
                 }

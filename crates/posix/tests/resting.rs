@@ -89,7 +89,7 @@ fn step(world: &mut World, held: &mut BTreeMap<u64, u64>, mut draw: Draw) -> Str
                 listed.push(format!("{found:?} {known:?}"));
                 let is_taken = room > 0;
                 if let Some(known) = known.filter(|_| is_taken) {
-                    entry(known);
+                    entry(known.copied());
                 }
                 room = room.saturating_sub(1);
                 is_taken
