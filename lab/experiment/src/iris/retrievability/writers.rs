@@ -1,8 +1,8 @@
 //! A part of `iris-audit`: what a parity device and audits by the hour cost those who write.
 //!
 //! Two pools on the same store, one of them with a parity device, take the same files in turn.
-//! Bytes that a daemon writes to files of this machine are those of its parity device, but for a
-//! few: the pools have no other device here.
+//! Bytes that a daemon writes, less those that it sends to its store, are those of its parity
+//! device, but for a few: the pools have no other device here.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -96,19 +96,19 @@ pub(super) fn measure(
             );
             report.add(&rate, key, request.written() as f64 / 1e6 / seconds);
             wait_until_quiet(arm)?;
-            let local = (written(arm)? - before.0) as f64;
+            let sent = arm.link.counts().since(&before.1).up as f64;
+            let local = (written(arm)?.saturating_sub(before.0) as f64 - sent).max(0.0);
             let local_row = Row::new(
                 "local",
                 "bytes written to files of this machine, for each byte of the file",
                 "bytes",
                 false,
-                "By /proc/PID/io of the daemon, until its last pass has ended.",
+                "By /proc/PID/io of the daemon, less what it sent to the store, until its last pass has ended.",
             );
             report.add(&local_row, key, local / request.written() as f64);
             if is_covered {
                 let (sequence, tiles) = header(&device)?;
                 let passes = sequence.saturating_sub(before.2) as f64;
-                let sent = arm.link.counts().since(&before.1).up as f64;
                 let formula = sent * JOURNALED + passes * f64::from(tiles) * TILE_BYTES;
                 let formula_row = Row::new(
                     "formula",
@@ -146,7 +146,7 @@ fn audited_by(request: &AuditRequest) -> f64 {
     request.written() as f64 / 20e6
 }
 
-/// Bytes that the daemon of an arm has written to files.
+/// Bytes that the daemon of an arm has written, to files and to its store.
 fn written(arm: &Arm) -> Result<u64, Error> {
     let lock = arm.home().join("run/daemon.lock");
     let pid = fs::read_to_string(&lock).map_err(Error::io("read", &lock))?;
@@ -155,7 +155,7 @@ fn written(arm: &Arm) -> Result<u64, Error> {
     Ok(counted(&text))
 }
 
-/// Bytes of write calls in a text of `/proc/PID/io`. Messages to sockets are not among them.
+/// Bytes of write calls in a text of `/proc/PID/io`, those to sockets too.
 fn counted(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("wchar:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
