@@ -64,14 +64,28 @@ fn tar_there_and_back_on_a_bucket() {
     assert!(store.seen().iter().any(|seen| seen.kind == Kind::Put && seen.object.contains("suite-tar-")));
 }
 
+#[test]
+fn access_lists_by_their_words() {
+    suite("conformance", "acl");
+}
+
 /// The client is another kernel, which mounts the pool over NFS.
+#[track_caller]
+fn suite_in_a_guest(name: &str) {
+    if let Some(why) = no_fuse() {
+        return skip(&format!("{name} in a guest"), &why);
+    }
+    suite_with(&Host::new(), "conformance", name, "--guest");
+}
+
 #[test]
 fn pjdfstest_in_a_guest_over_nfs() {
-    let test = "pjdfstest in a guest";
-    if let Some(why) = no_fuse() {
-        return skip(test, &why);
-    }
-    suite_with(&Host::new(), "conformance", "pjdfstest", "--guest");
+    suite_in_a_guest("pjdfstest");
+}
+
+#[test]
+fn access_lists_in_a_guest_over_nfs() {
+    suite_in_a_guest("acl");
 }
 
 #[test]

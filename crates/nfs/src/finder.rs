@@ -3,7 +3,7 @@
 //! option names, and `showmount` for the mount protocol.
 
 use crate::xdr::{Reader, Result, Writer};
-use crate::{mount3, nfs3, nlm4, nsm};
+use crate::{acl3, mount3, nfs3, nlm4, nsm};
 use std::net::SocketAddr;
 
 /// Number of the program.
@@ -24,8 +24,9 @@ const UDP: u32 = 17;
 const STRING_MAX: usize = 256;
 
 /// Programs and versions at the front's port.
-pub(crate) const SERVED: [(u32, u32); 4] = [
+pub(crate) const SERVED: [(u32, u32); 5] = [
     (nfs3::PROGRAM, nfs3::VERSION),
+    (acl3::PROGRAM, acl3::VERSION),
     (mount3::PROGRAM, mount3::VERSION),
     (nlm4::PROGRAM, nlm4::VERSION),
     (nsm::PROGRAM, nsm::VERSION),
@@ -194,7 +195,7 @@ mod tests {
         };
         assert_eq!(address(b"tcp"), b"\0\0\0\x0c10.0.0.1.8.1");
         assert_eq!(address(b"tcp6"), b"\0\0\0\0");
-        assert_eq!(ask(2, 4, b"").len(), 4 * 20 + 4);
+        assert_eq!(ask(2, 4, b"").len(), 5 * 20 + 4);
         assert_eq!(Call::decode(2, 1, &mut Reader::new(&[0; 16])), Ok(None), "SET");
     }
 

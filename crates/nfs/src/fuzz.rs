@@ -3,7 +3,7 @@
 use crate::handle::{HandleKey, export_of, parts};
 use crate::rpc::{Assembler, Call, Credential, GROUPS_MAX, RECORD_MAX};
 use crate::xdr::{Reader, Writer};
-use crate::{finder, mount3, nfs3, nlm4, nsm};
+use crate::{acl3, finder, mount3, nfs3, nlm4, nsm};
 
 /// A stream of records, in pieces of any length: nothing is kept beyond what came, and the pieces
 /// make no difference.
@@ -40,14 +40,34 @@ pub fn call(bytes: &[u8]) {
 /// Arguments of NFS 3; the first byte chooses the procedure.
 pub fn nfs_arguments(bytes: &[u8]) {
     let Some((procedure, bytes)) = bytes.split_first() else { return };
-    let procedure = u32::from(procedure % 24);
+    let procedure = u32::from(procedure % 28);
     let mut reader = Reader::new(bytes);
+    if let Some(procedure) = procedure.checked_sub(24) {
+        return acl_arguments(procedure, &mut reader);
+    }
     match nfs3::Call::decode(procedure, &mut reader) {
         Ok(None) => assert!(procedure > 21),
         Ok(Some(nfs3::Call::Write { data, .. })) => assert!(data.len() <= nfs3::TRANSFER_MAX),
         Ok(Some(_)) => assert!(bytes.ends_with(reader.rest())),
         Err(_) => assert!(procedure <= 21),
     }
+}
+
+/// Arguments of the lists of NFS 3: one that is read is none or has whole entries, and is the same
+/// when it is written and read again.
+fn acl_arguments(procedure: u32, reader: &mut Reader<'_>) {
+    let Ok(Some(nfs3::Call::Setacl { object, access, default })) = acl3::decode(procedure, reader) else {
+        return;
+    };
+    let is_whole = |list: &Vec<u8>| list.is_empty() || list.len() % 8 == 4 && list.len() > 4;
+    assert!(access.iter().chain(&default).all(is_whole));
+    let (Some(access), Some(default)) = (access.filter(|list| !list.is_empty()), default) else { return };
+    let mut out = Writer::default();
+    let given = acl3::wanted::ACCESS | acl3::wanted::DEFAULT;
+    out.opaque(object);
+    acl3::write(&mut out, given, Some(&access), Some(&default), (0, 0, 0));
+    let again = acl3::decode(2, &mut Reader::new(&out.out));
+    assert_eq!(again, Ok(Some(nfs3::Call::Setacl { object, access: Some(access), default: Some(default) })));
 }
 
 /// Arguments of the mount protocol; the first byte chooses the procedure.

@@ -8,7 +8,7 @@
 //! system uses.
 //!
 //! - `xdr`: values as bytes. `rpc`: records, calls, replies.
-//! - `mount3`, `nfs3`, `nlm4`, `nsm`, `finder`: arguments and results of the programs.
+//! - `mount3`, `nfs3`, `acl3`, `nlm4`, `nsm`, `finder`: arguments and results of the programs.
 //! - `locks`: the table of locks. `lock_service`: its programs. `hosts`: machines to tell of a
 //!   restart. `callback`: calls of ours to clients.
 //! - `registration`: at another port mapper. `handle`: file handles.
@@ -20,6 +20,7 @@
 //! - `fuzz`: entries for fuzzers. `client`: a client for tests.
 #![forbid(unsafe_code)]
 
+pub mod acl3;
 mod callback;
 pub mod client;
 mod crowd;

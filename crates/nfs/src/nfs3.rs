@@ -224,9 +224,12 @@ pub enum Call<'a> {
     Fsinfo { root: Handle<'a> },
     Pathconf { object: Handle<'a> },
     Commit { file: Handle<'a>, offset: u64, count: u32 },
+    // Of the program beside it ([`crate::acl3`]); lists are those of `posix`.
+    Getacl { object: Handle<'a>, wanted: u32 },
+    Setacl { object: Handle<'a>, access: Option<Vec<u8>>, default: Option<Vec<u8>> },
 }
 
-fn handle<'a>(reader: &mut Reader<'a>) -> Result<Handle<'a>> {
+pub(crate) fn handle<'a>(reader: &mut Reader<'a>) -> Result<Handle<'a>> {
     reader.opaque(HANDLE_MAX)
 }
 

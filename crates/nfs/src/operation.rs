@@ -1,5 +1,6 @@
 //! The procedures of NFS 3, as calls of `posix`.
 
+use crate::acl3;
 use crate::export::{Export, Note, SnapshotChange, View};
 use crate::handle::{FileId, LIVE, SIZE_MAX, Signed};
 use crate::nfs3::{
@@ -14,8 +15,8 @@ use crate::xdr::Writer;
 use std::sync::Arc;
 use steadfast_posix::requests;
 use steadfast_posix::{
-    Attr, Caller, Entry, Errno, FileSystem, Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE, S_IFDIR, S_IFMT,
-    S_IFREG, SetAttr, SetIds, Time,
+    AclKind, Attr, Caller, Entry, Errno, FileSystem, Identity, MAY_EXECUTE, MAY_READ, MAY_WRITE, S_IFDIR,
+    S_IFMT, S_IFREG, SetAttr, SetIds, Time,
 };
 
 /// Longest answer of a listing.
@@ -112,6 +113,8 @@ impl Call<'_> {
             | Call::Setattr { object, .. }
             | Call::Access { object, .. }
             | Call::Readlink { object }
+            | Call::Getacl { object, .. }
+            | Call::Setacl { object, .. }
             | Call::Pathconf { object } => object,
             Call::Lookup { dir, .. }
             | Call::Create { dir, .. }
@@ -136,6 +139,7 @@ impl Call<'_> {
         !matches!(
             self,
             Call::Setattr { .. }
+                | Call::Setacl { .. }
                 | Call::Create { .. }
                 | Call::Mkdir { .. }
                 | Call::Symlink { .. }
@@ -151,8 +155,8 @@ impl Call<'_> {
     pub(crate) fn counted(&self) -> requests::Operation {
         use requests::Operation as Counted;
         match self {
-            Call::Getattr { .. } | Call::Access { .. } => Counted::Getattr,
-            Call::Setattr { .. } => Counted::Setattr,
+            Call::Getattr { .. } | Call::Access { .. } | Call::Getacl { .. } => Counted::Getattr,
+            Call::Setattr { .. } | Call::Setacl { .. } => Counted::Setattr,
             Call::Lookup { .. } => Counted::Lookup,
             Call::Readlink { .. } => Counted::Readlink,
             Call::Read { .. } => Counted::Read,
@@ -222,6 +226,12 @@ impl Operation<'_> {
             Call::Getattr { .. } => write_attributes(&mut out, self.fsid(), &file.attr),
             Call::Setattr { new, guard, .. } => {
                 self.setattr(&file, new, *guard, notes, &mut out)?;
+                durable = Some(file.ino);
+            }
+            Call::Getacl { wanted, .. } => self.getacl(&file, *wanted, &mut out)?,
+            Call::Setacl { access, default, .. } => {
+                self.setacl(&file, access.as_deref(), default.as_deref(), notes)?;
+                self.post(&mut out, self.attr(file.ino).as_ref());
                 durable = Some(file.ino);
             }
             Call::Lookup { name, .. } => return self.lookup(&file, name).map(Outcome::from),
@@ -452,6 +462,41 @@ impl Operation<'_> {
             }
         }
         Ok(granted)
+    }
+
+    fn getacl(&self, file: &Held<'_>, wanted: u32, out: &mut Writer) -> Result<()> {
+        let stored = |kind: AclKind| match self.fs().getxattr(file.ino, kind.name()) {
+            Ok(list) => Ok(Some(list)),
+            Err(Errno::ENODATA) => Ok(None),
+            Err(errno) => Err(errno),
+        };
+        let (access, default) = (stored(AclKind::Access)?, stored(AclKind::Default)?);
+        let attr = self.attr(file.ino).unwrap_or(file.attr);
+        self.post(out, Some(&attr));
+        let of_file = (attr.mode, attr.uid, attr.gid);
+        acl3::write(out, wanted, access.as_deref(), default.as_deref(), of_file);
+        Ok(())
+    }
+
+    /// Sets those lists that are given; one without entries takes the stored one away.
+    fn setacl(
+        &self,
+        file: &Held<'_>,
+        access: Option<&[u8]>,
+        default: Option<&[u8]>,
+        notes: &mut Vec<Note>,
+    ) -> Result<()> {
+        // Lists are their owner's, as the mode is, and set-gid goes as it would then.
+        let mut set = SetAttr { mode: Some(file.attr.mode), ..SetAttr::default() };
+        self.fs().check_setattr(&self.who, file.ino, &mut set)?;
+        let kill_sgid = set.mode != Some(file.attr.mode);
+        notes.push(Note::Attributes(file.ino));
+        for (kind, list) in [(AclKind::Access, access), (AclKind::Default, default)] {
+            if let Some(list) = list {
+                self.fs().set_acl(file.ino, kind, list, kill_sgid)?;
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, file: &Held<'_>, offset: u64, count: u32, mut out: Writer) -> Result<Reply> {

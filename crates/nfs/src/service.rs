@@ -1,5 +1,6 @@
 //! From a record to a reply: which program, which caller, which export.
 
+use crate::acl3;
 use crate::export::{Export, Exports, Note, SnapshotChange, View};
 use crate::finder::{self, Ports};
 use crate::handle::{FileId, LIVE, export_of};
@@ -151,12 +152,20 @@ impl Service {
         match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
                 let request = Request { came, client, xid, procedure: call.procedure, record };
-                self.nfs(&request, credential, &mut reader, answer);
+                let arguments = nfs3::Call::decode(call.procedure, &mut reader);
+                self.nfs(&request, credential, arguments, answer);
+            }
+            (acl3::PROGRAM, acl3::VERSION) => {
+                let procedure = acl3::FIRST.saturating_add(call.procedure);
+                let request = Request { came, client, xid, procedure, record };
+                self.nfs(&request, credential, acl3::decode(call.procedure, &mut reader), answer);
             }
             (mount3::PROGRAM, mount3::VERSION) => {
                 answer(self.mount(client, credential, &call, &mut reader).into());
             }
-            (nfs3::PROGRAM | mount3::PROGRAM, _) => answer(rpc::failure(xid, Failure::Version(3, 3)).into()),
+            (nfs3::PROGRAM | mount3::PROGRAM | acl3::PROGRAM, _) => {
+                answer(rpc::failure(xid, Failure::Version(3, 3)).into())
+            }
             (nlm4::PROGRAM, nlm4::VERSION) => {
                 let mut out = rpc::reply(xid);
                 let locks = &self.locks;
@@ -281,11 +290,11 @@ impl Service {
         self: &Arc<Self>,
         request: &Request<'_>,
         credential: &Credential,
-        reader: &mut Reader<'_>,
+        arguments: crate::xdr::Result<Option<nfs3::Call<'_>>>,
         answer: Answer,
     ) {
         let xid = request.xid;
-        let call = match nfs3::Call::decode(request.procedure, reader) {
+        let call = match arguments {
             Ok(Some(nfs3::Call::Null)) => return answer(rpc::record(rpc::reply(xid)).into()),
             Ok(Some(call)) => call,
             Ok(None) => return answer(rpc::failure(xid, Failure::Procedure).into()),

@@ -12,6 +12,7 @@
 //! [nfs_snapshot.2] `.zfs` at the top of the live file system is always the folder: no name like it
 //!      is made, moved or removed there. `Operation::check_names`
 
+use crate::acl3;
 use crate::export::{Export, SnapshotChange, View};
 use crate::handle::{FOLDERS, FileId, LIVE, Signed};
 use crate::nfs3::{Call, Status, access, write_attributes, write_wcc};
@@ -189,6 +190,11 @@ impl Operation<'_> {
                     }
                 }
                 listing.end()?;
+            }
+            // A client that hears that there are none asks for no list of this server again.
+            Call::Getacl { wanted, .. } => {
+                self.post(&mut out, Some(&attr));
+                acl3::write(&mut out, *wanted, None, None, (attr.mode, attr.uid, attr.gid));
             }
             Call::Fsstat { .. } => self.fsstat(&attr, &mut out),
             Call::Fsinfo { .. } => self.fsinfo(&attr, &mut out),

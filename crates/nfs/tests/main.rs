@@ -4,6 +4,7 @@ mod changes;
 mod conformance;
 mod connections;
 mod kernel;
+mod lists;
 mod locks;
 mod names;
 mod permissions;

@@ -125,6 +125,17 @@ pub const ALL: &[Suite] = &[
         script: include_str!("../suites/tar.sh"),
     },
     Suite {
+        name: "acl",
+        kind: Kind::Conformance,
+        about: "access lists by setfacl: named users and groups, mask, default lists, copies",
+        needs: &["setfacl", "setpriv", "tar"],
+        root: true,
+        long_only: false,
+        image: GIB,
+        limit_s: (600, 600),
+        script: include_str!("../suites/acl.sh"),
+    },
+    Suite {
         name: "build",
         kind: Kind::Conformance,
         about: "a C project with make -j; a kernel with --long",
