@@ -31,6 +31,8 @@
 //! [nfs.1] A connection's requests that run are `running`; each ends in [`Connection::send`] or
 //!      [`Connection::close`] exactly once. guard: `Running`
 //! [nfs.2] Under a connection's lock nothing blocks: its socket does not.
+//! [nfs.3] One thread at a time writes to a connection's socket: under the lock, or while
+//!      `is_sending`. The thread that ends that sends what waits, and arms the socket again.
 
 use crate::crowd::Crowd;
 use crate::finder::Ports;
@@ -190,6 +192,10 @@ struct State {
     /// Replies that were not taken yet, and how much of the first one was.
     replies: VecDeque<Reply>,
     sent: usize,
+    /// A thread sends a reply without the lock; those that wait are behind it. [nfs.3]
+    is_sending: bool,
+    /// The socket was armed meanwhile for less than it might have been.
+    arms_again: bool,
     reply_bytes: usize,
     is_closed: bool,
     /// Bytes counted in `Shared::kept`.
@@ -363,9 +369,10 @@ impl Shared {
         while !self.stopping.load(SeqCst) {
             let is_busy = self.idle.load(SeqCst) == 0;
             std::thread::park_timeout(if is_busy { TICK } else { SWEEP });
-            let answered = self.answered.load(SeqCst);
-            let is_stuck = is_busy && self.idle.load(SeqCst) == 0 && answered == before;
-            before = answered;
+            // Connections that come are work, too.
+            let done = self.answered.load(SeqCst) + self.next.load(SeqCst);
+            let is_stuck = is_busy && self.idle.load(SeqCst) == 0 && done == before;
+            before = done;
             if is_stuck && self.live.load(SeqCst) < THREADS_MAX {
                 // Where the system gives no thread, those that there are go on.
                 _ = self.add_thread();
@@ -587,7 +594,7 @@ impl Connection {
                 return None;
             }
             self.pump(&mut state, &mut jobs);
-            self.arm(&shared, &state);
+            self.arm(&shared, &mut state);
         }
         let mut jobs = jobs.into_iter();
         // Where others wait, it takes its turn among them.
@@ -649,13 +656,15 @@ impl Connection {
     }
 
     /// Arms the socket for its next event.
-    fn arm(&self, shared: &Shared, state: &State) {
+    fn arm(&self, shared: &Shared, state: &mut State) {
         if state.is_closed {
             return;
         }
+        let (reads, waits) = (wants_input(state), !state.replies.is_empty());
+        state.arms_again |= state.is_sending && (!reads || waits);
         let mut flags = EventFlags::ONESHOT;
-        flags.set(EventFlags::IN, wants_input(state));
-        flags.set(EventFlags::OUT, !state.replies.is_empty());
+        flags.set(EventFlags::IN, reads);
+        flags.set(EventFlags::OUT, waits && !state.is_sending);
         _ = epoll::modify(&shared.epoll, &self.stream, EventData::new_u64(self.token), flags);
     }
 
@@ -671,25 +680,57 @@ impl Connection {
             }
             let was_closed_to_input = !wants_input_but(&state, 1);
             state.reply_bytes += reply.len();
-            state.replies.push_back(reply);
-            if state.replies.len() == 1 {
-                state.progress = shared.now();
-                if !self.flush(&mut state) {
+            if state.is_sending || !state.replies.is_empty() {
+                state.replies.push_back(reply);
+            } else {
+                // The client may ask again before the system returns from this. The thread that
+                // reads that does not wait for the lock then.
+                (state.is_sending, state.progress) = (true, shared.now());
+                drop(state);
+                let written = (&self.stream).write_vectored(&reply.rest(0));
+                state = self.state.lock();
+                state.is_sending = false;
+                if state.is_closed {
+                    return;
+                }
+                if !self.sent_first(&mut state, reply, written) || !self.flush(&mut state) {
                     drop(state);
                     return self.close();
                 }
             }
             self.pump(&mut state, &mut jobs);
             // Armed already for input, unless it had enough of that.
-            if was_closed_to_input || !state.replies.is_empty() {
-                self.arm(&shared, &state);
+            let arms_again = !state.is_sending && std::mem::take(&mut state.arms_again);
+            if was_closed_to_input || arms_again || !state.replies.is_empty() {
+                self.arm(&shared, &mut state);
             }
         }
         shared.hand_over(jobs.into_iter());
     }
 
+    /// A reply was written as far as the socket took it; the rest is the first that waits. False if
+    /// the connection is to end.
+    fn sent_first(&self, state: &mut State, reply: Reply, written: io::Result<usize>) -> bool {
+        let count = match written {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            Err(_) => return false,
+        };
+        state.reply_bytes -= count;
+        if count == reply.len() {
+            reply.done();
+        } else {
+            state.sent = count;
+            state.replies.push_front(reply);
+        }
+        true
+    }
+
     /// Writes what the socket takes. False if the connection is to end.
     fn flush(&self, state: &mut State) -> bool {
+        if state.is_sending {
+            return true;
+        }
         while let Some(first) = state.replies.front() {
             match (&self.stream).write_vectored(&first.rest(state.sent)) {
                 Ok(count) => {
