@@ -7,7 +7,6 @@ use steadfast_format::Address;
 use steadfast_format::BlockPointer;
 use steadfast_format::DatasetId;
 use steadfast_format::InodeId;
-use steadfast_format::ScanKind;
 use steadfast_format::ScanRow;
 use steadfast_format::ScanState;
 use steadfast_format::SegmentId;
@@ -16,10 +15,8 @@ use steadfast_format::Txg;
 /// How long one look may take.
 pub(crate) const STEP_NS: u64 = 20_000_000;
 
-/// How long a batch of a resilver should take where nothing is written meanwhile. At its end
-/// devices wait for the slowest of them and for what is computed and written last: a resilver,
-/// which reads some columns of a segment and then writes another, loses more by that than a scrub,
-/// and is waited for.
+/// How long a batch should take while there is no other load. At its end devices wait for the
+/// slowest of them and for what is computed and written last.
 pub(crate) const ALONE_NS: u64 = 5 * STEP_NS;
 
 /// Bytes of segments that are mended together: at first and on slow devices, and at most.
@@ -115,7 +112,7 @@ impl Scan {
 
     /// Takes more or less at once, so that a batch takes about as long as it should [scrub.1].
     pub fn pace(&mut self, batch_ns: u64, is_alone: bool) {
-        let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
+        let wanted_ns = if is_alone { ALONE_NS } else { STEP_NS };
         if batch_ns < wanted_ns {
             self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
         } else if batch_ns > 3 * wanted_ns {

@@ -10,7 +10,7 @@
 //! ## Invariants
 //! [scrub.1] A look of a scan is bounded by [`STEP_NS`] and the batch begun by then, on stores of
 //!      objects by what `scrub_flow.rs` says. A batch is
-//!      sized to take about as long (for a resilver [`ALONE_NS`] if nothing is written). While
+//!      sized to take about as long ([`ALONE_NS`] while there is no other load). While
 //!      there is other load the scan rests as long as it worked, so commits go on beside it. Load
 //!      is writes, and for a scrub also reads, from devices or from memory. A resilver does not
 //!      wait for readers, because redundancy is missing without it.
@@ -422,8 +422,10 @@ impl Devices {
             };
             let mended = self.core.space.mend_all(&batch, depth, &others)?;
             scan.row.next = SegmentId(last.0 + 1);
-            let is_alone = self.core.txgs.budget.fullness() == 0;
-            scan.pace(self.core.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);
+            let now_ns = self.core.env.clock.monotonic_ns();
+            let rests = scan.row.kind == ScanKind::Scrub && scan.sees_others(now_ns);
+            let is_alone = self.core.txgs.budget.fullness() == 0 && !rests;
+            scan.pace(now_ns.saturating_sub(batch_ns), is_alone);
             scan.row.read += mended.read_bytes;
             scan.row.repaired += mended.repaired_bytes;
             scan.row.rebuilt += mended.rebuilt_bytes;
