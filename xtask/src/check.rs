@@ -94,7 +94,7 @@ const JOBS_PER_PROCESSOR: usize = 2;
 pub struct Wish {
     /// Installs nothing from crates.io.
     pub quick: bool,
-    /// Runs the tests of parity for aarch64 in an emulator.
+    /// Runs the tests of parity and of the code for aarch64 in an emulator.
     pub arm: bool,
     /// Only these steps; all if empty.
     pub only: Vec<String>,
@@ -285,7 +285,11 @@ fn arm_steps(runner: &Runner, wish: &Wish) -> Vec<Vec<&'static str>> {
         runner.packages(ARM_PACKAGES, true);
         match ARM_PACKAGES.iter().find(|(mark, _)| !Path::new(mark).exists()) {
             Some((_, package)) => println!("SKIPPED parity for aarch64, run: {package} is not installed"),
-            None => steps.push(vec!["test", "--target", ARM, "--package", "steadfast-vdev", "--lib"]),
+            // Both rooms have kernels of their own there.
+            None => {
+                let rooms = ["--package", "steadfast-vdev", "--package", "steadfast-por", "--lib"];
+                steps.push([&["test", "--target", ARM][..], &rooms].concat());
+            }
         }
     }
     steps

@@ -26,6 +26,8 @@ use crate::snapshots::SnapshotsRequest;
 
 /// Name of the verb that runs a parameter file.
 const FILE: &str = "FILE";
+/// Name of the verb that runs all of them.
+const ALL: &str = "all";
 
 /// A command of `steadfast lab`.
 #[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
@@ -37,9 +39,13 @@ pub(crate) enum Request {
     List,
     /// Draw a report again from its report.json
     Show(ShowRequest),
-    /// Run an experiment and write report.html and report.json
+    /// Run an experiment, or several one after the other, and write report.html and report.json of
+    /// each
     #[command(subcommand, subcommand_value_name = "EXPERIMENT", subcommand_help_heading = "Experiments")]
     Run(Box<Experiment>),
+    /// Run them one after the other, with the same options.
+    #[command(skip)]
+    Each(Vec<Experiment>),
 }
 
 /// An experiment with its options.
@@ -190,7 +196,8 @@ fn command() -> Command {
             .mut_subcommand("journal", |journal| beside::with_columns(journal, load("journal")))
     });
     command.after_help(format!(
-        "Experiments:\n{}\n\n`steadfast lab run EXPERIMENT --help` explains the options of an experiment.",
+        "Experiments:\n{}\n\n`steadfast lab run EXPERIMENT --help` explains the options of an experiment. Several \
+         names are run one after the other, with the same options.",
         lines.join("\n")
     ))
 }
@@ -212,7 +219,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
     match words.first() {
         None | Some(&"help") => words = vec!["--help"],
         Some(&"run") => {
-            if let Some(at) = experiment_at(&words) {
+            if let Some(each) = several(&words)? {
+                return Ok(Request::Each(each));
+            }
+            if let Some(at) = names_at(&words).first().copied() {
                 let name = words.remove(at);
                 words.insert(1, name);
                 if !is_experiment(name) {
@@ -252,6 +262,30 @@ pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
     }
 }
 
+/// The experiments, if more than one is named: each with all options.
+fn several(words: &[&str]) -> Result<Option<Vec<Experiment>>, Error> {
+    let named = names_at(words);
+    if named.len() < 2 || !named.iter().all(|at| is_experiment(words[*at]) && words[*at] != ALL) {
+        return Ok(None);
+    }
+    let options: Vec<&str> = (1..words.len()).filter(|at| !named.contains(at)).map(|at| words[at]).collect();
+    if options.iter().any(|word| *word == "--out" || word.starts_with("--out=")) {
+        let text =
+            "--out is for the report of one experiment: leave it out, and each has a directory of its own";
+        return Err(usage(text, ""));
+    }
+    let mut each = Vec::new();
+    for at in named {
+        let line = ["run", words[at]].iter().chain(&options).map(ToString::to_string).collect::<Vec<_>>();
+        match parse(&line)? {
+            Request::Run(experiment) => each.push(*experiment),
+            // Help of the first one.
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(each))
+}
+
 fn names() -> Vec<String> {
     experiments(&command()).map(|one| one.get_name().to_owned()).filter(|name| name != FILE).collect()
 }
@@ -265,11 +299,11 @@ fn is_file(word: &str) -> bool {
     word.contains('/') || word.ends_with(".parm") || word.ends_with(".vdb") || Path::new(word).is_file()
 }
 
-/// Place of the experiment's name in `run ...`: options may stand before it. It is the first word
-/// that is neither an option nor the value of one.
-fn experiment_at(words: &[&str]) -> Option<usize> {
+/// Places of words in `run ...` that are neither an option nor the value of one: the name of the
+/// experiment is the first of them, and options may stand before it.
+fn names_at(words: &[&str]) -> Vec<usize> {
     let command = command();
-    let run = command.find_subcommand("run")?;
+    let Some(run) = command.find_subcommand("run") else { return Vec::new() };
     let takes_value = |word: &str| {
         let Some(name) = word.strip_prefix("--") else { return false };
         run.get_subcommands().flat_map(Command::get_arguments).any(|arg| {
@@ -277,15 +311,16 @@ fn experiment_at(words: &[&str]) -> Option<usize> {
             arg.get_action().takes_values() && (arg.get_long() == Some(name) || alias())
         })
     };
-    let mut at = 1;
+    let (mut at, mut found) = (1, Vec::new());
     while at < words.len() {
         match words[at] {
-            word if takes_value(word) => at += 2,
-            word if word.starts_with('-') => at += 1,
-            _ => return Some(at),
+            word if takes_value(word) => at += 1,
+            word if word.starts_with('-') => {}
+            _ => found.push(at),
         }
+        at += 1;
     }
-    None
+    found
 }
 
 #[cfg(test)]
@@ -338,7 +373,10 @@ mod tests {
             ("dance", "dance"),
             ("run", "compression"),
             ("run speed", "there is no experiment `speed`"),
-            ("run compression encryption", "'encryption'"),
+            ("run compression speed", "'speed'"),
+            ("run compression all", "'all'"),
+            ("run compression encryption --out x", "a directory of its own"),
+            ("run iris-encode iris-audit --devices a", "--devices"),
             ("run compression --size 1M", "128M"),
             ("run compression --elapsed 1", "--elapsed"),
             ("run compression --rounds", "value is required"),
@@ -370,6 +408,19 @@ mod tests {
         assert!(matches!(experiment("run --work journal dedup"), Experiment::Dedup(_)));
         let Experiment::Compression(request) = experiment("run compression --out cow") else { panic!() };
         assert_eq!(request.out, Some(PathBuf::from("cow")));
+    }
+
+    #[test]
+    fn several_experiments_have_the_same_options() {
+        let each = |line: &str| match words(line).unwrap() {
+            Request::Each(each) => each,
+            other => panic!("{line}: {other:?}"),
+        };
+        let quick = each("run --quick iris-encode iris-audit --rounds 2 iris-recover");
+        let alone = ["iris-encode", "iris-audit", "iris-recover"]
+            .map(|name| experiment(&format!("run {name} --quick --rounds 2")));
+        assert_eq!(quick, alone);
+        assert_eq!(each("run compression compression").len(), 2);
     }
 
     #[test]

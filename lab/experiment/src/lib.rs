@@ -59,6 +59,8 @@ mod sources;
 
 use std::fs;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use context::{Context, stop_on_signals};
 pub use error::Error;
@@ -92,20 +94,32 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 
 /// The text for standard output.
 fn answer(args: &[String], context: &Context) -> Result<String, Error> {
-    let experiment = match command_line::parse(args)? {
+    let experiments = match command_line::parse(args)? {
         Request::Help(text) => return Ok(text),
         Request::List => return Ok(catalogue::list()),
         Request::Show(request) => {
             perform::show(&request)?;
             return Ok(format!("{}\n", request.page().display()));
         }
-        Request::Run(experiment) => *experiment,
+        Request::Run(experiment) => vec![*experiment],
+        Request::Each(experiments) => experiments,
     };
     let stop = stop_on_signals()?;
-    if let Experiment::All(request) = &experiment {
-        return all::run(request, context, &stop);
+    let mut text = String::new();
+    for experiment in &experiments {
+        // Of those before a failure everything has been said.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        text = one(experiment, context, &stop)?;
     }
-    let Some(done) = perform::perform(&experiment, context, &stop)? else { return Ok(String::new()) };
+    Ok(text)
+}
+
+/// Runs an experiment, and says what came of it.
+fn one(experiment: &Experiment, context: &Context, stop: &Arc<AtomicBool>) -> Result<String, Error> {
+    if let Experiment::All(request) = experiment {
+        return all::run(request, context, stop);
+    }
+    let Some(done) = perform::perform(experiment, context, stop)? else { return Ok(String::new()) };
     if experiment.wants_json() {
         return fs::read_to_string(&done.json).map_err(Error::io("read", &done.json));
     }
