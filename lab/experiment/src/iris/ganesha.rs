@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::host::requirements::on_path;
 
 const PROGRAM: &str = "ganesha.nfsd";
+/// Connections that it takes; 1,024 unless told otherwise.
+const CONNECTIONS_MAX: u32 = 10_000;
 /// Where rpcbind(8) listens for programs of this machine.
 const PORT_MAPPER: &str = "/run/rpcbind.sock";
 /// Where Debian's rpcbind(8) keeps its lock.
@@ -46,7 +48,8 @@ fn configuration(ports: [u16; 2], exports: &[PathBuf]) -> String {
     let [nfs, mount] = ports;
     let mut text = format!(
         "NFS_CORE_PARAM {{\n  Protocols = 3;\n  Bind_addr = 127.0.0.1;\n  NFS_Port = {nfs};\n  MNT_Port = {mount};\n  \
-         Enable_UDP = false;\n  Enable_NLM = false;\n  Enable_RQUOTA = false;\n  mount_path_pseudo = false;\n}}\n\
+         Enable_UDP = false;\n  Enable_NLM = false;\n  Enable_RQUOTA = false;\n  mount_path_pseudo = false;\n  \
+         RPC_Max_Connections = {CONNECTIONS_MAX};\n}}\n\
          LOG {{ Default_Log_Level = EVENT; }}\n"
     );
     for (number, export) in (1..).zip(exports) {
@@ -185,6 +188,7 @@ mod tests {
     #[test]
     fn each_export_has_a_number_and_a_path() {
         let text = configuration([2049, 20_048], &["/a b".into(), "/c".into()]);
+        assert!(text.contains("RPC_Max_Connections = 10000;"));
         assert!(text.contains("NFS_Port = 2049;") && text.contains("MNT_Port = 20048;"));
         assert!(text.contains("Export_Id = 1;\n  Path = \"/a b\";"));
         assert!(text.contains("Export_Id = 2;\n  Path = \"/c\";"));
