@@ -21,7 +21,7 @@ use std::process::Command;
 
 use steadfast_lab_experiment::{Error, quoted};
 
-/// Programs without which there is no guest, and their packages.
+/// Programs without which there is no guest.
 pub(crate) const NEEDS: &[&str] = &["linux.uml", "slirp-fullbolt", "mount.nfs", "ip", "modprobe"];
 
 /// Where a guest mounts the pool: a directory that each Linux has.
