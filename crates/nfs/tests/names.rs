@@ -13,8 +13,19 @@ const NOTEMPTY: u32 = 66;
 
 /// Names of a directory, in answers of so many bytes; with attributes and handles if `plus`.
 pub fn list(client: &mut Client, dir: &[u8], bytes: u32, plus: bool) -> Result<Vec<String>, u32> {
+    list_beside(client, dir, (bytes, plus), &mut || ())
+}
+
+/// The same, with something that is done before each call.
+fn list_beside(
+    client: &mut Client,
+    dir: &[u8],
+    (bytes, plus): (u32, bool),
+    beside: &mut dyn FnMut(),
+) -> Result<Vec<String>, u32> {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
+        beside();
         let answer = match plus {
             true => client.nfs(17, |out| _ = out.opaque(dir).u64(cookie).u64(0).u32(bytes).u32(bytes)),
             false => client.nfs(16, |out| _ = out.opaque(dir).u64(cookie).u64(0).u32(bytes)),
@@ -66,6 +77,52 @@ fn a_directory_is_listed_once_however_small_the_answers() {
     assert_eq!(client.remove(&top, "0"), 0);
     assert_eq!(client.getattr(&file), Err(70));
     assert!(portal.world.fs.dataset().all_lookups().is_empty());
+}
+
+/// `STEADFAST_LONG=1` has a million names.
+#[test]
+fn a_huge_directory_is_listed_once_while_names_come_and_go() {
+    let is_long = std::env::var_os("STEADFAST_LONG").is_some_and(|value| value == "1");
+    let count: usize = if is_long { 1_000_000 } else { 4_000 };
+    let mut portal = Portal::new("async,insecure,no_root_squash");
+    portal.world.inodes.set_bytes_max(256 << 20);
+    portal.world.nodes.set_bytes_max(64 << 20);
+    let (mut client, top) = portal.root();
+    let (mut other, _) = portal.root();
+    for at in 0..count {
+        // A quarter is to go.
+        let name = format!("{}{at}", if at % 4 == 0 { "go" } else { "stay" });
+        client.create(&top, &name, 0o600).expect("new");
+        if at % 100_000 == 99_999 {
+            portal.world.commit();
+        }
+    }
+    portal.world.commit();
+    for (bytes, plus) in [(32 << 10, false), (64 << 10, true)] {
+        let (mut gone, mut calls) = (0, 0);
+        let names = list_beside(&mut client, &top, (bytes, plus), &mut || {
+            for _ in 0..20 {
+                let name = format!("go{}", gone * 4);
+                assert_eq!(other.remove(&top, &name), 0, "{name}");
+                other.create(&top, &format!("new{bytes}-{gone}"), 0o600).expect("new");
+                gone += 1;
+            }
+            calls += 1;
+        });
+        let mut names = names.expect("listed");
+        let all = names.len();
+        assert!(calls > 3 && gone < count / 4, "{calls} calls");
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "none twice");
+        assert_eq!(names.iter().filter(|name| name.starts_with("stay")).count(), count - count.div_ceil(4));
+        let went: BTreeSet<String> = (0..gone).map(|at| format!("go{}", at * 4)).collect();
+        let kept = names.iter().filter(|name| name.starts_with("go") && !went.contains(*name)).count();
+        assert_eq!(kept, count.div_ceil(4) - gone, "what did not go is there");
+        for name in went {
+            other.create(&top, &name, 0o600).expect("new");
+        }
+    }
 }
 
 #[test]
