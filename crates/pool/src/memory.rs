@@ -34,15 +34,15 @@ impl Memory {
     pub const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
     /// Sizes for a machine (or a control group) with `total` bytes of memory. A quarter goes to
-    /// both caches, a third of it to nodes: a thousand small files need as many bytes of nodes as
-    /// of content. Changes get a sixteenth, at most 256 MiB.
+    /// both caches, half of it to nodes: the kernel keeps content besides, and nobody else keeps
+    /// nodes, 230 bytes for each file. Changes get a sixteenth, at most 256 MiB.
     #[must_use]
     pub fn of_machine(total: u64) -> Memory {
         let part =
             |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::BLOCK_CACHE_BYTES_MIN);
         Memory {
-            node_cache_bytes: part(total / 12),
-            block_cache_bytes: part(total / 6),
+            node_cache_bytes: part(total / 8),
+            block_cache_bytes: part(total / 8),
             dirty_bytes_max: (total / 16).clamp(Memory::DIRTY_BYTES_MIN, 256 << 20),
         }
     }

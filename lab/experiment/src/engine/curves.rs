@@ -78,10 +78,12 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
         let place = arm.place().join("growing");
         arm.cold(&mut run.shell)?;
         fs::create_dir(&place).map_err(io(&place))?;
-        let mut found = ["create", "stat, names not cached", "remove and create again"]
-            .map(|name| series(&format!("{label}: {name}")));
+        let mut found =
+            ["create", "stat, names not cached", "remove and create again", "stat, only folders known"]
+                .map(|name| series(&format!("{label}: {name}")));
         let mut noise = Noise::new(3);
         let (mut there, began) = (0, Instant::now());
+        let mut forgetting_s = 0.0;
         for &count in &sizes.counts {
             run.progress.begin(&format!("{} files: {label}", shown(count as f64)));
             let at = |index: u64| place.join(format!("{}", index / FOLDER_FILES)).join(format!("f{index}"));
@@ -108,12 +110,26 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
             found[0].points.push((count as f64, before.elapsed().as_secs_f64() * 1e6 / samples as f64));
             arm.settle(&mut run.shell)?;
             drop_kernel_caches()?;
-            let before = Instant::now();
-            for _ in 0..SAMPLES {
-                let path = at(noise.below(count));
+            forgetting_s = arm.rest(&mut run.shell)?;
+            let mut stats = |series: &mut Series| -> Result<(), Error> {
+                let before = Instant::now();
+                for _ in 0..SAMPLES {
+                    let path = at(noise.below(count));
+                    fs::symlink_metadata(&path).map_err(io(&path))?;
+                }
+                series.points.push((count as f64, before.elapsed().as_secs_f64() * 1e6 / SAMPLES as f64));
+                Ok(())
+            };
+            stats(&mut found[1])?;
+            // Among few files a folder is met again and again, among many each one but once: so
+            // that each stat is one request, folders are looked up before.
+            drop_kernel_caches()?;
+            arm.rest(&mut run.shell)?;
+            for folder in 0..count.div_ceil(FOLDER_FILES) {
+                let path = place.join(folder.to_string());
                 fs::symlink_metadata(&path).map_err(io(&path))?;
             }
-            found[1].points.push((count as f64, before.elapsed().as_secs_f64() * 1e6 / SAMPLES as f64));
+            stats(&mut found[3])?;
             let before = Instant::now();
             for _ in 0..SAMPLES / 4 {
                 let path = at(noise.below(count));
@@ -123,19 +139,29 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
             found[2].points.push((count as f64, before.elapsed().as_secs_f64() * 4e6 / SAMPLES as f64));
             run.progress.advance(12.0, "");
         }
-        if let [(_, fewest), .., (most, last)] = found[1].points[..] {
+        for (key_of_row, what, points) in [
+            ("stat_growth", "stat of a forgotten name", &found[1].points),
+            ("name_growth", "stat of a forgotten name in a folder that is known", &found[3].points),
+        ] {
+            let [(least, fewest), .., (most, last)] = points[..] else { continue };
             let row = Row::new(
-                "stat_growth",
-                "stat of a forgotten name: among the most files over among the fewest",
+                key_of_row,
+                &format!("{what}: among the most files over among the fewest"),
                 "times",
                 false,
-                &format!(
-                    "The curve over files, from {} to {} of them.",
-                    shown(found[1].points[0].0),
-                    shown(most)
-                ),
+                &format!("The curve over files, from {} to {} of them.", shown(least), shown(most)),
             );
             run.report.add(&row, key, last / fewest);
+        }
+        if arm.is_ours() {
+            let row = Row::new(
+                "forgetting",
+                "the kernel's caches dropped among the most files, until the daemon rests",
+                "s",
+                false,
+                "The kernel tells the daemon of each inode that it forgot. To a fifth of a second.",
+            );
+            run.report.add(&row, key, forgetting_s);
         }
         lines.extend(found);
         // The tree goes with its file system: nothing else is done on it.
@@ -145,7 +171,7 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
         title: "Cost of an operation against the number of files".to_owned(),
         how: format!(
             "Empty files, {FOLDER_FILES} a directory. At each point {SAMPLES} operations at random places; stat after the \
-             kernel's caches were dropped."
+             kernel's caches were dropped and the daemon had heard of all that the kernel forgot."
         ),
         x: Axis::log("files"),
         y: Axis::log("µs an operation"),

@@ -148,6 +148,11 @@ const BOUNDED: &[(&str, Bound, &str)] = &[
         Bound::AtMost(1.5),
         "stat of a forgotten name among the most files at most 1.5 times one among the fewest",
     ),
+    (
+        "name_growth",
+        Bound::AtMost(1.5),
+        "stat of a forgotten name in a known folder among the most files at most 1.5 times one among the fewest",
+    ),
     ("stall", Bound::AtMost(super::curves::STALL_MS), "no stall over 100 ms at any utilisation"),
 ];
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::host::caches::drop_kernel_caches;
 use crate::host::commands::quoted;
 use crate::host::mounts::{mounts_below, unmount};
-use crate::host::processes::end_process;
+use crate::host::processes::{end_process, processor_seconds};
 use crate::host::shell::Shell;
 use crate::host::workdir::Workdir;
 
@@ -21,6 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Most time for what goes on in the background after a load.
 const QUIET: Duration = Duration::from_secs(20);
+
+/// A daemon rests if it used a twentieth of this or less, of one processor.
+const REST: Duration = Duration::from_millis(200);
+/// Most time for a daemon to come to rest.
+const REST_MAX: Duration = Duration::from_secs(120);
 
 /// A file system while it is compared.
 pub struct Arm {
@@ -339,6 +344,28 @@ impl Arm {
                 return Ok(now);
             }
             last = now;
+        }
+    }
+
+    /// Waits until our daemon has nothing to do, and gives the seconds that took; none for others.
+    ///
+    /// The kernel tells a FUSE server of each inode that it forgot, in messages of many thousands,
+    /// and reads of that server's next requests wait behind them.
+    pub(crate) fn rest(&self, shell: &mut Shell) -> Result<f64, Error> {
+        if !self.is_ours() {
+            return Ok(0.0);
+        }
+        let daemon = [self.daemon(shell)?];
+        let began = Instant::now();
+        let mut before = processor_seconds(&daemon)?;
+        loop {
+            let waited = began.elapsed();
+            std::thread::sleep(REST);
+            let now = processor_seconds(&daemon)?;
+            if now - before <= REST.as_secs_f64() / 20.0 || waited > REST_MAX {
+                return Ok(waited.as_secs_f64());
+            }
+            before = now;
         }
     }
 

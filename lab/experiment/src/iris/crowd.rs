@@ -1,11 +1,8 @@
 //! Clients at once, each a thread of this process.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::Instant;
-
-use crate::error::Error;
 
 /// Stack of a client's thread, which holds its buffers elsewhere.
 const STACK: usize = 256 << 10;
@@ -50,35 +47,9 @@ pub(super) fn at_once<Ready>(
     })
 }
 
-/// Seconds of processor time that processes have used.
-pub(super) fn processor_seconds(processes: &[u32]) -> Result<f64, Error> {
-    let second = rustix::param::clock_ticks_per_second().max(1) as f64;
-    let mut ticks = 0;
-    for process in processes {
-        let path = PathBuf::from(format!("/proc/{process}/stat"));
-        let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        // Behind the name, which may have blanks: fields 14 and 15 of proc(5).
-        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
-        ticks += fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
-    }
-    Ok(ticks as f64 / second)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processor_time_of_a_process_grows_while_it_works() {
-        let me = [std::process::id()];
-        let before = processor_seconds(&me).unwrap();
-        let (mut number, deadline) = (1_u64, Instant::now() + std::time::Duration::from_secs(60));
-        while processor_seconds(&me).unwrap() == before && Instant::now() < deadline {
-            number = (0..100_000).fold(number, |number, add| number.rotate_left(7) ^ add);
-        }
-        assert!(processor_seconds(&me).unwrap() > before, "{number}");
-        assert!(processor_seconds(&[0]).is_err());
-    }
 
     #[test]
     fn counts_are_added_and_an_error_of_one_is_told() {

@@ -20,13 +20,14 @@ use steadfast_lab_report::number;
 pub(crate) use request::FrontsRequest;
 
 use super::client::{Client, Export, Handle, Stable, TRANSFER, failed};
-use super::crowd::{at_once, processor_seconds};
+use super::crowd::at_once;
 use super::ganesha::{self, Ganesha};
 use super::portal::listening;
 use crate::comparison::{self, ComparisonReport, Heading};
 use crate::context::Context;
 use crate::error::Error;
 use crate::file_systems::{Arms, Kind, Recipe};
+use crate::host::processes::processor_seconds;
 use crate::host::progress::Progress;
 use crate::host::requirements::{check_fuse, check_room, check_root};
 use crate::host::shell::Shell;

@@ -14,7 +14,7 @@ use steadfast_lab_report::number;
 pub(crate) use request::ScaleRequest;
 
 use super::client::{Client, Export, Handle, Stable, failed};
-use super::crowd::{at_once, processor_seconds};
+use super::crowd::at_once;
 use super::ganesha::{self, Ganesha};
 use super::portal::Portal;
 use crate::bucket::Cleared;
@@ -23,6 +23,7 @@ use crate::bucket::remote::Remote;
 use crate::comparison::{self, ComparisonReport, Heading};
 use crate::context::Context;
 use crate::error::Error;
+use crate::host::processes::processor_seconds;
 use crate::host::progress::Progress;
 use crate::host::requirements::{check_fuse, check_room, check_root};
 use crate::load::files::Noise;
