@@ -154,6 +154,8 @@ fn retrievability_is_measured_and_cleaned_up() {
     nothing_left(&work);
     assert!(figure("iris-recover", "lost", "pool") > 0.0);
     assert_eq!(figure("iris-recover", "whole", "memory"), 100.0);
+    assert!(figure("iris-audit", "written_at250", "parity") > 0.0);
+    assert!(figure("iris-recover", "rate_at250", "pool") > 0.0);
 }
 
 /// Tiny sizes and a short way: whether the time of operations is told apart and nothing is left.
@@ -179,17 +181,30 @@ fn a_portal_is_asked_where_its_time_goes_and_is_cleaned_up() {
     let json = fs::read_to_string(host.at("out/report.json")).unwrap();
     let report: Value = serde_json::from_str(&json).unwrap();
     let bars = |heat: usize| report["stacks"][heat]["bars"].as_array().unwrap();
-    assert_eq!((bars(0).len(), bars(1).len()), (6, 6));
-    // Client, portal, reads, writes.
+    // Cold and hot, on the same machine, then away.
+    assert_eq!([0, 1, 2, 3].map(|heat| bars(heat).len()), [6; 4]);
+    // Client, client network, portal, reads, writes.
     let part = |heat: usize, bar: usize, part: usize| bars(heat)[bar]["values"][part].as_f64().unwrap();
-    assert!(part(0, 3, 2) > 0.0, "a cold read waits for the store");
-    assert_eq!(part(1, 3, 2), 0.0, "a hot one does not");
-    assert!(part(1, 0, 3) > 0.0, "a create waits until it is durable");
-    assert!((0..2).all(|heat| (0..6).all(|bar| part(heat, bar, 1) > 0.0)), "the portal has its part of each");
+    assert!(part(0, 3, 3) > 0.0, "a cold read waits for the store");
+    assert_eq!(part(1, 3, 3), 0.0, "a hot one does not");
+    assert!(part(1, 0, 4) > 0.0, "a create waits until it is durable");
+    assert!((0..4).all(|heat| (0..6).all(|bar| part(heat, bar, 2) > 0.0)), "the portal has its part of each");
+    let network: f64 = (0..6).map(|bar| part(3, bar, 1)).sum();
+    assert!(network > 0.0, "a client that is away has a network");
+    let rows = report["rows"].as_array().unwrap();
+    let has =
+        |row: &str, arm: &str| rows.iter().any(|one| one["key"] == row && one["values"][arm].is_array());
+    for (row, arm) in [("share", "away_cold"), ("list_network", "hot"), ("getattr_away", "away_hot")] {
+        assert!(has(row, arm), "{row} of {arm}");
+    }
     let html = fs::read_to_string(host.at("out/report.html")).unwrap();
-    assert!(html.contains("Cold: nothing in memory") && html.contains("<title>portal: "));
+    assert!(
+        html.contains("Cold: nothing in memory; client away") && html.contains("<title>client network: ")
+    );
     let document = fs::read_to_string(host.at("doc.md")).unwrap();
-    assert!(document.contains("(img/iris-latency-cold.svg)") && host.at("img/iris-latency-hot.svg").exists());
+    assert!(
+        document.contains("(img/iris-latency-cold.svg)") && host.at("img/iris-latency-away-hot.svg").exists()
+    );
 }
 
 /// Tiny sizes: whether caches are set, clients come and nothing is left.
@@ -225,14 +240,24 @@ fn caches_and_crowds_of_a_portal_are_measured_and_cleaned_up() {
     let Some(report) = run("iris-cache", "", &words) else { return };
     let found = of(&report, "hits_1_5242880", "tar");
     assert!(found > 0.0 && found < 100.0, "{found} % of the nodes were found");
-    let words = ["| sequential read, cold, MB/s |", "3 clients", "bare loop"];
-    let Some(report) = run("iris-scale", "--rounds 2", &words) else { return };
+    let words =
+        ["| sequential read, cold, link of 250 MB/s, MB/s |", "3 clients", "bare loop", "one of 2 processes"];
+    let options = "--rounds 2 --processes 2 --client-rate 100M";
+    let Some(report) = run("iris-scale", options, &words) else { return };
     assert!(of(&report, "write", "3") > 0.0 && of(&report, "random_read", "1") > 0.0);
     let rows = report["rows"].as_array().unwrap();
-    for (row, arm) in [("read", "bare"), ("read", "3"), ("read_cpu_all", "bare"), ("write_cpu_daemon", "3")] {
+    for (row, arm) in [
+        ("read", "bare"),
+        ("read", "3"),
+        ("read_cpu_all", "bare"),
+        ("write_cpu_daemon", "3"),
+        ("read_at250", "bare"),
+        ("write_of_limit_at250", "3"),
+    ] {
         let found = rows.iter().find(|found| found["key"] == row).unwrap();
         assert_eq!(found["values"][arm].as_array().unwrap().len(), 2, "{row} of {arm} in each round");
     }
+    assert!(rows.iter().all(|row| row["key"] != "random_read_at250"), "a limit is for sequential work alone");
 }
 
 /// Why loop devices cannot be used here; none if they can.

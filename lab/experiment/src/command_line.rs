@@ -39,6 +39,9 @@ pub(crate) enum Request {
     List,
     /// Draw a report again from its report.json
     Show(ShowRequest),
+    /// Be one of the processes that have the clients of an experiment.
+    #[command(hide = true)]
+    Clients,
     /// Run an experiment, or several one after the other, and write report.html and report.json of
     /// each
     #[command(subcommand, subcommand_value_name = "EXPERIMENT", subcommand_help_heading = "Experiments")]

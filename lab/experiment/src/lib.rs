@@ -101,6 +101,12 @@ fn answer(args: &[String], context: &Context) -> Result<String, Error> {
             perform::show(&request)?;
             return Ok(format!("{}\n", request.page().display()));
         }
+        Request::Clients => {
+            // The one that started it ends it, after a signal to all of them too.
+            let _stopped = stop_on_signals()?;
+            iris::scale::serve().map_err(Error::io("work for", std::path::Path::new("the lab")))?;
+            return Ok(String::new());
+        }
         Request::Run(experiment) => vec![*experiment],
         Request::Each(experiments) => experiments,
     };

@@ -127,6 +127,79 @@ impl std::fmt::Display for RoundTrip {
     }
 }
 
+/// Least rate of a link to a store.
+const RATE_LEAST: u64 = 1 << 20;
+/// The rate that the paper's network had, at its lower end.
+const RATE_PLAYED: u64 = 250_000_000;
+
+/// Bytes a second each way of a link to a store; `None` sets no limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Rate(pub(crate) Option<u64>);
+
+/// Reads a rate of `--rate`.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    match text {
+        "none" => Ok(Rate(None)),
+        _ => size(RATE_LEAST, "give 1M or more, or none")(text).map(|bytes| Rate(Some(bytes))),
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some(bytes) if bytes.is_multiple_of(1 << 20) => write!(f, "{}M", bytes >> 20),
+            Some(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl Rate {
+    /// MB/s.
+    pub(crate) fn megabytes(self) -> Option<f64> {
+        self.0.map(|bytes| bytes as f64 / 1e6)
+    }
+
+    /// A key for what is measured at this rate: as it is without a limit.
+    pub(crate) fn key(self, key: &str) -> String {
+        self.megabytes().map_or_else(|| key.to_owned(), |rate| format!("{key}_at{rate:.0}"))
+    }
+
+    /// A label of the same.
+    pub(crate) fn label(self, label: &str) -> String {
+        self.megabytes().map_or_else(|| label.to_owned(), |rate| format!("{label}, link of {rate:.0} MB/s"))
+    }
+}
+
+/// Rates of the link to the store, one after the other.
+#[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Rates {
+    /// Bytes a second each way of the link to the store, like 250M, or none; several with commas
+    /// between [default: none,250000000]
+    #[arg(long = "rate", value_name = "RATES", value_delimiter = ',', value_parser = rate)]
+    given: Option<Vec<Rate>>,
+}
+
+impl Rates {
+    /// Those to play: without a limit, and the one of the Iris paper.
+    pub(crate) fn all(&self) -> Vec<Rate> {
+        self.given.clone().unwrap_or_else(|| vec![Rate(None), Rate(Some(RATE_PLAYED))])
+    }
+
+    /// As they were given.
+    pub(crate) fn words(&self) -> Option<Vec<String>> {
+        self.given.as_ref().map(|rates| rates.iter().map(Rate::to_string).collect())
+    }
+
+    /// In words.
+    pub(crate) fn told(&self) -> String {
+        let one = |rate: &Rate| {
+            rate.megabytes().map_or_else(|| "no limit".to_owned(), |it| format!("{it:.0} MB/s"))
+        };
+        self.all().iter().map(one).collect::<Vec<_>>().join(", then ")
+    }
+}
+
 /// A share, in parts of a million.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Percent(pub(crate) u32);

@@ -10,9 +10,11 @@
 //! ```
 //!
 //! Every byte leaves half a round trip after it came, and no sooner than the rate allows: all
-//! connections share the rate of their direction. A new connection costs one round trip, as its
-//! handshake would. The growth of TCP's window is not played: a client that opens connections for
-//! each request looks better here than on a real way.
+//! connections share the rate of their direction, or each has it for itself ([`Link::start_each`]),
+//! as from a machine of its own. A round trip of less than 4 ms is played to some microseconds
+//! (`alarm`); a longer one wakes once a millisecond, and is late by as much. A new connection costs
+//! one round trip, as its handshake would. The growth of TCP's window is not played: a client that
+//! opens connections for each request looks better here than on a real way.
 //!
 //! Packets may get lost ([`Loss`]): a lost one arrives a round trip later, and nothing behind it on
 //! its connection arrives before it. Which ones follows from a seed, the number of the connection
@@ -27,16 +29,17 @@
 //! [link.1] Bytes leave in the order in which they came, unchanged.
 //!      test: `bytes_arrive_unchanged`
 //! [link.2] No byte leaves earlier than half a round trip after it came.
-//!      `Way::due`
+//!      `Way::due`; test: `waits_are_never_short_and_short_ways_have_a_timer`
 //! [link.3] A request is in flight from the last byte of its head to the last byte of its answer.
 //!      `Exchange`
 //! [link.4] The packets that are lost do not depend on how the bytes were cut into reads.
 //!      test: `losses_follow_the_seed`
 //!
 //! ## Reading order
-//! `scanner` (HTTP), `tally` (counts), `loss`, `link`.
+//! `scanner` (HTTP), `tally` (counts), `loss`, `alarm` (waits), `link`.
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod link;
 mod loss;
 mod scanner;

@@ -11,6 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use crate::alarm::Alarm;
 use crate::loss::{Direction, Loss, Losses};
 use crate::scanner::{Event, Head, Scanner};
 use crate::tally::{Counts, Kind, Slice, Tally};
@@ -36,22 +37,33 @@ pub struct Conditions {
 #[derive(Debug)]
 struct Way {
     delay: Duration,
+    wire: Mutex<Wire>,
+}
+
+/// The narrow part of a way.
+#[derive(Debug)]
+struct Wire {
     rate: Option<u64>,
-    /// When the last byte will have entered the wire.
-    free: Mutex<Instant>,
+    /// When the last byte will have entered it.
+    free: Instant,
 }
 
 impl Way {
     fn new(conditions: Conditions) -> Way {
-        Way { delay: conditions.round_trip / 2, rate: conditions.rate, free: Mutex::new(Instant::now()) }
+        let wire = Wire { rate: conditions.rate, free: Instant::now() };
+        Way { delay: conditions.round_trip / 2, wire: Mutex::new(wire) }
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When bytes that came at `now` leave.
     fn due(&self, bytes: usize, now: Instant) -> Instant {
-        let Some(rate) = self.rate else { return now + self.delay };
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        *free = (*free).max(now) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-        *free + self.delay
+        let mut wire = self.wire();
+        let Some(rate) = wire.rate else { return now + self.delay };
+        wire.free = wire.free.max(now) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        wire.free + self.delay
     }
 }
 
@@ -59,9 +71,16 @@ impl Way {
 struct Shared {
     upstream: SocketAddr,
     conditions: Conditions,
-    up: Way,
-    down: Way,
+    /// The ways of all connections together; `None`: each has its own.
+    ways: Option<[Arc<Way>; 2]>,
     tally: Tally,
+}
+
+impl Shared {
+    /// The ways of a new connection.
+    fn connection(&self) -> [Arc<Way>; 2] {
+        self.ways.clone().unwrap_or_else(|| ways(self.conditions))
+    }
 }
 
 /// A way to a store. It ends when this is dropped, and every connection with it.
@@ -78,6 +97,19 @@ impl Link {
     /// # Errors
     /// This machine gives it no port or no thread.
     pub fn start(upstream: SocketAddr, conditions: Conditions) -> io::Result<Link> {
+        Link::open(upstream, conditions, Some(ways(conditions)))
+    }
+
+    /// Opens a way to `upstream` on which each connection has the whole rate for itself, as if it
+    /// came from a machine of its own.
+    ///
+    /// # Errors
+    /// This machine gives it no port or no thread.
+    pub fn start_each(upstream: SocketAddr, conditions: Conditions) -> io::Result<Link> {
+        Link::open(upstream, conditions, None)
+    }
+
+    fn open(upstream: SocketAddr, conditions: Conditions, ways: Option<[Arc<Way>; 2]>) -> io::Result<Link> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("link")
@@ -85,13 +117,7 @@ impl Link {
             .build()?;
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            upstream,
-            conditions,
-            up: Way::new(conditions),
-            down: Way::new(conditions),
-            tally: Tally::new(),
-        });
+        let shared = Arc::new(Shared { upstream, conditions, ways, tally: Tally::new() });
         runtime.spawn(accept(listener, Arc::clone(&shared)));
         Ok(Link { shared, address, runtime: Some(runtime) })
     }
@@ -100,6 +126,14 @@ impl Link {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Bytes a second in each direction from now on, all connections together; `None` sets no
+    /// limit. Without effect where each connection has its own.
+    pub fn set_rate(&self, rate: Option<u64>) {
+        for way in self.shared.ways.iter().flatten() {
+            way.wire().rate = rate;
+        }
     }
 
     /// Requests and bytes so far.
@@ -129,6 +163,11 @@ impl Drop for Link {
     }
 }
 
+/// There and back.
+fn ways(conditions: Conditions) -> [Arc<Way>; 2] {
+    [Way::new(conditions), Way::new(conditions)].map(Arc::new)
+}
+
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
@@ -151,8 +190,9 @@ impl Exchange {
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
     let number = shared.tally.connected();
+    let [to, back] = shared.connection();
     // The handshake.
-    tokio::time::sleep(shared.conditions.round_trip).await;
+    Alarm::of(shared.conditions.round_trip).wait_until(Instant::now() + shared.conditions.round_trip).await;
     let Ok(store) = TcpStream::connect(shared.upstream).await else { return };
     let _ = store.set_nodelay(true);
     let (from_client, to_client) = client.into_split();
@@ -161,9 +201,9 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let (of_requests, of_answers) = (Scanner::of_requests(), Scanner::of_answers());
     let losses = |direction| Losses::of(shared.conditions.loss, number, direction);
     let up = watch_requests(&shared.tally, &exchange, of_requests);
-    let up = pass(from_client, to_store, (&shared.up, losses(Direction::Up)), up);
+    let up = pass(from_client, to_store, (&to, losses(Direction::Up)), up);
     let down = watch_answers(&shared.tally, &exchange, of_answers);
-    let down = pass(from_store, to_client, (&shared.down, losses(Direction::Down)), down);
+    let down = pass(from_store, to_client, (&back, losses(Direction::Down)), down);
     tokio::join!(up, down);
     let left = exchange.requests().len();
     shared.tally.ended(left);
@@ -241,8 +281,9 @@ async fn pass(
         }
     };
     let write = async move {
+        let mut alarm = Alarm::of(way.delay);
         while let Some((due, piece)) = pieces.recv().await {
-            tokio::time::sleep_until(due.into()).await;
+            alarm.wait_until(due).await;
             if to.write_all(&piece).await.is_err() {
                 return;
             }
@@ -250,4 +291,51 @@ async fn pass(
         let _ = to.shutdown().await;
     };
     tokio::join!(read, write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(ms: u64, rate: Option<u64>) -> Way {
+        Way::new(Conditions { round_trip: Duration::from_millis(ms), rate, loss: None })
+    }
+
+    #[test]
+    fn bytes_leave_as_fast_as_the_rate_and_no_faster() {
+        let way = way(10, Some(1_000_000));
+        let now = Instant::now() + Duration::from_secs(1);
+        let after = |ms| now + Duration::from_millis(ms);
+        // All came at once: one behind the other, each half a round trip later.
+        let due: Vec<Instant> = (0..3).map(|_| way.due(10_000, now)).collect();
+        assert_eq!(due, [after(15), after(25), after(35)]);
+        // The wire was idle meanwhile, and idle time is not saved up.
+        assert_eq!(way.due(1_000, after(100)), after(106));
+        way.wire().rate = None;
+        assert_eq!(way.due(1 << 30, after(100)), after(105), "without a limit only the way counts");
+        way.wire().rate = Some(500_000);
+        assert_eq!(way.due(1_000, after(200)), after(207));
+    }
+
+    #[test]
+    fn connections_share_a_rate_or_have_it_each() {
+        let conditions = Conditions { round_trip: Duration::ZERO, rate: Some(1_000_000), loss: None };
+        let link = |each| {
+            let upstream = SocketAddr::from(([127, 0, 0, 1], 9));
+            if each { Link::start_each(upstream, conditions) } else { Link::start(upstream, conditions) }
+        };
+        let of_two = |link: &Link| {
+            let now = Instant::now() + Duration::from_secs(1);
+            let [first, second] = [(); 2].map(|()| link.shared.connection());
+            assert_eq!(first[0].due(1_000, now), now + Duration::from_millis(1));
+            assert_eq!(first[1].due(1_000, now), now + Duration::from_millis(1), "back is a way of its own");
+            second[0].due(1_000, now) - now
+        };
+        assert_eq!(of_two(&link(false).unwrap()), Duration::from_millis(2));
+        assert_eq!(of_two(&link(true).unwrap()), Duration::from_millis(1));
+        let link = link(false).unwrap();
+        link.set_rate(Some(500_000));
+        let now = Instant::now() + Duration::from_secs(1);
+        assert_eq!(link.shared.connection()[0].due(1_000, now), now + Duration::from_millis(2));
+    }
 }

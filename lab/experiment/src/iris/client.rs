@@ -4,6 +4,9 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
@@ -30,7 +33,7 @@ const COMMIT: u32 = 21;
 pub(crate) type Handle = Vec<u8>;
 
 /// An export of a server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Export {
     /// Address of NFS.
     pub nfs: SocketAddr,
@@ -69,6 +72,7 @@ pub(crate) enum Stable {
 pub(crate) struct Client {
     stream: TcpStream,
     xid: u32,
+    waited: Duration,
 }
 
 /// Arguments of a call.
@@ -153,7 +157,12 @@ impl Client {
         stream.set_nodelay(true)?;
         // Another number for each connection: the portal answers a call that it had before again.
         let xid = u32::from(stream.local_addr()?.port()) << 16;
-        Ok(Client { stream, xid })
+        Ok(Client { stream, xid, waited: Duration::ZERO })
+    }
+
+    /// Time so far from the first byte of each call to the last one of its reply.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     fn call(&mut self, program: u32, procedure: u32, arguments: &Arguments) -> io::Result<Results> {
@@ -166,6 +175,7 @@ impl Client {
         let length = (head.0.len() - 4 + arguments.0.len()) as u32;
         head.0[..4].copy_from_slice(&(length | 1 << 31).to_be_bytes());
         let record = [&head.0[..], &arguments.0[..]].concat();
+        let began = Instant::now();
         self.stream.write_all(&record)?;
         let mut bytes = Vec::new();
         loop {
@@ -182,6 +192,7 @@ impl Client {
                 break;
             }
         }
+        self.waited += began.elapsed();
         let mut results = Results { bytes, at: 0 };
         let (xid, kind, denied) = (results.word()?, results.word()?, results.word()?);
         if (xid, kind, denied) != (self.xid, 1, 0) {

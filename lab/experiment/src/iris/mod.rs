@@ -3,7 +3,7 @@
 //! NFS-Ganesha. Beside them, its proofs of retrievability (figure 6): `retrievability`.
 //!
 //! ```text
-//! S3 server of the lab ◄─ link ◄─ daemon: pool, log, anchor ◄─ NFS ◄─ client of the lab
+//! S3 server of the lab ◄─ link ◄─ daemon: pool, log, anchor ◄─ NFS, link ◄─ client of the lab
 //! ```
 //!
 //! The portal is a pool whose content is in a bucket far away and whose log and anchor are on this
@@ -17,9 +17,9 @@
 //!      after it; the rest of the client's time is the client's and its way.
 //!
 //! ## Reading order
-//! `client` (NFS), `crowd`, `ganesha` (the server that is compared), `portal`, `split` (the
-//! daemon's counters), `latency`, `cache`, `scale`; `fronts`, which needs no
-//! store; `retrievability`.
+//! `client` (NFS), `crowd`, `workers` (processes that have clients), `ganesha` (the server that is
+//! compared), `portal`, `split` (the daemon's counters), `latency`, `cache`, `scale`; `fronts`,
+//! which needs no store; `retrievability`.
 
 pub(crate) mod cache;
 pub(crate) mod client;
@@ -31,3 +31,4 @@ mod portal;
 pub(crate) mod retrievability;
 pub(crate) mod scale;
 mod split;
+mod workers;

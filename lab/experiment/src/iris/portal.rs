@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::host::commands::quoted;
 use crate::host::shell::Shell;
+use crate::options::Rate;
 use crate::setup::Setup;
 
 /// A portal, until it is dropped.
@@ -54,6 +55,11 @@ impl<'a> Portal<'a> {
     /// Its export.
     pub fn export(&self) -> Export {
         Export { nfs: self.server, mount: self.server, path: self.place() }
+    }
+
+    /// Sets the rate of its link from now on.
+    pub fn set_rate(&self, rate: Rate) {
+        self.arm.link.set_rate(rate.0);
     }
 
     /// Requests and bytes that its link has carried so far.

@@ -292,13 +292,14 @@ impl Crowd<'_> {
             progress.advance(1.0, "");
         }
         let clear = |_, ready: &mut Ready| ready.client.remove(&ready.directory, LARGE).map(|()| 0);
-        at_once(self.count, |number| self.connect(number), clear).map_err(failed("remove files of"))?;
+        at_once(0..self.count, |number| self.connect(number), || Ok(()), clear)
+            .map_err(failed("remove files of"))?;
         Ok(())
     }
 
     fn at_once(&self, work: Work) -> Result<(u64, f64), Error> {
         let act = |number, ready: &mut Ready| self.act(work, number, ready);
-        at_once(self.count, |number| self.connect(number), act).map_err(failed(work.label()))
+        at_once(0..self.count, |number| self.connect(number), || Ok(()), act).map_err(failed(work.label()))
     }
 
     /// Connects. Directory and file are made by the first work.

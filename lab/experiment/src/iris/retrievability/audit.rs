@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::host::progress::Progress;
 use crate::host::requirements::{check_fuse, check_room, check_root};
+use crate::options::Rate;
 use crate::results::{self, Results};
 use crate::setup::Setup;
 
@@ -91,7 +92,7 @@ pub fn run(
     let measured = !report.rows.is_empty();
     let ComparisonReport { rows, notes, conditions, .. } = &mut report;
     let early = results::early(done, measured, &*rows, notes, conditions)?;
-    report.goals = judge(&report.rows);
+    report.goals = judge(&report.rows, &request.rates());
     report.summary = summary(&report.goals);
     report.notes.extend(notes_of_every_run());
     report.commands = shell.history();
@@ -270,7 +271,7 @@ fn histogram(audits: &Audits) -> Chart {
     }
 }
 
-fn judge(rows: &[Row]) -> Vec<Goal> {
+fn judge(rows: &[Row], rates: &[Rate]) -> Vec<Goal> {
     let far = FAR.to_string();
     let goals = [
         (
@@ -288,8 +289,11 @@ fn judge(rows: &[Row]) -> Vec<Goal> {
         .into_iter()
         .filter_map(|(row, arm, limit, text)| bound(rows, row, arm, Bound::AtMost(limit), text))
         .collect();
-    let text = "writers, with parity and audits by the hour: at least 0.95 of the rate without";
-    goals.extend(ratio(rows, "written", writers::COVERED, writers::PLAIN, 0.95, text));
+    for rate in rates {
+        let who = rate.label("writers, with parity and audits by the hour");
+        let text = format!("{who}: at least 0.95 of the rate without");
+        goals.extend(ratio(rows, &rate.key("written"), writers::COVERED, writers::PLAIN, 0.95, &text));
+    }
     let text = "parity traffic: at most 1.1 of the formula";
     goals.extend(bound(rows, "of_formula", writers::COVERED, Bound::AtMost(1.1), text));
     goals
@@ -308,7 +312,7 @@ fn heading() -> Heading {
 fn notes_of_every_run() -> Vec<String> {
     vec![
         "The pool is on the lab's own store, encrypted, with a parity device on this machine; the delay is played by a link \
-         between them. The store has no limit of its rate. Client, daemon, link and store share the processors."
+         between them, without a limit of its rate but where writers have one. Client, daemon, link and store share the processors."
             .to_owned(),
         "An audit asks for 2,759 cells drawn at random from all of the store, and for 459 of the newest objects if the \
          journal still has some: the cells asked for are the sum. It also reads two tiles of the parity on this machine."
@@ -340,11 +344,31 @@ mod tests {
         report.rows.clear();
         in_memory(&mut report, &serde_json::from_str(said).unwrap());
         assert_eq!(report.row("deviations").unwrap().median(MEMORY), Some(4.5));
-        let verdicts: Vec<Verdict> = judge(&report.rows).iter().map(|goal| goal.verdict).collect();
+        let verdicts: Vec<Verdict> =
+            judge(&report.rows, &[Rate(None)]).iter().map(|goal| goal.verdict).collect();
         assert_eq!(verdicts, [Verdict::Met, Verdict::Met, Verdict::NotMet]);
         let [detection, histogram] = &report.charts[..] else { panic!("{:?}", report.charts) };
         assert_eq!((detection.series.len(), histogram.series.len()), (4, 2));
         assert_eq!(detection.series[0].points, [(10.0, 10.0), (90.0, 90.0)]);
         assert_eq!(detection.series[2].label, "1 % missing, 1 - (1 - e)^N");
+    }
+
+    #[test]
+    fn writers_are_judged_at_each_rate() {
+        let mut report = report("x", true, &[]);
+        report.rows.clear();
+        let rates = [Rate(None), Rate(Some(250_000_000))];
+        for (rate, with_parity) in rates.into_iter().zip([260.0, 230.0]) {
+            let row = Row::new(&rate.key("written"), &rate.label("writing"), "MB/s", true, "");
+            report.add(&row, writers::PLAIN, 240.0);
+            report.add(&row, writers::COVERED, with_parity * 0.9);
+        }
+        let goals = judge(&report.rows, &rates);
+        let told: Vec<(&str, Verdict)> =
+            goals.iter().map(|goal| (goal.text.as_str(), goal.verdict)).collect();
+        let who = "writers, with parity and audits by the hour";
+        let without = format!("{who}: at least 0.95 of the rate without");
+        let limited = format!("{who}, link of 250 MB/s: at least 0.95 of the rate without");
+        assert_eq!(told, [(without.as_str(), Verdict::Met), (limited.as_str(), Verdict::NotMet)]);
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::host::commands::quoted;
 use crate::host::shell::Shell;
 use crate::load::files::{self, Blocks, Noise};
+use crate::options::Rate;
 use crate::setup::Setup;
 
 /// Longest time until the code covers all objects.
@@ -29,7 +30,7 @@ pub(super) struct CoveredPool<'a> {
     pub shell: &'a mut Shell,
     /// Reads the pool's own objects, through a link of the same kind.
     pub bare: Bare,
-    _beside: Link,
+    beside: Link,
 }
 
 /// An audit, as `steadfast audit -j` tells of it.
@@ -99,11 +100,16 @@ impl<'a> CoveredPool<'a> {
         shell.run(&format!("truncate -s {parity} {}", quoted(&device.display().to_string())))?;
         let add = format!("pool add {} parity {}", arm.pool(), quoted(&device.display().to_string()));
         shell.run(&arm.ours(&add))?;
-        let pool = CoveredPool { arm, shell, bare, _beside: beside };
+        let pool = CoveredPool { arm, shell, bare, beside };
         let path = pool.file();
         files::write(&path, file, &mut Blocks::new(9, 1.0)).map_err(Error::io("fill", &path))?;
         pool.arm.settle(pool.shell)?;
         pool.covered()
+    }
+
+    /// Sets the rate of the pool's link and of the bare loop's from now on.
+    pub fn set_rate(&self, rate: Rate) {
+        [&self.arm.link, &self.beside].into_iter().for_each(|link| link.set_rate(rate.0));
     }
 
     /// The file in the pool.

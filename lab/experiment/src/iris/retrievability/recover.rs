@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::host::progress::Progress;
 use crate::host::requirements::{check_fuse, check_room, check_root};
 use crate::load::files::Noise;
+use crate::options::Rate;
 use crate::results::{self, Results};
 use crate::setup::Setup;
 
@@ -74,13 +75,16 @@ pub fn run(
             .to_vec(),
     );
     let cleared = Cleared(&remote);
-    let mut progress = Progress::new(f64::from(request.rounds()) + 2.0);
+    let mut progress = Progress::new(f64::from(request.rounds()) * request.rates().len() as f64 + 2.0);
     progress.begin("making the pool");
     let conditions = Conditions { round_trip: Duration::ZERO, rate: None, loss: None };
     let sizes = (request.file(), request.parity());
     let rounds = (request.rounds(), request.file() / LOST_PART);
-    let done = CoveredPool::make(&setup, context, &remote, conditions, sizes, &mut shell)
-        .and_then(|mut pool| of_a_pool(&mut pool, rounds, &mut progress, &mut report, stop));
+    let done =
+        CoveredPool::make(&setup, context, &remote, conditions, sizes, &mut shell).and_then(|mut pool| {
+            let rates = request.rates();
+            of_a_pool(&mut pool, rounds, &rates, &mut progress, &mut report, stop)
+        });
     let done = done.and_then(|()| {
         progress.begin("recovering losses in memory");
         let words = format!("recover --tiles {tiles} --trials {trials} --rounds {}", request.rounds());
@@ -93,7 +97,7 @@ pub fn run(
     let measured = !report.rows.is_empty();
     let ComparisonReport { rows, notes, conditions, .. } = &mut report;
     let early = results::early(done, measured, &*rows, notes, conditions)?;
-    report.goals = judge(&report.rows);
+    report.goals = judge(&report.rows, &request.rates());
     report.summary = summary(&report.goals);
     report.notes.extend(notes_of_every_run());
     report.commands = shell.history();
@@ -108,17 +112,19 @@ fn row(key: &str, label: &str, unit: &str, more: bool, how: &str) -> Row {
 fn of_a_pool(
     pool: &mut CoveredPool<'_>,
     (rounds, bytes): (u32, u64),
+    rates: &[Rate],
     progress: &mut Progress,
     report: &mut ComparisonReport,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let checksum = pool.checksum()?;
     let mut noise = Noise::new(11);
-    for round in 1..=rounds {
+    for (round, limit) in (1..=rounds).flat_map(|round| rates.iter().map(move |rate| (round, *rate))) {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        progress.begin(&format!("loss and recovery, round {round}"));
+        progress.begin(&limit.label(&format!("loss and recovery, round {round}")));
+        pool.set_rate(limit);
         let bare = pool.bare.read_all()?;
         let lost = pool.lose(bytes, &mut noise)?;
         let (_, found) = pool.audit()?;
@@ -134,17 +140,26 @@ fn of_a_pool(
         let inside = recovery.nanoseconds as f64 / 1e9;
         let content = (recovery.cells * CELL) as f64 / 1e6;
         let solving = recovery.solving_nanoseconds as f64 / 1e9;
-        let rate =
-            row("rate", "all cells of the store", "MB/s", true, "Content of all cells over the whole time.");
+        let of_limit = |key: &str, label: &str, unit: &str, more, how: &str| {
+            row(&limit.key(key), &limit.label(label), unit, more, how)
+        };
+        let how = "Content of all cells over the whole time.";
+        let rate = of_limit("rate", "all cells of the store", "MB/s", true, how);
         report.add(&rate, BARE, bare);
         report.add(&rate, POOL, content / inside);
         let of_pool = [
             (
-                row("time", "the command, from its start to its end", "s", false, "Measured by the lab."),
+                of_limit(
+                    "time",
+                    "the command, from its start to its end",
+                    "s",
+                    false,
+                    "Measured by the lab.",
+                ),
                 seconds,
             ),
             (
-                row(
+                of_limit(
                     "solving",
                     "solving, in that recovery",
                     "% of its time",
@@ -251,16 +266,13 @@ fn edge(losses: &Losses, key: &str, title: &str, value: fn(&Edge) -> f64, with_b
     }
 }
 
-fn judge(rows: &[Row]) -> Vec<Goal> {
+fn judge(rows: &[Row], rates: &[Rate]) -> Vec<Goal> {
     let mut goals = Vec::new();
-    goals.extend(ratio(
-        rows,
-        "rate",
-        POOL,
-        BARE,
-        0.8,
-        "a recovery: at least 0.8 of the rate of reading the store once",
-    ));
+    for rate in rates {
+        let text =
+            format!("{}: at least 0.8 of the rate of reading the store once", rate.label("a recovery"));
+        goals.extend(ratio(rows, &rate.key("rate"), POOL, BARE, 0.8, &text));
+    }
     let text = "solving the planned loss: at most 10 % of reading a full pool once at 10 Gb/s";
     goals.extend(bound(rows, "share", MEMORY, Bound::AtMost(10.0), text));
     let text = "everything comes back after each loss up to the planned one";
@@ -283,7 +295,8 @@ fn notes_of_every_run() -> Vec<String> {
          round deletes whole segments at the store, 2 % of the content and one of them at least, audits, recovers, audits \
          again, and compares a checksum of the file."
             .to_owned(),
-        "Reading the store once: a bare loop over the crate object_store, 32 whole objects at once, on a link of its own."
+        "Reading the store once: a bare loop over the crate object_store, 32 whole objects at once, on a link of its own. Where \
+         the pool's link has a rate, so has that one. Cells that were lost are those of all rounds."
             .to_owned(),
         "In memory the store is its losses alone: the rows of a tile without the cells that are there are the sums of the \
          missing ones. Tiles hold 2,048 cells at the most, 1.29 times the planned loss: no code can do better there."
@@ -311,9 +324,25 @@ mod tests {
         assert!((whole - 90.0).abs() < 1e-9, "{whole}");
         let share = report.row("share").unwrap().median(MEMORY).unwrap();
         assert!((share - 38.5).abs() < 0.2, "{share}");
-        let verdicts: Vec<Verdict> = judge(&report.rows).iter().map(|goal| goal.verdict).collect();
+        let verdicts: Vec<Verdict> =
+            judge(&report.rows, &[Rate(None)]).iter().map(|goal| goal.verdict).collect();
         assert_eq!(verdicts, [Verdict::NotMet, Verdict::NotMet]);
         assert_eq!(report.charts[0].series.len(), 2);
         assert_eq!(report.charts[0].series[0].points[2], (130.0, 0.0));
+    }
+
+    #[test]
+    fn a_recovery_is_judged_at_each_rate() {
+        let mut report = report("x", true, &[]);
+        report.rows.clear();
+        let rates = [Rate(None), Rate(Some(250_000_000))];
+        for (rate, read) in rates.into_iter().zip([2_000.0, 240.0]) {
+            let told = row(&rate.key("rate"), "cells", "MB/s", true, "");
+            report.add(&told, BARE, read);
+            report.add(&told, POOL, 235.0);
+        }
+        let verdicts: Vec<Verdict> = judge(&report.rows, &rates).iter().map(|goal| goal.verdict).collect();
+        assert_eq!(verdicts, [Verdict::NotMet, Verdict::Met]);
+        assert!(judge(&report.rows, &rates)[1].text.contains("link of 250 MB/s"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::options::{Document, Form, Places, RepeatLine};
+use crate::options::{Document, Form, Places, Rate, Rates, RepeatLine};
 
 /// Options of `run iris-encode`.
 #[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
@@ -46,6 +46,8 @@ pub struct AuditRequest {
     #[arg(long, value_name = "FILE")]
     pub(super) program: Option<PathBuf>,
     #[command(flatten)]
+    rates: Rates,
+    #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
     pub(crate) places: Places,
@@ -78,8 +80,22 @@ impl AuditRequest {
         self.form.sized(&[0, 50], &[0, 20, 50], &[0, 20, 50])
     }
 
+    /// The same in words.
+    pub(super) fn way(&self) -> String {
+        self.rates.told()
+    }
+
+    /// Rates of the link to the store of those who write, one after the other.
+    pub(super) fn rates(&self) -> Vec<Rate> {
+        self.rates.all()
+    }
+
     pub(super) fn repeat(&self) -> String {
-        RepeatLine::new("iris-audit").form(self.form).value("--rounds", self.rounds).finish()
+        RepeatLine::new("iris-audit")
+            .form(self.form)
+            .value("--rounds", self.rounds)
+            .list("--rate", self.rates.words().as_deref())
+            .finish()
     }
 }
 
@@ -92,6 +108,8 @@ pub struct RecoverRequest {
     /// The program that counts recoveries [default: examples/retrievability beside this program]
     #[arg(long, value_name = "FILE")]
     pub(super) program: Option<PathBuf>,
+    #[command(flatten)]
+    rates: Rates,
     #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
@@ -121,8 +139,17 @@ impl RecoverRequest {
         self.form.sized(80 << 20, 80 << 20, 128 << 20)
     }
 
+    /// Rates of the link to the store, one after the other.
+    pub(super) fn rates(&self) -> Vec<Rate> {
+        self.rates.all()
+    }
+
     pub(super) fn repeat(&self) -> String {
-        RepeatLine::new("iris-recover").form(self.form).value("--rounds", self.rounds).finish()
+        RepeatLine::new("iris-recover")
+            .form(self.form)
+            .value("--rounds", self.rounds)
+            .list("--rate", self.rates.words().as_deref())
+            .finish()
     }
 }
 
@@ -135,8 +162,11 @@ mod tests {
     fn options_are_read_and_repeated() {
         let lines = ["", "--quick --rounds 4"];
         repeats("iris-encode", &lines, EncodeRequest::repeat);
+        let with_rates = lines.into_iter().chain(["--quick --rate none", "--rate none,100M"]);
+        let lines: Vec<&str> = with_rates.collect();
         repeats("iris-audit", &lines, AuditRequest::repeat);
         repeats("iris-recover", &lines, RecoverRequest::repeat);
         refused::<EncodeRequest>("--rounds 0", "1..=100");
+        refused::<RecoverRequest>("--rate fast", "1M or more, or none");
     }
 }

@@ -64,8 +64,11 @@ pub(super) fn measure(
     shell.run(&format!("truncate -s {parity} {at}"))?;
     shell.run(&arms[1].ours(&format!("pool add {} parity {at}", arms[1].pool())))?;
     let mut audited = 0_u32;
-    for round in 0..request.rounds() {
-        progress.begin(&format!("writers, round {}", round + 1));
+    let rounds =
+        (0..request.rounds()).flat_map(|round| request.rates().into_iter().map(move |rate| (round, rate)));
+    for (round, limit) in rounds {
+        progress.begin(&limit.label(&format!("writers, round {}", round + 1)));
+        arms.iter().for_each(|arm| arm.link.set_rate(limit.0));
         // The one that is first finds the machine as the other one left it.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for of in order {
@@ -80,7 +83,7 @@ pub(super) fn measure(
                 shell.run(&format!("({audit} > /dev/null 2>&1 &)"))?;
                 audited += 1;
             }
-            let path = arm.place().join(format!("file{round}"));
+            let path = arm.place().join(limit.key(&format!("file{round}")));
             let began = Instant::now();
             files::write(&path, request.written(), &mut Blocks::new(u64::from(round) + 21, 1.0))
                 .map_err(Error::io("fill", &path))?;
@@ -88,8 +91,8 @@ pub(super) fn measure(
             let seconds = began.elapsed().as_secs_f64();
             let key = [PLAIN, COVERED][of];
             let rate = Row::new(
-                "written",
-                "writing a file until it is in the store",
+                &limit.key("written"),
+                &limit.label("writing a file until it is in the store"),
                 "MB/s",
                 true,
                 "Content, from the first byte until `sync` and `pool sync` have ended.",
@@ -130,13 +133,14 @@ pub(super) fn measure(
                 report.add(&share, key, local / formula);
             }
         }
-        progress.advance(1.0 / f64::from(request.rounds()), "");
+        progress.advance(1.0 / (f64::from(request.rounds()) * request.rates().len() as f64), "");
     }
     report.notes.push(format!(
         "Writers: two pools on the same store, one of them with a parity device of {} MiB, take a file of {} MiB in turn, each \
-         round the other one first. {audited} audits of the second one ran beside, of at least as many samples as 2,759 an hour are.",
+         round the other one first. The link of each has {}; bytes of parity are those of all rounds. {audited} audits of the second one ran beside, of at least as many samples as 2,759 an hour are.",
         parity >> 20,
         request.written() >> 20,
+        request.way(),
     ));
     Ok(())
 }
