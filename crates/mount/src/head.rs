@@ -344,9 +344,7 @@ impl Handler for HeadHandler {
     }
 
     fn forget(&self, forgets: &[Forget]) {
-        for forget in forgets {
-            self.fs.forget(forget.ino, forget.nlookup);
-        }
+        self.fs.forget_many(forgets.iter().map(|forget| (forget.ino, forget.nlookup)));
     }
 
     fn getattr(&self, req: &Request, ino: u64, fh: Option<u64>) -> Reply<AttrReply> {
