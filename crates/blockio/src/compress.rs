@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use steadfast_crypto::SEAL_OVERHEAD;
 use steadfast_device::Buffer;
 use steadfast_format::Compression;
 
@@ -33,13 +34,26 @@ const PROBE_BYTES_MIN: usize = 32 << 10;
 /// Pieces that a probe compresses, evenly spread.
 const PROBE_PIECES: usize = 4;
 const PROBE_PIECE: usize = 4 << 10;
+/// Rooms for more are not kept: records are shorter as a rule, and there is one for each thread.
+const ROOM_BYTES_MAX: usize = 2 << 20;
+/// First bytes on which LZ4 is tried before it may have the rest.
+const TRIED_BYTES: usize = 16 << 10;
+/// Bytes whose spread is looked at, in each so many.
+const LINE: usize = 64;
+const LINE_STRIDE: usize = 4 << 10;
+/// Of these so many are gathered.
+const LINES: usize = 32;
+/// Pearson's chi-square of the spread of bytes (255 degrees of freedom: 255 on the average, spread
+/// 23) above which they are not noise.
+const CHI_SQUARE_NOISE_MAX: u64 = 380;
 /// Bits per byte above which a histogram says that entropy coding gains nothing worth its time.
 const ENTROPY_BITS_MAX: f64 = 7.7;
 
-/// Compresses and decompresses, keeping Zstandard's contexts (some MiB at high levels) between
-/// blocks.
+/// Compresses and decompresses, keeping Zstandard's contexts (some MiB at high levels) and the
+/// room that LZ4 packs into between blocks.
 #[derive(Default)]
 pub(crate) struct Compressor {
+    rooms: Mutex<Vec<Vec<u8>>>,
     packers: Mutex<BTreeMap<i32, Vec<zstd::bulk::Compressor<'static>>>>,
     unpackers: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
 }
@@ -58,7 +72,7 @@ impl Compressor {
         }
         let packed = match setting {
             CompressionSetting::Off => None,
-            CompressionSetting::Lz4 => lz4(&data, limit).map(|bytes| (Compression::Lz4, bytes)),
+            CompressionSetting::Lz4 => self.lz4(&data, limit).map(|bytes| (Compression::Lz4, bytes)),
             CompressionSetting::Zle => zle::compress(&data, limit).map(|bytes| (Compression::Zle, bytes)),
             CompressionSetting::Zstd(level) if promising(&data) => {
                 self.zstd(&data, i32::from(level).clamp(1, 19), limit).map(|bytes| (Compression::Zstd, bytes))
@@ -101,6 +115,25 @@ impl Compressor {
         }
     }
 
+    fn lz4(&self, data: &[u8], limit: usize) -> Option<Vec<u8>> {
+        let mut room = self.rooms.lock().expect("no holder panics").pop().unwrap_or_default();
+        let most = lz4_flex::block::get_maximum_output_size(data.len());
+        if room.len() < most {
+            room.resize(most, 0);
+        }
+        let made = packs(data, &mut room).then(|| lz4_flex::block::compress_into(data, &mut room).ok());
+        let packed = made.flatten().filter(|made| *made <= limit).map(|made| {
+            // A seal needs no other room then.
+            let mut packed = Vec::with_capacity(made + SEAL_OVERHEAD);
+            packed.extend_from_slice(&room[..made]);
+            packed
+        });
+        if room.len() <= ROOM_BYTES_MAX {
+            self.rooms.lock().expect("no holder panics").push(room);
+        }
+        packed
+    }
+
     fn zstd(&self, data: &[u8], level: i32, limit: usize) -> Option<Vec<u8>> {
         let kept = self.packers.lock().expect("no holder panics").entry(level).or_default().pop();
         let mut packer = match kept {
@@ -135,14 +168,34 @@ pub fn fuzz(bytes: &[u8]) {
     assert!(plain.is_none_or(|plain| plain.len() == size));
 }
 
-fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0; lz4_flex::block::get_maximum_output_size(data.len())];
-    let made = lz4_flex::block::compress_into(data, &mut out).ok()?;
-    if made > limit {
-        return None;
+/// False if LZ4 is most likely wasted on `data`: it finds nothing in the first bytes, and from end
+/// to end bytes are spread as evenly as those of noise. A run of zeros of 4 KiB is seen wherever it
+/// is, and so are 8 KiB of text. Noise that repeats is not, unless the first bytes have it twice.
+///
+/// LZ4 gives up by itself, but slowly: it looks at each 32nd byte of a record of 128 KiB.
+fn packs(data: &[u8], room: &mut [u8]) -> bool {
+    if data.len() < PROBE_BYTES_MIN {
+        return true;
     }
-    out.truncate(made);
-    Some(out)
+    let mut counts = [0_u32; 256];
+    let mut total = 0;
+    let mut lines = [0; LINES * LINE];
+    for strides in data.chunks(LINES * LINE_STRIDE) {
+        // Gathered first: the processor waits for all of them at once, not for one after the other.
+        let mut gathered = 0;
+        for line in strides.chunks(LINE_STRIDE).filter_map(|stride| stride.get(..LINE)) {
+            lines[gathered..gathered + LINE].copy_from_slice(line);
+            gathered += LINE;
+        }
+        lines[..gathered].iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+        total += gathered as u64;
+    }
+    let squares: u64 = counts.iter().map(|&count| u64::from(count) * u64::from(count)).sum();
+    if (squares * 256 / total).saturating_sub(total) > CHI_SQUARE_NOISE_MAX {
+        return true;
+    }
+    let made = lz4_flex::block::compress_into(&data[..TRIED_BYTES], room);
+    made.is_ok_and(|made| made <= TRIED_BYTES - TRIED_BYTES / 32)
 }
 
 /// False if Zstandard is most likely wasted on `data`: LZ4 finds nothing in any of a few pieces,
@@ -150,7 +203,7 @@ fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
 ///
 /// Gain (`benches/write.rs`, two busy cores): noise under zstd-19 goes from 9 to 1,100 MB/s. Up to
 /// level 9 Zstandard notices noise by itself, as its output is limited to a size worth keeping.
-/// LZ4 always does, so it is not probed.
+/// LZ4 has a probe of its own ([`packs`]).
 fn promising(data: &[u8]) -> bool {
     if data.len() < PROBE_BYTES_MIN {
         return true;
@@ -247,6 +300,37 @@ mod tests {
         let mut half = random(128 << 10);
         half[64 << 10..].fill(1);
         assert!(promising(&half));
+    }
+
+    /// LZ4 as it is without a probe: what it makes of these bytes, if that saves a unit.
+    fn saves_a_unit(bytes: &[u8]) -> bool {
+        let mut room = vec![0; lz4_flex::block::get_maximum_output_size(bytes.len())];
+        let made = lz4_flex::block::compress_into(bytes, &mut room).expect("there is room");
+        made <= bytes.len() - 4096
+    }
+
+    #[test]
+    fn lz4_is_spared_noise_and_nothing_that_it_would_pack() {
+        let mut room = vec![0; lz4_flex::block::get_maximum_output_size(1 << 20)];
+        for length in [32 << 10, 100_000, 128 << 10, 1 << 20] {
+            assert!(!packs(&random(length), &mut room), "noise of {length}");
+        }
+        let noise = random(128 << 10);
+        let mut mixed: Vec<(String, Vec<u8>)> = Vec::new();
+        for at in (0..120 << 10).step_by(3 << 10) {
+            let (mut zeros, mut words) = (noise.clone(), noise.clone());
+            zeros[at..at + (8 << 10)].fill(0);
+            words[at..at + (8 << 10)].copy_from_slice(&text(8 << 10));
+            mixed.push((format!("zeros at {at}"), zeros));
+            mixed.push((format!("words at {at}"), words));
+        }
+        let of = |make: &dyn Fn(usize) -> u8| -> Vec<u8> { (0..128 << 10).map(make).collect() };
+        mixed.push(("counters".into(), of(&|at| if at % 4 < 2 { noise[at] } else { (at >> 16) as u8 })));
+        mixed.push(("every 8 KiB the same".into(), of(&|at| noise[at % (8 << 10)])));
+        mixed.push(("digits".into(), of(&|at| b"0123456789abcdef"[usize::from(noise[at / 4] & 15)])));
+        for (name, bytes) in mixed.iter().filter(|(_, bytes)| saves_a_unit(bytes)) {
+            assert!(packs(bytes, &mut room), "{name}");
+        }
     }
 
     proptest! {

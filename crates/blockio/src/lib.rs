@@ -42,7 +42,7 @@
 //! `benches/write.rs` on two busy cores, 128 KiB blocks into memory: 500 to 900 MB/s unsealed, 650
 //! to 750 MB/s sealed, with or without LZ4; zstd-3 280 MB/s on data that compresses. Reading on one
 //! core: 1 to 2.5 GB/s. `write_many` spreads all but the copy into the open segment over the cores,
-//! and appends one window while the next is sealed.
+//! and appends one block while the next ones are sealed.
 //!
 //! ## Not here
 //! Which blocks there are (trees), where they go (`segment`), which key is whose (`pool`).
@@ -53,6 +53,7 @@ mod blocks;
 mod cache;
 mod compress;
 mod error;
+mod in_order;
 mod io;
 mod l2arc;
 mod read;

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use std::sync::Mutex;
-
 use steadfast_crypto::SEAL_OVERHEAD;
 
 use steadfast_env::Job;
@@ -13,14 +11,15 @@ use steadfast_segment::Class;
 use crate::blocks::{BlockWrite, WriteContext};
 
 use crate::error::Error;
+use crate::in_order::{Wanted, in_order};
 use crate::io::{BlockIo, PARALLEL_BYTES_MIN};
 use crate::seal::Identity;
 
 use crate::stats::add;
 
-/// Bytes of blocks that are sealed at once, and held twice: one window is appended while the next
-/// is sealed, so the devices wait for the first one of a call only.
-const WINDOW_BYTES: usize = 2 << 20;
+/// Bytes of blocks that are sealed ahead of the one that is appended: so much work for the
+/// processors while a thread waits for devices.
+const AHEAD_BYTES: usize = 2 << 20;
 
 /// A sealed block without its places.
 struct Sealed<'a> {
@@ -44,31 +43,28 @@ impl BlockIo {
         blocks: Vec<BlockWrite<'_>>,
     ) -> Result<Vec<BlockPointer>, Error> {
         let mut pointers = Vec::with_capacity(blocks.len());
-        let mut blocks = blocks.into_iter().peekable();
-        let mut sealed: Vec<Result<Sealed<'_>, Error>> = Vec::new();
-        loop {
-            let mut window = Vec::new();
-            let mut bytes = 0;
-            while let Some(block) = blocks.next_if(|_| bytes < WINDOW_BYTES) {
-                bytes += block.data.len();
-                window.push(block);
+        let mut failed = None;
+        let bytes: usize = blocks.iter().map(|block| block.data.len()).sum();
+        let seal = |block| self.seal(context, block);
+        let mut place = |sealed: Result<Sealed<'_>, Error>| {
+            match sealed.and_then(|sealed| self.place(context, &sealed)) {
+                Ok(pointer) => pointers.push(pointer),
+                Err(error) => failed = Some(error),
             }
-            if window.is_empty() && sealed.is_empty() {
-                return Ok(pointers);
-            }
-            let placed = Mutex::new(Ok(()));
-            let next = self.step(context, window, bytes, || {
-                let result = sealed.drain(..).try_for_each(|block| {
-                    pointers.push(self.place(context, &block?)?);
-                    Ok(())
-                });
-                *placed.lock().expect("no holder panics") = result;
-            });
-            if let Err(error) = placed.into_inner().expect("no holder panics") {
+            failed.is_none()
+        };
+        if blocks.len() <= 1 || bytes < PARALLEL_BYTES_MIN || self.env.tasks.parallelism() <= 1 {
+            _ = blocks.into_iter().all(|block| place(seal(block)));
+        } else {
+            let wanted = blocks.into_iter().map(|of| Wanted { bytes: of.data.len(), of }).collect();
+            in_order(&*self.env.tasks, wanted, AHEAD_BYTES, seal, place);
+        }
+        match failed {
+            None => Ok(pointers),
+            Some(error) => {
                 pointers.iter().for_each(|pointer| self.free(pointer));
-                return Err(error);
+                Err(error)
             }
-            sealed = next;
         }
     }
 
@@ -99,38 +95,6 @@ impl BlockIo {
     pub fn block_bytes_max(&self) -> u32 {
         let geometry = self.space.geometry();
         (geometry.slot_size - geometry.unit).min(BlockPointer::LSIZE_MAX)
-    }
-
-    /// Seals a window of blocks, and meanwhile does the rest of the window before it.
-    fn step<'a>(
-        &self,
-        context: &WriteContext<'_>,
-        window: Vec<BlockWrite<'a>>,
-        bytes: usize,
-        meanwhile: impl FnOnce() + Send,
-    ) -> Vec<Result<Sealed<'a>, Error>> {
-        let parallelism = self.env.tasks.parallelism();
-        if window.len() <= 1 || parallelism <= 1 || bytes < PARALLEL_BYTES_MIN {
-            meanwhile();
-            return window.into_iter().map(|block| self.seal(context, block)).collect();
-        }
-        let count = window.len();
-        // Several portions a core, as blocks differ in what compression costs.
-        let portion = count.div_ceil(parallelism * 4);
-        let mut sealed: Vec<Option<Result<Sealed<'a>, Error>>> = Vec::new();
-        sealed.resize_with(count, || None);
-        let mut rest = window.into_iter();
-        let mut jobs: Vec<Job<'_>> = vec![Box::new(meanwhile)];
-        for places in sealed.chunks_mut(portion) {
-            let blocks: Vec<BlockWrite<'a>> = rest.by_ref().take(places.len()).collect();
-            jobs.push(Box::new(move || {
-                for (place, block) in places.iter_mut().zip(blocks) {
-                    *place = Some(self.seal(context, block));
-                }
-            }));
-        }
-        self.env.tasks.run_all(jobs);
-        sealed.into_iter().map(|block| block.expect("every block was sealed")).collect()
     }
 
     /// Compresses, seals and hashes.

@@ -61,6 +61,11 @@ pub trait Tasks: Send + Sync {
     fn run_waiting<'a>(&self, jobs: Vec<Job<'a>>) {
         self.run_all(jobs);
     }
+    /// The same for jobs that own what they need: on threads that stay for the next ones, so that
+    /// none has to be started for them. All that the jobs own is gone when this returns.
+    fn run_owned(&self, jobs: Vec<Job<'static>>) {
+        self.run_waiting(jobs);
+    }
     /// True if jobs of `run_waiting`, and tasks that wait for devices, wait beside each other.
     /// False in a world that repeats.
     fn waits_beside(&self) -> bool {
@@ -99,7 +104,7 @@ impl Env {
         Env {
             clock: Arc::new(RealClock { start: Instant::now() }),
             random: Arc::new(RealRandom),
-            tasks: Arc::new(Threads { parallelism, real: true }),
+            tasks: Arc::new(Threads { parallelism, real: true, crew: Crew::default() }),
         }
     }
 
@@ -110,7 +115,7 @@ impl Env {
         Env {
             clock: Arc::new(SteppedClock::new(true)),
             random: Arc::new(SeededRandom { state: AtomicU64::new(seed) }),
-            tasks: Arc::new(Threads { parallelism: 1, real: false }),
+            tasks: Arc::new(Threads { parallelism: 1, real: false, crew: Crew::default() }),
         }
     }
 
@@ -155,10 +160,12 @@ impl Tasks for NoTasks {
 
 pub mod brief;
 mod bug;
+mod crew;
 pub mod insist;
 pub mod requests;
 pub mod waiting;
 pub use bug::Bug;
+use crew::Crew;
 
 struct RealClock {
     start: Instant,
@@ -198,6 +205,7 @@ struct Threads {
     parallelism: usize,
     /// False in a world that repeats.
     real: bool,
+    crew: Crew,
 }
 
 struct Thread(std::thread::JoinHandle<()>);
@@ -231,6 +239,10 @@ impl Tasks for Threads {
         }
         let workers = jobs.len();
         share(jobs, workers);
+    }
+
+    fn run_owned(&self, jobs: Vec<Job<'static>>) {
+        if self.real && jobs.len() > 1 { self.crew.run(jobs) } else { self.run_all(jobs) }
     }
 
     fn waits_beside(&self) -> bool {

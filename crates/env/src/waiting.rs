@@ -36,7 +36,7 @@ pub struct Waited {
 }
 
 impl Waited {
-    fn since(self, earlier: Waited) -> Waited {
+    pub(crate) fn since(self, earlier: Waited) -> Waited {
         Waited {
             read_ns: self.read_ns.saturating_sub(earlier.read_ns),
             write_ns: self.write_ns.saturating_sub(earlier.write_ns),

@@ -22,10 +22,11 @@
 //! same of a k-th.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
-use steadfast_vdev::{Layout, Summing, Written};
+use steadfast_vdev::{Layout, Part, Summing, Written};
 
 use crate::Class;
 use crate::error::Error;
@@ -495,9 +496,10 @@ impl Space {
         padded.extend(bytes);
         padded.resize(whole);
         let columns = self.columns(id, place, slot_size);
-        let summing = Some(Summing { chunk, sum: &checksum });
-        let Written { failed, sums } = columns.write(0, &padded, summing, &*self.env.tasks);
-        let each = padded.len() / Self::data_columns_of(place);
+        let summing = Some(Summing { chunk, sum: checksum });
+        let part = Part::new(Arc::new(padded), 0..whole);
+        let Written { failed, sums } = columns.write(0, &part, summing, &*self.env.tasks);
+        let each = whole / Self::data_columns_of(place);
         for (index, column) in place.present() {
             let right = failed.iter().all(|(at, _)| *at != index);
             self.devices[&column.device].counters.wrote(each, right);

@@ -12,6 +12,8 @@
 //!      commit do not name it.
 //!      `Space::give_up_device`
 
+use std::sync::Arc;
+
 use crate::accounting::Wrong;
 use crate::devices::GivenUp;
 use crate::error::Error;
@@ -23,7 +25,7 @@ use steadfast_crypto::hash;
 use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace};
 use steadfast_env::Bug;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
-use steadfast_vdev::{Columns, Fault, Finding, Summing, Written};
+use steadfast_vdev::{Columns, Fault, Finding, Part, Summing, Written};
 
 /// Bytes that each device of a group gets in one transfer while a segment fills.
 const COLUMN_BYTES: usize = 512 << 10;
@@ -51,35 +53,36 @@ impl Space {
     /// Writes whole rows of an open redundant segment that its devices do not have, if they are at
     /// least `least` bytes.
     pub(crate) fn write_rows(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
-        let segment = std::sync::Arc::clone(&filling.segment);
-        let bytes = segment.bytes.read().expect("no append panics");
+        let segment = Arc::clone(&filling.segment);
+        // Only the holder of the stream appends.
+        let length = usize::try_from(segment.len()).expect("segments are far below 4 GiB");
         let capacity = segment.capacity_units as usize * self.geometry.unit as usize;
         let whole = piece_bytes(&segment);
-        while bytes.len() - filling.written >= least.max(1) {
-            let end = bytes.len().min(filling.written + whole);
+        while length - filling.written >= least.max(1) {
+            let end = length.min(filling.written + whole);
             // The last row of a segment may reach beyond its end, where it is zero.
             let rows = if end == capacity { end } else { end - (end - filling.written) % segment.row };
             if rows == filling.written {
                 break;
             }
-            let piece = &bytes[filling.written..rows];
-            let padded;
-            let piece = if piece.len().is_multiple_of(segment.row) {
-                piece
+            let range = filling.written..rows;
+            let piece = if range.len().is_multiple_of(segment.row) {
+                Part::new(Arc::<OpenSegment>::clone(&segment), range)
             } else {
-                let mut last = piece.to_vec();
-                last.resize(piece.len().next_multiple_of(segment.row), 0);
-                padded = last;
-                &padded
+                let mut last = vec![0; range.len()];
+                segment.read(range.start, &mut last);
+                last.resize(range.len().next_multiple_of(segment.row), 0);
+                let range = 0..last.len();
+                Part::new(Arc::new(last), range)
             };
-            self.write_piece(&segment, filling.written, piece)?;
+            self.write_piece(&segment, filling.written, &piece)?;
             // `written` stays where it was on failure: a flush may be tried again.
             filling.written = rows;
         }
         Ok(())
     }
 
-    fn write_piece(&self, segment: &OpenSegment, offset: usize, piece: &[u8]) -> Result<(), Error> {
+    fn write_piece(&self, segment: &OpenSegment, offset: usize, piece: &Part) -> Result<(), Error> {
         let id = segment.id;
         let (place, class) = {
             let state = self.read_state();
@@ -91,9 +94,9 @@ impl Space {
             Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
             _ => groups::chunk_bytes(class, self.geometry) as usize,
         };
-        let summing = (!class.is_pool()).then_some(Summing { chunk, sum: &checksum });
+        let summing = (!class.is_pool()).then_some(Summing { chunk, sum: checksum });
         let Written { failed, sums } = columns.write(offset, piece, summing, &*self.env.tasks);
-        let each = piece.len() / segment.row * segment.row / data_columns(&place);
+        let each = piece.bytes() / segment.row * segment.row / data_columns(&place);
         for (index, column) in place.present() {
             let handle = &self.devices[&column.device];
             if handle.in_use().is_some() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_device::{Buffer, SegmentPlace};
 use steadfast_format::{Column, DeviceId, Placement, SegmentId};
+use steadfast_vdev::Look;
 
 /// Pieces in which open segments go to a device: large enough to stream, small enough not to stall
 /// an append.
@@ -60,6 +61,12 @@ impl OpenSegment {
         out[..have].copy_from_slice(&buffer[offset..offset + have]);
         // The padding of the last unit is all that a caller may ask for beyond the end.
         out[have..].fill(0);
+    }
+}
+
+impl Look for OpenSegment {
+    fn look(&self, see: &mut dyn FnMut(&[u8])) {
+        see(&self.bytes.read().expect("no append panics"));
     }
 }
 

@@ -28,6 +28,7 @@
 //! wanted part and one judgement. Sets that cannot change the bytes asked for are left out.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_device::{Buffer, Error as DeviceError, SegmentPlace, SharedDevice};
 use steadfast_env::{Job, Tasks};
@@ -86,20 +87,67 @@ impl Fault {
 }
 
 /// Checksum of every chunk that is written, parity included.
-pub struct Summing<'s, S> {
+pub struct Summing<S> {
     /// Bytes of a chunk; those of a row, where there are rows.
     pub chunk: usize,
     /// Makes it.
-    pub sum: &'s (dyn Fn(&[u8]) -> S + Sync),
+    pub sum: fn(&[u8]) -> S,
 }
 
-impl<S> Clone for Summing<'_, S> {
+impl<S> Clone for Summing<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Summing<'_, S> {}
+impl<S> Copy for Summing<S> {}
+
+/// The end of the write of one column.
+struct ColumnWritten<S> {
+    index: usize,
+    failed: Option<DeviceError>,
+    sums: Vec<S>,
+}
+
+/// Bytes that several threads look at.
+pub trait Look: Send + Sync {
+    /// Lets `see` see them.
+    fn look(&self, see: &mut dyn FnMut(&[u8]));
+}
+
+impl<T: AsRef<[u8]> + Send + Sync> Look for T {
+    fn look(&self, see: &mut dyn FnMut(&[u8])) {
+        see(self.as_ref());
+    }
+}
+
+/// A part of such bytes.
+#[derive(Clone)]
+pub struct Part {
+    all: Arc<dyn Look>,
+    range: Range<usize>,
+}
+
+impl Part {
+    /// The bytes of a range.
+    #[must_use]
+    pub fn new(all: Arc<dyn Look>, range: Range<usize>) -> Part {
+        Part { all, range }
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    fn look(&self, see: &mut dyn FnMut(&[u8])) {
+        self.all.look(&mut |all| see(&all[self.range.clone()]));
+    }
+}
+
+/// Gives the bytes of a column, in buffers that lie one behind the other, to a write.
+type Source = Box<dyn FnOnce(&mut dyn FnMut(&[&[u8]])) + Send>;
 
 /// Result of a write.
 #[derive(Debug)]
@@ -184,80 +232,102 @@ impl Columns {
     ///
     /// # Panics
     /// If the bytes are not whole rows [columns.1].
-    pub fn write<S: Send>(
+    pub fn write<S: Send + 'static>(
         &self,
         offset: usize,
-        bytes: &[u8],
-        summing: Option<Summing<'_, S>>,
+        bytes: &Part,
+        summing: Option<Summing<S>>,
         tasks: &dyn Tasks,
     ) -> Written<S> {
         match self.layout {
             Layout::Mirror => {
-                let parts: Vec<Vec<&[u8]>> = self.columns.iter().map(|_| vec![bytes]).collect();
-                self.write_parts(offset, &parts, summing, tasks)
+                let source = |_: usize| -> Source {
+                    let bytes = bytes.clone();
+                    Box::new(move |write| bytes.look(&mut |bytes| write(&[bytes])))
+                };
+                let all = bytes.bytes() * self.columns.len();
+                self.write_columns((offset, all), summing.map(|summing| (summing, 1)), tasks, source)
             }
             Layout::Raidz(stripe) => {
-                let range = offset..offset + bytes.len();
-                let whole = offset.is_multiple_of(stripe.row()) && bytes.len().is_multiple_of(stripe.row());
+                let range = offset..offset + bytes.bytes();
+                let whole = offset.is_multiple_of(stripe.row()) && bytes.bytes().is_multiple_of(stripe.row());
                 assert!(whole, "a row is written once, whole [columns.1]");
                 let rows = stripe.rows(&range);
                 let mut parity: Vec<Buffer> =
                     (0..stripe.parity()).map(|_| Buffer::to_fill(rows.len())).collect();
-                let mut parts: Vec<Vec<&[u8]>> = vec![Vec::new(); stripe.data()];
-                for (row, data) in bytes.chunks(stripe.row()).enumerate() {
-                    let chunks: Vec<&[u8]> = data.chunks(stripe.chunk()).collect();
-                    let at = row * stripe.chunk()..(row + 1) * stripe.chunk();
-                    let mut parity: Vec<&mut [u8]> =
-                        parity.iter_mut().map(|column| &mut column[at.clone()]).collect();
-                    generate(&chunks, &mut parity);
-                    parts.iter_mut().zip(chunks).for_each(|(column, chunk)| column.push(chunk));
-                }
-                parts.extend(parity.iter().map(|column| vec![&column[..]]));
-                self.write_parts(rows.start, &parts, summing, tasks)
+                bytes.look(&mut |bytes| {
+                    for (row, data) in bytes.chunks(stripe.row()).enumerate() {
+                        let chunks: Vec<&[u8]> = data.chunks(stripe.chunk()).collect();
+                        let at = row * stripe.chunk()..(row + 1) * stripe.chunk();
+                        let mut parity: Vec<&mut [u8]> =
+                            parity.iter_mut().map(|column| &mut column[at.clone()]).collect();
+                        generate(&chunks, &mut parity);
+                    }
+                });
+                let parity: Vec<Arc<Buffer>> = parity.into_iter().map(Arc::new).collect();
+                let source = |column: usize| -> Source {
+                    if let Some(index) = column.checked_sub(stripe.data()) {
+                        let parity = Arc::clone(&parity[index]);
+                        return Box::new(move |write| write(&[&parity[..]]));
+                    }
+                    let bytes = bytes.clone();
+                    Box::new(move |write| {
+                        bytes.look(&mut |bytes| {
+                            let at = column * stripe.chunk()..(column + 1) * stripe.chunk();
+                            let rows = bytes.chunks(stripe.row());
+                            write(&rows.map(|row| &row[at.clone()]).collect::<Vec<&[u8]>>());
+                        });
+                    })
+                };
+                let summing = summing.map(|summing| (summing, stripe.columns()));
+                self.write_columns((rows.start, rows.len() * stripe.columns()), summing, tasks, source)
             }
         }
     }
 
-    /// Writes what each column gets, from `at` on, and makes a sum of every chunk. Of a mirror,
-    /// whose columns are alike, of one.
-    fn write_parts<S: Send>(
+    /// Writes what each column gets, from `at` on, `length` bytes together, and makes a sum of
+    /// every chunk of the first so many columns, whether they are there or not. `source` gives what
+    /// a column gets: it calls the write with buffers that lie one behind the other.
+    fn write_columns<S: Send + 'static>(
         &self,
-        at: usize,
-        parts: &[Vec<&[u8]>],
-        summing: Option<Summing<'_, S>>,
+        (at, length): (usize, usize),
+        summing: Option<(Summing<S>, usize)>,
         tasks: &dyn Tasks,
+        source: impl Fn(usize) -> Source,
     ) -> Written<S> {
-        let summed = match self.layout {
-            _ if summing.is_none() => 0,
-            Layout::Mirror => 1,
-            Layout::Raidz(_) => self.columns.len(),
+        let outcomes: Arc<Mutex<Vec<ColumnWritten<S>>>> = Arc::default();
+        let job = |(index, column): (usize, &Option<Column>)| -> Job<'static> {
+            let (column, source, outcomes) = (column.clone(), source(index), Arc::clone(&outcomes));
+            let summing = summing.filter(|(_, summed)| index < *summed).map(|(summing, _)| summing);
+            Box::new(move || {
+                source(&mut |parts| {
+                    // A column hashed first keeps one processor busy while others wait for their
+                    // devices.
+                    let sums = summing.map_or_else(Vec::new, |Summing { chunk, sum }| {
+                        parts.iter().flat_map(|part| part.chunks(chunk)).map(sum).collect()
+                    });
+                    let failed = column.as_ref().and_then(|Column { device, place }| {
+                        device.append_segment_parts(*place, offset32(at), parts).err()
+                    });
+                    let outcome = ColumnWritten { index, failed, sums };
+                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                });
+            })
         };
-        let mut sums: Vec<Vec<S>> = (0..summed).map(|_| Vec::new()).collect();
-        let mut results: Vec<Option<DeviceError>> = self.columns.iter().map(|_| None).collect();
-        let mut jobs: Vec<Job<'_>> = Vec::with_capacity(self.columns.len());
-        let mut sums_left = sums.iter_mut();
-        for ((column, parts), result) in self.columns.iter().zip(parts).zip(&mut results) {
-            let mut sums = sums_left.next();
-            jobs.push(Box::new(move || {
-                // A column hashed first keeps one processor busy while others wait for their
-                // devices.
-                if let (Some(sums), Some(summing)) = (&mut sums, summing) {
-                    let chunks = parts.iter().flat_map(|part| part.chunks(summing.chunk));
-                    sums.extend(chunks.map(summing.sum));
-                }
-                if let Some(Column { device, place }) = column {
-                    *result = device.append_segment_parts(*place, offset32(at), parts).err();
-                }
-            }));
-        }
-        let bytes: usize = parts.iter().flatten().map(|part| part.len()).sum();
-        if bytes >= TOGETHER_BYTES_MIN {
-            tasks.run_waiting(jobs);
+        let jobs: Vec<Job<'static>> = self.columns.iter().enumerate().map(job).collect();
+        if length >= TOGETHER_BYTES_MIN {
+            tasks.run_owned(jobs);
         } else {
             jobs.into_iter().for_each(|job| job());
         }
-        let failed = results.into_iter().enumerate().filter_map(|(index, error)| Some((index, error?)));
-        Written { failed: failed.collect(), sums: by_row(sums) }
+        let mut outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+        outcomes.sort_by_key(|outcome| outcome.index);
+        let (mut failed, mut sums) = (Vec::new(), Vec::new());
+        for ColumnWritten { index, failed: error, sums: column } in outcomes {
+            failed.extend(error.map(|error| (index, error)));
+            sums.push(column);
+        }
+        Written { failed, sums: by_row(sums) }
     }
 
     /// Reads `len` bytes from `offset` on and gives what `judge` makes of them [columns.2].

@@ -11,5 +11,7 @@ mod columns;
 pub mod parity;
 mod stripe;
 
-pub use columns::{Attempts, Column, Columns, Fault, Finding, Found, Judge, Layout, Lost, Summing, Written};
+pub use columns::{
+    Attempts, Column, Columns, Fault, Finding, Found, Judge, Layout, Look, Lost, Part, Summing, Written,
+};
 pub use stripe::{Piece, Stripe};

@@ -52,7 +52,11 @@ impl Group {
 
 /// Writes without sums; columns that failed.
 fn write(columns: &Columns, offset: usize, bytes: &[u8]) -> Vec<(usize, DeviceError)> {
-    columns.write::<()>(offset, bytes, None, &*Env::real().tasks).failed
+    columns.write::<()>(offset, &part(bytes), None, &*Env::real().tasks).failed
+}
+
+fn part(bytes: &[u8]) -> Part {
+    Part::new(Arc::new(bytes.to_vec()), 0..bytes.len())
 }
 
 /// Each column in a slot of its own number, as a declustered segment's are.
@@ -289,11 +293,10 @@ fn every_chunk_has_a_sum_in_its_place() {
     };
     for group in shapes() {
         let (all, chunk) = (filled(&group), chunk_of(&group));
-        let sum = |bytes: &[u8]| bytes.to_vec();
         for (env, missing) in [(Env::real(), vec![]), (Env::seeded(1), vec![0])] {
-            let summing = Some(Summing { chunk, sum: &sum });
+            let summing = Some(Summing { chunk, sum: <[u8]>::to_vec });
             let columns = group.columns_without(&missing);
-            let written = columns.write(0, &all, summing, &*env.tasks);
+            let written = columns.write(0, &part(&all), summing, &*env.tasks);
             assert!(written.failed.is_empty());
             group.flush();
             let width = if group.layout == Layout::Mirror { 1 } else { group.devices.len() };
