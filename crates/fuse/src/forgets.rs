@@ -200,8 +200,7 @@ mod tests {
         let forgets = Arc::new(Forgets::default());
         let (said, heard) = channel();
         let worker = Arc::clone(&forgets);
-        let worker =
-            std::thread::spawn(move || worker.run(|work| said.send(bytes(work)).expect("heard")));
+        let worker = std::thread::spawn(move || worker.run(|work| said.send(bytes(work)).expect("heard")));
         for number in 0..100 {
             assert!(forgets.push(&[number]));
         }

@@ -172,7 +172,11 @@ pub fn svg(chart: &Chart, alone: bool) -> String {
             escape(name)
         ));
     }
-    let mut written: Vec<(f64, f64)> = Vec::new();
+    // Numbers leave the limit's words alone.
+    let of_limit = |(level, name): &(f64, String)| {
+        (WIDTH - RIGHT - name.chars().count() as f64 * DIGIT / 2.0, down(*level) - 5.0)
+    };
+    let mut written: Vec<(f64, f64)> = chart.limit.iter().map(of_limit).collect();
     let mut numbers = String::new();
     for (index, series) in chart.series.iter().enumerate() {
         let places: Vec<(f64, f64)> = series.points.iter().map(|(a, b)| (across(*a), down(*b))).collect();
@@ -291,6 +295,15 @@ mod tests {
         assert!((DENSE_MARKS..=DENSE_MARKS + 1).contains(&seen), "{seen} marks");
         assert_eq!(drawn.matches("<title>").count(), 240, "each point says its value");
         assert!(!drawn.contains("class=\"v\""), "{drawn}");
+    }
+
+    #[test]
+    fn numbers_leave_the_words_of_the_limit_alone() {
+        let mut at_limit = chart();
+        at_limit.series[0].points = vec![(1.0, 100.0), (10.0, 150.0), (100.0, 199.0)];
+        let numbers = svg(&at_limit, false).matches("class=\"v\"").count();
+        at_limit.limit = None;
+        assert_eq!((numbers, svg(&at_limit, false).matches("class=\"v\"").count()), (2, 3));
     }
 
     #[test]
