@@ -184,8 +184,11 @@ pub fn run(
     let early = results::early(done, measured, &*rows, notes, conditions)?;
     report.goals = judge(&report.rows, &sizes.clients, &request.rates());
     report.summary = summary(&report.goals);
-    report.notes.extend(notes_of_every_run(request.processes()));
+    report.notes.extend(notes_of_every_run(request));
     report.notes.push(match lacks {
+        _ if request.rates().iter().all(|rate| rate.0.is_some()) => {
+            "NFS-Ganesha takes no part: it is compared where the link has no limit.".to_owned()
+        }
         None => "NFS-Ganesha exports the mount of the same pool. It is started anew for each cold read."
             .to_owned(),
         Some(reason) => format!("NFS-Ganesha takes no part: {reason}"),
@@ -504,8 +507,8 @@ fn heading() -> Heading {
 }
 
 /// Notes for every run.
-fn notes_of_every_run(processes: u32) -> Vec<String> {
-    let of = match processes {
+fn notes_of_every_run(request: &ScaleRequest) -> Vec<String> {
+    let of = match request.processes() {
         0 => "the lab's own process".to_owned(),
         1 => "a process of the lab".to_owned(),
         many => format!("one of {many} processes"),
@@ -514,10 +517,12 @@ fn notes_of_every_run(processes: u32) -> Vec<String> {
         "It repeats figure 5 of the Iris paper: 250 to 280 MB/s for 10 to 100 clients, falling a little at 100, on other \
          machines; there the network and the disks were the bound."
             .to_owned(),
-        "Both are measured: a link to the store without a limit of its rate, where the processors of this machine are the \
-         bound, and a link of 250 MB/s each way, as the paper's network had at the lower end. The bare loop goes through a \
-         link of its own of the same kind. NFS-Ganesha takes part where there is no limit."
-            .to_owned(),
+        format!(
+            "The link to the store, each way: {}. Without a limit the processors of this machine are the bound; the paper's \
+             network had 250 MB/s at the lower end. The bare loop goes through a link of its own of the same kind. NFS-Ganesha \
+             takes part where there is no limit.",
+            request.rates_told()
+        ),
         format!(
             "Each client is a thread of {of} with a connection and a file of its own, and one call at a time. \
              Clients, portal, link and store share the processors of this machine, which bound most rates without a limit: no \
@@ -552,6 +557,17 @@ mod tests {
         let goals = judge(&report.rows, &clients, &rates);
         assert_eq!((goals.len(), goals[0].verdict), (1, Verdict::NotMet));
         assert_eq!(report.charts[0].series[0].points.len(), 4);
+    }
+
+    #[test]
+    fn notes_tell_the_links_that_were_played() {
+        let notes = |line| notes_of_every_run(&crate::options::tests::read(line)).join("\n");
+        assert!(notes("").contains("each way: no limit, then 250 MB/s. "));
+        let limited = notes("--rate 100M --processes 3");
+        assert!(
+            limited.contains("each way: 105 MB/s. ") && limited.contains("one of 3 processes"),
+            "{limited}"
+        );
     }
 
     #[test]

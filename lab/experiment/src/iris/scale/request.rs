@@ -68,6 +68,11 @@ impl ScaleRequest {
         self.rates.all()
     }
 
+    /// The same in words.
+    pub(in crate::iris) fn rates_told(&self) -> String {
+        self.rates.told()
+    }
+
     /// Processes that have the clients.
     pub(in crate::iris) fn processes(&self) -> u32 {
         let processors =
